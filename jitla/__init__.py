@@ -1,0 +1,1 @@
+"""jitla: a just-in-time compiler for NumPy programs."""

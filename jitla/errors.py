@@ -1,0 +1,45 @@
+"""The errors and warnings a user of jitla can meet.
+
+Knows: the names, and what the user can do about each. Must not know: any other room.
+Receives nothing; every room raises these.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackendError",
+    "ConfigError",
+    "InternalError",
+    "JitlaError",
+    "JitlaWarning",
+    "TraceError",
+    "UnsupportedFunction",
+]
+
+
+class JitlaError(Exception):
+    """Root of every error that jitla itself raises."""
+
+
+class TraceError(JitlaError, TypeError):
+    """The function cannot be traced as asked."""
+
+
+class UnsupportedFunction(TraceError):
+    """``strict=True`` and an operation has no entry in the op table."""
+
+
+class ConfigError(JitlaError, ValueError):
+    """An option has an unknown name or a value outside its range."""
+
+
+class BackendError(JitlaError, RuntimeError):
+    """A backend could not compile or load a kernel."""
+
+
+class InternalError(JitlaError, RuntimeError):
+    """A broken invariant of jitla; the message names the pass and the rule."""
+
+
+class JitlaWarning(UserWarning):
+    """Something that works, but not as fast as it could."""

@@ -1,0 +1,45 @@
+"""What is known of a value without computing it: shape, dtype, number of nonzeros.
+
+Knows: the algebra of shapes. Must not know: operators, memory layout.
+Receives shapes and dtypes; returns `Meta` records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Logical description of an array: `shape`, `dtype`, and `nnz` (upper bound, None if unknown)."""
+
+    shape: Shape
+    dtype: np.dtype
+    nnz: int | None = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense array with this meta."""
+        return self.size * self.dtype.itemsize
+
+
+def reduced_shape(shape: Shape, axis: tuple[int, ...], keepdims: bool) -> Shape:
+    """Shape after reducing over `axis` (sorted, non-negative)."""
+    if keepdims:
+        return tuple(1 if i in axis else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in axis)

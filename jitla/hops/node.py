@@ -1,0 +1,161 @@
+"""The immutable, interned node of the DAG and the ways to make and walk it.
+
+Knows: nodes, interning, promotion on construction. Must not know: any particular operator's code.
+Receives op names, input hops and attributes; returns hops.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from jitla.hops.meta import Meta
+from jitla.hops.spec import Kind, OpSpec, lookup
+
+
+class Hop:
+    """A high-level operator: `op`, `inputs`, `attrs` (sorted pairs), `meta`; `line` is the user's.
+
+    Equality is identity: `make` interns, so equal expressions are one node. `line` is not part of it.
+    """
+
+    __slots__ = ("op", "inputs", "attrs", "meta", "line", "__weakref__")
+
+    def __init__(
+        self, op: OpSpec, inputs: tuple[Hop, ...], attrs: tuple[tuple[str, Any], ...],
+        meta: Meta, line: Any,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.meta = meta
+        self.line = line
+
+    def attr(self, name: str) -> Any:
+        """Value of attribute `name`."""
+        return dict(self.attrs)[name]
+
+    def __repr__(self) -> str:
+        return f"<hop {self.op.name} {self.meta.shape} {self.meta.dtype}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Weak:
+    """An operand that is a Python scalar at leaf position `slot`: `kind` is bool, int, float, complex."""
+
+    slot: int
+    kind: type
+
+
+_POOL: WeakValueDictionary[tuple, Hop] = WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+def _intern(op: OpSpec, inputs: tuple[Hop, ...], attrs: tuple, meta: Meta, line: Any) -> Hop:
+    key = (op.name, tuple(map(id, inputs)), attrs, meta if op.kind is Kind.LEAF else None)
+    with _LOCK:
+        hop = _POOL.get(key)
+        if hop is None:
+            hop = _POOL[key] = Hop(op, inputs, attrs, meta, line)
+        return hop
+
+
+def leaf(slot: int, meta: Meta, form: str = "array", line: Any = None) -> Hop:
+    """Return the value at leaf position `slot`.
+
+    `form`: "array" (an ndarray), "scalar" (a NumPy scalar of exactly `meta.dtype`) or "weak"
+    (a Python scalar, to be converted to `meta.dtype` before use).
+    """
+    return _intern(lookup("leaf"), (), (("form", form), ("slot", slot)), meta, line)
+
+
+def const(value: Any, dtype: Any, line: Any = None) -> Hop:
+    """Return the 0-d constant `value` of `dtype`; equal bits are one node (-0.0 is not 0.0)."""
+    scalar = np.dtype(dtype).type(value)
+    bits = scalar.tobytes()
+    meta = Meta((), scalar.dtype)
+    return _intern(lookup("const"), (), (("bits", bits),), meta, line)
+
+
+def const_value(hop: Hop) -> Any:
+    """Return the NumPy scalar of a `const` hop."""
+    return np.frombuffer(hop.attr("bits"), hop.meta.dtype)[0]
+
+
+def make(name: str, inputs: Iterable[Hop], line: Any = None, **attrs: Any) -> Hop:
+    """Return the node `name(*inputs, **attrs)`; inputs already have the dtypes the op computes in."""
+    op = lookup(name)
+    args = tuple(inputs)
+    meta = op.meta(tuple(h.meta for h in args), attrs)
+    if op.commutes and len(args) == 2 and _rank(args[1]) < _rank(args[0]):
+        args = (args[1], args[0])
+    return _intern(op, args, tuple(sorted(attrs.items())), meta, line)
+
+
+def _rank(hop: Hop) -> tuple:
+    """Order of operands of commuting ops: arrays before scalars, leaves by slot."""
+    slot = hop.attr("slot") if hop.op.name == "leaf" else -1
+    return (hop.meta.ndim == 0, hop.op.kind is not Kind.LEAF, hop.op.name, slot)
+
+
+def apply(name: str, *operands: Hop | Weak, line: Any = None, **attrs: Any) -> Hop:
+    """Like `make`, with NumPy's promotion: inputs are cast, weak scalars take the loop's dtype."""
+    op = lookup(name)
+    dtypes = op.resolve(tuple(o.kind if isinstance(o, Weak) else o.meta.dtype for o in operands), attrs)
+    inputs = [_conform(o, d, line) for o, d in zip(operands, dtypes, strict=True)]
+    return make(name, inputs, line, **attrs)
+
+
+def _conform(operand: Hop | Weak, dtype: np.dtype, line: Any) -> Hop:
+    if isinstance(operand, Weak):
+        return leaf(operand.slot, Meta((), dtype), "weak", line)
+    if operand.meta.dtype == dtype:
+        return operand
+    return make("cast", (operand,), line, dtype=dtype)
+
+
+def topo(roots: Iterable[Hop]) -> list[Hop]:
+    """Every node below `roots`, inputs before users, in a deterministic order; iterative."""
+    order: list[Hop] = []
+    state: dict[Hop, bool] = {}
+    stack: list[tuple[Hop, bool]] = [(r, False) for r in reversed(tuple(roots))]
+    while stack:
+        hop, done = stack.pop()
+        if done:
+            order.append(hop)
+            continue
+        if hop in state:
+            continue
+        state[hop] = True
+        stack.append((hop, True))
+        stack.extend((i, False) for i in reversed(hop.inputs) if i not in state)
+    return order
+
+
+def uses(roots: Iterable[Hop]) -> dict[Hop, list[Hop]]:
+    """Map each node to its users, one entry per use."""
+    users: dict[Hop, list[Hop]] = {}
+    for hop in topo(roots):
+        users.setdefault(hop, [])
+        for i in hop.inputs:
+            users[i].append(hop)
+    return users
+
+
+def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, ...]:
+    """Rebuild `roots` with the nodes in `replace` exchanged; metas are recomputed by construction."""
+    roots = tuple(roots)
+    new: dict[Hop, Hop] = {}
+    for hop in topo(roots):
+        if hop in replace:
+            new[hop] = replace[hop]
+        elif all(new[i] is i for i in hop.inputs):
+            new[hop] = hop
+        else:
+            new[hop] = make(hop.op.name, [new[i] for i in hop.inputs], hop.line, **dict(hop.attrs))
+    return tuple(new[r] for r in roots)

@@ -1,0 +1,136 @@
+"""The form of an op-table entry and the registry of entries.
+
+Knows: which facts an operator has. Must not know: any particular operator, nor LLVM.
+Receives entries from the tables; returns them by name or by NumPy callable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from jitla.errors import InternalError
+from jitla.hops.meta import Meta
+
+Attrs = Mapping[str, Any]
+
+
+class Kind(Enum):
+    """How an operator relates input and output elements."""
+
+    LEAF = "leaf"  # a value from outside: argument, scalar, constant
+    CELL = "cell"  # element-wise with broadcasting
+    AGG = "agg"  # reduces over axes
+    CALL = "call"  # everything else: products, reorganisations, indexing, ranges
+
+
+class Zeros(Enum):
+    """When the output element is zero, judged on the input elements at its place."""
+
+    ANY = "any"  # zero as soon as one input is zero (finite operands)
+    ALL = "all"  # zero when all inputs are zero
+    NONE = "none"  # no promise
+
+
+class ScalarBuilder(Protocol):
+    """Verbs that a cell recipe may use; values carry `.dtype`, operands of one verb share it.
+
+    `cast` follows ``astype(casting="unsafe")``. Comparisons return bool. `select` takes a bool first.
+    `floordiv`/`rem` follow NumPy's floor semantics (ints: 0 for a zero divisor; floats: npy_divmod);
+    `fmod` has C's sign. `minimum`/`maximum` propagate NaN, `fmin`/`fmax` ignore it.
+    `math(name, *xs)` is a transcendental by its NumPy name. Integer arithmetic wraps;
+    shifts by at least the width give 0 (or the sign, for `shr` of negative values).
+    """
+
+    def const(self, value: Any, dtype: np.dtype) -> Any: ...
+    def cast(self, x: Any, dtype: np.dtype) -> Any: ...
+    def add(self, x: Any, y: Any) -> Any: ...
+    def sub(self, x: Any, y: Any) -> Any: ...
+    def mul(self, x: Any, y: Any) -> Any: ...
+    def div(self, x: Any, y: Any) -> Any: ...
+    def floordiv(self, x: Any, y: Any) -> Any: ...
+    def rem(self, x: Any, y: Any) -> Any: ...
+    def fmod(self, x: Any, y: Any) -> Any: ...
+    def neg(self, x: Any) -> Any: ...
+    def abs(self, x: Any) -> Any: ...
+    def sqrt(self, x: Any) -> Any: ...
+    def floor(self, x: Any) -> Any: ...
+    def ceil(self, x: Any) -> Any: ...
+    def trunc(self, x: Any) -> Any: ...
+    def rint(self, x: Any) -> Any: ...
+    def copysign(self, x: Any, y: Any) -> Any: ...
+    def minimum(self, x: Any, y: Any) -> Any: ...
+    def maximum(self, x: Any, y: Any) -> Any: ...
+    def fmin(self, x: Any, y: Any) -> Any: ...
+    def fmax(self, x: Any, y: Any) -> Any: ...
+    def eq(self, x: Any, y: Any) -> Any: ...
+    def ne(self, x: Any, y: Any) -> Any: ...
+    def lt(self, x: Any, y: Any) -> Any: ...
+    def le(self, x: Any, y: Any) -> Any: ...
+    def gt(self, x: Any, y: Any) -> Any: ...
+    def ge(self, x: Any, y: Any) -> Any: ...
+    def and_(self, x: Any, y: Any) -> Any: ...
+    def or_(self, x: Any, y: Any) -> Any: ...
+    def xor(self, x: Any, y: Any) -> Any: ...
+    def not_(self, x: Any) -> Any: ...
+    def shl(self, x: Any, y: Any) -> Any: ...
+    def shr(self, x: Any, y: Any) -> Any: ...
+    def select(self, c: Any, x: Any, y: Any) -> Any: ...
+    def math(self, name: str, *xs: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpSpec:
+    """One operator: everything any room needs to know of it.
+
+    `ref(*arrays, **attrs)` is the NumPy meaning. `meta(metas, attrs)` infers the result.
+    `resolve(dtypes, attrs)` returns (dtypes the inputs are cast to); weak Python scalars appear
+    as the types bool/int/float/complex. `emit(builder, *values, attrs)` is the recipe, cells only.
+    """
+
+    name: str
+    kind: Kind
+    arity: int | None
+    ref: Callable[..., Any]
+    meta: Callable[[tuple[Meta, ...], Attrs], Meta]
+    resolve: Callable[[tuple[Any, ...], Attrs], tuple[np.dtype, ...]]
+    doc: str
+    numpy: tuple[Any, ...] = ()
+    emit: Callable[..., Any] | None = None
+    zeros: Zeros = Zeros.NONE
+    commutes: bool = False
+    transcendental: bool = False
+    flops: float = 1.0
+
+
+_BY_NAME: dict[str, OpSpec] = {}
+_BY_NUMPY: dict[Any, OpSpec] = {}
+
+
+def register(spec: OpSpec) -> OpSpec:
+    """Add `spec` to the op table; names and NumPy callables are unique."""
+    if spec.name in _BY_NAME:
+        raise InternalError(f"op table: {spec.name!r} is declared twice")
+    _BY_NAME[spec.name] = spec
+    for fn in spec.numpy:
+        _BY_NUMPY[fn] = spec
+    return spec
+
+
+def lookup(name: str) -> OpSpec:
+    """Return the entry called `name`."""
+    return _BY_NAME[name]
+
+
+def by_numpy(fn: Any) -> OpSpec | None:
+    """Return the entry that means the NumPy callable `fn`, or None."""
+    return _BY_NUMPY.get(fn)
+
+
+def all_ops() -> tuple[OpSpec, ...]:
+    """Every entry, in table order."""
+    return tuple(_BY_NAME.values())
