@@ -1,0 +1,171 @@
+"""One traced call: the open tape, the function's exit, and slots that hold proxies outside.
+
+Knows: when a session begins and ends. Must not know: backends, plans.
+Receives a function (its twin) and arguments; returns what the plain function returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas
+from jitla.tracing.closing import EXIT, ROOT, mark
+from jitla.tracing.dispatch import Dispatch
+from jitla.tracing.signature import LAYOUTS, TRACED, layout_id
+from jitla.tracing.site import PACKAGE, Site, user_line
+
+MAX_NODES = 512
+MAX_LAYOUTS = 200_000
+
+
+class _Local(threading.local):
+    """The session of each thread; None outside of traced code."""
+
+    session: Session | None = None
+
+
+LOCAL = _Local()
+
+
+class Session(Dispatch):
+    """State of one call of a decorated function in one thread."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.ops: list[tuple] = []
+        self.nodes: list[Any] = []
+        self.leaves: list[np.ndarray] = []
+        self.scalars: list[Any] = []
+        self.entered: list[Lazy] = []
+        self.ghosts: list[Lazy] = []
+        self.lines: dict[int, Any] | None = {} if site.learning > 0 else None
+        self.hole = object()
+        self.hits = 0
+        self.foreigners: dict[int, LazyArray] = {}
+        self.slots: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def note_line(self) -> None:
+        """Remember the user's line of the newest entry."""
+        if self.lines is not None:
+            self.lines[len(self.ops) - 1] = user_line()
+
+    def argument(self, value: Any) -> Any:
+        """Return the proxy of an argument that can be traced, else the argument."""
+        if type(value) is np.ndarray and value.dtype in TRACED and value.ndim:
+            proxy = self.foreign(value)
+            return value if proxy is None else proxy
+        return value
+
+    def flush(self) -> None:
+        """Close the block if it holds operations."""
+        if len(self.nodes) > len(self.entered):
+            self.close()
+
+    def fill_slots(self) -> None:
+        """Write ndarrays into the attributes and containers that hold proxies."""
+        while self.slots:
+            read, write = self.slots.pop()
+            held = read()
+            if type(held) in LAZY:
+                write(self.value(held))
+
+    def hand_over(self) -> None:
+        """Make the world fit for code that jitla does not see: no pending reads, no proxies outside."""
+        self.flush()
+        self.settle_ghosts()
+        self.fill_slots()
+
+    def relabel(self, array: LazyArray) -> None:
+        """Read the layout of an array in memory anew after its shape or dtype was assigned."""
+        self.close()
+        array._l = layout_id(array._v)
+        array._m = LAYOUTS[array._l].meta
+
+    def end(self, result: Any) -> Any:
+        """End the call and count it."""
+        site = self.site
+        site.calls += 1
+        if site.learning > 0:
+            site.learning -= 1
+        return self.finish(result)
+
+    def finish(self, result: Any) -> Any:
+        """End the call: compute what is still referred to; return `result` without proxies."""
+        if len(self.nodes) > len(self.entered):
+            self.close(path=EXIT)
+        if self.slots:
+            self.fill_slots()
+        if len(LAYOUTS) > MAX_LAYOUTS:
+            forget_metas()
+        kind = type(result)
+        if kind in LAZY and result._v is not None:
+            return result._v
+        return self.plain(result)
+
+
+def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    """Call `function` (a twin or a function that needs none) in a session of its own."""
+    session = Session(site)
+    outer = LOCAL.session
+    LOCAL.session = session
+    try:
+        result = function(
+            *[session.argument(a) for a in args],
+            **{k: session.argument(v) for k, v in kwargs.items()} if kwargs else {},
+        )
+    except BaseException as error:
+        session.fill_slots()
+        error.__traceback__ = user_traceback(error.__traceback__)
+        raise
+    finally:
+        LOCAL.session = outer
+    return session.end(result)
+
+
+def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
+    """Run a generator (or coroutine) function in a session that is in force while its code runs."""
+    session = Session(site)
+    inner = function(
+        *[session.argument(a) for a in args],
+        **{k: session.argument(v) for k, v in kwargs.items()},
+    )
+    step: Callable[..., Any] = inner.send
+    sent: tuple = (None,)
+    while True:
+        outer = LOCAL.session
+        LOCAL.session = session
+        try:
+            value = step(*sent)
+        except StopIteration as stop:
+            return session.end(stop.value)
+        except BaseException:
+            session.fill_slots()
+            raise
+        finally:
+            LOCAL.session = outer
+        try:
+            sent, step = ((yield value),), inner.send
+        except BaseException as thrown:
+            sent, step = (thrown,), inner.throw
+
+
+def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Return `traceback` without the frames of jitla, so that the user's line is innermost."""
+    kept: list[TracebackType] = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(PACKAGE):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    made: TracebackType | None = None
+    for entry in reversed(kept):
+        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made
+
+
+mark(run.__code__, ROOT)
+mark(drive.__code__, ROOT)

@@ -1,0 +1,143 @@
+"""What a decorated function remembers between its calls.
+
+Knows: the exact plan cache, pins, fallbacks, counters. Must not know: how programs are made (they are
+asked for), proxies. Receives blocks and NumPy calls; returns runnable programs and records.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+from jitla.errors import UnsupportedFunction
+from jitla.events import log
+from jitla.hops import Hop
+from jitla.tracing.signature import LAYOUTS
+from jitla.tracing.tape import LEAF, Block, class_key, hops_of
+
+# Above so many classes of plans a site stops keying on slice bounds of pending values.
+MANY_PLANS = 64
+PACKAGE = __file__[: -len("tracing/site.py")]
+
+
+class Request(NamedTuple):
+    """What a compiler is asked to make: hops of the values to compute and how they meet memory."""
+
+    roots: tuple[Hop, ...]
+    layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
+    outs: tuple[int | None, ...]
+    aliases: frozenset[tuple[int, int]]
+    sizes: tuple[int, ...]
+
+
+class Compile(Protocol):
+    """Makes the runnable program of a block, given its size-free key, its sizes and how to get its hops."""
+
+    def __call__(
+        self, key: tuple, sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
+    ) -> Any: ...
+
+
+class Fallback:
+    """Calls of one NumPy function at one place that were not traced."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+
+class Site:
+    """The memory of one decorated function; shared by its threads."""
+
+    def __init__(self, name: str, compile_block: Compile, strict: bool) -> None:
+        self.name = name
+        self.strict = strict
+        self.exact: dict[tuple, Any] = {}
+        self.pinned: dict[tuple, set[int]] = {}
+        self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
+        self.bounds: list[Any] = []
+        self.failures: list[str] = []
+        self.classes: set[tuple] = set()
+        self.calls = 0
+        self.learning = 2
+        self._compile = compile_block
+        self._lock = threading.Lock()
+
+    @property
+    def many_plans(self) -> bool:
+        """Whether this site has seen so many classes that values of attributes look like data."""
+        return len(self.classes) > MANY_PLANS
+
+    def pin(self, key: tuple, index: int) -> None:
+        """Remember that entry `index` of a block was asked for after all: it is live from now on."""
+        self.pinned.setdefault((key[2], len(key[0])), set()).add(index)
+        self.exact.pop(key, None)
+
+    def program(self, block: Block, roots: tuple[int, ...], store: Any) -> Any:
+        """Return the bound program of `block`; the class level is tried before compiling."""
+        with self._lock:
+            outs = tuple(store.slot if store and i == store.index else None for i in roots)
+            aliases = frozenset((store.slot, k) for k in store.aliases) if store else frozenset()
+            key, sizes = class_key(block, roots, outs, aliases)
+            layouts = _layouts(block)
+
+            def make() -> Request:
+                hops = hops_of(block)
+                return Request(tuple(hops[i] for i in roots), layouts, outs, aliases, sizes)
+
+            self.learning = 2
+            self.classes.add(key)
+            bound = self._compile(key, sizes, layouts, make)
+            self.bounds.append(bound)
+            return bound
+
+    def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Run `func` with NumPy and count it under the user's line."""
+        name = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+        file, line = user_line()
+        if self.strict:
+            raise UnsupportedFunction(
+                f"{file}:{line}: {name} is not traced by jitla; remove strict=True to let NumPy run it")
+        record = self.fallbacks.get((name, file, line))
+        if record is None:
+            record = self.fallbacks.setdefault((name, file, line), Fallback())
+        start = perf_counter()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            record.count += 1
+            record.seconds += perf_counter() - start
+
+    def failed(self, error: Exception) -> None:
+        """Note that a program failed and NumPy computed the block."""
+        if len(self.failures) < 100:
+            self.failures.append(f"{type(error).__name__}: {error}")
+        log.debug("%s: a program failed and NumPy ran instead: %r", self.name, error)
+
+    def clear(self) -> None:
+        """Forget everything learnt."""
+        for memory in (self.exact, self.pinned, self.fallbacks, self.classes):
+            memory.clear()
+        self.bounds.clear()
+        self.failures.clear()
+        self.calls = 0
+        self.learning = 2
+
+
+def _layouts(block: Block) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    known = [LAYOUTS[e[1]] for e in block.entries if e[0] == LEAF]
+    return {slot: (layout.shape, layout.strides) for slot, layout in enumerate(known)}
+
+
+def user_line() -> tuple[str, int]:
+    """Return (file, line) of the innermost frame that is not jitla's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
