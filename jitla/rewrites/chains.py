@@ -7,40 +7,37 @@ product is run. Receives roots; returns roots.
 from __future__ import annotations
 
 from jitla.hops import Hop, make, substitute, topo
+from jitla.rewrites.conditions import shared_nodes
 from jitla.rewrites.pattern import Var, ops
-from jitla.rewrites.rule import Hook, Rule, RuleSet, Shared, check
+from jitla.rewrites.rule import Hook, Rule, RuleSet, check
 
 Split = dict[tuple[int, int], int]
 
 
-def order_products(roots: tuple[Hop, ...], shared: Shared, hook: Hook) -> tuple[Hop, ...]:
+def order_products(roots: tuple[Hop, ...], hook: Hook) -> tuple[Hop, ...]:
     """Return `roots` with every chain of products in its cheapest order."""
-    replace: dict[Hop, Hop] = {}
+    refused: set[Hop] = set()
+    while (found := _improvable(roots, refused)) is not None:
+        before, after = found
+        check(MATMUL_CHAIN, before, after)
+        if hook(MATMUL_CHAIN, before, after):
+            roots = substitute(roots, {before: after})
+        else:
+            refused.add(before)
+    return roots
+
+
+def _improvable(roots: tuple[Hop, ...], refused: set[Hop]) -> tuple[Hop, Hop] | None:
+    """Return the end of a chain that could be cheaper, and what it becomes; users come before inputs."""
+    shared = shared_nodes(roots)
     inner: set[Hop] = set()
     for hop in reversed(topo(roots)):
         if hop.op.name == "matmul" and hop not in inner and _fits(hop):
             factors = _factors(hop, shared, inner)
-            after = _cheapest(hop, factors) if len(factors) > 2 else hop
+            after = _cheapest(hop, factors) if len(factors) > 2 and hop not in refused else hop
             if after is not hop:
-                check(MATMUL_CHAIN, hop, after)
-                if hook(MATMUL_CHAIN, hop, after):
-                    replace[hop] = after
-    return _replaced(roots, replace)
-
-
-def _replaced(roots: tuple[Hop, ...], replace: dict[Hop, Hop]) -> tuple[Hop, ...]:
-    """Exchange chains one at a time, inputs first, since one may be a factor of another."""
-    while replace:
-        hop = next(h for h in topo(roots) if h in replace) if any(h in replace for h in topo(roots)) else None
-        if hop is None:
-            break
-        new = replace.pop(hop)
-        keys = list(replace)
-        moved = substitute((*roots, *keys, *replace.values()), {hop: new})
-        n, k = len(roots), len(keys)
-        roots = moved[:n]
-        replace = dict(zip(moved[n:n + k], moved[n + k:], strict=True))
-    return roots
+                return hop, after
+    return None
 
 
 def _fits(hop: Hop) -> bool:
@@ -48,7 +45,7 @@ def _fits(hop: Hop) -> bool:
     return hop.meta.dtype.kind == "f" and all(i.meta.ndim in (1, 2) for i in hop.inputs)
 
 
-def _factors(hop: Hop, shared: Shared, inner: set[Hop]) -> list[Hop]:
+def _factors(hop: Hop, shared: set[Hop], inner: set[Hop]) -> list[Hop]:
     """Return the factors of the chain that ends in `hop`; products on the way are added to `inner`.
 
     A product is opened only if nothing else needs it, and only at a side where it is a matrix.
@@ -57,7 +54,7 @@ def _factors(hop: Hop, shared: Shared, inner: set[Hop]) -> list[Hop]:
     found: list[Hop] = []
     for side, joint in ((left, 1), (right, 0)):
         joins = side.op.name == "matmul" and side.inputs[joint].meta.ndim == 2
-        if joins and not shared(side) and _fits(side):
+        if joins and side not in shared and _fits(side):
             inner.add(side)
             found += _factors(side, shared, inner)
         else:

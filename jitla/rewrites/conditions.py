@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from jitla.hops import Hop, topo
+from jitla.hops import Hop, topo, uses
 from jitla.rewrites.pattern import Bound
 
 # Results of these are views of their operand where NumPy can make them so.
@@ -33,6 +33,14 @@ def owns(hop: Hop) -> bool:
     if hop.op.name == "leaf":
         return bool(hop.attr("form") == "scalar")
     return hop.op.name not in VIEWS
+
+
+def shared_nodes(roots: tuple[Hop, ...]) -> set[Hop]:
+    """Return the nodes with more than one user; being asked for as root is a use."""
+    count = {hop: len(users) for hop, users in uses(roots).items()}
+    for root in roots:
+        count[root] += 1
+    return {hop for hop, n in count.items() if n > 1}
 
 
 def order_free(dtype: np.dtype) -> bool:

@@ -7,9 +7,9 @@ any particular rule. Receives roots and rules; returns roots that mean the same.
 from __future__ import annotations
 
 from jitla.events import log
-from jitla.hops import Hop, make, topo, uses
+from jitla.hops import Hop, make, topo
 from jitla.rewrites.chains import CHAINS
-from jitla.rewrites.conditions import ORDERED, VIEWS, order_free, owns
+from jitla.rewrites.conditions import ORDERED, VIEWS, order_free, owns, shared_nodes
 from jitla.rewrites.dynamic import DYNAMIC
 from jitla.rewrites.reorg import STRUCTURE
 from jitla.rewrites.rule import Hook, Rule, RuleSet
@@ -40,7 +40,7 @@ def simplify(
         whole = after
         for rule in rules.across:
             assert rule.across is not None
-            whole = rule.across(whole, _shared(whole).__contains__, hook)
+            whole = rule.across(whole, hook)
         roots = whole
         if whole == after:
             break
@@ -49,14 +49,6 @@ def simplify(
 
 def _agree(rule: Rule, before: Hop, after: Hop) -> bool:
     return True
-
-
-def _shared(roots: tuple[Hop, ...]) -> set[Hop]:
-    """Return the nodes with more than one user; being asked for as root is a use."""
-    count = {hop: len(users) for hop, users in uses(roots).items()}
-    for root in roots:
-        count[root] += 1
-    return {hop for hop, n in count.items() if n > 1}
 
 
 def _fresh(old: Hop, new: Hop) -> Hop:
@@ -72,7 +64,7 @@ class _Work:
     def __init__(self, roots: tuple[Hop, ...], rules: RuleSet, hook: Hook) -> None:
         self.rules = rules
         self.hook = hook
-        self.shared = _shared(roots)
+        self.shared = shared_nodes(roots)
         self.done: dict[Hop, Hop] = {}
         self.budget = _PER_NODE * (len(topo(roots)) + 10)
         self.depth = 0

@@ -137,9 +137,9 @@ def both_vectors_or_matrices(root: Hop, b: Bound) -> bool:
 
 
 def true_matrices(root: Hop, b: Bound) -> bool:
-    """A and B have two dimensions, and their product more than one row and one column."""
+    """A and B have two dimensions, their product several rows and columns, and sums have room."""
     a, c = b["A"].meta, b["B"].meta
-    return a.ndim == c.ndim == 2 and a.shape[0] != 1 and c.shape[1] != 1
+    return a.ndim == c.ndim == 2 and a.shape[0] != 1 and c.shape[1] != 1 and a.dtype.itemsize >= 4
 
 
 def sums_multiplied(root: Hop, b: Bound) -> Hop:
