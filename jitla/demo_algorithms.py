@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Fit(NamedTuple):
-    """A fitted linear model: weights, objective, and the work it took."""
+    """A fitted linear model: weights, objective, and the iterations it took."""
 
     w: Array
     objective: float
@@ -22,11 +22,12 @@ class Fit(NamedTuple):
     inner: int
 
 
-def line_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[float, int]:
-    """Step along `Xd` that minimises the squared hinge: Newton on one variable."""
+def hinge_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[float, int]:
+    """Step along `Xd` that minimises the squared hinge loss: Newton's method on one variable."""
     step = 0.0
     evaluations = 0
-    while True:
+    searching = True
+    while searching:
         out = 1.0 - y * (Xw + step * Xd)
         sv = out > 0
         out = out * sv
@@ -34,8 +35,8 @@ def line_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[f
         h = dd + (Xd * sv * Xd).sum()
         step = step - g / h
         evaluations += 1
-        if g * g / h < 1e-10 or evaluations == 50:
-            return step, evaluations
+        searching = g * g / h > 1e-10 and evaluations < 50
+    return step, evaluations
 
 
 def l2svm(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int = 100) -> Fit:
@@ -49,7 +50,7 @@ def l2svm(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int
         Xd = X @ s
         wd = lam * (w * s).sum()
         dd = lam * (s * s).sum()
-        step, evaluations = line_search(Xw, Xd, y, wd, dd)
+        step, evaluations = hinge_search(Xw, Xd, y, wd, dd)
         inner += evaluations
         w = w + step * s
         Xw = Xw + step * Xd
@@ -65,52 +66,44 @@ def l2svm(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int
     return Fit(w, float(objective), outer, inner)
 
 
-def logistic_loss(Xw: Array, y: Array) -> float:
-    """Sum of log(1 + exp(-margin)), safe for large margins."""
-    margin = y * Xw
-    return (np.log1p(np.exp(-np.abs(margin))) + np.maximum(-margin, 0.0)).sum()
+def logistic_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[float, int]:
+    """Step along `Xd` that minimises the logistic loss: Newton's method on one variable."""
+    step = 0.0
+    evaluations = 0
+    searching = True
+    while searching:
+        p = 1.0 / (1.0 + np.exp(y * (Xw + step * Xd)))
+        g = wd + step * dd - (p * y * Xd).sum()
+        h = dd + (p * (1.0 - p) * Xd * Xd).sum()
+        step = step - g / h
+        evaluations += 1
+        searching = g * g / h > 1e-10 and evaluations < 50
+    return step, evaluations
 
 
-def logistic_regression(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-9,
-                        max_iter: int = 30) -> Fit:
-    """L2-regularised logistic regression by Newton's method with conjugate gradients inside."""
+def logistic(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int = 100) -> Fit:
+    """L2-regularised logistic regression, by nonlinear conjugate gradients."""
     w = np.zeros(X.shape[1])
     Xw = np.zeros(X.shape[0])
-    objective = logistic_loss(Xw, y)
+    g_old = X.T @ (0.5 * y)
+    s = g_old
     inner = 0
     for outer in range(1, max_iter + 1):
-        p = 1.0 / (1.0 + np.exp(-y * Xw))
-        g = X.T @ ((p - 1.0) * y) + lam * w
-        h = p * (1.0 - p)
-        # conjugate gradients: solve (X'HX + lam I) s = -g
-        s = np.zeros_like(w)
-        r = -g
-        d = r
-        rr = (r * r).sum()
-        small = 1e-2 * rr
-        while rr > small:
-            q = X.T @ (h * (X @ d)) + lam * d
-            alpha = rr / (d * q).sum()
-            s = s + alpha * d
-            r = r - alpha * q
-            rr_new = (r * r).sum()
-            d = r + (rr_new / rr) * d
-            rr = rr_new
-            inner += 1
-        # halve the step until the objective falls enough
-        Xs = X @ s
-        slope = (g * s).sum()
-        step = 1.0
-        while True:
-            w_new = w + step * s
-            Xw_new = Xw + step * Xs
-            new = logistic_loss(Xw_new, y) + 0.5 * lam * (w_new * w_new).sum()
-            if new <= objective + 1e-4 * step * slope or step < 1e-10:
-                break
-            step = 0.5 * step
-        w, Xw = w_new, Xw_new
-        done = objective - new < tol * new
-        objective = new
-        if done:
+        Xd = X @ s
+        wd = lam * (w * s).sum()
+        dd = lam * (s * s).sum()
+        step, evaluations = logistic_search(Xw, Xd, y, wd, dd)
+        inner += evaluations
+        w = w + step * s
+        Xw = Xw + step * Xd
+        margin = y * Xw
+        # log(1 + exp(-margin)) without overflow
+        loss = np.log1p(np.exp(-np.abs(margin))) + np.maximum(-margin, 0.0)
+        objective = loss.sum() + 0.5 * lam * (w * w).sum()
+        g_new = X.T @ (y / (1.0 + np.exp(margin))) - lam * w
+        if step * (s * g_old).sum() < tol * objective:
             break
+        beta = (g_new * g_new).sum() / (g_old * g_old).sum()
+        s = beta * s + g_new
+        g_old = g_new
     return Fit(w, float(objective), outer, inner)

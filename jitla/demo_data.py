@@ -103,8 +103,7 @@ def _features(c: dict[str, Array], weather: dict[tuple[str, int, int, int], list
     weekday = (date.astype(np.int64) + 3) % 7
     numbers = [
         ("distance", c["distance"].astype(np.float64)),
-        ("sched_dep", start), ("sched_dep^2", start**2), ("sched_dep^3", start**3),
-        ("sched_arr", end), ("sched_arr^2", end**2),
+        ("sched_dep", start), ("sched_dep^2", start**2), ("sched_arr", end),
     ]
     numbers += _weather_columns(c["origin"], month, day, hour, weather)
     out = [(name, _standardised(values)) for name, values in numbers]
