@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Hop, Meta, Weak, apply, leaf
+from jitla.hops import apply, leaf
 from jitla.tracing.array import (
     LAZY, SMALL_INT, UFUNCS, Lazy, LazyArray, LazyScalar, in_memory, pending,
 )
 from jitla.tracing.indexing import Indexing
-from jitla.tracing.signature import INTEGRAL, METAS, TRACED, layout_id, meta_id
-from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, WEAK, scalar_operand
+from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
+from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
 _FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
@@ -30,6 +30,8 @@ _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "it
                                "byteswap", "setfield"})
 _SAME_OBJECT = {np.asarray, np.asanyarray}
 _inferred: dict[tuple, int] = {}
+_reduced: dict[Any, tuple[int, tuple, int]] = {}
+_AXIS_TYPES = (type(None), int, tuple)
 _MAX_INFERRED = 100_000
 
 
@@ -61,7 +63,9 @@ class Dispatch(Indexing):
     def foreign(self, array: np.ndarray) -> LazyArray | None:
         """Return the proxy of an array that came from outside; None if its memory can disappear."""
         known = self.foreigners.get(id(array))
-        layout = layout_id(array)
+        layout = LAYOUT_ID.get((array.dtype, array.shape, array.strides))
+        if layout is None:
+            layout = layout_id(array)
         if known is not None and known._v is array and known._l == layout:
             return known
         if not owns_memory(array):
@@ -69,13 +73,16 @@ class Dispatch(Indexing):
         made = self.foreigners[id(array)] = in_memory(self, array, layout)
         return made
 
-    def infer(self, op: int, metas: tuple[Meta | type, ...], attrs: tuple) -> int:
-        """Return the meta id of an entry; raises what the op table raises for bad operands."""
-        key = (op, metas, attrs)
+    def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
+        """Return the meta id of an entry; raises what the op table raises for bad operands.
+
+        `ids` are meta ids (>= 0) and operand codes of scalars (< 0).
+        """
+        key = (op, ids, attrs)
         found = _inferred.get(key)
         if found is None:
-            operands: list[Hop | Weak] = [
-                Weak(k, m) if isinstance(m, type) else leaf(k, m) for k, m in enumerate(metas)
+            operands = [
+                leaf(k, METAS[i]) if i >= 0 else scalar_operand(i, k) for k, i in enumerate(ids)
             ]
             meta = apply(OPS[op], *operands, **dict(attrs)).meta
             if len(_inferred) > _MAX_INFERRED:
@@ -86,14 +93,8 @@ class Dispatch(Indexing):
     def record(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
         """Append ``name(*operands, **attrs)``; operands as `operand` returns them. May raise."""
         op = OP_ID[name]
-        metas: list[Any] = []
-        for x in operands:
-            if type(x) in LAZY:
-                metas.append(METAS[x._m])
-            else:
-                kind = type(x)
-                metas.append(kind if kind in WEAK else scalar_operand(KIND_CODE[kind], 0).meta)
-        meta = self.infer(op, tuple(metas), attrs)
+        ids = tuple([x._m if type(x) in LAZY else KIND_CODE[type(x)] for x in operands])
+        meta = self.infer(op, ids, attrs)
         refs: list[int] = []
         for x in operands:
             if type(x) in LAZY:
@@ -337,6 +338,26 @@ def reduction(
     keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE, ddof: Any = None,
 ) -> Any:
     """Record a reduction; NotImplemented for the options NumPy has to serve."""
+    plain = dtype is None and out is None and initial is _NONE and where is _NONE
+    plain = plain and type(axis) in _AXIS_TYPES and type(a) is LazyArray and a._s is session
+    key = (name, a._m, axis, keepdims, ddof) if plain else None
+    known = _reduced.get(key)
+    if known is not None:
+        op, attrs, meta = known
+        return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
+    made = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
+    if plain and made is not NotImplemented:
+        entry = session.ops[made._n]
+        if len(_reduced) > _MAX_INFERRED:
+            _reduced.clear()
+        _reduced[key] = (entry[0], entry[-1], made._m)
+    return made
+
+
+def _checked_reduction(
+    session: Dispatch, name: str, a: Any, axis: Any, dtype: Any, out: Any, keepdims: Any,
+    initial: Any, where: Any, ddof: Any,
+) -> Any:
     if dtype is not None or out is not None or initial is not _NONE or where is not _NONE:
         return NotImplemented
     array = session.operand(a)

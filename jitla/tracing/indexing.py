@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Meta
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, pending
 from jitla.tracing.closing import Closing, lazy_array
 from jitla.tracing.signature import METAS, TRACED, layout_id, meta_id
@@ -79,12 +78,12 @@ class Indexing(Closing):
         if array._v is not None or op < 0:
             return self.wrap(getattr(self.value(array), method)(*args))
         n = array._n if array._n >= 0 else self.enter(array)
-        meta = self.infer(op, (METAS[array._m],), attrs)
+        meta = self.infer(op, (array._m,), attrs)
         made = pending(self, (op, n, attrs), meta)
         made._b = (array, method, args)
         return made
 
-    def infer(self, op: int, metas: tuple[Meta, ...], attrs: tuple) -> int:
+    def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
         """Return the meta id of an entry."""
         raise NotImplementedError
 
