@@ -14,7 +14,7 @@ from numpy._core import _multiarray_umath
 
 from jitla.errors import BackendError
 
-__all__ = ["HEADER", "TABLE", "fill_table", "itemsize_offset", "references", "text_ir"]
+__all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", "text_ir"]
 
 #: Bytes of an object's header: reference count and type.
 HEADER = object.__basicsize__
@@ -40,6 +40,11 @@ def references() -> dict[str, str]:
     (other users of llvmlite define `PyExc_*` differently), and the object stays cacheable.
     """
     return {name: f"getelementptr (ptr, ptr @jitla_host, i64 {i})" for i, name in enumerate(TABLE)}
+
+
+def table_ir() -> str:
+    """IR of the empty table."""
+    return f"@jitla_host = global [{len(TABLE)} x ptr] zeroinitializer, align 64\n"
 
 
 def text_ir(name: str, text: str) -> str:

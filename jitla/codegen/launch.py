@@ -1,37 +1,19 @@
-"""The kernel launch entry as IR, and the whole native run time put together and made live.
+"""The kernel launch entry, as IR.
 
 Knows: the launch block, CPython's and NumPy's object layout. Must not know: kernels, llvmlite.
-Receives a loader of IR text; returns `Native`, with `launch` ready to be called.
+Receives a template and operands; returns None when the kernel has run.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from string import Template
-from typing import Any
 
-from jitla.codegen.host import HEADER, TABLE, fill_table, references, text_ir
-from jitla.codegen.memory import COUNTERS, LARGE, memory_ir
-from jitla.codegen.pool import MAX_WORKERS, PARALLEL, SETTINGS, pool_ir
-from jitla.runtime import builtin, install
+from jitla.codegen.host import HEADER, text_ir
 
-__all__ = ["RELEASE_GIL", "SYMBOLS", "Loader", "Native", "load_native", "native_ir"]
+__all__ = ["RELEASE_GIL", "launch_ir"]
 
 #: Bit of block word 7 that asks for the GIL to be released whatever the number of units.
 RELEASE_GIL = 1 << 32
-
-#: What the loaded code defines.
-SYMBOLS = (
-    "jitla_host", "jitla_launch", "jitla_starter", "jitla_pool", "jitla_allowed", "jitla_worker",
-    "jitla_claim", "jitla_release", "jitla_rouse", "jitla_forked", "jitla_spin", "jitla_memory",
-    "jitla_handler", "jitla_capsule", "jitla_capsule_name", "jitla_empty", "jitla_hold",
-    "jitla_drop", "jitla_trim", "jitla_malloc", "jitla_calloc", "jitla_realloc", "jitla_free",
-)
-
-#: Loads IR text and gives the addresses of symbols; the code stays where it is for ever.
-Loader = Callable[[str, Iterable[str]], Mapping[str, int]]
 
 _MESSAGES = {
     "template": "launch: the template is not a bytes object that describes a block",
@@ -152,7 +134,8 @@ return:
 swept:
   call void @launch.drop(ptr %block, ptr %frame)
   %none = load ptr, ptr $none
-  $incref_none
+  %fi = load ptr, ptr $Py_IncRef
+  call void %fi(ptr %none)
   ret ptr %none
 template:
   call void @launch.error(ptr @text.template)
@@ -270,45 +253,10 @@ out:
 }
 """
 
-# None is immortal from CPython 3.12 on
-_INCREF_NONE = "%fi = load ptr, ptr $Py_IncRef\n  call void %fi(ptr %none)"
 
-
-@dataclass(frozen=True)
-class Native:
-    """The live run time: `launch`, and where its parts lie."""
-
-    launch: Callable[..., None]
-    addresses: Mapping[str, int]
-
-
-def native_ir() -> str:
-    """IR of pool, memory handler and launch entry; no address of this process is in it."""
-    names = references()
-    incref = Template(_INCREF_NONE).substitute(names)
-    launch = Template(_LAUNCH + _STEPS).substitute(
-        names, incref_none=incref, header=HEADER, type_at=HEADER - 8,
-        basicsize_at=HEADER + 16, bytes_at=bytes.__basicsize__ - 1,
-    )
-    table = f"@jitla_host = global [{len(TABLE)} x ptr] zeroinitializer, align 64\n"
+def launch_ir(names: dict[str, str]) -> str:
+    """IR of `jitla_launch`; `names` are references to host functions."""
     texts = "".join(text_ir(name, text) for name, text in _MESSAGES.items())
-    return table + texts + pool_ir(names) + memory_ir(names) + launch
-
-
-def load_native(load: Loader) -> Native:
-    """Load the run time, once in a process, and connect it to Python, NumPy and `jitla.runtime`."""
-    loaded = load(native_ir(), SYMBOLS)
-    # arrays allocated by the handler call it until the very end of the process
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))
-    addresses = {name: loaded[name] for name in SYMBOLS}
-    fill_table(addresses["jitla_host"])
-    install(addresses, _layout())
-    return Native(builtin("launch", addresses["jitla_launch"], _DOC), addresses)
-
-
-_DOC = "launch(template, *operands): run the kernel that `template` describes."
-
-
-def _layout() -> dict[str, Any]:
-    return {"settings": SETTINGS, "workers": MAX_WORKERS, "parallel": PARALLEL,
-            "counters": COUNTERS, "large": LARGE}
+    return texts + Template(_LAUNCH + _STEPS).substitute(
+        names, header=HEADER, type_at=HEADER - 8, basicsize_at=HEADER + 16,
+        bytes_at=bytes.__basicsize__ - 1)

@@ -10,11 +10,12 @@ before the worker has counted the chunk as done: no worker ever looks at a finis
 
 from __future__ import annotations
 
-import platform
-import sys
 from string import Template
 
-__all__ = ["MAX_WORKERS", "PARALLEL", "SETTINGS", "pool_ir"]
+from jitla.codegen.pool_os import PAUSE, os_ir
+from jitla.codegen.pool_worker import AFFINITY, WORKER
+
+__all__ = ["MAX_WORKERS", "SETTINGS", "pool_ir"]
 
 #: Workers a process can have.
 MAX_WORKERS = 255
@@ -22,12 +23,6 @@ MAX_WORKERS = 255
 #: Words of `@jitla_pool`, in order. `ready` = threads that exist (the launcher is one of them), `shared`
 #: = jobs that more than one thread could take part in.
 SETTINGS = ("threads", "ready", "starting", "spin", "shared")
-
-#: Linux system call numbers of (futex, gettid) by machine.
-_CALLS = {"x86_64": (202, 186), "aarch64": (98, 178)}
-
-#: Whether this platform has the primitives; elsewhere every job runs on its caller.
-PARALLEL = sys.platform == "linux" and platform.machine() in _CALLS and sys.maxsize > 2**32
 
 _STATE = """
 ; word, seq, ... stand on lines of their own: they are written by different threads
@@ -46,70 +41,6 @@ _STATE = """
 @pool.tids = internal global [256 x i32] zeroinitializer, align 64
 @jitla_allowed = global [16 x i64] zeroinitializer, align 64
 @jitla_pool = global [8 x i64] [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 0, i64 0, i64 0], align 64
-"""
-
-_LINUX = """
-define internal void @os.wait(ptr %word, i32 %seen) nounwind {
-  %f = load ptr, ptr $syscall
-  call i64 (i64, ...) %f(i64 $futex, ptr %word, i32 128, i32 %seen, ptr null, ptr null, i32 0)
-  ret void
-}
-define internal void @os.wake(ptr %word, i32 %count) nounwind {
-  %f = load ptr, ptr $syscall
-  call i64 (i64, ...) %f(i64 $futex, ptr %word, i32 129, i32 %count, ptr null, ptr null, i32 0)
-  ret void
-}
-define internal i32 @os.self() nounwind {
-  %f = load ptr, ptr $syscall
-  %r = call i64 (i64, ...) %f(i64 $gettid)
-  %t = trunc i64 %r to i32
-  ret i32 %t
-}
-define internal i32 @os.cpu() nounwind {
-  %f = load ptr, ptr $sched_getcpu
-  %missing = icmp eq ptr %f, null
-  br i1 %missing, label %no, label %ask
-ask:
-  %r = call i32 %f()
-  ret i32 %r
-no:
-  ret i32 -1
-}
-define internal void @os.pin(i32 %tid, ptr %mask) nounwind {
-  %f = load ptr, ptr $sched_setaffinity
-  call i32 %f(i32 %tid, i64 128, ptr %mask)
-  ret void
-}
-"""
-
-_NOWHERE = """
-define internal void @os.wait(ptr %word, i32 %seen) nounwind { ret void }
-define internal void @os.wake(ptr %word, i32 %count) nounwind { ret void }
-define internal i32 @os.self() nounwind { ret i32 0 }
-define internal i32 @os.cpu() nounwind { ret i32 -1 }
-define internal void @os.pin(i32 %tid, ptr %mask) nounwind { ret void }
-"""
-
-_X86_FLOAT = """
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-declare void @llvm.x86.sse.stmxcsr(ptr)
-define internal i32 @float.get() nounwind {
-  %p = alloca i32, align 4
-  call void @llvm.x86.sse.stmxcsr(ptr %p)
-  %v = load i32, ptr %p
-  ret i32 %v
-}
-define internal void @float.set(i32 %v) nounwind {
-  %p = alloca i32, align 4
-  store i32 %v, ptr %p
-  call void @llvm.x86.sse.ldmxcsr(ptr %p)
-  ret void
-}
-"""
-
-_NO_FLOAT = """
-define internal i32 @float.get() nounwind { ret i32 0 }
-define internal void @float.set(i32 %v) nounwind { ret void }
 """
 
 _WAITING = """
@@ -242,158 +173,6 @@ define internal void @pool.chunk(ptr %block, i64 %chunk) nounwind {
 }
 """
 
-_WORKER = """
-; Life of worker %arg: work, spin, sleep, until fewer threads are wanted.
-define ptr @jitla_worker(ptr %arg) nounwind {
-entry:
-  %index = ptrtoint ptr %arg to i64
-  %live = getelementptr i32, ptr @pool.live, i64 %index
-  %slot = getelementptr i32, ptr @pool.tids, i64 %index
-  %tid = call i32 @os.self()
-  store atomic i32 %tid, ptr %slot seq_cst, align 4
-  store atomic i32 -1, ptr @pool.cpu seq_cst, align 4
-  br label %loop
-loop:
-  %seen = load atomic i32, ptr @pool.seq seq_cst, align 4
-  %threads = load atomic i64, ptr @jitla_pool seq_cst, align 8
-  %index1 = add i64 %index, 1
-  %wanted = icmp slt i64 %index1, %threads
-  br i1 %wanted, label %work, label %leave
-work:
-  call i32 @pool.work(i1 true)
-  %now = call i32 @pool.watch(ptr @pool.seq, i32 %seen)
-  %changed = icmp ne i32 %now, %seen
-  br i1 %changed, label %loop, label %sleep
-sleep:
-  %s0 = atomicrmw add ptr @pool.sleepers, i32 1 seq_cst, align 4
-  call void @os.wait(ptr @pool.seq, i32 %seen)
-  %s1 = atomicrmw sub ptr @pool.sleepers, i32 1 seq_cst, align 4
-  br label %loop
-leave:
-  store atomic i32 0, ptr %slot seq_cst, align 4
-  store atomic i32 0, ptr %live seq_cst, align 4
-  %again = load atomic i64, ptr @jitla_pool seq_cst, align 8
-  %back = icmp slt i64 %index1, %again
-  br i1 %back, label %retake, label %gone
-retake:
-  %free = call i32 @jitla_claim(i64 %index)
-  %mine = icmp ne i32 %free, 0
-  br i1 %mine, label %entry2, label %gone
-entry2:
-  store atomic i32 %tid, ptr %slot seq_cst, align 4
-  br label %loop
-gone:
-  ret ptr null
-}
-; 1 if place %index had no worker and is now the caller's to fill.
-define i32 @jitla_claim(i64 %index) nounwind {
-  %live = getelementptr i32, ptr @pool.live, i64 %index
-  %swap = cmpxchg ptr %live, i32 0, i32 1 seq_cst seq_cst, align 4
-  %won = extractvalue { i32, i1 } %swap, 1
-  %r = zext i1 %won to i32
-  ret i32 %r
-}
-define void @jitla_release(i64 %index) nounwind {
-  %live = getelementptr i32, ptr @pool.live, i64 %index
-  store atomic i32 0, ptr %live seq_cst, align 4
-  ret void
-}
-; Make every worker look at the number of threads again.
-define void @jitla_rouse() nounwind {
-  %s = atomicrmw add ptr @pool.seq, i32 1 seq_cst, align 4
-  call void @os.wake(ptr @pool.seq, i32 2147483647)
-  ret void
-}
-; In a forked child: no worker came along, and whoever held the pool is gone.
-define void @jitla_forked() nounwind {
-entry:
-  store i64 0, ptr @pool.word
-  store i32 0, ptr @pool.done
-  store i32 0, ptr @pool.lock
-  store i32 0, ptr @pool.sleepers
-  store i32 0, ptr @pool.waiting
-  store i32 -1, ptr @pool.cpu
-  store i64 1, ptr getelementptr (i64, ptr @jitla_pool, i64 1)
-  store i64 0, ptr getelementptr (i64, ptr @jitla_pool, i64 2)
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
-  %live = getelementptr i32, ptr @pool.live, i64 %i
-  store i32 0, ptr %live
-  %tid = getelementptr i32, ptr @pool.tids, i64 %i
-  store i32 0, ptr %tid
-  %i1 = add i64 %i, 1
-  %more = icmp slt i64 %i1, 256
-  br i1 %more, label %loop, label %out
-out:
-  ret void
-}
-"""
-
-_AFFINITY = """
-; Keep the workers off the launcher's processor: the kernel wakes a sleeper on the waker's own
-; processor and does not move it for milliseconds.
-define internal void @pool.settle() nounwind {
-entry:
-  %mask = alloca [16 x i64], align 64
-  %cpu = call i32 @os.cpu()
-  %last = load atomic i32, ptr @pool.cpu monotonic, align 4
-  %same = icmp eq i32 %cpu, %last
-  %off = icmp ugt i32 %cpu, 1023
-  %skip = or i1 %same, %off
-  br i1 %skip, label %out, label %worth
-worth:
-  ; many workers that are awake are spread already; moving them costs a call each
-  %threads = load i64, ptr @jitla_pool
-  %few = icmp slt i64 %threads, 9
-  %sleepers = load atomic i32, ptr @pool.sleepers monotonic, align 4
-  %asleep = icmp sgt i32 %sleepers, 0
-  %go = or i1 %few, %asleep
-  br i1 %go, label %copy, label %out
-copy:
-  store atomic i32 %cpu, ptr @pool.cpu monotonic, align 4
-  br label %word
-word:
-  %w = phi i64 [ 0, %copy ], [ %w1, %word ]
-  %any = phi i64 [ 0, %copy ], [ %any1, %word ]
-  %from = getelementptr i64, ptr @jitla_allowed, i64 %w
-  %bits = load i64, ptr %from
-  %wide = zext i32 %cpu to i64
-  %home = lshr i64 %wide, 6
-  %here = icmp eq i64 %home, %w
-  %low = and i64 %wide, 63
-  %bit = shl i64 1, %low
-  %clear = select i1 %here, i64 %bit, i64 0
-  %keep = xor i64 %clear, -1
-  %kept = and i64 %bits, %keep
-  %to = getelementptr i64, ptr %mask, i64 %w
-  store i64 %kept, ptr %to
-  %any1 = or i64 %any, %kept
-  %w1 = add i64 %w, 1
-  %more = icmp slt i64 %w1, 16
-  br i1 %more, label %word, label %chosen
-chosen:
-  %nowhere = icmp eq i64 %any1, 0
-  %use = select i1 %nowhere, ptr @jitla_allowed, ptr %mask
-  br label %worker
-worker:
-  %i = phi i64 [ 0, %chosen ], [ %i1, %next ]
-  %slot = getelementptr i32, ptr @pool.tids, i64 %i
-  %tid = load atomic i32, ptr %slot acquire, align 4
-  %there = icmp ne i32 %tid, 0
-  br i1 %there, label %pin, label %next
-pin:
-  call void @os.pin(i32 %tid, ptr %use)
-  br label %next
-next:
-  %i1 = add i64 %i, 1
-  %rest = icmp slt i64 %i1, %threads
-  br i1 %rest, label %worker, label %out
-out:
-  ret void
-}
-"""
-
 _RUN = """
 ; Run every chunk of the block, then its last step. Chunks are [i*grain, (i+1)*grain) whoever runs
 ; them, so nothing a kernel computes can depend on the number of threads.
@@ -498,20 +277,8 @@ give:
 }
 """
 
-# intrinsics, not inline assembly: that would need the target's assembly parser
-_PAUSE = {
-    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()\n"),
-    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)\n"),
-}
-
 
 def pool_ir(names: dict[str, str]) -> str:
     """IR of the pool for this platform; `names` are references to host functions."""
-    machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
-    futex, gettid = _CALLS.get(machine, (0, 0))
-    pause, declaration = _PAUSE.get(machine, ("", ""))
-    parts = (
-        declaration, _STATE, _LINUX if PARALLEL else _NOWHERE,
-        _X86_FLOAT if machine == "x86_64" else _NO_FLOAT, _WAITING, _WORK, _WORKER, _AFFINITY, _RUN,
-    )
-    return Template("".join(parts)).substitute(names, futex=futex, gettid=gettid, pause=pause)
+    parts = (os_ir(), _STATE, _WAITING, _WORK, WORKER, AFFINITY, _RUN)
+    return Template("".join(parts)).substitute(names, pause=PAUSE)

@@ -3,12 +3,12 @@
 Reading order: entry, pool, buffers, process.
 """
 
-from jitla.runtime.entry import builtin
 from jitla.runtime.process import (
     allocator,
     empty,
     empty_ordered,
     install,
+    installed,
     keep_limit,
     set_threads,
     statistics,
@@ -16,6 +16,6 @@ from jitla.runtime.process import (
 )
 
 __all__ = [
-    "allocator", "builtin", "empty", "empty_ordered", "install", "keep_limit", "set_threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "set_threads",
     "statistics", "threads",
 ]

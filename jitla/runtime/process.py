@@ -7,17 +7,18 @@ Receives the addresses of the loaded code; afterwards `empty`, `set_threads` and
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from jitla.runtime.buffers import Buffers, Maker, plain_empty
+from jitla.runtime.entry import builtin
 from jitla.runtime.pool import Pool, default_threads
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "keep_limit", "set_threads", "statistics",
-    "threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "set_threads",
+    "statistics", "threads",
 ]
 
 
@@ -27,6 +28,7 @@ class _Process:
     def __init__(self) -> None:
         self.pool: Pool | None = None
         self.buffers: Buffers | None = None
+        self.launch: Callable[..., None] | None = None
         self.empty: Maker = plain_empty
         self.threads: int | None = None
         self.held = False
@@ -50,10 +52,14 @@ class _Process:
 _PROCESS = _Process()
 
 
-def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> None:
-    """Use the native code at `addresses`; a second call keeps the first."""
-    if _PROCESS.pool is not None:
-        return
+def installed() -> Callable[..., None] | None:
+    """Return `launch`, once native code is installed."""
+    return _PROCESS.launch
+
+
+def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable[..., None]:
+    """Use the native code at `addresses` for the rest of the process; its `launch`."""
+    assert _PROCESS.launch is None
     _PROCESS.pool = Pool(addresses, layout)
     _PROCESS.buffers = Buffers(addresses, layout)
     _PROCESS.empty = _PROCESS.buffers.empty
@@ -62,6 +68,11 @@ def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_PROCESS.before_fork, after_in_parent=_PROCESS.after_fork,
                             after_in_child=_PROCESS.in_child)
+    _PROCESS.launch = builtin("launch", addresses["jitla_launch"], _DOC)
+    return _PROCESS.launch
+
+
+_DOC = "launch(template, *operands): run the kernel that `template` describes."
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
