@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitla.fusion import Form, Geometry, Kernel
+from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
 
 HEADER = 8  # words before the operands
@@ -79,57 +79,114 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
 
 # Words of a kernel's geometry, after the kinds: INNER elements of the last dimension, BLOCKS units
 # it is cut into, of STEP elements each; DEPTH of the parallel subtrees; ROWS reduced by "cols";
-# then the inner byte stride of every operand, the outer sizes, the outer strides per array operand.
+# then the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
+# the outer sizes, and the outer strides of every array operand.
 INNER, STEP, BLOCKS, DEPTH, ROWS, GEOMETRY = range(6)
 
 
-def outer_rank(form: Form) -> int:
-    """Return how many dimensions a unit number is split into, besides the blocks of the last one."""
-    if form.mode == "full":
-        return 0
-    return form.ndim - 2 if form.mode == "cols" else form.ndim - 1
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A kernel in one layout, ready to be written: `lanes` elements per vector."""
+
+    kernel: Kernel
+    form: Form
+    schedule: Schedule
+    target: Target
+    operands: tuple[Operand, ...]
+    lanes: int
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions a unit number is split into, besides the blocks of the last one."""
+        if self.form.mode == "full":
+            return 0
+        return self.form.ndim - (2 if self.form.mode == "cols" else 1)
+
+    @property
+    def aggregates(self) -> tuple[Operand, ...]:
+        """Operands that receive an aggregate."""
+        return tuple(o for o in self.operands if o.role == "agg")
+
+    @property
+    def geometry_at(self) -> int:
+        """Word of the block where the geometry begins."""
+        return HEADER + 2 * len(self.operands)
+
+    @property
+    def row_steps_at(self) -> int:
+        """Geometry word where the strides over the reduced rows begin ("cols" only)."""
+        return GEOMETRY + len(self.operands)
+
+    @property
+    def outer_at(self) -> int:
+        """Geometry word where the outer sizes begin."""
+        return GEOMETRY + len(self.operands) * (2 if self.form.mode == "cols" else 1)
 
 
-def geometry_words(
-    ops: Sequence[Operand], form: Form, geometry: Geometry, head: Sequence[int]
-) -> list[int]:
+def geometry_words(loop: Loop, geometry: Geometry, head: Sequence[int]) -> list[int]:
     """Return the geometry words; `head` are the first of them, in the order above."""
     strides = iter(geometry.strides)
-    table = {op.word: next(strides) for op in ops if op.letter != "v"}
-    skip = 1 if form.mode == "cols" else 0
-    rank = outer_rank(form)
-    words = list(head)
-    words += [table[op.word][-1] if op.letter != "v" else 0 for op in ops]
-    words += [table[op.word][0] if op.letter != "v" else 0 for op in ops] if skip else []
-    words += geometry.dims[skip : skip + rank]
-    for op in ops:
+    none = (0,) * loop.form.ndim
+    table = [none if op.letter == "v" else next(strides) for op in loop.operands]
+    skip = int(loop.form.mode == "cols")
+    words = [*head, *(t[-1] for t in table)]
+    if skip:
+        words += [t[0] for t in table]
+    words += geometry.dims[skip : skip + loop.rank]
+    for op, t in zip(loop.operands, table, strict=True):
         if op.letter != "v":
-            words += table[op.word][skip : skip + rank]
+            words += t[skip : skip + loop.rank]
     return words
 
 
-def steps_at(ops: Sequence[Operand]) -> int:
-    """Return the geometry word where the inner strides begin."""
-    return GEOMETRY
-
-
-def row_steps_at(ops: Sequence[Operand]) -> int:
-    """Return the geometry word where the strides over the reduced rows begin ("cols" only)."""
-    return GEOMETRY + len(ops)
-
-
-def outer_at(ops: Sequence[Operand], form: Form) -> int:
-    """Return the geometry word where the outer sizes begin."""
-    return GEOMETRY + len(ops) * (2 if form.mode == "cols" else 1)
-
-
 def pack_block(
-    ops: Sequence[Operand], entry: int, finish: int, units: int, grain: int, scratch: int,
-    words: Sequence[int],
+    loop: Loop, entry: int, finish: int, units: int, grain: int, scratch: int, words: Sequence[int]
 ) -> bytes:
     """Return the argument block with empty operands."""
-    n = len(ops)
-    kinds = [int(op.letter == "v") for op in ops]
+    n = len(loop.operands)
+    kinds = [int(op.letter == "v") for op in loop.operands]
     size = HEADER + 2 * n + len(words)
     head = [entry, size, units, grain, finish, scratch, 0, n]
     return struct.pack(f"<{size}q", *head, *([0] * n), *kinds, *words)
+
+
+def word(lines: list[str], name: str, base: str, index: int, kind: str = "i64") -> str:
+    """Write the load of word `index` behind `base` and return its name."""
+    lines.append(f"  %{name}.at = getelementptr i64, ptr {base}, i64 {index}")
+    lines.append(f"  %{name} = load {kind}, ptr %{name}.at, align 8")
+    return f"%{name}"
+
+
+def copy_operands(lines: list[str], loop: Loop) -> None:
+    """Write the copy of the block's operands to %ops, whose pointers `seek` then moves."""
+    for op in loop.operands:
+        value = word(lines, f"base{op.word}", "%words", op.word)
+        lines.append(f"  %op{op.word} = getelementptr i64, ptr %ops, i64 {op.word}")
+        lines.append(f"  store i64 {value}, ptr %op{op.word}, align 8")
+    at, arrays = loop.outer_at, [o for o in loop.operands if o.letter != "v"]
+    for d in range(loop.rank):
+        word(lines, f"size{d}", "%geo", at + d)
+        for k, op in enumerate(arrays):
+            word(lines, f"step{op.word}.{d}", "%geo", at + loop.rank * (k + 1) + d)
+
+
+def seek(lines: list[str], loop: Loop, row: str) -> None:
+    """Write the move of %ops to outer index number `row`."""
+    if not loop.rank:
+        return
+    rest = row
+    for d in range(loop.rank - 1, 0, -1):
+        lines.append(f"  %at{d} = urem i64 {rest}, %size{d}")
+        lines.append(f"  %rest{d} = udiv i64 {rest}, %size{d}")
+        rest = f"%rest{d}"
+    lines.append(f"  %at0 = add i64 {rest}, 0")
+    for op in loop.operands:
+        if op.letter == "v":
+            continue
+        total = f"%base{op.word}"
+        for d in range(loop.rank):
+            name = f"%move{op.word}.{d}"
+            lines.append(f"  {name}.m = mul i64 %at{d}, %step{op.word}.{d}")
+            lines.append(f"  {name} = add i64 {total}, {name}.m")
+            total = name
+        lines.append(f"  store i64 {total}, ptr %op{op.word}, align 8")

@@ -60,16 +60,18 @@ def literal(value: Any, dtype: np.dtype) -> str:
     return str(int(value))
 
 
+MathCall = Callable[[str, np.dtype], tuple[str, int]]
+
+
 class LlvmBuilder:
     """`ScalarBuilder` over IR text: every value is a vector of `width` lanes.
 
-    `math_call(name, dtype, width)` returns the name of a function on such vectors, without "@".
+    `math_call(name, dtype)` returns a function on vectors, without "@", and its width.
     `lines` grows; `prefix` keeps names of several builders in one function apart.
     """
 
     def __init__(
-        self, lines: list[str], width: int,
-        math_call: Callable[[str, np.dtype, int], str] | None = None, prefix: str = "t",
+        self, lines: list[str], width: int, math_call: MathCall | None = None, prefix: str = "t"
     ) -> None:
         self.lines = lines
         self.width = width
@@ -466,6 +468,39 @@ class LlvmBuilder:
         d = xs[0].dtype
         if self._math_call is None:
             raise BackendError(f"no vector code for {name} of {d}")
-        function = self._math_call(name, d, self.width)
-        args = ", ".join(f"{self.type(x.dtype)} {x.text}" for x in xs)
-        return Value(d, self.line(f"call {self.type(d)} @{function}({args})"))
+        function, width = self._math_call(name, d)
+        wide = f"<{width} x {element_type(d)}>"
+        args = ", ".join(f"{wide} {self._resized(x, width)}" for x in xs)
+        result = self.line(f"call {wide} @{function}({args})")
+        if width == self.width:
+            return Value(d, result)
+        mask = ", ".join(f"i32 {i}" for i in range(self.width))
+        return Value(d, self.line(
+            f"shufflevector {wide} {result}, {wide} poison, <{self.width} x i32> <{mask}>"))
+
+    def _resized(self, x: Value, width: int) -> str:
+        """`x` with its first lane repeated up to `width` lanes: no lane computes on nothing."""
+        if width == self.width:
+            return x.text
+        kind = self.type(x.dtype)
+        mask = ", ".join(f"i32 {i if i < self.width else 0}" for i in range(width))
+        return self.line(f"shufflevector {kind} {x.text}, {kind} poison, <{width} x i32> <{mask}>")
+
+
+COMBINE = {
+    "sum": "add", "prod": "mul", "min": "minimum", "max": "maximum", "any": "or_", "all": "and_",
+}
+
+
+def identity(name: str, dtype: np.dtype) -> Any:
+    """Return what the aggregate `name` starts from; -0.0 + x is x for every float x."""
+    if name in ("sum", "any"):
+        return -0.0 if dtype.kind == "f" else 0
+    if name in ("prod", "all"):
+        return 1
+    sign = 1 if name == "min" else -1
+    if dtype.kind == "f":
+        return sign * np.inf
+    if dtype == BOOL:
+        return name == "min"
+    return np.iinfo(dtype).max if name == "min" else np.iinfo(dtype).min

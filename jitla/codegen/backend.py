@@ -1,0 +1,121 @@
+"""The LLVM backend: what it can compile, and how a compiled kernel is cut into chunks.
+
+Knows: the contract of plans with backends. Must not know: how kernels were chosen.
+Receives kernels, forms and geometries; returns executables and argument blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from jitla.codegen.cell import emit_hop
+from jitla.codegen.jit import Jit, Library
+from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
+from jitla.codegen.module import MathFunctions, has_aggregate, lay_out, module_text
+from jitla.codegen.scalar import LlvmBuilder, Value, refuse
+from jitla.errors import BackendError
+from jitla.fusion import Form, Geometry, Kernel, Schedule
+from jitla.hops import Hop, Kind
+
+SERIAL_NS = 30_000  # below this estimate a kernel runs on the caller
+BYTES_PER_NS = 8.0
+NS_PER_CELL, NS_PER_TRANSCENDENTAL = 0.05, 1.0
+
+
+def estimated_ns(kernel: Kernel, elements: int) -> float:
+    """Estimate one thread's time for `elements` of `kernel`."""
+    moved = sum(h.meta.dtype.itemsize for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
+    work = sum(
+        NS_PER_TRANSCENDENTAL if h.op.transcendental else NS_PER_CELL for h in kernel.body)
+    return elements * max(moved / BYTES_PER_NS, work)
+
+
+class LlvmExecutable:
+    """A loaded kernel; `text` is its IR, `object` its machine code."""
+
+    def __init__(self, loop: Loop, text: str, data: bytes, library: Library, threads: int) -> None:
+        self.text = text
+        self.object = data
+        self._loop = loop
+        self._library = library
+        self._threads = threads
+        self._finish = library.addresses.get("fin", 0)
+
+    def template(self, geometry: Geometry) -> bytes:
+        """Return the argument block for `geometry`, everything filled in but the operands."""
+        loop = self._loop
+        units, head, scratch = _units(loop, geometry)
+        elements = int(np.prod(geometry.dims, dtype=np.int64))
+        grain = self._grain(units, estimated_ns(loop.kernel, elements))
+        words = geometry_words(loop, geometry, head)
+        entry = self._library.addresses["k"]
+        return pack_block(loop, entry, self._finish, units, grain, scratch, words)
+
+    def _grain(self, units: int, nanoseconds: float) -> int:
+        if self._threads == 1 or nanoseconds < SERIAL_NS:
+            return max(units, 1)
+        return max(1, -(-units // (4 * self._threads)))
+
+
+def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
+    """Return the number of units, the first geometry words and the bytes of scratch."""
+    inner = geometry.dims[-1]
+    step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
+    blocks = -(-inner // step)
+    units = int(np.prod(geometry.dims[:-1], dtype=np.int64)) * blocks
+    return units, (inner, step, blocks, 0, 0), 0
+
+
+class LlvmBackend:
+    """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads."""
+
+    name = "llvm"
+
+    def __init__(
+        self, launch: Callable[..., None], threads: int,
+        objects: MutableMapping[str, bytes] | None = None, emit_math: Any = None,
+    ) -> None:
+        self._launch = launch
+        self._threads = threads
+        self._emit_math = emit_math
+        self.jit = Jit(objects)
+
+    @property
+    def launch(self) -> Callable[..., None]:
+        """Run a kernel: `launch(template, *operands)`."""
+        return self._launch
+
+    def supports(self, hop: Hop) -> str | None:
+        """Return None if `hop` can be in a kernel's body, else the reason why not."""
+        for dtype in (hop.meta.dtype, *(i.meta.dtype for i in hop.inputs)):
+            reason = refuse(dtype)
+            if reason:
+                return reason
+        if hop.op.kind is Kind.AGG:
+            return _refuse_aggregate(hop)
+        if hop.op.kind is not Kind.CELL:
+            return "not element-wise"
+        b = LlvmBuilder([], 2, lambda name, dtype: ("probe", 2))
+        try:
+            emit_hop(b, hop, [Value(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
+        except BackendError as error:
+            return str(error)
+        return None
+
+    def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
+        """Return machine code for `kernel` in layout `form`."""
+        loop = lay_out(kernel, form, schedule, self.jit.target)
+        text = module_text(loop, MathFunctions(loop, self._emit_math))
+        names = ("k", "fin") if form.mode == "full" else ("k",)
+        library = self.jit.load(text, names)
+        threads = schedule.threads or self._threads
+        return LlvmExecutable(loop, text, self.jit.compile(text), library, threads)
+
+
+def _refuse_aggregate(hop: Hop) -> str | None:
+    if hop.op.name == "prod" and hop.meta.dtype.kind == "f":
+        return "NumPy multiplies floats one after the other"
+    return None
