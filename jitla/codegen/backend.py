@@ -7,19 +7,20 @@ Receives kernels, forms and geometries; returns executables and argument blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from jitla.codegen.cell import emit_hop
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
-from jitla.codegen.module import MathFunctions, has_aggregate, lay_out, module_text
+from jitla.codegen.module import MathFunctions, lay_out, module_text
 from jitla.codegen.scalar import LlvmBuilder, Value, refuse
 from jitla.errors import BackendError
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
 
+SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
+COLUMNS = 512  # columns of one unit
 SERIAL_NS = 30_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 8.0
 NS_PER_CELL, NS_PER_TRANSCENDENTAL = 0.05, 1.0
@@ -48,7 +49,7 @@ class LlvmExecutable:
         """Return the argument block for `geometry`, everything filled in but the operands."""
         loop = self._loop
         units, head, scratch = _units(loop, geometry)
-        elements = int(np.prod(geometry.dims, dtype=np.int64))
+        elements = prod(geometry.dims)
         grain = self._grain(units, estimated_ns(loop.kernel, elements))
         words = geometry_words(loop, geometry, head)
         entry = self._library.addresses["k"]
@@ -62,11 +63,22 @@ class LlvmExecutable:
 
 def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
     """Return the number of units, the first geometry words and the bytes of scratch."""
-    inner = geometry.dims[-1]
-    step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
+    mode, dims = loop.form.mode, geometry.dims
+    inner = dims[-1]
+    if mode == "full":
+        depth = max(0, (inner // SUBTREE).bit_length() - 1)
+        scratch = 8 * len(loop.aggregates) << depth
+        return 1 << depth, (inner, inner, 1, depth, 0), scratch
+    if mode == "rows":
+        return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
+    rows = dims[0] if mode == "cols" else 0
+    outer = prod(dims[1:-1] if mode == "cols" else dims[:-1])
+    step = (COLUMNS if inner > COLUMNS else inner) if mode == "cols" else inner
+    if mode == "cell" and inner >= 2 * BLOCK:
+        step = BLOCK
+    step = max(step, 1)
     blocks = -(-inner // step)
-    units = int(np.prod(geometry.dims[:-1], dtype=np.int64)) * blocks
-    return units, (inner, step, blocks, 0, 0), 0
+    return outer * blocks, (inner, step, blocks, 0, rows), 0
 
 
 class LlvmBackend:

@@ -10,9 +10,9 @@ import numpy as np
 
 from jitla.codegen.cell import cell_kernel
 from jitla.codegen.layout import Loop, Target, operands
+from jitla.codegen.reduce import columns_kernel, full_kernel, rows_kernel
 from jitla.codegen.scalar import MathCall
 from jitla.fusion import Form, Kernel, Schedule
-from jitla.hops import Kind
 
 MAX_LANES = 64
 
@@ -64,9 +64,7 @@ def module_text(loop: Loop, math: MathFunctions) -> str:
 def _skeleton(loop: Loop, math: MathCall) -> str:
     if loop.form.mode == "cell":
         return cell_kernel(loop, math)
-    raise NotImplementedError
+    if loop.form.mode == "full":
+        return full_kernel(loop, math)
+    return rows_kernel(loop, math) if loop.form.mode == "rows" else columns_kernel(loop, math)
 
-
-def has_aggregate(kernel: Kernel) -> bool:
-    """Tell whether `kernel` has an aggregate."""
-    return any(h.op.kind is Kind.AGG for h in kernel.outputs)

@@ -161,14 +161,14 @@ class LlvmBuilder:
             return kind, x.text
         return kind, self.line(f"zext {self.type(BOOL)} {x.text} to {kind}")
 
-    def half(self, x: Value, narrow: LlvmBuilder) -> tuple[Value, Value]:
+    def halves(self, x: Value, narrow: LlvmBuilder) -> tuple[Value, Value]:
         """Return the even and the odd lanes of `x` as values of `narrow`."""
-        parts = []
+        kind, parts = self.type(x.dtype), []
         for odd in (0, 1):
-            mask = ", ".join(f"i32 {2 * i + odd}" for i in range(narrow.width))
-            kind = self.type(x.dtype)
-            parts.append(Value(x.dtype, self.line(
-                f"shufflevector {kind} {x.text}, {kind} poison, <{narrow.width} x i32> <{mask}>")))
+            lanes = ", ".join(f"i32 {2 * i + odd}" for i in range(narrow.width))
+            mask = f"<{narrow.width} x i32> <{lanes}>"
+            text = self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}")
+            parts.append(Value(x.dtype, text))
         narrow._count = self._count
         return parts[0], parts[1]
 
