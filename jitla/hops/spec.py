@@ -89,7 +89,13 @@ class OpSpec:
 
     `ref(*arrays, **attrs)` is the NumPy meaning. `meta(metas, attrs)` infers the result.
     `resolve(dtypes, attrs)` returns (dtypes the inputs are cast to); weak Python scalars appear
-    as the types bool/int/float/complex. `emit(builder, *values, attrs)` is the recipe, cells only.
+    as the types bool/int/float/complex. `numpy` holds the callables the entry stands for.
+
+    `emit(builder, *values, attrs)` is the recipe, cells only, `attrs` being a mapping passed last.
+    `emit` None: never in a kernel. A recipe that *returns* None is not expressible for these
+    operand dtypes; it decides so from `value.dtype` before it touches the builder.
+    `flops` counts operations per output element of what has no recipe; a function
+    ``(metas, attrs) -> float`` gives the total instead.
     """
 
     name: str
@@ -104,7 +110,7 @@ class OpSpec:
     zeros: Zeros = Zeros.NONE
     commutes: bool = False
     transcendental: bool = False
-    flops: float = 1.0
+    flops: float | Callable[[tuple[Meta, ...], Attrs], float] = 1.0
 
 
 _BY_NAME: dict[str, OpSpec] = {}
