@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Logical description of an array: `shape`, `dtype`, and `nnz` (upper bound, None if unknown)."""
+    """What an array is, logically: `shape`, `dtype`, and `nnz` (upper bound, None if unknown)."""
 
     shape: Shape
     dtype: np.dtype

@@ -21,7 +21,7 @@ from jitla.hops.spec import Kind, OpSpec, lookup
 class Hop:
     """A high-level operator: `op`, `inputs`, `attrs` (sorted pairs), `meta`; `line` is the user's.
 
-    Equality is identity: `make` interns, so equal expressions are one node. `line` is not part of it.
+    Equality is identity: `make` interns, so equal expressions are one node, whatever their `line`.
     """
 
     __slots__ = ("op", "inputs", "attrs", "meta", "line", "__weakref__")
@@ -46,7 +46,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Weak:
-    """An operand that is a Python scalar at leaf position `slot`: `kind` is bool, int, float, complex."""
+    """A Python scalar at leaf position `slot`; `kind` is one of bool, int, float, complex."""
 
     slot: int
     kind: type
@@ -57,7 +57,8 @@ _LOCK = threading.Lock()
 
 
 def _intern(op: OpSpec, inputs: tuple[Hop, ...], attrs: tuple, meta: Meta, line: Any) -> Hop:
-    key = (op.name, tuple(map(id, inputs)), attrs, meta if op.kind is Kind.LEAF else None)
+    exact = tuple([(k, type(v), v) for k, v in attrs])  # True, 1 and 1.0 are equal, yet not the same
+    key = (op.name, tuple(map(id, inputs)), exact, meta if op.kind is Kind.LEAF else None)
     with _LOCK:
         hop = _POOL.get(key)
         if hop is None:
@@ -91,6 +92,8 @@ def make(name: str, inputs: Iterable[Hop], line: Any = None, **attrs: Any) -> Ho
     """Return the node `name(*inputs, **attrs)`; inputs already have the dtypes the op computes in."""
     op = lookup(name)
     args = tuple(inputs)
+    if "dtype" in attrs:
+        attrs["dtype"] = np.dtype(attrs["dtype"])
     meta = op.meta(tuple(h.meta for h in args), attrs)
     if op.commutes and len(args) == 2 and _rank(args[1]) < _rank(args[0]):
         args = (args[1], args[0])
@@ -106,7 +109,8 @@ def _rank(hop: Hop) -> tuple:
 def apply(name: str, *operands: Hop | Weak, line: Any = None, **attrs: Any) -> Hop:
     """Like `make`, with NumPy's promotion: inputs are cast, weak scalars take the loop's dtype."""
     op = lookup(name)
-    dtypes = op.resolve(tuple(o.kind if isinstance(o, Weak) else o.meta.dtype for o in operands), attrs)
+    given = tuple([o.kind if isinstance(o, Weak) else o.meta.dtype for o in operands])
+    dtypes = op.resolve(given, attrs)
     inputs = [_conform(o, d, line) for o, d in zip(operands, dtypes, strict=True)]
     return make(name, inputs, line, **attrs)
 
@@ -157,5 +161,6 @@ def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, .
         elif all(new[i] is i for i in hop.inputs):
             new[hop] = hop
         else:
-            new[hop] = make(hop.op.name, [new[i] for i in hop.inputs], hop.line, **dict(hop.attrs))
+            inputs = [new[i] for i in hop.inputs]
+            new[hop] = make(hop.op.name, inputs, hop.line, **dict(hop.attrs))
     return tuple(new[r] for r in roots)
