@@ -1,0 +1,133 @@
+"""The LLVM backend: what it can compile, and how a compiled kernel is cut into chunks.
+
+Knows: the contract of plans with backends. Must not know: how kernels were chosen.
+Receives kernels, forms and geometries; returns executables and argument blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from math import prod
+from typing import Any
+
+from jitla.codegen.cell import emit_hop
+from jitla.codegen.jit import Jit, Library
+from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
+from jitla.codegen.module import MathFunctions, lay_out, module_text
+from jitla.codegen.scalar import LlvmBuilder, Value, refuse
+from jitla.errors import BackendError
+from jitla.fusion import Form, Geometry, Kernel, Schedule
+from jitla.hops import Hop, Kind
+
+SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
+COLUMNS = 512  # columns of one unit
+SERIAL_NS = 30_000  # below this estimate a kernel runs on the caller
+BYTES_PER_NS = 8.0
+NS_PER_CELL, NS_PER_TRANSCENDENTAL = 0.05, 1.0
+
+
+def estimated_ns(kernel: Kernel, elements: int) -> float:
+    """Estimate one thread's time for `elements` of `kernel`."""
+    moved = sum(h.meta.dtype.itemsize for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
+    work = sum(
+        NS_PER_TRANSCENDENTAL if h.op.transcendental else NS_PER_CELL for h in kernel.body)
+    return elements * max(moved / BYTES_PER_NS, work)
+
+
+class LlvmExecutable:
+    """A loaded kernel; `text` is its IR, `object` its machine code."""
+
+    def __init__(self, loop: Loop, text: str, data: bytes, library: Library, threads: int) -> None:
+        self.text = text
+        self.object = data
+        self._loop = loop
+        self._library = library
+        self._threads = threads
+        self._finish = library.addresses.get("fin", 0)
+
+    def template(self, geometry: Geometry) -> bytes:
+        """Return the argument block for `geometry`, everything filled in but the operands."""
+        loop = self._loop
+        units, head, scratch = _units(loop, geometry)
+        elements = prod(geometry.dims)
+        grain = self._grain(units, estimated_ns(loop.kernel, elements))
+        words = geometry_words(loop, geometry, head)
+        entry = self._library.addresses["k"]
+        return pack_block(loop, entry, self._finish, units, grain, scratch, words)
+
+    def _grain(self, units: int, nanoseconds: float) -> int:
+        if self._threads == 1 or nanoseconds < SERIAL_NS:
+            return max(units, 1)
+        return max(1, -(-units // (4 * self._threads)))
+
+
+def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
+    """Return the number of units, the first geometry words and the bytes of scratch."""
+    mode, dims = loop.form.mode, geometry.dims
+    inner = dims[-1]
+    if mode == "full":
+        depth = max(0, (inner // SUBTREE).bit_length() - 1)
+        scratch = 8 * len(loop.aggregates) << depth
+        return 1 << depth, (inner, inner, 1, depth, 0), scratch
+    if mode == "rows":
+        return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
+    rows = dims[0] if mode == "cols" else 0
+    outer = prod(dims[1:-1] if mode == "cols" else dims[:-1])
+    step = (COLUMNS if inner > COLUMNS else inner) if mode == "cols" else inner
+    if mode == "cell" and inner >= 2 * BLOCK:
+        step = BLOCK
+    step = max(step, 1)
+    blocks = -(-inner // step)
+    return outer * blocks, (inner, step, blocks, 0, rows), 0
+
+
+class LlvmBackend:
+    """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads."""
+
+    name = "llvm"
+
+    def __init__(
+        self, launch: Callable[..., None], threads: int,
+        objects: MutableMapping[str, bytes] | None = None, emit_math: Any = None,
+    ) -> None:
+        self._launch = launch
+        self._threads = threads
+        self._emit_math = emit_math
+        self.jit = Jit(objects)
+
+    @property
+    def launch(self) -> Callable[..., None]:
+        """Run a kernel: `launch(template, *operands)`."""
+        return self._launch
+
+    def supports(self, hop: Hop) -> str | None:
+        """Return None if `hop` can be in a kernel's body, else the reason why not."""
+        for dtype in (hop.meta.dtype, *(i.meta.dtype for i in hop.inputs)):
+            reason = refuse(dtype)
+            if reason:
+                return reason
+        if hop.op.kind is Kind.AGG:
+            return _refuse_aggregate(hop)
+        if hop.op.kind is not Kind.CELL:
+            return "not element-wise"
+        b = LlvmBuilder([], 2, lambda name, dtype: ("probe", 2))
+        try:
+            emit_hop(b, hop, [Value(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
+        except BackendError as error:
+            return str(error)
+        return None
+
+    def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
+        """Return machine code for `kernel` in layout `form`."""
+        loop = lay_out(kernel, form, schedule, self.jit.target)
+        text = module_text(loop, MathFunctions(loop, self._emit_math))
+        names = ("k", "fin") if form.mode == "full" else ("k",)
+        library = self.jit.load(text, names)
+        threads = schedule.threads or self._threads
+        return LlvmExecutable(loop, text, self.jit.compile(text), library, threads)
+
+
+def _refuse_aggregate(hop: Hop) -> str | None:
+    if hop.op.name == "prod" and hop.meta.dtype.kind == "f":
+        return "NumPy multiplies floats one after the other"
+    return None

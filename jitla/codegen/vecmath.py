@@ -1,0 +1,62 @@
+"""Vector math as LLVM IR text: which functions there are, and their instructions.
+
+Knows: the functions and the formats they exist for. Must not know: kernels, operators, plans.
+Receives operand names and a source of fresh names; returns lines of IR and the result's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from . import vecmath_exp, vecmath_log
+from .vecmath_code import DOUBLE, SINGLE, Code, Value
+
+__all__ = ["emit_math", "inline_math", "supports"]
+
+FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
+FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
+    "exp": vecmath_exp.exp,
+    "exp2": vecmath_exp.exp2,
+    "expm1": vecmath_exp.expm1,
+    "tanh": vecmath_exp.tanh,
+    "log": vecmath_log.log,
+    "log2": vecmath_log.log2,
+    "log10": vecmath_log.log10,
+    "log1p": vecmath_log.log1p,
+}
+
+
+def supports(name: str, dtype: np.dtype) -> bool:
+    """Whether the function has a polynomial for this dtype, right for every argument."""
+    return name in FUNCTIONS and dtype in FORMATS
+
+
+def inline_math(
+    name: str,
+    dtype: np.dtype,
+    width: int,
+    fma: bool,
+    args: list[str],
+    fresh: Callable[[str], str],
+) -> tuple[list[str], str]:
+    """Instructions that compute the function in the caller's block, and the result's name."""
+    assert supports(name, dtype), (name, dtype)
+    code = Code(FORMATS[dtype], width, fresh)
+    result = FUNCTIONS[name](code, *(Value(code, a, "f") for a in args))
+    return code.lines, result.name
+
+
+def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, str]:
+    """Symbol and text of one internal function that computes a whole vector."""
+    numbers = count()
+    form = FORMATS[dtype]
+    lines, result = inline_math(
+        name, dtype, width, fma, ["%x"], lambda hint: f"%{hint}{next(numbers)}"
+    )
+    symbol = f"jitla_{name}_f{form.bits}x{width}"
+    t = form.real if width == 1 else f"<{width} x {form.real}>"
+    body = "\n".join(f"  {line}" for line in (*lines, f"ret {t} {result}"))
+    return symbol, f"define internal {t} @{symbol}({t} %x) {{\n{body}\n}}\n"
