@@ -104,7 +104,7 @@ POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
     ("LOG", series(log_rest, mpf(2) / 3, 1e-20), 0.0, S * S * 1.0001, 7, 2),
 ]
 RATIONALS: list[tuple[str, Core, float, float, tuple[int, int], tuple[int, int]]] = [
-    ("TANH", series(tanh_rest, mpf(-1) / 3, 1e-20), 0.0, 1.0, (3, 3), (1, 2)),
+    ("TANH", series(tanh_rest, mpf(-1) / 3, 1e-20), 0.0, 0.391, (2, 3), (1, 1)),
 ]
 
 
