@@ -1,7 +1,7 @@
 """One measurement of the demo in a process of its own, so that its peak memory is its own.
 
 Knows: how a fit and its inner loop are timed and measured. Must not know: how results are shown.
-Receives a header and the raw matrix and label on standard input; writes one line of JSON to standard output.
+Receives the data on standard input; writes one line of JSON to standard output.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def compare_fits(fit: Fitter, fast: Fitter, X: Array, y: Array) -> dict[str, Any
 
 
 def measure_search(search: Search, X: Array, y: Array, w: Array) -> dict[str, Any]:
-    """The inner loop alone, plain and decorated in turn: seconds per evaluation, plan, counters."""
+    """The inner loop alone, plain and decorated in turn: seconds per evaluation, plan."""
     fast = jitla.jit(search)
     arguments = (np.zeros_like(y), X @ w, y, 0.0, float((w * w).sum()))
     evaluations = fast(*arguments)[1]
@@ -143,9 +143,10 @@ def count_intermediates(search: Search, X: Array, y: Array) -> float:
 def peak_bytes() -> int:
     """Largest resident size so far.
 
-    Linux keeps it per program image; `ru_maxrss` would include the parent's at the time of the fork.
+    Linux tells it of this program alone; `ru_maxrss` would include the parent that forked it.
     """
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def resident_bytes() -> int:
