@@ -99,7 +99,8 @@ def measure_search(search: Search, X: Array, y: Array, w: Array) -> dict[str, An
     fast = jitla.jit(search)
     arguments = (np.zeros_like(y), X @ w, y, 0.0, float((w * w).sum()))
     evaluations = fast(*arguments)[1]
-    pairs = [(timed(search, *arguments)[0], timed(fast, *arguments)[0]) for _ in range(SEARCH_PAIRS)]
+    pairs = [(timed(search, *arguments)[0], timed(fast, *arguments)[0])
+             for _ in range(SEARCH_PAIRS)]
     stats = fast.stats()
     return {
         "inner_numpy": median(plain for plain, _ in pairs) / evaluations,
