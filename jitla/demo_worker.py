@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -46,11 +46,11 @@ def main(algorithm: str, mode: str) -> int:
     return 0
 
 
-def send(stream: BinaryIO, X: Array, y: Array) -> None:
+def send(stream: IO[bytes], X: Array, y: Array) -> None:
     """Write what `receive` reads."""
     stream.write(json.dumps(X.shape).encode() + b"\n")
     for array in (X, y):
-        stream.write(memoryview(array).cast("B"))
+        stream.write(array.data.cast("B"))
 
 
 def receive(stream: BinaryIO) -> tuple[Array, Array]:
@@ -58,7 +58,7 @@ def receive(stream: BinaryIO) -> tuple[Array, Array]:
     rows, columns = json.loads(stream.readline())
     X, y = np.empty((rows, columns)), np.empty(rows)
     for array in (X, y):
-        view = memoryview(array).cast("B")
+        view = array.data.cast("B")
         done = 0
         while done < view.nbytes:
             count = stream.readinto(view[done:])  # type: ignore[attr-defined]

@@ -105,6 +105,9 @@ def order_fault(found: Import) -> str | None:
     if depth < 2 or depth >= min(len(source), len(target)):
         return None
     order = reading_order(modules()[".".join(source[:depth])])
+    for name in (source[depth], target[depth]):
+        if name not in order:
+            return f"{found.where}: {name} is not in the reading order of {source[depth - 1]}"
     if order.index(target[depth]) > order.index(source[depth]):
         return f"{found.where}: {target[depth]} is read after {source[depth]}"
     return None
