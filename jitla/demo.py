@@ -114,10 +114,10 @@ class Progress:
 
 
 def difference(plain: Report, fast: Report) -> float:
-    """Largest difference of weights and objective, relative to the largest weight and the objective."""
+    """Largest difference of the weights, relative to the largest, and of the objective."""
     w, v = np.array(plain["w"]), np.array(fast["w"])
     weights = float(np.abs(w - v).max() / np.abs(w).max())
-    return max(weights, abs(plain["objective"] - fast["objective"]) / plain["objective"])
+    return max(weights, abs(1.0 - float(fast["objective"]) / float(plain["objective"])))
 
 
 Row = tuple[str, Callable[[Report, Report], str]]
