@@ -89,6 +89,7 @@ class Program:
         self.aliases = aliases
         self.layouts = dict(layouts)
         self.stages: tuple[Any, ...] = ()
+        self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
         self.script: Script = write_script(self.order, plan.outputs, outs)
         self._workshop = workshop
@@ -133,6 +134,13 @@ class Program:
             h.meta.shape != () and not is_view(h) and h not in results and h not in self.order.direct
             for s in self.order.steps for h in s.outputs
         )
+
+    @property
+    def written(self) -> int:
+        """Number of arrays per run that are written to fresh memory."""
+        results = {r for r, out in zip(self.plan.outputs, self.outs) if out is None}
+        fresh = {r for r in results if r.meta.shape and r.op.kind is not Kind.LEAF and not is_view(r)}
+        return self.materialised + len(fresh)
 
     def text(self) -> str:
         """Return what every stage made of the roots, and the Python function that runs."""

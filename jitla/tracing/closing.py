@@ -11,7 +11,7 @@ ghost keeps the recipe of its value.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -32,7 +32,6 @@ USER, INTERNAL, ROOT = 0, 1, 2
 # By id: hashing a code object is slow. The code is kept so that its id stays its own.
 FRAMES: dict[int, tuple[int, CodeType]] = {}
 EXIT: tuple = ("exit",)
-MAX_EXACT = 8192
 
 
 class Store(NamedTuple):
@@ -46,7 +45,7 @@ class Store(NamedTuple):
 class Closed(NamedTuple):
     """How one exact block is run: its bound program and what happens to each proxy."""
 
-    run: Callable[[list], tuple]
+    bound: Any
     roots: tuple[int, ...]
     layouts: list[int]
     views: tuple[int, ...]
@@ -150,7 +149,7 @@ class Closing:
     def _finish_block(self, closed: Closed, key: tuple) -> None:
         nodes = self.nodes
         try:
-            outs = closed.run(self.leaves + self.scalars)
+            outs = closed.bound.run(self.leaves + self.scalars)
         except Exception as error:
             outs = self._recover(closed, error)
         layouts = closed.layouts
@@ -242,11 +241,8 @@ class Closing:
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store)
-        closed = Closed(bound.run, tuple(roots), [], tuple(views), tuple(ghosts))
-        exact = self.site.exact
-        if len(exact) >= MAX_EXACT:
-            exact.clear()
-        exact[key] = closed
+        closed = Closed(bound, tuple(roots), [], tuple(views), tuple(ghosts))
+        self.site.keep(key, closed)
         return closed
 
     def _fates(

@@ -19,10 +19,10 @@ import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.closing import Closing
-from jitla.tracing.dispatch import METHODS, Bound
+from jitla.tracing.dispatch import FUNCTIONS, METHODS, Bound
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
-from jitla.tracing.twin import instrument
+from jitla.tracing.twin import Twins
 
 _ArrayFunction = type(np.sum)
 _CREATORS = frozenset({
@@ -342,14 +342,23 @@ def twin_of(function: FunctionType) -> Callable[..., Any] | None:
         pass
     filename = function.__code__.co_filename
     library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
-    twin = None if library else instrument(function, HOOKS)
+    twin = None if library else _MADE.instrument(function)
     TWINS[function] = twin
     return twin
+
+
+def known(function: Any) -> bool:
+    """Say whether a callable reads its array arguments only, so that a call of it needs no hook."""
+    kind = type(function)
+    if kind is np.ufunc:
+        return True
+    return kind is _ArrayFunction and function in FUNCTIONS
 
 
 # A decorated function is known here with the twin of what it wraps.
 TWINS: WeakKeyDictionary[FunctionType, Callable[..., Any] | None] = WeakKeyDictionary()
 HOOKS = Hooks()
+_MADE = Twins(HOOKS, known)
 _NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
 _HELD = 0
 _MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})

@@ -19,6 +19,7 @@ from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.signature import LAYOUTS, TRACED, layout_id
 from jitla.tracing.site import PACKAGE, Site, user_line
 
+DEBUG = 0
 MAX_NODES = 512
 MAX_LAYOUTS = 200_000
 
@@ -120,7 +121,7 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
         )
     except BaseException as error:
         session.fill_slots()
-        error.__traceback__ = user_traceback(error.__traceback__)
+        if not DEBUG: error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
         LOCAL.session = outer

@@ -20,6 +20,7 @@ from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64
+MAX_EXACT = 8192
 PACKAGE = __file__[: -len("tracing/site.py")]
 
 
@@ -30,7 +31,6 @@ class Request(NamedTuple):
     layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
     outs: tuple[int | None, ...]
     aliases: frozenset[tuple[int, int]]
-    sizes: tuple[int, ...]
 
 
 class Compile(Protocol):
@@ -61,7 +61,7 @@ class Site:
         self.exact: dict[tuple, Any] = {}
         self.pinned: dict[tuple, set[int]] = {}
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
-        self.bounds: list[Any] = []
+        self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
         self.calls = 0
@@ -77,7 +77,7 @@ class Site:
     def pin(self, key: tuple, index: int) -> None:
         """Remember that entry `index` of a block was asked for after all: it is live from now on."""
         self.pinned.setdefault((key[2], len(key[0])), set()).add(index)
-        self.exact.pop(key, None)
+        self.retire([key])
 
     def program(self, block: Block, roots: tuple[int, ...], store: Any) -> Any:
         """Return the bound program of `block`; the class level is tried before compiling."""
@@ -89,13 +89,33 @@ class Site:
 
             def make() -> Request:
                 hops = hops_of(block)
-                return Request(tuple(hops[i] for i in roots), layouts, outs, aliases, sizes)
+                return Request(tuple(hops[i] for i in roots), layouts, outs, aliases)
 
             self.learning = 2
             self.classes.add(key)
-            bound = self._compile(key, sizes, layouts, make)
-            self.bounds.append(bound)
-            return bound
+            return self._compile(key, sizes, layouts, make)
+
+    def keep(self, key: tuple, closed: Any) -> None:
+        """Remember how an exact block is run; when there are too many, all are forgotten."""
+        if len(self.exact) >= MAX_EXACT:
+            self.retire(list(self.exact))
+        self.exact[key] = closed
+
+    def retire(self, keys: list[tuple]) -> None:
+        """Forget exact blocks, but not what they have done."""
+        for key in keys:
+            closed = self.exact.pop(key, None)
+            if closed is not None and closed.bound.count:
+                program = closed.bound.program
+                self.past[program] = self.past.get(program, 0) + closed.bound.count
+
+    def runs(self) -> dict[Any, int]:
+        """Return how often each program has run."""
+        found = dict(self.past)
+        for closed in list(self.exact.values()):
+            program = closed.bound.program
+            found[program] = found.get(program, 0) + closed.bound.count
+        return found
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
@@ -122,9 +142,8 @@ class Site:
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        for memory in (self.exact, self.pinned, self.fallbacks, self.classes):
+        for memory in (self.exact, self.pinned, self.fallbacks, self.classes, self.past):
             memory.clear()
-        self.bounds.clear()
         self.failures.clear()
         self.calls = 0
         self.learning = 2

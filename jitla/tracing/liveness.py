@@ -1,0 +1,3 @@
+"""stub"""
+def live_locals(code, lasti):
+    return None
