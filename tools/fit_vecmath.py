@@ -110,6 +110,7 @@ POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
     ("ATANH", series(odd_rest(mp.atanh), mpf(1) / 3, 1e-20), 0.0, 0.0762, 9, 3),
     ("ASIN", series(odd_rest(mp.asin), mpf(1) / 6, 1e-20), 0.0, 0.25, 12, 4),
     ("ATAN", series(odd_rest(mp.atan), mpf(-1) / 3, 1e-20), 0.0, 0.3601, 14, 5),
+    ("CBRT", mp.cbrt, 0.7071, 1.4143, 5, 2),
     ("LOG", series(log_rest, mpf(2) / 3, 1e-20), 0.0, S * S * 1.0001, 7, 2),
 ]
 RATIONALS: list[tuple[str, Core, float, float, tuple[int, int], tuple[int, int]]] = [
@@ -141,6 +142,7 @@ CONSTANTS: list[tuple[str, mpf, int, int, int]] = [
     ("LOG10_2_EXPONENT", LN2 / LN10, 2, 42, 15),
     ("LOG2E", 1 / LN2, 1, 53, 24),
     ("PI", mp.pi, 2, 53, 24),
+    ("CBRT2", mp.cbrt(2), 1, 53, 24),
 ]
 
 

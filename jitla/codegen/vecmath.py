@@ -34,6 +34,7 @@ FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
     "arcsin": vecmath_arc.arcsin,
     "arccos": vecmath_arc.arccos,
     "arctan": vecmath_arc.arctan,
+    "cbrt": vecmath_arc.cbrt,
 }
 
 

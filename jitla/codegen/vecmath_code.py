@@ -160,6 +160,10 @@ class Code:
             text = f"splat ({scalar} {text})"
         return Value(self, text, kind)
 
+    def nearest(self, number: float) -> float:
+        """The number rounded to the format."""
+        return float(np.float32(number)) if self.form.bits == 32 else number
+
     def push(self, text: str, kind: str, hint: str = "v") -> Value:
         """Append one instruction and name its result."""
         name = self.fresh(hint)
