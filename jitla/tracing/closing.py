@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import evaluate
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
 from jitla.tracing.liveness import live_locals
 from jitla.tracing.signature import LAYOUTS, layout_id
@@ -144,14 +143,15 @@ class Closing:
             self.hits += 1
             if self.hits > 32:
                 self.lines = None
-        self._finish_block(closed, key)
+        self._finish_block(closed, key, store)
 
-    def _finish_block(self, closed: Closed, key: tuple) -> None:
+    def _finish_block(self, closed: Closed, key: tuple, store: Store | None) -> None:
         nodes = self.nodes
         try:
             outs = closed.bound.run(self.leaves + self.scalars)
         except Exception as error:
-            outs = self._recover(closed, error)
+            replay = self.site.replay(self.block(), closed.roots, store, error)
+            outs = replay.run(self.leaves + self.scalars)
         layouts = closed.layouts
         if not layouts:
             layouts.extend(layout_id(v) if isinstance(v, np.ndarray) else -1 for v in outs)
@@ -198,14 +198,6 @@ class Closing:
         self.entered = []
         if self.lines is not None:
             self.lines = {}
-
-    def _recover(self, closed: Closed, error: Exception) -> tuple:
-        """Compute a block op by op with NumPy after its program failed; NumPy's own errors surface."""
-        block = self.block()
-        hops = hops_of(block)
-        outs = evaluate([hops[i] for i in closed.roots], block.leaves + block.scalars)
-        self.site.failed(error)
-        return tuple(outs)
 
     def block(self) -> Block:
         """Return the open block as a record."""

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from jitla.errors import UnsupportedFunction
 from jitla.events import log
-from jitla.hops import Hop
+from jitla.hops import Hop, evaluate
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
@@ -40,6 +42,38 @@ class Compile(Protocol):
         self, key: tuple, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
     ) -> Any: ...
+
+
+class Replay:
+    """A block run op by op with NumPy: what is left when no program can be made or one fails."""
+
+    kernels = calls = written = 0
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.count = 0
+        self.program = self
+
+    def run(self, leaves: list[Any]) -> tuple[Any, ...]:
+        """Return the values of the roots; they are memory of their own, or the leaf stored into."""
+        self.count += 1
+        request = self.request
+        results: list[Any] = []
+        for value in evaluate(request.roots, leaves):
+            shared = [*results, *(a for a in leaves if isinstance(a, np.ndarray))]
+            if isinstance(value, np.ndarray) and any(np.may_share_memory(value, a) for a in shared
+                                                     if isinstance(a, np.ndarray)):
+                value = value.copy("K")
+            results.append(value)
+        for i, slot in enumerate(request.outs):
+            if slot is not None:
+                leaves[slot][...] = results[i]
+                results[i] = leaves[slot]
+        return tuple(results)
+
+    def text(self) -> str:
+        """Say what this is."""
+        return "== replay\nrun op by op with NumPy"
 
 
 class Fallback:
@@ -93,7 +127,11 @@ class Site:
 
             self.learning = 2
             self.classes.add(key)
-            return self._compile(key, sizes, layouts, make)
+            try:
+                return self._compile(key, sizes, layouts, make)
+            except Exception as error:
+                self.failed(error)
+                return Replay(make())
 
     def keep(self, key: tuple, closed: Any) -> None:
         """Remember how an exact block is run; when there are too many, all are forgotten."""
@@ -116,6 +154,13 @@ class Site:
             program = closed.bound.program
             found[program] = found.get(program, 0) + closed.bound.count
         return found
+
+    def replay(self, block: Block, roots: tuple[int, ...], store: Any, error: Exception) -> Replay:
+        """Return what runs `block` after its program failed with `error`."""
+        self.failed(error)
+        hops = hops_of(block)
+        outs = tuple(store.slot if store and i == store.index else None for i in roots)
+        return Replay(Request(tuple(hops[i] for i in roots), {}, outs, frozenset()))
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
