@@ -256,9 +256,19 @@ class _Writer:
         root = self.roots[i]
         name = self.final.get(i) or self.value(root)
         if root in seen and root.meta.shape != () and root.op.kind is not Kind.LEAF:
-            name += ".view()" if is_view(root) else ".copy('K')"
+            name = self._twin(i, root, name)
         seen.add(root)
         return name
+
+    def _twin(self, i: int, root: Hop, name: str) -> str:
+        """Write a second array that is equal to `name` in values and layout."""
+        if is_view(root):
+            return f"{name}.view()"
+        made = self.needs.get(f"E{self.number(root)}")
+        if made is None:
+            return f"{name}.copy('K')"
+        self.lines += [f"r{i} = {made.name}()", f"r{i}[...] = {name}"]
+        return f"r{i}"
 
     def finish(self, outs: Outs) -> Script:
         """Put the pieces together."""
