@@ -266,7 +266,7 @@ class _Writer:
             return f"{name}.view()"
         made = self.needs.get(f"E{self.number(root)}")
         if made is None:
-            return f"{name}.copy('K')"
+            return f"{self.constant('f', _twin)}({name})"
         self.lines += [f"r{i} = {made.name}()", f"r{i}[...] = {name}"]
         return f"r{i}"
 
@@ -280,6 +280,13 @@ class _Writer:
         take = [f"    ({names}) = data"] if names else []
         lines = ["def make(bound, data):", *take, "    def run(L):", *_indent(body), "    return run"]
         return Script("\n".join(lines) + "\n", self.constants, tuple(self.needs.values()))
+
+
+def _twin(array: np.ndarray) -> np.ndarray:
+    """Copy a fresh array with its strides, those of axes of length 1 included."""
+    copy = np.ndarray(array.shape, array.dtype, strides=array.strides)
+    copy[...] = array
+    return copy
 
 
 def _indent(lines: Iterable[str]) -> list[str]:
