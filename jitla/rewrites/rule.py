@@ -41,7 +41,7 @@ class Rule:
     build: Callable[[Hop, Bound], Hop] | None = None
     exactness: Exactness = "exact"
     doc: str = ""
-    across: Callable[[tuple[Hop, ...], Shared, Hook], tuple[Hop, ...]] | None = None
+    across: Callable[[tuple[Hop, ...], Hook], tuple[Hop, ...]] | None = None
 
     def __post_init__(self) -> None:
         if not self.doc:
