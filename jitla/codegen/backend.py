@@ -6,14 +6,12 @@ Receives kernels, forms and geometries; returns executables and argument blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
-from typing import Any
-
 from jitla.codegen.cell import emit_hop
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
-from jitla.codegen.module import MathFunctions, lay_out, module_text
+from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.scalar import LlvmBuilder, Value, refuse
 from jitla.errors import BackendError
 from jitla.fusion import Form, Geometry, Kernel, Schedule
@@ -88,11 +86,10 @@ class LlvmBackend:
 
     def __init__(
         self, launch: Callable[..., None], threads: int,
-        objects: MutableMapping[str, bytes] | None = None, emit_math: Any = None,
+        objects: MutableMapping[str, bytes] | None = None,
     ) -> None:
         self._launch = launch
         self._threads = threads
-        self._emit_math = emit_math
         self.jit = Jit(objects)
 
     @property
@@ -110,7 +107,7 @@ class LlvmBackend:
             return _refuse_aggregate(hop)
         if hop.op.kind is not Kind.CELL:
             return "not element-wise"
-        b = LlvmBuilder([], 2, lambda name, dtype: ("probe", 2))
+        b = LlvmBuilder([], 2, _probe_math)
         try:
             emit_hop(b, hop, [Value(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
         except BackendError as error:
@@ -120,11 +117,16 @@ class LlvmBackend:
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
         """Return machine code for `kernel` in layout `form`."""
         loop = lay_out(kernel, form, schedule, self.jit.target)
-        text = module_text(loop, MathFunctions(loop, self._emit_math))
+        text = module_text(loop, MathFunctions(loop))
         names = ("k", "fin") if form.mode == "full" else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads
         return LlvmExecutable(loop, text, self.jit.compile(text), library, threads)
+
+
+def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+    refuse_math(name, xs[0].dtype)
+    return Value(xs[0].dtype, "%math")
 
 
 def _refuse_aggregate(hop: Hop) -> str | None:

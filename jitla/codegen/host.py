@@ -7,10 +7,10 @@ Receives nothing; returns `$name` references for IR text, and fills their table 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import sys
 
 import numpy as np
-from numpy._core import _multiarray_umath
 
 from jitla.errors import BackendError
 
@@ -79,6 +79,7 @@ def _function(library: ctypes.CDLL, name: str) -> int | None:
 def _numpy_functions() -> dict[str, int | None]:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    base = get(_multiarray_umath._ARRAY_API, None)
+    module = importlib.import_module("numpy._core._multiarray_umath")
+    base = get(module._ARRAY_API, None)
     table = (ctypes.c_void_p * (max(_NUMPY.values()) + 1)).from_address(base)
     return {name: table[i] for name, i in _NUMPY.items()}

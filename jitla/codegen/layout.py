@@ -73,7 +73,10 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
             found.append(Operand(len(found), hop, letter, "in"))
     for hop in kernel.outputs:
         role = "agg" if hop.op.kind is Kind.AGG else "out"
-        found.append(Operand(len(found), hop, next(letters), role))
+        letter = next(letters)
+        if letter == "b" and not (role == "agg" and form.mode != "cols"):
+            letter = "s"  # an output without extent: its stride is a number like any other
+        found.append(Operand(len(found), hop, letter, role))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Small kernels in IR and their launch blocks, for tests of the native run time.
+"""The native run time loaded for tests, and small kernels in IR with their launch blocks.
 
 Knows: the block layout of `launch`. Must not know: planning, vector code.
 Receives sizes; returns templates.
@@ -7,6 +7,9 @@ Receives sizes; returns templates.
 from __future__ import annotations
 
 import struct
+
+from jitla.codegen.jit import Jit
+from jitla.codegen.native import load_native
 
 KERNELS = """
 ; out[i] = a[i] * s + i
@@ -125,14 +128,21 @@ define void @nothing(ptr %block, i64 %begin, i64 %end) nounwind {
 """
 SYMBOLS = ("axpi", "mark", "mark_last", "slow", "divide", "nothing")
 
+jit = Jit()
+prefix = f'target triple = "{jit.target.triple}"\n'
+launch = load_native(jit.load, prefix)
+library = jit.load(prefix + KERNELS, SYMBOLS)
+addresses = library.addresses
+
 
 def template(
-    kernel: int, units: int, grain: int, kinds: str, *, last: int = 0, scratch: int = 0,
+    kernel: str, units: int, grain: int, kinds: str, *, last: str = "", scratch: int = 0,
     flags: int = 0, geometry: tuple[int, ...] = (),
 ) -> bytes:
     """A launch block; `kinds` has "a" for an array operand, "s" for a scalar."""
     n = len(kinds)
     words = 8 + 2 * n + len(geometry)
-    head = (kernel, words, units, grain, last, scratch, 0, n | flags)
+    fin = addresses[last] if last else 0
+    head = (addresses[kernel], words, units, grain, fin, scratch, 0, n | flags)
     body = (0,) * n + tuple(int(kind == "s") for kind in kinds) + geometry
     return struct.pack(f"{words}Q", *head, *body)
