@@ -13,7 +13,7 @@ from jitla.recompile import Compiler
 
 
 def compiler(**options: object) -> Compiler:
-    return Compiler(InterpretedBackend(), check=True, **options)
+    return Compiler(InterpretedBackend(), rules=None, check=True, **options)
 
 
 def check(bound, roots, leaves, note="") -> None:
