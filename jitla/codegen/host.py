@@ -20,8 +20,8 @@ __all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", 
 HEADER = object.__basicsize__
 
 _LIBC = ("malloc", "calloc", "free", "memcpy", "memset", "madvise", "syscall", "sched_getcpu",
-         "sched_setaffinity")
-_PYTHON = ("PyErr_SetString", "PyErr_Clear", "PyErr_Occurred", "PyErr_NoMemory", "PyErr_Fetch",
+         "sched_setaffinity", "clock_gettime")
+_PYTHON = ("PyErr_SetString", "PyErr_Occurred", "PyErr_NoMemory", "PyErr_Fetch",
            "PyErr_Restore", "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_CallNoArgs",
            "PyNumber_AsSsize_t", "Py_IncRef", "Py_DecRef")
 _OBJECTS = {"bytes_type": bytes, "tuple_type": tuple, "none": None, "TypeError": TypeError,

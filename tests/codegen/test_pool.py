@@ -207,7 +207,29 @@ def test_forks_while_another_thread_launches() -> None:
         thread.join()
 
 
+LIMITED = """
+import resource
+run(1)
+runtime.set_threads(200)
+pages = int(open('/proc/self/statm').read().split()[0])
+limit = pages * resource.getpagesize() + (400 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+run(4)
+assert 1 <= runtime.threads() < 200
+limit += 400 << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+kept = [runtime.empty((1 << 22,), np.dtype('f8')) for _ in range(4)]
+del kept
+assert runtime.statistics()['held'] > 100 << 20
+try:
+    runtime.empty((1 << 40,), np.dtype('f8'))
+except MemoryError:
+    assert runtime.statistics()['held'] == 0
+run(4)
+"""
+
 ENDINGS = {
+    "no memory for more threads": LIMITED,
     "plain": "run(4)",
     "exception": "run(4); raise SystemExit(0)",
     "daemon launching": """
