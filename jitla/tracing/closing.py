@@ -54,6 +54,8 @@ class Closed(NamedTuple):
 class Closing:
     """The part of a session that ends blocks; state is declared in `Session`."""
 
+    __slots__ = ()
+
     site: Any
     ops: list[tuple]
     nodes: list[Any]
