@@ -44,16 +44,14 @@ class _Gate:
     def _make(self, config: Config) -> Any:
         codegen = import_module("jitla.codegen")
         recompile = import_module("jitla.recompile")
-        rewrites = import_module("jitla.rewrites")
         if self._launch is None:
             self._launch = codegen.start()
         self.apply_threads(config)
         runtime = import_module("jitla.runtime")
-        rules = rewrites.RULES.at(config.numerics)
         backend = codegen.LlvmBackend(self._launch, config.threads or runtime.threads())
         return recompile.Compiler(
-            backend, simplify=lambda roots, hook: rewrites.simplify(roots, rules, hook),
-            numerics=config.numerics, threads=config.threads, observe=self.recorder.record)
+            backend, numerics=config.numerics, threads=config.threads,
+            observe=self.recorder.record)
 
     def apply_threads(self, config: Config) -> None:
         """Let kernels run on the number of threads that `config` asks for."""
