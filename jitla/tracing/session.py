@@ -101,6 +101,8 @@ class Session(Dispatch):
 
     def end(self, result: Any) -> Any:
         """End the call and count it."""
+        # Proxies and session refer to each other: memory must not wait for the garbage collector.
+        self.foreigners.clear()
         site = self.site
         site.calls += 1
         if site.learning > 0:
