@@ -29,7 +29,7 @@ class _Gate:
         self.lock = threading.RLock()
         self.recorder = Recorder(current().events)
         self._compilers: dict[tuple[str, int], Any] = {}
-        self._launch: Callable[..., None] | None = None
+        self._backend: Any = None
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
@@ -44,13 +44,11 @@ class _Gate:
     def _make(self, config: Config) -> Any:
         codegen = import_module("jitla.codegen")
         recompile = import_module("jitla.recompile")
-        if self._launch is None:
-            self._launch = codegen.start()
+        if self._backend is None:
+            self._backend = codegen.LlvmBackend()
         self.apply_threads(config)
-        runtime = import_module("jitla.runtime")
-        backend = codegen.LlvmBackend(self._launch, config.threads or runtime.threads())
         return recompile.Compiler(
-            backend, numerics=config.numerics, threads=config.threads,
+            self._backend, numerics=config.numerics, threads=config.threads,
             observe=self.recorder.record)
 
     def apply_threads(self, config: Config) -> None:
