@@ -82,10 +82,14 @@ def log_rest(z: mpf) -> mpf:
     return (mp.log((1 + s) / (1 - s)) / s - 2) / z
 
 
-def tanh_rest(z: mpf) -> mpf:
-    """G with tanh(x) = x + x*z*G(z), z = x*x."""
-    x = mp.sqrt(z)
-    return (mp.tanh(x) / x - 1) / z
+def cosh_rest(z: mpf) -> mpf:
+    """C with cosh(x) = 1 + z*C(z), z = x*x."""
+    return (mp.cosh(mp.sqrt(z)) - 1) / z
+
+
+def odd_rest(f: Core) -> Core:
+    """R with f(x) = x + x*z*R(z), z = x*x."""
+    return lambda z: (f(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
 
 
 HALF = float(LN2 / 2) * 1.0001
@@ -101,10 +105,15 @@ POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
         10,
         4,
     ),
+    ("COSH", series(cosh_rest, mpf(1) / 2, 1e-20), 0.0, HALF**2, 5, 2),
+    ("SINH", series(odd_rest(mp.sinh), mpf(1) / 6, 1e-20), 0.0, HALF**2, 5, 2),
+    ("ATANH", series(odd_rest(mp.atanh), mpf(1) / 3, 1e-20), 0.0, 0.0762, 9, 3),
+    ("ASIN", series(odd_rest(mp.asin), mpf(1) / 6, 1e-20), 0.0, 0.25, 12, 4),
+    ("ATAN", series(odd_rest(mp.atan), mpf(-1) / 3, 1e-20), 0.0, 0.3601, 14, 5),
     ("LOG", series(log_rest, mpf(2) / 3, 1e-20), 0.0, S * S * 1.0001, 7, 2),
 ]
 RATIONALS: list[tuple[str, Core, float, float, tuple[int, int], tuple[int, int]]] = [
-    ("TANH", series(tanh_rest, mpf(-1) / 3, 1e-20), 0.0, 1.0, (3, 3), (1, 2)),
+    ("TANH", series(odd_rest(mp.tanh), mpf(-1) / 3, 1e-20), 0.0, 0.391, (2, 3), (1, 1)),
 ]
 
 
@@ -131,6 +140,7 @@ CONSTANTS: list[tuple[str, mpf, int, int, int]] = [
     ("LOG10E_HALVES", 1 / LN10, 2, 26, 12),
     ("LOG10_2_EXPONENT", LN2 / LN10, 2, 42, 15),
     ("LOG2E", 1 / LN2, 1, 53, 24),
+    ("PI", mp.pi, 2, 53, 24),
 ]
 
 

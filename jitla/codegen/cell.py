@@ -15,6 +15,7 @@ from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, Value, memory_t
 from jitla.errors import BackendError
 from jitla.hops import Hop, Kind, const_value
 
+COLD = "noinline optnone "  # runs once per thousands of elements: compile it fast
 SPAN = "ptr %ops, ptr %steps, i64 %start, i64 %count, ptr %acc"
 
 
@@ -173,7 +174,7 @@ def entry(loop: Loop) -> list[str]:
     """Return the first lines of a kernel: %words, %geo, %steps, %ops with the operands."""
     n = len(loop.operands)
     lines = [
-        "define void @k(ptr %block, i64 %begin, i64 %end) {", "entry:",
+        f"define void @k(ptr %block, i64 %begin, i64 %end) {'' if loop.rank else COLD}{{", "entry:",
         f"  %ops = alloca [{n} x i64], align 16",
         "  %words = getelementptr i64, ptr %block, i64 8",
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
@@ -253,7 +254,8 @@ def _stream_line(loop: Loop) -> str:
         total = f"%apart{i}"
     first, shift = outs[0].word, loop.lanes.bit_length() - 1
     checks = "\n".join(lines)
-    return f"""define internal void @line(ptr %ops, ptr %steps, i64 %from, i64 %len) {{
+    return f"""define internal void @line(ptr %ops, ptr %steps, i64 %from, i64 %len) {COLD}{{
+entry:
 {checks}
   %agree = icmp eq i64 {total}, 0
   %peel.a = select i1 %agree, i64 %e{first}, i64 0

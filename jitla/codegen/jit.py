@@ -50,22 +50,24 @@ class Jit:
     @property
     def target(self) -> Target:
         """The host."""
-        with self._lock:
-            if self._target is None:
-                self._start()
-            assert self._target is not None
-            return self._target
+        if self._target is None:
+            with self._lock:
+                if self._target is None:
+                    self._start()
+        assert self._target is not None
+        return self._target
 
     def _start(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._target = host = host_target()
+        host = host_target()
         self._machine = llvm.Target.from_triple(host.triple).create_target_machine(
             cpu=host.cpu, features=host.feature_string, opt=2, reloc="pic", codemodel="default")
         self._engine = llvm.create_lljit_compiler(
             llvm.Target.from_triple(host.triple).create_target_machine(
                 cpu=host.cpu, features=host.feature_string, opt=2, reloc="pic",
                 codemodel="jitdefault"))
+        self._target = host
 
     def key(self, text: str) -> str:
         """Return the content key of the object made from `text` on this host."""
@@ -80,7 +82,9 @@ class Jit:
         data = self.objects.get(key)
         if data is None:
             with self._lock:
-                data = self.objects[key] = self._emit(text)
+                data = self.objects.get(key)
+                if data is None:
+                    data = self.objects[key] = self._emit(text)
         return data
 
     def _emit(self, text: str) -> bytes:
@@ -96,11 +100,14 @@ class Jit:
     def load(self, text: str, names: tuple[str, ...]) -> Library:
         """Return the module `text`, compiled and loaded, with the addresses of `names`."""
         key = self.key(text)
-        with self._lock:
-            library = self._loaded.get(key)
-            if library is None:
-                library = self._loaded[key] = self._link(self.compile(text), names)
-            return library
+        library = self._loaded.get(key)
+        if library is None:  # only then wait for whoever compiles
+            data = self.compile(text)
+            with self._lock:
+                library = self._loaded.get(key)
+                if library is None:
+                    library = self._loaded[key] = self._link(data, names)
+        return library
 
     def _link(self, data: bytes, names: tuple[str, ...]) -> Library:
         builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import NEXT, Writer, block_of_unit, calls, entry, span
+from jitla.codegen.cell import COLD, NEXT, Writer, block_of_unit, calls, entry, span
 from jitla.codegen.layout import DEPTH, INNER, ROWS, Loop, Operand, seek, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, Value, identity
 
@@ -142,7 +142,7 @@ def full_kernel(loop: Loop, math: MathCall) -> str:
     word(head, "inner", "%geo", INNER)
     word(head, "depth", "%geo", DEPTH)
     word(head, "scratch", "%block", 6, "ptr")
-    return f"""{parts}define void @k(ptr %block, i64 %begin, i64 %end) {{
+    return f"""{parts}define void @k(ptr %block, i64 %begin, i64 %end) {COLD}{{
 entry:
   %ops = getelementptr i64, ptr %block, i64 8
   %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}
@@ -192,7 +192,7 @@ def _finish_kernel(loop: Loop) -> str:
     outs = [word(lines, f"out{k}", "%block", 8 + o.word, "ptr") for k, o in enumerate(loop.aggregates)]
     merge = "\n".join(_merge(loop, "%into", "%left", "%right", "m"))
     finish = "\n".join(_finish(loop, "%scratch", outs))
-    return f"""define void @fin(ptr %block) {{
+    return f"""define void @fin(ptr %block) {COLD}{{
 entry:
 {chr(10).join(lines)}
   br label %level

@@ -7,7 +7,7 @@ Receives IR values; appends lines to a body and returns new IR values.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,18 +60,15 @@ def literal(value: Any, dtype: np.dtype) -> str:
     return str(int(value))
 
 
-MathCall = Callable[[str, np.dtype], tuple[str, int]]
-
-
 class LlvmBuilder:
     """`ScalarBuilder` over IR text: every value is a vector of `width` lanes.
 
-    `math_call(name, dtype)` returns a function on vectors, without "@", and its width.
-    `lines` grows; `prefix` keeps names of several builders in one function apart.
+    `math_call(builder, name, xs)` writes a transcendental. `lines` grows; `prefix` keeps the names
+    of several builders in one function apart.
     """
 
     def __init__(
-        self, lines: list[str], width: int, math_call: MathCall | None = None, prefix: str = "t"
+        self, lines: list[str], width: int, math_call: Any = None, prefix: str = "t"
     ) -> None:
         self.lines = lines
         self.width = width
@@ -465,27 +462,23 @@ class LlvmBuilder:
 
     def math(self, name: str, *xs: Value) -> Value:
         """Return the transcendental called `name` in NumPy."""
-        d = xs[0].dtype
         if self._math_call is None:
-            raise BackendError(f"no vector code for {name} of {d}")
-        function, width = self._math_call(name, d)
-        wide = f"<{width} x {element_type(d)}>"
-        args = ", ".join(f"{wide} {self._resized(x, width)}" for x in xs)
-        result = self.line(f"call {wide} @{function}({args})")
-        if width == self.width:
-            return Value(d, result)
-        mask = ", ".join(f"i32 {i}" for i in range(self.width))
-        return Value(d, self.line(
-            f"shufflevector {wide} {result}, {wide} poison, <{self.width} x i32> <{mask}>"))
+            raise BackendError(f"no vector code for {name} of {xs[0].dtype}")
+        return self._math_call(self, name, xs)
 
-    def _resized(self, x: Value, width: int) -> str:
-        """`x` with its first lane repeated up to `width` lanes: no lane computes on nothing."""
-        if width == self.width:
-            return x.text
-        kind = self.type(x.dtype)
-        mask = ", ".join(f"i32 {i if i < self.width else 0}" for i in range(width))
-        return self.line(f"shufflevector {kind} {x.text}, {kind} poison, <{width} x i32> <{mask}>")
+    def fresh(self, hint: str) -> str:
+        """Return an unused name for code that others write into `lines`."""
+        self._count += 1
+        return f"%{self._prefix}{self._count - 1}.{hint}"
 
+    def resized(self, x: Value, wide: LlvmBuilder) -> Value:
+        """Return the lanes of `x` that fit into `wide`, the first one repeated if there are more."""
+        lanes = ", ".join(f"i32 {i if i < self.width else 0}" for i in range(wide.width))
+        kind, mask = self.type(x.dtype), f"<{wide.width} x i32> <{lanes}>"
+        return Value(x.dtype, self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}"))
+
+
+MathCall = Callable[[LlvmBuilder, str, Sequence[Value]], Value]
 
 COMBINE = {
     "sum": "add", "prod": "mul", "min": "minimum", "max": "maximum", "any": "or_", "all": "and_",

@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from . import vecmath_exp, vecmath_log
+from . import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log
 from .vecmath_code import DOUBLE, SINGLE, Code, Value
 
 __all__ = ["emit_math", "inline_math", "supports"]
@@ -26,6 +26,14 @@ FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
     "log2": vecmath_log.log2,
     "log10": vecmath_log.log10,
     "log1p": vecmath_log.log1p,
+    "sinh": vecmath_hyper.sinh,
+    "cosh": vecmath_hyper.cosh,
+    "arcsinh": vecmath_hyper.arcsinh,
+    "arccosh": vecmath_hyper.arccosh,
+    "arctanh": vecmath_hyper.arctanh,
+    "arcsin": vecmath_arc.arcsin,
+    "arccos": vecmath_arc.arccos,
+    "arctan": vecmath_arc.arctan,
 }
 
 

@@ -215,13 +215,17 @@ class Code:
         return (a.bits() & -(1 << (self.form.mantissa // 2 + 1))).real()
 
     def poly(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Sum of c[i] * x**i: Horner on even and odd coefficients, two chains in flight."""
-        if len(coefficients) < 5:
-            return self.horner(x, coefficients)
-        square = x * x
-        return self.horner(square, coefficients[::2]) + x * self.horner(
-            square, coefficients[1::2]
-        )
+        """Sum of c[i] * x**i by Estrin's scheme: short chains, the scheduler is the limit."""
+        terms: list[Value | float] = list(coefficients)
+        while len(terms) > 1:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            odd = terms[-1:] if len(terms) % 2 else []
+            terms = [*(x * high + low for low, high in pairs), *odd]
+            if len(terms) > 1:
+                x = x * x
+        total = terms[0]
+        assert isinstance(total, Value)
+        return total
 
     def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Sum of c[i] * x**i by Horner's rule."""

@@ -26,8 +26,11 @@ def clamp(code: Code, x: Value, low: float, high: float) -> Value:
     return code.select(x < low, low, x)
 
 
-def reduce(code: Code, x: Value) -> tuple[Value, Value, Value]:
-    """x = n*ln2 + r + low: the integer n in the low bits of the first value, r, low."""
+def reduce(code: Code, x: Value) -> tuple[Value, Value, Value | None]:
+    """x = n*ln2 + r + low: the integer n in the low bits of the first value, r, low.
+
+    float32 may be off by 2.5 units and does without ``low``.
+    """
     table = TABLES[code.form.bits]
     high, rest = table["LN2_EXPONENT"]
     shifted = x * table["LOG2E"][0] + code.form.magic
@@ -35,18 +38,19 @@ def reduce(code: Code, x: Value) -> tuple[Value, Value, Value]:
     top = x - n * high
     bottom = n * rest
     r = top - bottom
-    return shifted.bits(), r, (top - r) - bottom
+    return shifted.bits(), r, (top - r) - bottom if code.form.bits == 64 else None
 
 
-def exp_tail(code: Code, r: Value, low: Value) -> Value:
+def exp_tail(code: Code, r: Value, low: Value | None) -> Value:
     """What e**(r + low) has beyond 1 + r."""
-    return low + (r * r) * code.poly(r, TABLES[code.form.bits]["EXP"])
+    tail = (r * r) * code.poly(r, TABLES[code.form.bits]["EXP"])
+    return tail if low is None else low + tail
 
 
-def one_plus(r: Value, tail: Value) -> Value:
-    """1 + r + tail with one rounding that counts."""
+def one_plus(r: Value, tail: Value) -> tuple[Value, Value]:
+    """1 + r + tail as a rounded number and what is missing."""
     total = 1.0 + r
-    return total + (((1.0 - total) + r) + tail)
+    return total, ((1.0 - total) + r) + tail
 
 
 def power_of_two(code: Code, n: Value) -> Value:
@@ -65,7 +69,11 @@ def scale(code: Code, y: Value, n: Value) -> Value:
 def exp(code: Code, x: Value) -> Value:
     """e**x."""
     n, r, low = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
-    return scale(code, one_plus(r, exp_tail(code, r, low)), n)
+    tail = exp_tail(code, r, low)
+    if low is None:
+        return scale(code, 1.0 + (r + tail), n)
+    total, rest = one_plus(r, tail)
+    return scale(code, total + rest, n)
 
 
 def exp2(code: Code, x: Value) -> Value:
@@ -78,7 +86,8 @@ def exp2(code: Code, x: Value) -> Value:
     high, rest = table["LN2_HALVES"]
     low = (r - upper) * high + r * rest
     tail = low + (r * r) * code.poly(r, table["EXP2"])
-    return scale(code, one_plus(upper * high, tail), shifted.bits())
+    total, rest = one_plus(upper * high, tail)
+    return scale(code, total + rest, shifted.bits())
 
 
 def expm1(code: Code, x: Value) -> Value:
@@ -96,16 +105,28 @@ def expm1(code: Code, x: Value) -> Value:
 
 
 def tanh(code: Code, x: Value) -> Value:
-    """x + x**3*P/Q up to 1, then 1 - 2/(e**2x + 1); one division serves both."""
+    """x + x**3*P/Q below 5/8, else 1 - 2/(e**2x + 1); one division serves both.
+
+    The second form is kept in two parts: where tanh is flat, plain rounding would let a
+    neighbour fall below its predecessor.
+    """
     table = TABLES[code.form.bits]
     size = code.abs(x)
     limit = TANH_LIMIT[code.form.bits]
     a = code.select(size > limit, limit, size)
     n, r, low = reduce(code, a + a)
-    grown = one_plus(r, exp_tail(code, r, low)) * power_of_two(code, n)
+    total, rest = one_plus(r, exp_tail(code, r, low))
+    y = total + rest
+    power = power_of_two(code, n)
+    grown = y * power
+    below = grown + 1.0
+    lost = ((grown - below) + 1.0) + ((total - y) + rest) * power
     z = a * a
-    inner = a <= 1.0
-    top = code.select(inner, a * z * code.horner(z, table["TANH_P"]), -2.0)
-    bottom = code.select(inner, code.horner(z, table["TANH_Q"]), grown + 1.0)
-    result = code.select(inner, a, 1.0) + top / bottom
-    return code.with_sign(result, code.sign_of(x))
+    inner = a < 0.625
+    top = code.select(inner, a * z * code.poly(z, table["TANH_P"]), -2.0)
+    bottom = code.select(inner, code.poly(z, table["TANH_Q"]), below)
+    quotient = top / bottom
+    base = code.select(inner, a, 1.0)
+    result = base + quotient
+    fix = ((1.0 - result) + quotient) + (0.5 * quotient * quotient) * lost
+    return code.with_sign(code.select(inner, result, result + fix), code.sign_of(x))

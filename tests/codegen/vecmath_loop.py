@@ -79,14 +79,11 @@ def compiled(
     )
     raw = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(library["k"])
 
-    def call(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        if out is not None:
-            raw(x.ctypes.data, out.ctypes.data, x.size)
-            return out
+    def call(x: np.ndarray) -> np.ndarray:
         padded = np.resize(x.astype(dtype), -(-x.size // width) * width)
         out = np.empty_like(padded)
         raw(padded.ctypes.data, out.ctypes.data, padded.size)
         return out[: x.size]
 
-    call.library = (jit, library)  # type: ignore[attr-defined]
+    call.raw, call.library = raw, (jit, library)  # type: ignore[attr-defined]
     return call
