@@ -220,7 +220,7 @@ define internal i1 @launch.several(ptr %block) nounwind {
   ret i1 %r
 }
 ; Before the first shared job, and after the number of threads changed: call the starter. 0 if it
-; was interrupted; that it cannot start threads is no error, there are fewer then.
+; was interrupted.
 define internal i1 @launch.start(ptr %block) {
 entry:
   %several = call i1 @launch.several(ptr %block)
@@ -253,6 +253,18 @@ started:
 out:
   ret i1 1
 interrupted:
+  ; an exit or a keyboard interrupt goes on; any other error means to run with the threads there are
+  %fm = load ptr, ptr $PyErr_ExceptionMatches
+  %base = load ptr, ptr $Exception
+  %plain = call i32 %fm(ptr %base)
+  %error = icmp ne i32 %plain, 0
+  br i1 %error, label %alone, label %leave
+alone:
+  %fc = load ptr, ptr $PyErr_Clear
+  call void %fc()
+  store atomic i64 %ready, ptr @jitla_pool release, align 8
+  ret i1 1
+leave:
   ret i1 0
 }
 """

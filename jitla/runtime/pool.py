@@ -58,15 +58,23 @@ class Pool:
 
     def _start(self) -> None:
         """Start the workers that are missing; the launcher of the first shared job calls this."""
-        threads, index = self["threads"], 0
+        threads = self["threads"]
         self._allow(os.sched_getaffinity(0))
         for index in range(threads - 1):
-            if self._claim(index) and not _spawn(self._worker, index):
+            if self._claim(index) and not self._fill(index):
                 # the system has no thread to give: stay with those there are
-                self._release(index)
                 self._words[self._at["threads"]] = threads = index + 1
                 break
         self._words[self._at["ready"]] = threads
+
+    def _fill(self, index: int) -> bool:
+        there = False
+        try:
+            there = _spawn(self._worker, index)
+        finally:
+            if not there:
+                self._release(index)
+        return there
 
     def _allow(self, cpus: set[int]) -> None:
         bits = sum(1 << cpu for cpu in cpus if cpu < 64 * len(self._allowed))

@@ -116,6 +116,33 @@ def wait_for(condition) -> None:
     assert condition()
 
 
+@linux
+@pytest.mark.parametrize(("error", "raised"), [
+    (RuntimeError, False), (MemoryError, False), (KeyboardInterrupt, True),
+])
+def test_errors_while_threads_start(error, raised, monkeypatch) -> None:
+    def fail(*_):
+        raise error
+
+    runtime.set_threads(1)
+    time.sleep(0.05)
+    runtime.set_threads(4)
+    monkeypatch.setattr("jitla.runtime.pool._spawn", fail)
+    if raised:
+        with pytest.raises(error):
+            run_slow(9, 1)
+    else:
+        assert run_slow(9, 1) == 9
+        assert runtime.threads() == 1
+    monkeypatch.undo()
+    runtime.set_threads(1)
+    time.sleep(0.05)
+    base = native_threads()
+    runtime.set_threads(3)
+    assert run_slow(9, 1) == 9
+    wait_for(lambda: native_threads() == base + 2)
+
+
 @pytest.mark.parametrize("n", [0, -1])
 def test_a_wrong_number_of_threads_is_refused(n: int) -> None:
     with pytest.raises(ValueError):
