@@ -42,7 +42,7 @@ fuzz: $(VENV)/.test
 
 bench: $(VENV)/.bench
 	@set -e; for script in machine kernels overhead; do \
-	  if [ -f bench/$$script.py ]; then $(PY) bench/$$script.py $(BENCH_ARGS); fi; done
+	  if [ -f bench/$$script.py ]; then $(PY) -m bench.$$script $(BENCH_ARGS); fi; done
 
 lint: $(VENV)/.lint
 	$(VENV)/bin/ruff check jitla tests bench

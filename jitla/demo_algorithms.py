@@ -40,7 +40,7 @@ def hinge_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[
 
 
 def l2svm(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int = 100) -> Fit:
-    """L2-regularised support vector machine with squared hinge, by nonlinear conjugate gradients."""
+    """Linear support vector machine, squared hinge and L2 penalty, by conjugate gradients."""
     w = np.zeros(X.shape[1])
     Xw = np.zeros(X.shape[0])
     g_old = X.T @ y
@@ -82,7 +82,7 @@ def logistic_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tup
 
 
 def logistic(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int = 100) -> Fit:
-    """L2-regularised logistic regression, by nonlinear conjugate gradients."""
+    """Logistic regression with L2 penalty, by conjugate gradients."""
     w = np.zeros(X.shape[1])
     Xw = np.zeros(X.shape[0])
     g_old = X.T @ (0.5 * y)

@@ -1,7 +1,7 @@
-"""The demo's data: flights out of New York in 2013 as a dense feature matrix and a late/on-time label.
+"""The demo's data: flights out of New York in 2013 as a dense matrix and a late/on-time label.
 
-Knows: the files inside the data package and how columns become features. Must not know: jitla.
-Receives nothing; returns the matrix, the label and the names of the columns. Writes nothing to disk.
+Knows: the files of the data package and how columns become features. Must not know: jitla.
+Receives nothing; returns matrix, label and names of the columns. Writes nothing to disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MissingData(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """`X` float64 features, first column 1; `y` +1 for late, -1 for on time; `names` of the columns."""
+    """`X`: float64 features, the first 1; `y`: +1 late, -1 on time; `names` of the columns."""
 
     X: Array
     y: Array
@@ -94,7 +94,7 @@ def _number(text: str) -> float:
 
 def _features(c: dict[str, Array], weather: dict[tuple[str, int, int, int], list[float]],
               ) -> list[tuple[str, Array]]:
-    """What is known before departure: names and columns, numbers standardised, categories as 0/1."""
+    """What is known before departure: numbers standardised, categories as 0/1."""
     month, day, hour, minute = (c[k].astype(np.int64) for k in ("month", "day", "hour", "minute"))
     start = hour + minute / 60.0
     arrival = c["sched_arr_time"].astype(np.int64)

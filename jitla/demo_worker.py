@@ -1,7 +1,7 @@
 """One measurement of the demo in a process of its own, so that its peak memory is its own.
 
 Knows: how a fit and its inner loop are timed and measured. Must not know: how results are shown.
-Receives a header and the raw matrix and label on standard input; writes one line of JSON to standard output.
+Receives the data on standard input; writes one line of JSON to standard output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -46,11 +46,11 @@ def main(algorithm: str, mode: str) -> int:
     return 0
 
 
-def send(stream: BinaryIO, X: Array, y: Array) -> None:
+def send(stream: IO[bytes], X: Array, y: Array) -> None:
     """Write what `receive` reads."""
     stream.write(json.dumps(X.shape).encode() + b"\n")
     for array in (X, y):
-        stream.write(memoryview(array).cast("B"))
+        stream.write(array.data.cast("B"))
 
 
 def receive(stream: BinaryIO) -> tuple[Array, Array]:
@@ -58,7 +58,7 @@ def receive(stream: BinaryIO) -> tuple[Array, Array]:
     rows, columns = json.loads(stream.readline())
     X, y = np.empty((rows, columns)), np.empty(rows)
     for array in (X, y):
-        view = memoryview(array).cast("B")
+        view = array.data.cast("B")
         done = 0
         while done < view.nbytes:
             count = stream.readinto(view[done:])  # type: ignore[attr-defined]
@@ -95,11 +95,12 @@ def compare_fits(fit: Fitter, fast: Fitter, X: Array, y: Array) -> dict[str, Any
 
 
 def measure_search(search: Search, X: Array, y: Array, w: Array) -> dict[str, Any]:
-    """The inner loop alone, plain and decorated in turn: seconds per evaluation, plan, counters."""
+    """The inner loop alone, plain and decorated in turn: seconds per evaluation, plan."""
     fast = jitla.jit(search)
     arguments = (np.zeros_like(y), X @ w, y, 0.0, float((w * w).sum()))
     evaluations = fast(*arguments)[1]
-    pairs = [(timed(search, *arguments)[0], timed(fast, *arguments)[0]) for _ in range(SEARCH_PAIRS)]
+    pairs = [(timed(search, *arguments)[0], timed(fast, *arguments)[0])
+             for _ in range(SEARCH_PAIRS)]
     stats = fast.stats()
     return {
         "inner_numpy": median(plain for plain, _ in pairs) / evaluations,
@@ -143,9 +144,10 @@ def count_intermediates(search: Search, X: Array, y: Array) -> float:
 def peak_bytes() -> int:
     """Largest resident size so far.
 
-    Linux keeps it per program image; `ru_maxrss` would include the parent's at the time of the fork.
+    Linux tells it of this program alone; `ru_maxrss` would include the parent that forked it.
     """
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def resident_bytes() -> int:
