@@ -66,7 +66,7 @@ class Facts:
     flow: Flow
     live: tuple[int, ...]  # variables live after each instruction
     loops: tuple[tuple[int, int] | None, ...]
-    spelled: dict[int, frozenset[str]]
+    spelled: dict[int, frozenset[str]]  # names live after the instruction at an offset
 
 
 def live_locals(code: CodeType, lasti: int) -> frozenset[str] | None:
@@ -76,17 +76,13 @@ def live_locals(code: CodeType, lasti: int) -> frozenset[str] | None:
     unless only list, set and dict comprehensions read them.
     """
     facts = _facts(code)
-    if facts is None or lasti < 0:
+    if facts is None:
         return None
-    index = facts.flow.at.get(lasti)
-    if index is None:
-        return None
-    bits = facts.live[index] | facts.flow.always
-    found = facts.spelled.get(bits)
-    if found is None:
-        names = facts.flow.names
+    found = facts.spelled.get(lasti)
+    if found is None and lasti in facts.flow.at:
+        names, bits = facts.flow.names, facts.live[facts.flow.at[lasti]] | facts.flow.always
         found = frozenset(name for i, name in enumerate(names) if bits >> i & 1)
-        facts.spelled[bits] = found
+        facts.spelled[lasti] = found
     return found
 
 
@@ -236,17 +232,21 @@ def _live(flow: Flow) -> tuple[int, ...]:
 
 def _loops(flow: Flow) -> tuple[tuple[int, int] | None, ...]:
     size = len(flow.offsets)
+    following = [[*flow.after[i], *flow.handlers[i]] for i in range(size)]
     before: list[list[int]] = [[] for _ in range(size)]
     for i in range(size):
-        for j in (*flow.after[i], *flow.handlers[i]):
+        for j in following[i]:
             before[j].append(i)
     bodies: dict[int, set[int]] = {}
     ends: dict[int, int] = {}
     for i in range(size):
         for head in flow.after[i]:
-            if head <= i and i not in flow.polls:
+            if head > i or i in flow.polls:
+                continue
+            # code moved out of line jumps backwards too: a loop is entered at its head only
+            if i not in _reach([0], following, head):
                 ends[head] = max(ends.get(head, 0), i)
-                _natural(head, i, before, bodies.setdefault(head, {head}))
+                bodies.setdefault(head, {head}).update(_reach([i], before, head))
     loops: list[tuple[int, int] | None] = [None] * size
     # larger loops first, so that inner ones overwrite them
     for head in sorted(bodies, key=lambda h: -len(bodies[h])):
@@ -256,11 +256,12 @@ def _loops(flow: Flow) -> tuple[tuple[int, int] | None, ...]:
     return tuple(loops)
 
 
-def _natural(head: int, end: int, before: list[list[int]], body: set[int]) -> None:
-    # everything that reaches the jump back without passing the head of the loop
-    todo = [end]
+def _reach(todo: list[int], edges: list[list[int]], stop: int) -> set[int]:
+    # everything `edges` lead to, not going on behind `stop`
+    found = set(todo)
     while todo:
         i = todo.pop()
-        if i not in body:
-            body.add(i)
-            todo.extend(before[i])
+        if i != stop:
+            todo.extend(j for j in edges[i] if j not in found)
+            found.update(edges[i])
+    return found

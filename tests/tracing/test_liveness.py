@@ -193,6 +193,16 @@ def test_loops() -> None:
     assert loops[2] and loops[2] == loops[3] != loops[1]
 
 
+def test_handlers_moved_out_of_line_make_no_loops() -> None:
+    f = define(
+        "def f(a):\n    for i in a:\n        try:\n            here()\n        except E:\n"
+        "            here()\n        here()\n        with a:\n            here()\n        here()\n"
+    )
+    spots = places(f.__code__, "here")
+    loops = {loop_of(f.__code__, spot) for spot in spots}
+    assert len(spots) == 5 and len(loops) == 1 and None not in loops
+
+
 def test_awaiting_is_no_loop() -> None:
     f = define("async def f(a):\n    await here()\n    async for x in a:\n        there()\n")
     assert loop_of(f.__code__, places(f.__code__, "here")[0]) is None
