@@ -19,7 +19,6 @@ from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, TRACED, layout_id
 from jitla.tracing.site import PACKAGE, Site, user_line
 
-DEBUG = 0
 MAX_NODES = 512
 MAX_LAYOUTS = 200_000
 
@@ -136,7 +135,7 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
             result = function(*map(session.argument, args))
     except BaseException as error:
         session.fill_slots()
-        if not DEBUG: error.__traceback__ = user_traceback(error.__traceback__)
+        error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
         LOCAL.session = outer
