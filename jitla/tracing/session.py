@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas, in_memory
-from jitla.tracing.closing import EXIT, ROOT, mark
+from jitla.tracing.closing import EXIT
 from jitla.tracing.dispatch import Dispatch
+from jitla.tracing.frames import ROOT, mark, user_line, user_traceback
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, TRACED, layout_id
-from jitla.tracing.site import PACKAGE, Site, user_line
+from jitla.tracing.site import Site
 
 MAX_NODES = 512
 MAX_LAYOUTS = 200_000
@@ -167,19 +167,6 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:
             sent, step = (thrown,), inner.throw
-
-
-def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return `traceback` without the frames of jitla, so that the user's line is innermost."""
-    kept: list[TracebackType] = []
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(PACKAGE):
-            kept.append(traceback)
-        traceback = traceback.tb_next
-    made: TracebackType | None = None
-    for entry in reversed(kept):
-        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return made
 
 
 mark(run.__code__, ROOT)
