@@ -22,9 +22,12 @@ from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
-COLUMNS = 512  # columns of one unit
+COLUMNS = 1024  # most columns of one unit
+BATCH_ROWS = 8  # rows whose elements a column's sum takes at once
+LINE = 64  # columns of the smallest unit
 SERIAL_NS = 30_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 8.0
+CHUNKS = 4  # per worker, for uneven work
 BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
 NS_PER_CELL, NS_PER_TRANSCENDENTAL = 0.05, 1.0
 
@@ -54,22 +57,24 @@ class LlvmExecutable:
 
     def template(self, geometry: Geometry) -> bytes:
         """Return the argument block for `geometry`, everything filled in but the operands."""
-        units, head, scratch = _units(self._loop, geometry)
         nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
-        cut = (units, self._grain(units, nanoseconds), scratch)
+        threads = self._threads or runtime_threads()
+        workers = 1 if nanoseconds < SERIAL_NS else threads
+        units, head, scratch = _units(self._loop, geometry, workers)
+        grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
+        cut = (units, grain, scratch)
         flags = RELEASE_GIL if nanoseconds > BLOCKING_NS else 0
         words = geometry_words(self._loop, geometry, head)
         return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
 
-    def _grain(self, units: int, nanoseconds: float) -> int:
-        threads = self._threads or runtime_threads()
-        if threads == 1 or nanoseconds < SERIAL_NS:
-            return max(units, 1)
-        return max(1, -(-units // (4 * threads)))
 
+def _units(
+    loop: Loop, geometry: Geometry, workers: int
+) -> tuple[int, tuple[int, ...], int]:
+    """Return the number of units, the first geometry words and the bytes of scratch.
 
-def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
-    """Return the number of units, the first geometry words and the bytes of scratch."""
+    Only "cols" may look at the number of `workers`: its columns do not meet.
+    """
     mode, dims = loop.form.mode, geometry.dims
     inner = dims[-1]
     if mode == "full":
@@ -78,14 +83,21 @@ def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
         return 1 << depth, (inner, inner, 1, depth, 0), scratch
     if mode == "rows":
         return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
-    rows = dims[0] if mode == "cols" else 0
-    outer = prod(dims[1:-1] if mode == "cols" else dims[:-1])
-    step = (COLUMNS if inner > COLUMNS else inner) if mode == "cols" else inner
-    if mode == "cell" and inner >= 2 * BLOCK:
-        step = BLOCK
-    step = max(step, 1)
+    if mode == "cols":
+        step = _column_step(inner, workers)
+        blocks = -(-inner // step)
+        return prod(dims[1:-1]) * blocks, (inner, step, blocks, BATCH_ROWS, dims[0]), 0
+    step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
-    return outer * blocks, (inner, step, blocks, 0, rows), 0
+    return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
+
+
+def _column_step(inner: int, workers: int) -> int:
+    """Return how many columns make a unit: as many units as share the work evenly."""
+    blocks = -(-inner // COLUMNS)
+    blocks += -blocks % workers
+    step = -(-inner // max(blocks, 1))
+    return min(max(step + -step % LINE, LINE), max(inner, 1))
 
 
 class LlvmBackend:
