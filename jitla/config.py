@@ -76,7 +76,7 @@ class Config:
     compile: str = _option(
         "sync", _choice("sync", "off"), "compile when a plan is first needed, or never")
     threads: int = _option(
-        0, _number(0, 1024), "threads that one kernel may use; 0 means all that the process may use")
+        0, _number(0, 1024), "threads that one kernel may use; 0: all that the process may use")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     events: int = _option(

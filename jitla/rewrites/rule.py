@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 from jitla.errors import InternalError
 from jitla.hops import Hop, lookup
-from jitla.rewrites.pattern import App, Bound, Pattern, build, matches, variables
+from jitla.rewrites.pattern import App, Bound, Pattern, Shared, build, matches, variables
 
 Exactness = Literal["exact", "rounding", "relaxed"]
 Hook = Callable[["Rule", Hop, Hop], bool]
-Shared = Callable[[Hop], bool]
 
 LEVELS: dict[str, tuple[Exactness, ...]] = {
     "strict": ("exact",),
