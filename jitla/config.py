@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from jitla.errors import ConfigError, JitlaWarning
 
@@ -82,18 +82,23 @@ class Config:
     events: int = _option(
         1000, _number(0, 1_000_000), "how many events are remembered for explain")
 
+    _epoch: ClassVar[int]
+
     def __post_init__(self) -> None:
         for f in fields(self):
             object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.name))
+        with _NUMBERING:
+            object.__setattr__(self, "_epoch", _EPOCHS.setdefault(self, len(_EPOCHS)))
 
     @property
     def epoch(self) -> int:
         """Small integer that stands for this value: changes with each change, returns with it."""
-        return _EPOCHS.setdefault(self, len(_EPOCHS))
+        return self._epoch
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {f.name: f.metadata["check"] for f in fields(Config)}
 _EPOCHS: dict[Config, int] = {}
+_NUMBERING = threading.Lock()
 _CHANGE = threading.Lock()
 
 

@@ -1,7 +1,7 @@
 """Rewrites that need sizes: statistics spelled out, moves and aggregates that do nothing.
 
-Every condition holds for all sizes of a class: lengths 0 and 1 are literal, equal lengths stay
-equal. Must not know: particular sizes. Receives nothing; returns `DYNAMIC`.
+Knows: size classes, in which lengths 0 and 1 are literal and equal lengths stay equal; every
+condition holds for a whole class. Must not know: particular sizes. Returns `DYNAMIC`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Rewrites of reorganisations, aggregates and products that hold whatever the sizes are.
 
-Canonical direction: reorganisations go away, aggregates move towards the leaves, products get
-smaller. Must not know: element-wise rules. Receives nothing; returns `STRUCTURE`.
+Knows: the canonical direction: reorganisations go away, aggregates move towards the leaves,
+products get smaller. Must not know: element-wise rules. Returns `STRUCTURE`.
 """
 
 from __future__ import annotations
 
 from jitla.hops import Hop, make
 from jitla.rewrites.conditions import order_free, owns
-from jitla.rewrites.pattern import App, AttrVar, Bound, Var, once, ops
+from jitla.rewrites.pattern import App, AttrVar, Bound, Num, Var, once, ops
 from jitla.rewrites.rule import Rule, RuleSet
 
 X, A, B = Var("X"), Var("A"), Var("B")
@@ -143,7 +143,7 @@ def both_vectors_or_matrices(root: Hop, b: Bound) -> bool:
 def true_matrices(root: Hop, b: Bound) -> bool:
     """A and B have two dimensions, their product several rows and columns, and sums have room."""
     a, c = b["A"].meta, b["B"].meta
-    several = a.ndim == c.ndim == 2 and a.shape[0] != 1 and c.shape[1] != 1
+    several = a.ndim == c.ndim == 2 and a.shape[0] > 1 and c.shape[1] > 1
     return bool(several and a.dtype.itemsize >= 4)
 
 
@@ -163,7 +163,24 @@ def rank_one(root: Hop, b: Bound) -> bool:
     return bool(a.ndim == c.ndim == 2 and a.shape[1] == 1)
 
 
+def long_enough_float(root: Hop, b: Bound) -> bool:
+    """A is a float matrix of at least 32 bits, whose sums have room."""
+    a = b["A"].meta
+    return bool(a.ndim == 2 and a.dtype.kind == "f" and a.dtype.itemsize >= 4)
+
+
+def to_vector(root: Hop, b: Bound) -> bool:
+    """As `long_enough_float`, and the ones are a vector."""
+    return long_enough_float(root, b) and root.meta.ndim == 1
+
+
 MATRICES = RuleSet([
+    Rule("product-with-ones", ops.matmul(A, ops.full(Num(1))),
+         ops.sum(A, axis=(1,), keepdims=False), when=to_vector, exactness="rounding",
+         doc="the sums of the rows, which fuse; BLAS sums in another order"),
+    Rule("ones-with-product", ops.matmul(ops.full(Num(1)), A),
+         ops.sum(A, axis=(0,), keepdims=False), when=to_vector, exactness="rounding",
+         doc="the sums of the columns, which fuse; BLAS sums in another order"),
     Rule("dot-as-matmul", ops.dot(A, B), ops.matmul(A, B), when=both_vectors_or_matrices,
          exactness="rounding", doc="one form for both; NumPy may call another BLAS routine"),
     Rule("outer-as-multiply", ops.matmul(A, B), ops.multiply(A, B), when=rank_one,

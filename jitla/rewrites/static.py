@@ -1,7 +1,7 @@
 """Rewrites of element-wise code and casts that hold whatever the sizes are.
 
-Canonical direction: fewer operators, then fewer kinds of operator (less for greater, logical for
-bitwise on bools), then cheaper ones. Must not know: shapes. Receives nothing; returns `CELLS`.
+Knows: the canonical direction: fewer operators, then fewer kinds (less for greater, logical for
+bitwise on bools), then cheaper ones. Must not know: shapes. Returns `CELLS`.
 """
 
 from __future__ import annotations
