@@ -99,6 +99,12 @@ def variables(pattern: Pattern) -> set[str]:
             return below.union(*map(variables, args))
 
 
+def operand_ops(app: App) -> frozenset[str]:
+    """Return the ops that the operands of a match have."""
+    apps = {a.op for a in app.args if isinstance(a, App)}
+    return frozenset(apps | {"const" for a in app.args if isinstance(a, (Num, AnyConst))})
+
+
 def matches(pattern: Pattern, hop: Hop, bound: Bound, shared: Shared) -> Iterator[Bound]:
     """Yield every way in which `hop` fits `pattern`, extending `bound`."""
     match pattern:
