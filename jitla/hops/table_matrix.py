@@ -410,7 +410,7 @@ def _linspace_meta(start: Meta, stop: Meta, num: int, endpoint: bool) -> Meta:
 
 
 def _linspace_resolve(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
-    """NumPy computes in at least the default float: the number of steps joins as a weak float."""
+    """The number of steps joins the promotion as a weak float, so integers become float64."""
     return (common_dtype((*dtypes, float)),) * 2
 
 

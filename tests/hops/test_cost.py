@@ -58,17 +58,16 @@ def test_bytes_are_inputs_and_output() -> None:
     assert bytes_of(make("sum", [X], axis=(0, 1), keepdims=False)) == 8 * 201
 
 
-def test_every_op_has_a_finite_cost() -> None:
+def test_every_cell_has_a_finite_cost() -> None:
     for op in all_ops():
-        if op.kind is Kind.CELL and op.name != "cast":
-            hop = apply(op.name, *[leaf(i, Meta((3,), F8)) for i in range(op.arity or 0)]) \
-                if op.name not in REFUSES_FLOATS else None
-            assert hop is None or 0 <= flops(hop) < np.inf
-
-
-REFUSES_FLOATS = {
-    "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "ldexp",
-}
+        if op.kind is not Kind.CELL or op.name == "cast":
+            continue
+        for dtype in (F8, np.dtype("i4")):
+            try:
+                hop = apply(op.name, *[leaf(i, Meta((3,), dtype)) for i in range(op.arity or 0)])
+            except TypeError:
+                continue
+            assert 0 <= flops(hop) < 1e3
 
 
 def test_the_reference_machine_is_a_record() -> None:
