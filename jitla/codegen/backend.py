@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
+
 from jitla.codegen.cell import emit_hop
 from jitla.codegen.jit import Jit, Library
+from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
 from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
+from jitla.codegen.native import load_native
 from jitla.codegen.scalar import LlvmBuilder, Value, refuse
 from jitla.errors import BackendError
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
+from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
 COLUMNS = 512  # columns of one unit
 SERIAL_NS = 30_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 8.0
+BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
 NS_PER_CELL, NS_PER_TRANSCENDENTAL = 0.05, 1.0
 
 
@@ -33,7 +38,10 @@ def estimated_ns(kernel: Kernel, elements: int) -> float:
 
 
 class LlvmExecutable:
-    """A loaded kernel; `text` is its IR, `object` its machine code."""
+    """A loaded kernel; `text` is its IR, `object` its machine code.
+
+    Its blocks hold addresses of that code: they must not outlive it.
+    """
 
     def __init__(self, loop: Loop, text: str, data: bytes, library: Library, threads: int) -> None:
         self.text = text
@@ -41,22 +49,23 @@ class LlvmExecutable:
         self._loop = loop
         self._library = library
         self._threads = threads
+        self._entry = library.addresses["k"]
         self._finish = library.addresses.get("fin", 0)
 
     def template(self, geometry: Geometry) -> bytes:
         """Return the argument block for `geometry`, everything filled in but the operands."""
-        loop = self._loop
-        units, head, scratch = _units(loop, geometry)
-        elements = prod(geometry.dims)
-        grain = self._grain(units, estimated_ns(loop.kernel, elements))
-        words = geometry_words(loop, geometry, head)
-        entry = self._library.addresses["k"]
-        return pack_block(loop, entry, self._finish, units, grain, scratch, words)
+        units, head, scratch = _units(self._loop, geometry)
+        nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
+        cut = (units, self._grain(units, nanoseconds), scratch)
+        flags = hints(nanoseconds, release=nanoseconds > BLOCKING_NS)
+        words = geometry_words(self._loop, geometry, head)
+        return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
 
     def _grain(self, units: int, nanoseconds: float) -> int:
-        if self._threads == 1 or nanoseconds < SERIAL_NS:
+        threads = self._threads or runtime_threads()
+        if threads == 1 or nanoseconds < SERIAL_NS:
             return max(units, 1)
-        return max(1, -(-units // (4 * self._threads)))
+        return max(1, -(-units // (4 * threads)))
 
 
 def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
@@ -80,12 +89,16 @@ def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
 
 
 class LlvmBackend:
-    """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads."""
+    """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads.
+
+    Without `launch` the native run time is loaded on first use; without `threads` its number counts.
+    `objects` maps content keys to machine code and may be kept from process to process.
+    """
 
     name = "llvm"
 
     def __init__(
-        self, launch: Callable[..., None], threads: int,
+        self, launch: Callable[..., None] | None = None, threads: int | None = None,
         objects: MutableMapping[str, bytes] | None = None,
     ) -> None:
         self._launch = launch
@@ -95,6 +108,10 @@ class LlvmBackend:
     @property
     def launch(self) -> Callable[..., None]:
         """Run a kernel: `launch(template, *operands)`."""
+        if self._launch is None:
+            # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
+            prefix = f'target triple = "{self.jit.target.triple}"\n'
+            self._launch = load_native(Jit(self.jit.objects, level=0).load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:
@@ -120,7 +137,7 @@ class LlvmBackend:
         text = module_text(loop, MathFunctions(loop))
         names = ("k", "fin") if form.mode == "full" else ("k",)
         library = self.jit.load(text, names)
-        threads = schedule.threads or self._threads
+        threads = schedule.threads or self._threads or 0
         return LlvmExecutable(loop, text, self.jit.compile(text), library, threads)
 
 

@@ -143,13 +143,14 @@ def geometry_words(loop: Loop, geometry: Geometry, head: Sequence[int]) -> list[
 
 
 def pack_block(
-    loop: Loop, entry: int, finish: int, units: int, grain: int, scratch: int, words: Sequence[int]
+    loop: Loop, entry: int, finish: int, cut: tuple[int, int, int], flags: int, words: Sequence[int]
 ) -> bytes:
-    """Return the argument block with empty operands."""
+    """Return the argument block with empty operands; `cut` is units, grain, bytes of scratch."""
     n = len(loop.operands)
     kinds = [int(op.letter == "v") for op in loop.operands]
     size = HEADER + 2 * n + len(words)
-    head = [entry, size, units, grain, finish, scratch, 0, n]
+    units, grain, scratch = cut
+    head = [entry, size, units, grain, finish, scratch, 0, n | flags]
     return struct.pack(f"<{size}q", *head, *([0] * n), *kinds, *words)
 
 
