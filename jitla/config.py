@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -90,10 +91,14 @@ class Config:
         with _NUMBERING:
             object.__setattr__(self, "_epoch", _EPOCHS.setdefault(self, len(_EPOCHS)))
 
-    @property
+    @cached_property
     def epoch(self) -> int:
         """Small integer that stands for this value: changes with each change, returns with it."""
         return self._epoch
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Config:
+        """Return this config with `changes`; unknown names and values raise `ConfigError`."""
+        return _changed(self, changes) if changes else self
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {f.name: f.metadata["check"] for f in fields(Config)}

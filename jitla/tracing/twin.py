@@ -1,0 +1,107 @@
+"""The twin of a function: the same function, with hooks where memory could change unseen.
+
+Knows: functions, closures, code objects. Must not know: sessions, arrays, what a hook does.
+Receives a function and a hook object; returns the twin, or None where none can be proven right.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from jitla.tracing.percode import PerCode
+from jitla.tracing.twin_exprs import ReadsFrame
+from jitla.tracing.twin_hooks import CONSTANTS, HOOK
+from jitla.tracing.twin_rewrite import rewrite
+from jitla.tracing.twin_scope import analyse
+from jitla.tracing.twin_source import compile_inside, find_source
+from jitla.tracing.twin_static import Assumptions, Statics, holds
+
+__all__ = ["Twins", "instrument"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """The code of a twin, None if there is none, and what was assumed to make it."""
+
+    code: CodeType | None
+    assumed: Assumptions
+
+
+def _nothing_known(function: Any) -> bool:
+    return False
+
+
+class Twins:
+    """The twins made for one hook object, remembered per code object."""
+
+    def __init__(self, hook: Any, known: Callable[[Any], bool] = _nothing_known) -> None:
+        self._cell = types.CellType(hook)
+        self._known = known
+        self._made: PerCode[Made] = PerCode(lambda code: Made(None, {}))
+
+    def instrument(self, fn: FunctionType) -> FunctionType | None:
+        """Return the twin of `fn`, `fn` itself if it needs no hook, None if it has no sure source."""
+        if HOOK in fn.__code__.co_freevars:
+            return fn
+        made = self._made.get(fn.__code__)
+        if made is None or not self._holds(made, fn):
+            made = self._made.put(fn.__code__, make(fn, self._known))
+        if made.code is None or made.code is fn.__code__:
+            return fn if made.code else None
+        return self._bind(fn, made.code)
+
+    def is_current(self, fn: FunctionType) -> bool:
+        """Say whether the globals still are what the twin of `fn` was made for."""
+        made = self._made.get(fn.__code__)
+        return made is not None and self._holds(made, fn)
+
+    def _holds(self, made: Made, fn: FunctionType) -> bool:
+        return holds(made.assumed, fn.__globals__, fn.__builtins__)  # type: ignore[attr-defined]
+
+    def _bind(self, fn: FunctionType, code: CodeType) -> FunctionType:
+        cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+        cells[HOOK] = self._cell
+        closure = tuple(cells[name] for name in code.co_freevars)
+        twin = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, closure)
+        twin.__kwdefaults__ = fn.__kwdefaults__  # type: ignore[assignment]
+        twin.__qualname__ = fn.__qualname__
+        twin.__module__ = fn.__module__
+        twin.__doc__ = fn.__doc__
+        twin.__dict__ = fn.__dict__  # attributes set on one are seen on the other
+        if hasattr(fn, "__annotate__"):  # 3.14: annotations are computed when asked for
+            twin.__annotate__ = fn.__annotate__
+        else:
+            twin.__annotations__ = fn.__annotations__
+        if hasattr(fn, "__type_params__"):
+            twin.__type_params__ = fn.__type_params__
+        return twin
+
+
+def make(fn: FunctionType, known: Callable[[Any], bool]) -> Made:
+    """Make the code of a twin of `fn`."""
+    source = find_source(fn)
+    if source is None:
+        return Made(None, {})
+    code = fn.__code__
+    statics = Statics(fn.__globals__, fn.__builtins__, known)  # type: ignore[attr-defined]
+    try:
+        node = copy.deepcopy(source.node)
+        rewrite(node, analyse(node, code.co_freevars), statics, source.private)
+        twin = compile_inside(source, node, code, [HOOK], CONSTANTS)
+    except (ReadsFrame, RecursionError):
+        return Made(None, {})
+    if twin is None or not set(twin.co_freevars) <= {*code.co_freevars, HOOK}:
+        return Made(None, {})
+    return Made(twin if HOOK in twin.co_freevars else code, statics.assumed)
+
+
+def instrument(
+    fn: FunctionType, hook: Any, known: Callable[[Any], bool] = _nothing_known
+) -> FunctionType | None:
+    """Make the twin of `fn` whose hooks are the methods of `hook`; nothing is remembered."""
+    return Twins(hook, known).instrument(fn)

@@ -1,0 +1,135 @@
+"""The pieces inserted into a twin: calls of hooks, and targets that store through a hook.
+
+Knows: syntax nodes and the names of the hooks. Must not know: where hooks are inserted.
+Receives syntax nodes; returns the syntax nodes of the hook calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+from typing import Any, TypeVar
+
+__all__ = ["BARRIER", "CONSTANTS", "HOOK", "AttributeTarget", "ItemTarget"]
+
+N = TypeVar("N", bound=ast.AST)
+HOOK = "__jitla__"
+# Something foreign to call: a call of it flushes whatever a foreign call flushes, and does nothing.
+BARRIER = functools.partial(int)
+
+
+class ItemTarget:
+    """What `obj[key]` becomes where it is one target among several: stores through the hook."""
+
+    __slots__ = ("_hook", "_obj", "_key")
+
+    def __init__(self, hook: Any, obj: Any, key: Any) -> None:
+        self._hook = hook
+        self._obj = obj
+        self._key = key
+
+    def _store(self, value: Any) -> None:
+        self._hook.setitem(value, self._obj, self._key)
+
+    value = property(None, _store)
+
+
+class AttributeTarget(ItemTarget):
+    """What `obj.name` becomes where it is one target among several."""
+
+    __slots__ = ()
+
+    def _store(self, value: Any) -> None:
+        self._hook.setattr(value, self._obj, self._key)
+
+    value = property(None, _store)
+
+
+# Objects a twin needs without a name the user could shadow: the compiler sees the string, the code
+# object gets the value. They are hashable, so that code objects stay hashable.
+CONSTANTS: dict[str, Any] = {
+    f"\0jitla {value.__name__}": value
+    for value in (
+        slice, ItemTarget, AttributeTarget,
+        operator.iadd, operator.isub, operator.imul, operator.imatmul, operator.itruediv,
+        operator.ifloordiv, operator.imod, operator.ipow, operator.ilshift, operator.irshift,
+        operator.iand, operator.ior, operator.ixor,
+    )
+} | {"\0jitla barrier": BARRIER}  # fmt: skip
+
+INPLACE = {
+    ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul,
+    ast.MatMult: operator.imatmul, ast.Div: operator.itruediv, ast.FloorDiv: operator.ifloordiv,
+    ast.Mod: operator.imod, ast.Pow: operator.ipow, ast.LShift: operator.ilshift,
+    ast.RShift: operator.irshift, ast.BitAnd: operator.iand, ast.BitOr: operator.ior,
+    ast.BitXor: operator.ixor,
+}  # fmt: skip
+
+
+def constant(value: Any) -> ast.expr:
+    """Node that becomes one of the objects of `CONSTANTS`."""
+    return ast.Constant("\0jitla barrier" if value is BARRIER else f"\0jitla {value.__name__}")
+
+
+def hook(name: str, args: list[ast.expr], at: ast.AST) -> ast.Call:
+    """Call of the hook `name`, with the source position of `at`."""
+    # all on the first line: the call of a method gets the line where its name ends
+    owner = first_line(ast.Name(HOOK, ast.Load()), at)
+    function = first_line(ast.Attribute(owner, name, ast.Load()), at)
+    return placed(ast.Call(function, args, []), at)
+
+
+def hook_statement(name: str, args: list[ast.expr], at: ast.AST) -> ast.stmt:
+    """Statement that calls the hook `name`."""
+    return placed(ast.Expr(hook(name, args, at)), at)
+
+
+def barrier(at: ast.AST) -> ast.stmt:
+    """Statement that flushes as a call of something foreign does."""
+    call = ast.Call(hook("call", [constant(BARRIER)], at), [], [])
+    return placed(ast.Expr(placed(call, at)), at)
+
+
+def key_of(index: ast.expr) -> ast.expr:
+    """Expression of the key of a subscript: slices are built by a call of `slice`."""
+    match index:
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            parts = [part or ast.Constant(None) for part in (lower, upper, step)]
+            return placed(ast.Call(constant(slice), parts, []), index)
+        case ast.Tuple(elts=elts):
+            return placed(ast.Tuple([key_of(elt) for elt in elts], ast.Load()), index)
+    return index
+
+
+def stores_item(obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
+    """Target that stores into `obj[key]` through the hook."""
+    return _target(ItemTarget, obj, key, at)
+
+
+def stores_attribute(obj: ast.expr, name: str, at: ast.AST) -> ast.expr:
+    """Target that stores into `obj.name` through the hook."""
+    return _target(AttributeTarget, obj, ast.Constant(name), at)
+
+
+def _target(kind: type, obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
+    made = ast.Call(constant(kind), [ast.Name(HOOK, ast.Load()), obj, key], [])
+    return placed(ast.Attribute(placed(made, at), "value", ast.Store()), at)
+
+
+def first_line(node: N, at: ast.AST) -> N:
+    """Give `node` a position at the beginning of `at`."""
+    node.lineno = node.end_lineno = at.lineno  # type: ignore[attr-defined]
+    node.col_offset = at.col_offset  # type: ignore[attr-defined]
+    node.end_col_offset = node.col_offset + 1  # type: ignore[attr-defined]
+    return node
+
+
+def at_line(node: ast.AST) -> ast.AST:
+    """Position on the first line of `node`, without its body."""
+    return first_line(ast.Pass(), node)
+
+
+def placed(node: N, at: ast.AST) -> N:
+    """Give `node` the position of `at`."""
+    return ast.copy_location(node, at)

@@ -1,0 +1,227 @@
+"""From a function to its syntax tree, and from a changed tree back to a code object.
+
+Knows: source lines, syntax trees, code objects. Must not know: hooks, arrays.
+Receives a function; returns the tree its code was compiled from, or None if that cannot be proven.
+"""
+
+from __future__ import annotations
+
+import __future__
+
+import ast
+import copy
+import linecache
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from types import CodeType, FunctionType
+from typing import Any
+
+from jitla.tracing.twin_scope import FunctionNode
+
+__all__ = ["Source", "compile_inside", "find_source"]
+
+WRAPPER = "__jitla_outer__"
+SHIELD = "__jitla_class__"
+FUTURE = reduce(
+    int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+# CO_NESTED, CO_ITERABLE_COROUTINE, CO_METHOD: say where a function stands or what was made of it
+PLACE_FLAGS = 0x10 | 0x100 | 0x800_0000
+# reentrant: the garbage collector may run a program's own functions inside
+_quiet = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A function's syntax tree, the class that mangles its names, and its module's imports."""
+
+    node: FunctionNode
+    private: str | None
+    imports: tuple[str, ...]
+
+
+def find_source(fn: FunctionType) -> Source | None:
+    """Find the syntax tree `fn.__code__` was compiled from."""
+    code = fn.__code__
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, fn.__globals__))
+    if not text:
+        return None
+    try:
+        found = _index(text).get((code.co_name, code.co_firstlineno), ())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    exact: list[Source] = []
+    close: list[Source] = []
+    for source in found:
+        compiled = compile_inside(source, source.node, code)
+        if compiled is None or not _same(compiled, code, lines=False):
+            continue
+        (exact if compiled.co_linetable == code.co_linetable else close).append(source)
+    # columns tell lambdas on one line apart; without columns only a single candidate is safe
+    chosen = exact or [s for s in close if _same_lines(s, code)]
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _same_lines(source: Source, code: CodeType) -> bool:
+    compiled = compile_inside(source, source.node, code)
+    return compiled is not None and _same(compiled, code, lines=True)
+
+
+@lru_cache(maxsize=8)
+def _index(text: str) -> dict[tuple[str, int], list[Source]]:
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(text)
+    imports = tuple(_imports(tree))
+    found: dict[tuple[str, int], list[Source]] = {}
+    todo: list[tuple[ast.AST, str | None]] = [(tree, None)]
+    while todo:
+        node, private = todo.pop()
+        if isinstance(node, FUNCTIONS):
+            name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+            found.setdefault((name, _first_line(node)), []).append(Source(node, private, imports))
+        inner = node.name if isinstance(node, ast.ClassDef) else private
+        todo.extend((child, inner) for child in ast.iter_child_nodes(node))
+    return found
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    # calls of attributes of names imported by the module compile to other instructions
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+            yield from (name for name in names if name != "*")
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def _first_line(node: FunctionNode) -> int:
+    if isinstance(node, ast.Lambda) or not node.decorator_list:
+        return node.lineno
+    return node.decorator_list[0].lineno
+
+
+def bare(node: FunctionNode) -> FunctionNode:
+    """Strip from `node` what runs outside its body: decorators, defaults, annotations."""
+    bare = copy.copy(node)
+    bare.args = copy.copy(node.args)
+    bare.args.defaults = []
+    bare.args.kw_defaults = [None] * len(node.args.kwonlyargs)
+    for name in ("posonlyargs", "args", "kwonlyargs"):
+        setattr(bare.args, name, [_unannotated(arg) for arg in getattr(node.args, name)])
+    bare.args.vararg = node.args.vararg and _unannotated(node.args.vararg)
+    bare.args.kwarg = node.args.kwarg and _unannotated(node.args.kwarg)
+    if not isinstance(bare, ast.Lambda):
+        # a decorator's line is the first line of the code object
+        bare.decorator_list = [
+            ast.copy_location(ast.Constant(None), decorator)
+            for decorator in bare.decorator_list[:1]
+        ]
+        bare.returns = None
+        if hasattr(bare, "type_params"):
+            bare.type_params = []
+    return bare
+
+
+def _unannotated(arg: ast.arg) -> ast.arg:
+    arg = copy.copy(arg)
+    arg.annotation = None
+    return arg
+
+
+def compile_inside(
+    source: Source, node: FunctionNode, code: CodeType,
+    extra: Iterable[str] = (), constants: Mapping[str, Any] | None = None,
+) -> CodeType | None:
+    """Compile `node` with the free variables, class and flags that `code` has.
+
+    `extra` are further free variables; strings that are keys of `constants` become their values.
+    """  # fmt: skip
+    free = ast.arguments(
+        posonlyargs=[], args=[ast.arg(name) for name in (*code.co_freevars, *extra)],
+        kwonlyargs=[], kw_defaults=[], defaults=[],
+    )  # fmt: skip
+    node = bare(node)
+    inner: ast.stmt = ast.Expr(node) if isinstance(node, ast.Lambda) else node
+    # in a class body the names of function and class are not visible to it; "_" mangles nothing
+    private = source.private or "_"
+    for name in (private, SHIELD):
+        inner = ast.ClassDef(name, [], [], [inner], [], **_no_type_params())
+    outer = ast.FunctionDef(WRAPPER, free, [inner], [], **_no_type_params())
+    imports = [ast.Import([ast.alias(name)]) for name in source.imports]
+    module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
+    try:
+        with _quiet, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = compile(
+                module, code.co_filename, "exec", code.co_flags & FUTURE, dont_inherit=True
+            )
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for name in (WRAPPER, SHIELD, private, code.co_name):
+        inside = [c for c in compiled.co_consts if isinstance(c, CodeType) and c.co_name == name]
+        if len(inside) != 1:
+            return None
+        compiled = inside[0]
+    compiled = _rename(compiled, compiled.co_qualname, code.co_qualname, constants or {})
+    place = code.co_flags & PLACE_FLAGS
+    return compiled.replace(co_flags=compiled.co_flags & ~PLACE_FLAGS | place)
+
+
+def _no_type_params() -> dict[str, Any]:
+    return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}
+
+
+def _rename(code: CodeType, old: str, new: str, constants: Mapping[str, Any]) -> CodeType:
+    def constant(value: Any) -> Any:
+        if isinstance(value, CodeType):
+            return _rename(value, old, new, constants)
+        if isinstance(value, str):
+            # a class body holds its qualified name as a constant
+            return new + value[len(old):] if value.startswith(old) else constants.get(value, value)
+        return value
+
+    qualname = code.co_qualname
+    return code.replace(
+        co_consts=tuple(constant(value) for value in code.co_consts),
+        co_qualname=new + qualname[len(old):] if qualname.startswith(old) else qualname,
+    )
+
+
+def _same(a: CodeType, b: CodeType, lines: bool) -> bool:
+    return (
+        a.co_code == b.co_code
+        and a.co_exceptiontable == b.co_exceptiontable
+        and a.co_names == b.co_names
+        and a.co_varnames == b.co_varnames
+        and a.co_cellvars == b.co_cellvars
+        and a.co_freevars == b.co_freevars
+        and (a.co_flags ^ b.co_flags) & ~PLACE_FLAGS == 0
+        and a.co_qualname == b.co_qualname
+        and (a.co_argcount, a.co_posonlyargcount, a.co_kwonlyargcount)
+        == (b.co_argcount, b.co_posonlyargcount, b.co_kwonlyargcount)
+        and (not lines or list(a.co_lines()) == list(b.co_lines()))
+        and len(a.co_consts) == len(b.co_consts)
+        and all(_same_constant(x, y, lines) for x, y in zip(a.co_consts, b.co_consts, strict=True))
+    )
+
+
+def _same_constant(a: Any, b: Any, lines: bool) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, CodeType):
+        return _same(a, b, lines)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(
+            _same_constant(x, y, lines) for x, y in zip(a, b, strict=True)
+        )
+    if isinstance(a, frozenset):
+        return {(type(x), repr(x)) for x in a} == {(type(x), repr(x)) for x in b}
+    return repr(a) == repr(b)
