@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 
 from .vecmath_code import Code, Value
+from .vecmath_exp import power_of_two
+from .vecmath_log import split
 from .vecmath_tables import TABLES
 
-__all__ = ["arccos", "arcsin", "arctan"]
+__all__ = ["arccos", "arcsin", "arctan", "cbrt"]
 
 
 def half_angle(code: Code, x: Value) -> tuple[Value, Value, Value, Value]:
@@ -69,3 +71,26 @@ def arctan(code: Code, x: Value) -> Value:
     total = base + t
     result = total + (((base - total) + t) + (tail + rest))
     return code.with_sign(result, code.sign_of(x))
+
+
+def cbrt(code: Code, x: Value) -> Value:
+    """A short guess t, the residual m - t**3 exactly from halves, one step of Halley's rule."""
+    form, table = code.form, TABLES[code.form.bits]
+    size = code.abs(x)
+    k, m = split(code, size)
+    shifted = k * code.nearest(1.0 / 3.0) + form.magic
+    rest = k - 3.0 * (shifted - form.magic)
+    root = table["CBRT2"][0]
+    below, above = rest < 0.0, rest > 0.0
+    guess = code.poly(m, table["CBRT"]) * code.select(
+        below, code.nearest(1.0 / root), code.select(above, root, code.value(1.0, "f"))
+    )
+    m = m * code.select(below, 0.5, code.select(above, 2.0, code.value(1.0, "f")))
+    t = code.upper_half(guess)
+    square = t * t
+    upper = code.upper_half(square)
+    residual = (m - upper * t) - (square - upper) * t
+    y = t + (t * residual) / ((square + square) * t + m)
+    y = y * power_of_two(code, shifted.bits())
+    y = code.select(size.equals(0.0), size, code.select(size < math.inf, y, size))
+    return code.with_sign(y, code.sign_of(x))

@@ -10,7 +10,7 @@ import math
 
 from .vecmath_code import Code, Value
 from .vecmath_exp import power_of_two, reduce
-from .vecmath_log import log1p_pair
+from .vecmath_log import log_pair
 from .vecmath_tables import TABLES
 
 __all__ = ["arccosh", "arcsinh", "arctanh", "cosh", "sinh"]
@@ -20,8 +20,8 @@ LIMIT = {64: 710.5, 32: 89.5}
 
 
 def halves(code: Code, size: Value) -> tuple[Value, Value, Value, Value, Value]:
-    """A quarter of 2**n - 2**-n and of 2**n + 2**-n, then r and the tails of cosh and sinh."""
-    form, table = code.form, TABLES[code.form.bits]
+    """2**n/4, 2**-n/4, r, r**2, sinh(r) - r with |x| = n*ln2 + r."""
+    form = code.form
     limit = LIMIT[form.bits]
     n, r, low = reduce(code, code.select(size > limit, limit, size))
     # Where 2**-n no longer counts it stops shrinking, so that it remains normal.
@@ -29,43 +29,72 @@ def halves(code: Code, size: Value) -> tuple[Value, Value, Value, Value, Value]:
     capped = code.select(n.real() < most, n.real(), most).bits()
     up, down = power_of_two(code, n - 2), power_of_two(code, -2 - capped)
     z = r * r
-    even = z * code.poly(z, table["COSH"])
-    odd = r * z * code.poly(z, table["SINH"])
-    return up - down, up + down, r, even, odd if low is None else odd + low
+    odd = r * z * code.poly(z, TABLES[form.bits]["SINH"])
+    return up, down, r, z, odd if low is None else odd + low
 
 
 def sinh(code: Code, x: Value) -> Value:
     """Hyperbolic sine: p*cosh(r) + q*sinh(r), p = (2**n - 2**-n)/2, q = (2**n + 2**-n)/2."""
     size = code.abs(x)
-    p, q, r, even, odd = halves(code, size)
-    result = combined(p, q, r, p * even + q * odd)
-    small = code.select(size < math.ldexp(1.0, -code.form.mantissa // 2 - 2), size, result)
-    return code.with_sign(small, code.sign_of(x))
+    up, down, r, z, odd = halves(code, size)
+    p, q, left, right = up - down, up + down, up * r, down * r
+    part = left + right
+    even = z * code.poly(z, TABLES[code.form.bits]["COSH"])
+    rest = (left - part) + right + (p * even + q * odd)
+    total, lost = two_sum(p, part)
+    result = 2.0 * (total + (lost + rest))
+    small = size < math.ldexp(1.0, -code.form.mantissa // 2 - 2)
+    return code.with_sign(code.select(small, size, result), code.sign_of(x))
 
 
 def cosh(code: Code, x: Value) -> Value:
-    """Hyperbolic cosine: q*cosh(r) + p*sinh(r)."""
-    p, q, r, even, odd = halves(code, code.abs(x))
-    return combined(q, p, r, q * even + p * odd)
+    """Hyperbolic cosine: q*cosh(r) + p*sinh(r).
+
+    It is so flat near 0 that r**2 is taken in two parts, lest a neighbour fall below another.
+    """
+    up, down, r, z, odd = halves(code, code.abs(x))
+    p, q, left, right = up - down, up + down, up * r, down * r
+    part = left - right
+    upper = code.upper_half(r)
+    curve = 0.5 * q * (upper * upper)
+    even = 0.5 * (r - upper) * (r + upper) + z * z * code.poly(
+        z, TABLES[code.form.bits]["COSH"][1:]
+    )
+    rest = (left - part) - right + (q * even + p * odd)
+    total, lost = two_sum(q, part)
+    result, lost_too = two_sum(total, curve)
+    return 2.0 * (result + (lost_too + (lost + rest)))
 
 
-def combined(whole: Value, factor: Value, r: Value, tail: Value) -> Value:
-    """2 * (whole + factor*r + tail), the first sum in two parts."""
-    part = factor * r
-    total = whole + part
-    return 2.0 * (total + (((whole - total) + part) + tail))
+def two_sum(large: Value, small: Value) -> tuple[Value, Value]:
+    """The rounded sum and what rounding lost; the first operand is the larger, or zero."""
+    total = large + small
+    return total, (large - total) + small
 
 
 def arcsinh(code: Code, x: Value) -> Value:
-    """log(1 + x + x**2/(1 + sqrt(1 + x**2))); log(2x) where the square could overflow."""
+    """log(x + root), root = sqrt(1 + x**2), as a large known part plus a quotient.
+
+    Up to 1 that is 1 + x + x**2/(1 + root), beyond it 2x + 1/(x + root): the quotient's own
+    rounding then counts little. log(2x) where the square could overflow.
+    """
     size = code.abs(x)
     huge = size > 2.0 ** (code.form.mantissa + 8)
     a = code.select(huge, 1.0, size)
+    large = size > 1.0
     square = a * a
-    more = square / (1.0 + code.sqrt(1.0 + square))
-    total = a + more
-    low = (a - total) + more
-    result = log1p_pair(code, code.select(huge, size, total), low, huge)
+    root = code.sqrt(1.0 + square)
+    quotient = code.select(large, 1.0, square) / (code.select(large, a, 1.0) + root)
+    near = a + quotient
+    near_low = (a - near) + quotient
+    whole = 1.0 + near
+    twice = a + a
+    total = twice + quotient
+    u = code.select(huge, size, code.select(large, total, whole))
+    lost = code.select(
+        large, (twice - total) + quotient, (near - (whole - 1.0)) + near_low
+    )
+    result = log_pair(code, u, lost, near, near_low, huge)
     return code.with_sign(code.select(size < math.inf, result, size), code.sign_of(x))
 
 
@@ -74,9 +103,11 @@ def arccosh(code: Code, x: Value) -> Value:
     huge = x > 2.0 ** (code.form.mantissa + 8)
     t = code.select(huge, 1.0, x - 1.0)
     root = code.sqrt(t + t + t * t)
-    total = root + t
-    low = (root - total) + t
-    result = log1p_pair(code, code.select(huge, x, total), low, huge)
+    near = root + t
+    near_low = (root - near) + t
+    whole = 1.0 + near
+    lost = (near - (whole - 1.0)) + near_low
+    result = log_pair(code, code.select(huge, x, whole), lost, near, near_low, huge)
     result = code.select(x >= 1.0, result, math.nan)
     return code.select(x < math.inf, result, x)
 
@@ -89,12 +120,14 @@ def arctanh(code: Code, x: Value) -> Value:
     base = 2.0**form.mantissa
     above, below = 1.0 + size, 1.0 - size
     quotient = above.bits() - below.bits() + ((1 << form.mantissa) // 4)
-    whole = (quotient >> form.mantissa) & (2 * form.bias + 1)
-    k = (whole | form.pattern(base)).real() - base
+    exponent = (quotient >> form.mantissa) & (2 * form.bias + 1)
+    k = (exponent | form.pattern(base)).real() - base
     near = k.equals(0.0)
-    power = power_of_two(code, whole)
+    power = power_of_two(code, exponent)
     scaled = power * size
-    s = ((scaled - (power - 1.0)) + size) / (power * below + above)
+    # 2**k*x - (2**k - 1), in the order that is exact.
+    whole = code.select(size < 0.5, scaled - (power - 1.0), (scaled - power) + 1.0)
+    s = (whole + size) / (power * below + above)
     s = code.select(near, size, s)
     z = s * s
     high, low = table["LN2_EXPONENT"]

@@ -11,7 +11,7 @@ import math
 from .vecmath_code import Code, Value
 from .vecmath_tables import TABLES
 
-__all__ = ["log", "log1p", "log1p_pair", "log2", "log10"]
+__all__ = ["log", "log1p", "log2", "log10", "log_pair"]
 
 
 def split(code: Code, x: Value) -> tuple[Value, Value]:
@@ -88,28 +88,35 @@ def log10(code: Code, x: Value) -> Value:
 
 def log1p(code: Code, x: Value) -> Value:
     """log(1 + x)."""
-    result = log1p_pair(code, x, None, None)
+    u = 1.0 + x
+    result = log_pair(code, u, x - (u - 1.0), x)
     # The sign of zero is lost where 1 is added; beyond -1 the answer is NaN anyway.
     signed = (result.bits() | code.sign_of(x)).real()
-    return edges(code, 1.0 + x, code.select(x < 0.5, signed, result))
+    return edges(code, u, code.select(x < 0.5, signed, result))
 
 
-def log1p_pair(code: Code, x: Value, low: Value | None, doubled: Value | None) -> Value:
-    """log(1 + x + low), plus ln 2 where ``doubled``: what rounding 1 + x loses is added back."""
+def log_pair(
+    code: Code,
+    u: Value,
+    lost: Value,
+    near: Value,
+    near_low: Value | float = 0.0,
+    doubled: Value | None = None,
+) -> Value:
+    """log(u + lost), plus ln 2 where ``doubled``; ``lost`` is at most a rounding error of u.
+
+    Where u is in [sqrt(1/2), sqrt(2)), u + lost is given more exactly as 1 + near + near_low.
+    """
     form = code.form
-    u = 1.0 + x
     k, m = split(code, u)
-    near = k.equals(0.0)
-    # Beyond 2**(mantissa + 1) the lost 1 is below half a unit, and 2**-k may leave the range.
-    far = x > 2.0 ** (form.mantissa + 1)
-    lost = x - (u - 1.0)
-    lost = lost if low is None else lost + low
+    flat = k.equals(0.0)
+    # Far out a lost 1 no longer counts, and 2**-k would leave the normal range.
+    far = u > 2.0 ** (form.mantissa + 1)
     exponent = (k + form.magic).bits()
     inverse = ((form.bias - exponent) << form.mantissa).real()
     lost = code.select(far, 0.0, lost * inverse)
-    f = code.select(near, x, m - 1.0)
-    lost = code.select(near, 0.0 if low is None else low, lost)
-    lost = lost * (1.0 - f * (1.0 - f))
+    f = code.select(flat, near, m - 1.0)
+    lost = code.select(flat, near_low, lost) * (1.0 - f * (1.0 - f))
     if doubled is not None:
         k = code.select(doubled, k + 1.0, k)
     high, rest = TABLES[form.bits]["LN2_EXPONENT"]
