@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from jitla.config import Config, current
-from jitla.events import Recorder
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -24,7 +23,7 @@ class Gate:
     """Rooms loaded so far, and one compiler per configuration."""
 
     def __init__(self) -> None:
-        self.recorder = Recorder(current().events)
+        self._recorder: Any = None
         self.states: WeakSet[State] = WeakSet()
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
@@ -37,6 +36,13 @@ class Gate:
         if found is None:
             found = self._rooms[name] = import_module(f"jitla.{name}")
         return found
+
+    @property
+    def recorder(self) -> Any:
+        """The memory of events."""
+        if self._recorder is None:
+            self._recorder = self.room("events").Recorder(current().events)
+        return self._recorder
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jitla.codegen.layout import (
-    BLOCKS, INNER, STEP, Loop, Operand, copy_operands, is_const, seek, word,
+    BLOCKS,
+    INNER,
+    STEP,
+    Loop,
+    Operand,
+    copy_operands,
+    is_const,
+    seek,
+    word,
 )
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, Value, memory_type
 from jitla.errors import BackendError

@@ -20,8 +20,9 @@ import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.closing import Closing
-from jitla.tracing.dispatch import FUNCTIONS, METHODS, Bound
+from jitla.tracing.dispatch import METHODS, Bound
 from jitla.tracing.frames import USER, mark
+from jitla.tracing.functions import FUNCTIONS
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twin import Twins
