@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
 
-from jitla.codegen.cell import emit_hop
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.launch import RELEASE_GIL
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
 from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
-from jitla.codegen.scalar import LlvmBuilder, Value, refuse
+from jitla.codegen.scalar import LlvmBuilder
+from jitla.codegen.span import emit_hop
+from jitla.codegen.vector import Value, refuse
 from jitla.errors import BackendError
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind

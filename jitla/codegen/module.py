@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitla.codegen.cell import cell_kernel
+from jitla.codegen.columns import columns_kernel
 from jitla.codegen.layout import Loop, Target, operands
-from jitla.codegen.reduce import columns_kernel, full_kernel, rows_kernel
-from jitla.codegen.scalar import LlvmBuilder, MathCall, Value
+from jitla.codegen.reduce import full_kernel, rows_kernel
+from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.vecmath import emit_math, inline_math, supports
+from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
 
