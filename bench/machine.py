@@ -22,8 +22,7 @@ from string import Template
 import numpy as np
 
 from jitla import runtime
-from jitla.codegen.jit import Jit, Library
-from jitla.codegen.native import load_native
+from jitla.codegen import Jit, Library, load_native
 
 UNIT = 4096  # elements of one unit: 32 KB
 BYTES = 256 << 20
@@ -80,7 +79,8 @@ def reading(w: int, ahead: int) -> str:
     lines = [f"%s{k} = phi {v} [ zeroinitializer, %unit ], [ %n{k}, %loop ]" for k in range(n)]
     lines += ["%at = add i64 %first, %i"]
     for k in range(n):
-        lines += [f"%j{k} = add i64 %at, {k * w}", f"%p{k} = getelementptr double, ptr %a, i64 %j{k}"]
+        lines += [f"%j{k} = add i64 %at, {k * w}",
+                  f"%p{k} = getelementptr double, ptr %a, i64 %j{k}"]
         if ahead and k * w * 8 % 64 == 0:
             lines += [f"%f{k} = getelementptr i8, ptr %p{k}, i64 {ahead}",
                       f"call void @llvm.prefetch.p0(ptr %f{k}, i32 0, i32 3, i32 1)"]
@@ -92,7 +92,8 @@ def copying(w: int, hint: str) -> str:
     """Copy, with stores that pass the cache by if `hint` says so."""
     v, lines = f"<{w} x double>", ["%at = add i64 %first, %i"]
     for k in range(4):
-        lines += [f"%j{k} = add i64 %at, {k * w}", f"%p{k} = getelementptr double, ptr %a, i64 %j{k}",
+        lines += [f"%j{k} = add i64 %at, {k * w}",
+                  f"%p{k} = getelementptr double, ptr %a, i64 %j{k}",
                   f"%q{k} = getelementptr double, ptr %b, i64 %j{k}",
                   f"%v{k} = load {v}, ptr %p{k}, align 8",
                   f"store {v} %v{k}, ptr %q{k}, align {8 * w}{hint}"]
@@ -122,7 +123,7 @@ class Bench:
     source: np.ndarray
     target: np.ndarray
 
-    def seconds(self, kernel: str, units: int, threads: int, repeats: int = 9) -> float:
+    def seconds(self, kernel: str, units: int, threads: int, repeats: int = 3) -> float:
         """Least time of `repeats` runs over `units`."""
         runtime.set_threads(threads)
         grain = units if threads == 1 else max(1, units // (8 * threads))
@@ -157,24 +158,24 @@ def prepare() -> Bench:
     return Bench(launch, library, width, arrays[0], arrays[1])
 
 
-def measure(bench: Bench) -> dict[str, dict[str, float]]:
-    """GB/s and GFLOP/s by row, for one and for all threads."""
+def measure(bench: Bench, rounds: int = 5) -> dict[str, dict[str, float]]:
+    """GB/s and GFLOP/s by row, for one and for all threads: the best of several rounds."""
     units, every = BYTES // 8 // UNIT, runtime.threads()
-    rows: dict[str, dict[str, float]] = {}
-
-    def row(name: str, kernel: str, amount: float, n: int) -> None:
-        rows[name] = {
-            "one": amount / bench.seconds(kernel, n, 1) / 1e9,
-            "all": amount / bench.seconds(kernel, n, every) / 1e9,
-        }
-
-    row("read, GB/s", "read0", BYTES, units)
-    row("read, prefetch 4 KB, GB/s", "read4096", BYTES, units)
-    row("read, prefetch 8 KB, GB/s", "read8192", BYTES, units)
-    row("copy, GB/s read + written", "copy", 2 * BYTES, units)
-    row("copy past the cache, GB/s read + written", "stream", 2 * BYTES, units)
-    chains = 16 * every
-    row("multiply-add float64, GFLOP/s", "arithmetic", 24.0 * bench.width * TURNS * chains, chains)
+    flops = 24.0 * bench.width * TURNS
+    plan = {
+        "read, GB/s": ("read0", BYTES, units),
+        "read, prefetch 4 KB, GB/s": ("read4096", BYTES, units),
+        "read, prefetch 8 KB, GB/s": ("read8192", BYTES, units),
+        "copy, GB/s read + written": ("copy", 2 * BYTES, units),
+        "copy past the cache, GB/s read + written": ("stream", 2 * BYTES, units),
+        "multiply-add float64, GFLOP/s": ("arithmetic", flops * 16 * every, 16 * every),
+    }
+    rows: dict[str, dict[str, float]] = {name: {"one": 0.0, "all": 0.0} for name in plan}
+    for _ in range(rounds):  # neighbours on the machine come and go
+        for name, (kernel, amount, n) in plan.items():
+            for key, threads in (("one", 1), ("all", every)):
+                rate = amount / bench.seconds(kernel, n, threads) / 1e9
+                rows[name][key] = max(rows[name][key], rate)
     runtime.set_threads(None)
     return rows
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
 
 from jitla.codegen.jit import Jit, Library
-from jitla.codegen.launch import RELEASE_GIL
+from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
 from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
@@ -64,7 +64,7 @@ class LlvmExecutable:
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
         cut = (units, grain, scratch)
-        flags = RELEASE_GIL if nanoseconds > BLOCKING_NS else 0
+        flags = hints(nanoseconds, release=nanoseconds > BLOCKING_NS)
         words = geometry_words(self._loop, geometry, head)
         return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
 
@@ -104,7 +104,8 @@ def _column_step(inner: int, workers: int) -> int:
 class LlvmBackend:
     """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads.
 
-    Without `launch` the native run time is loaded on first use; without `threads` its number counts.
+    Without `launch` the native run time is loaded on first use; without `threads` it
+    is asked for theirs.
     `objects` maps content keys to machine code and may be kept from process to process.
     """
 
@@ -122,8 +123,9 @@ class LlvmBackend:
     def launch(self) -> Callable[..., None]:
         """Run a kernel: `launch(template, *operands)`."""
         if self._launch is None:
+            # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
             prefix = f'target triple = "{self.jit.target.triple}"\n'
-            self._launch = load_native(self.jit.load, prefix)
+            self._launch = load_native(Jit(self.jit.objects, level=0).load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:

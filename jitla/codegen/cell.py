@@ -103,7 +103,7 @@ def streams(loop: Loop) -> bool:
 
 
 def _stream_line(loop: Loop) -> str:
-    """Return @line: elements up to an aligned address, then aligned vectors if all outputs agree."""
+    """Return @line: up to an aligned address, then aligned vectors if all outputs agree."""
     outs = [o for o in loop.operands if o.role == "out"]
     lines: list[str] = []
     apart = []

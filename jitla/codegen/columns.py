@@ -102,7 +102,8 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall) -> str:
         word(w.lines, f"y{k}", "%rowsteps", k)
         base = f"%p{k}.0" if op.letter == "b" else f"%p{k}"
         w.lines += [
-            f"  %yd{k} = mul i64 %row, %y{k}", f"  %py{k} = getelementptr i8, ptr {base}, i64 %yd{k}",
+            f"  %yd{k} = mul i64 %row, %y{k}",
+            f"  %py{k} = getelementptr i8, ptr {base}, i64 %yd{k}",
         ]
     w.lines += [
         f"  %total = mul i64 %count, {width}", "  %first = icmp eq i64 %row, 0",

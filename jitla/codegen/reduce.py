@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.cell import COLD, NEXT, entry
-from jitla.codegen.layout import DEPTH, INNER, Loop, Operand, seek, word
+from jitla.codegen.layout import DEPTH, HEADER, INNER, Loop, Operand, seek, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer, elements, span
 from jitla.codegen.vector import Value
@@ -67,12 +67,13 @@ def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
 
 
 def _leaf(loop: Loop, math: MathCall) -> str:
-    """Return @leaf: the aggregates of `n` elements from `start`, with one vector accumulator each."""
+    """Return @leaf: the aggregates of `n` elements from `start`, one vector accumulator each."""
     lanes, aggs = loop.lanes, loop.aggregates
     w = Writer(loop, lanes, math)
     lines = w.lines
     lines += [
-        "entry:", f"  %thin = icmp ult i64 %n, {lanes}", "  br i1 %thin, label %few, label %many", "few:",
+        "entry:", f"  %thin = icmp ult i64 %n, {lanes}",
+        "  br i1 %thin, label %few, label %many", "few:",
     ]
     b = LlvmBuilder(lines, 1, prefix="o")
     for slot, op in zip(_slots(lines, "r", "%res", len(aggs), 8), aggs, strict=True):
@@ -202,7 +203,10 @@ def _finish_kernel(loop: Loop) -> str:
     lines: list[str] = []
     word(lines, "units", "%block", 2)
     word(lines, "scratch", "%block", 6, "ptr")
-    outs = [word(lines, f"out{k}", "%block", 8 + o.word, "ptr") for k, o in enumerate(loop.aggregates)]
+    outs = [
+        word(lines, f"out{k}", "%block", HEADER + o.word, "ptr")
+        for k, o in enumerate(loop.aggregates)
+    ]
     merge = "\n".join(_merge(loop, "%into", "%left", "%right", "m"))
     finish = "\n".join(_finish(loop, "%scratch", outs))
     return f"""define void @fin(ptr %block) {COLD}{{
@@ -237,7 +241,7 @@ done:
 
 
 def rows_kernel(loop: Loop, math: MathCall) -> str:
-    """Return the functions of a kernel with aggregates along the last dimension; a unit is a row."""
+    """Return the functions of a kernel with aggregates along the rows; a unit is a row."""
     parts, reducer = _parts(loop, math)
     lines = entry(loop)
     lines.insert(2, f"  %res = alloca [{len(loop.aggregates)} x i64], align 16")

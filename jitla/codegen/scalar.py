@@ -35,7 +35,8 @@ class LlvmBuilder(VectorText):
         return Value(d, self.line(f"call {self.type(d)} @llvm.{name}.{suffix}({args})"))
 
     def _conv(self, text: str, x: Value, dtype: np.dtype) -> Value:
-        return Value(dtype, self.line(f"{text} {self.type(x.dtype)} {x.text} to {self.type(dtype)}"))
+        source, target = self.type(x.dtype), self.type(dtype)
+        return Value(dtype, self.line(f"{text} {source} {x.text} to {target}"))
 
     # -- constants and casts ------------------------------------------------------------------
 

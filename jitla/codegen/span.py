@@ -167,7 +167,7 @@ def padded_tail(loop: Loop) -> str:
     so that no lane computes on anything but the user's data.
     """
     n, lanes = len(loop.operands), loop.lanes
-    lines = [f"  %ops.2 = alloca [{n} x i64], align 16", f"  %steps.2 = alloca [{n} x i64], align 16"]
+    lines = [f"  %{name}.2 = alloca [{n} x i64], align 16" for name in ("ops", "steps")]
     fill: list[str] = []
     drain: list[str] = []
     for op in loop.operands:

@@ -152,7 +152,7 @@ class VectorText:
         return f"%{self._prefix}{self._count - 1}.{hint}"
 
     def resized(self, x: Value, wide: VectorText) -> Value:
-        """Return the lanes of `x` that fit into `wide`, the first one repeated if there are more."""
+        """Return the lanes of `x` that `wide` has, the first one repeated where it has more."""
         lanes = ", ".join(f"i32 {i if i < self.width else 0}" for i in range(wide.width))
         kind, mask = self.type(x.dtype), f"<{wide.width} x i32> <{lanes}>"
         return Value(x.dtype, self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}"))

@@ -54,7 +54,7 @@ def test_block_words() -> None:
     backend = LlvmBackend(launch=drive, threads=2)
     executable = backend.compile(square_plus(100), Form("cell", 1, "ccc"), ONE)
     small = words(executable.template(Geometry((100,), ((8,),) * 3)))
-    assert small[1] == len(small) and small[2:6] == (1, 1, 0, 0) and small[7] == 3
+    assert small[1] == len(small) and small[2:6] == (1, 1, 0, 0) and small[7] % 2**32 == 3
     assert small[8:14] == (0,) * 6
     large = words(executable.template(Geometry((10_000_000,), ((8,),) * 3)))
     assert large[2] > 1000 and 6 <= -(-large[2] // large[3]) <= 8
@@ -66,7 +66,8 @@ def test_scalars_are_marked() -> None:
     executable = BACKEND.compile(kernel, Form("cell", 1, "cc"), ONE)
     block = words(executable.template(Geometry((9,), ((4,), (4,)))))
     kinds = block[8 + 3 : 8 + 6]
-    assert sorted(kinds) == [0, 0, 1] and kinds[[h.meta.shape for h in kernel.inputs].index(())] == 1
+    scalar_at = [h.meta.shape for h in kernel.inputs].index(())
+    assert sorted(kinds) == [0, 0, 1] and kinds[scalar_at] == 1
 
 
 @pytest.mark.parametrize("n", [0, 5, 100_000, 5_000_000])

@@ -1,7 +1,9 @@
 """The pool: every chunk once, concurrent and forked launches, floating-point state, endings."""
 
+import ctypes
 import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -16,6 +18,8 @@ from tests.runtime.kernels import launch, template
 
 ROOT = Path(__file__).parents[2]
 PARALLEL = sys.platform == "linux"
+x86 = pytest.mark.skipif(not PARALLEL or platform.machine() != "x86_64",
+                         reason="the float state is handed on for x86-64 only")
 linux = pytest.mark.skipif(not PARALLEL, reason="the pool is serial here")
 
 
@@ -116,6 +120,33 @@ def wait_for(condition) -> None:
     assert condition()
 
 
+@linux
+@pytest.mark.parametrize(("error", "raised"), [
+    (RuntimeError, False), (MemoryError, False), (KeyboardInterrupt, True),
+])
+def test_errors_while_threads_start(error, raised, monkeypatch) -> None:
+    def fail(*_):
+        raise error
+
+    runtime.set_threads(1)
+    time.sleep(0.05)
+    runtime.set_threads(4)
+    monkeypatch.setattr("jitla.runtime.pool._spawn", fail)
+    if raised:
+        with pytest.raises(error):
+            run_slow(9, 1)
+    else:
+        assert run_slow(9, 1) == 9
+        assert runtime.threads() == 1
+    monkeypatch.undo()
+    runtime.set_threads(1)
+    time.sleep(0.05)
+    base = native_threads()
+    runtime.set_threads(3)
+    assert run_slow(9, 1) == 9
+    wait_for(lambda: native_threads() == base + 2)
+
+
 @pytest.mark.parametrize("n", [0, -1])
 def test_a_wrong_number_of_threads_is_refused(n: int) -> None:
     with pytest.raises(ValueError):
@@ -131,8 +162,23 @@ def test_idle_workers_use_no_processor() -> None:
     assert time.process_time() - before < 0.1
 
 
-@linux
-def test_workers_have_the_callers_rounding_and_report_its_flags() -> None:
+@x86
+def test_workers_round_as_the_caller() -> None:
+    libm, out = ctypes.CDLL("libm.so.6"), np.zeros(2000)
+    block = template("divide", 2000, 10, "as")
+    libm.fesetround(0x800)  # upward
+    try:
+        for _ in range(100):
+            launch(block, out, 3.0)
+    finally:
+        libm.fesetround(0)
+    assert set(out) == {np.nextafter(1 / 3, 1.0)}
+    launch(block, out, 3.0)
+    assert set(out) == {1 / 3}
+
+
+@x86
+def test_workers_raise_flags_for_the_caller() -> None:
     out = np.zeros(2000)
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
         # flags a worker raised are the launcher's afterwards, as if it had run alone
@@ -144,8 +190,6 @@ def test_workers_have_the_callers_rounding_and_report_its_flags() -> None:
 
 def status_of_launcher() -> None:
     """A ufunc clears the flags first; a native read of them does not."""
-    import ctypes
-
     libm = ctypes.CDLL("libm.so.6")
     if libm.fetestexcept(0x04):
         libm.feclearexcept(0x3D)
@@ -207,7 +251,29 @@ def test_forks_while_another_thread_launches() -> None:
         thread.join()
 
 
+LIMITED = """
+import resource
+run(1)
+runtime.set_threads(200)
+pages = int(open('/proc/self/statm').read().split()[0])
+limit = pages * resource.getpagesize() + (400 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+run(4)
+assert 1 <= runtime.threads() < 200
+limit += 400 << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+kept = [runtime.empty((1 << 22,), np.dtype('f8')) for _ in range(4)]
+del kept
+assert runtime.statistics()['held'] > 100 << 20
+try:
+    runtime.empty((1 << 40,), np.dtype('f8'))
+except MemoryError:
+    assert runtime.statistics()['held'] == 0
+run(4)
+"""
+
 ENDINGS = {
+    "no memory for more threads": LIMITED,
     "plain": "run(4)",
     "exception": "run(4); raise SystemExit(0)",
     "daemon launching": """

@@ -1,4 +1,4 @@
-"""Aggregates have NumPy's bits for every shape, dtype and axis; run as a script for a long search."""
+"""Aggregates have NumPy's bits for any shape, dtype and axis; as a script: a long search."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def values(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     kind = np.dtype(dtype)
     if kind.kind == "f":
         return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(kind)
-    if kind == bool:
+    if kind.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     info = np.iinfo(kind)
     return rng.integers(info.min, info.max, shape, kind, endpoint=True)
@@ -85,7 +85,9 @@ def _shape(mode: str, least: int, rng: np.random.Generator) -> tuple[int, ...]:
         return (int(10 ** rng.uniform(0, 5.5)) - 1 + least,)
     shape = (size(), size()) if rng.random() < 0.7 else (size() % 30 + least, size() % 30, size())
     # A single column is one contiguous run: planned as "full".
-    return (*shape[:-1], max(shape[-1], 2)) if mode == "cols" else tuple(max(s, least) for s in shape)
+    if mode == "cols":
+        return (*shape[:-1], max(shape[-1], 2))
+    return tuple(max(s, least) for s in shape)
 
 
 @pytest.mark.parametrize("seed", range(4))
