@@ -350,7 +350,7 @@ OPERATORS = {
 
 def _method(func: Any) -> Callable[..., Any]:
     """Make a method of arrays that calls the NumPy function `func`."""
-    def call(session: Session, proxy: LazyArray, *args: Any, **kwargs: Any) -> Any:
+    def call(session: Dispatch, proxy: LazyArray, *args: Any, **kwargs: Any) -> Any:
         handler = FUNCTIONS[func]
         try:
             made = handler(session, proxy, *args, **kwargs)
