@@ -11,8 +11,8 @@ from itertools import count
 
 import numpy as np
 
-from . import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, vecmath_trig
-from .vecmath_code import DOUBLE, SINGLE, Code, Value
+from jitla.codegen import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, vecmath_trig
+from jitla.codegen.vecmath_code import DOUBLE, SINGLE, Code, Value
 
 __all__ = ["definitions", "emit_math", "inline_math", "supports"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
-from .vecmath_code import DOUBLE, Code, Value
-from .vecmath_tables import TABLES, TWO_OVER_PI_WORDS
+from jitla.codegen.vecmath_code import DOUBLE, Code, Value
+from jitla.codegen.vecmath_tables import TABLES, TWO_OVER_PI_WORDS
 
 __all__ = ["cos", "definitions", "sin", "tan"]
 
