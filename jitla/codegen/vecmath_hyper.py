@@ -102,9 +102,16 @@ def arccosh(code: Code, x: Value) -> Value:
     """log(1 + t + sqrt(2t + t**2)) with t = x - 1; log(2x) where the square could overflow."""
     huge = x > 2.0 ** (code.form.mantissa + 8)
     t = code.select(huge, 1.0, x - 1.0)
-    root = code.sqrt(code.select(x < 1.0, -1.0, t + t + t * t))
+    twice, square = t + t, t * t
+    total = twice + square
+    root = code.sqrt(code.select(x < 1.0, -1.0, total))
+    # What the sum and the root lost: near 1 the result is hardly more than the root.
+    upper = code.upper_half(root)
+    lower = root - upper
+    residual = ((total - upper * upper) - (upper + upper) * lower) - lower * lower
+    fix = (residual + ((twice - total) + square)) / (root + root + code.form.tiny)
     near = root + t
-    near_low = (root - near) + t
+    near_low = ((root - near) + t) + fix
     whole = 1.0 + near
     lost = (near - (whole - 1.0)) + near_low
     result = log_pair(code, code.select(huge, x, whole), lost, near, near_low, huge)
