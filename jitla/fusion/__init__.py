@@ -1,8 +1,10 @@
-"""Which hops share a loop: plans and the contract with the backends.
+"""Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: kernel.
+Reading order: kernel, layout, walks, results, templates, greedy, interp, text.
 """
 
+from jitla.fusion.greedy import plan
+from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     Backend,
     Call,
@@ -13,6 +15,18 @@ from jitla.fusion.kernel import (
     Plan,
     Schedule,
     Step,
+    data_inputs,
 )
+from jitla.fusion.layout import Layout, contiguous
+from jitla.fusion.results import all_layouts, is_certain, is_view, result_of
+from jitla.fusion.templates import CELL, MAGG, TEMPLATES, Facts, Template
+from jitla.fusion.text import show, structure, structure_key
+from jitla.fusion.walks import Operands, geometry, operands, walk
 
-__all__ = ["Backend", "Call", "Executable", "Form", "Geometry", "Kernel", "Plan", "Schedule", "Step"]
+__all__ = [
+    "CELL", "MAGG", "TEMPLATES",
+    "Backend", "Call", "Executable", "Facts", "Form", "Geometry", "Interpreted",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Plan", "Schedule", "Step", "Template",
+    "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
+    "result_of", "run_kernel", "show", "structure", "structure_key", "walk",
+]

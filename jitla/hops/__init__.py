@@ -1,9 +1,11 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node.
+Reading order: meta, spec, node, table_cell, table_matrix, interp, cost, text.
 """
 
-from jitla.hops.meta import Meta, Shape, reduced_shape
+from jitla.hops.cost import REFERENCE, Machine, bytes_of, expressible, flops
+from jitla.hops.interp import NumpyBuilder, evaluate, leaf_value
+from jitla.hops.meta import Meta, Shape, broadcast, reduced_shape
 from jitla.hops.node import (
     Hop,
     Weak,
@@ -15,6 +17,7 @@ from jitla.hops.node import (
     substitute,
     topo,
     uses,
+    verify,
 )
 from jitla.hops.spec import (
     Kind,
@@ -26,9 +29,15 @@ from jitla.hops.spec import (
     lookup,
     register,
 )
+from jitla.hops.table_cell import common_dtype
+from jitla.hops.table_matrix import index_key
+from jitla.hops.text import parse, show
 
 __all__ = [
-    "Hop", "Kind", "Meta", "OpSpec", "ScalarBuilder", "Shape", "Weak", "Zeros",
-    "all_ops", "apply", "by_numpy", "const", "const_value", "leaf", "lookup", "make",
-    "reduced_shape", "register", "substitute", "topo", "uses",
+    "Hop", "Kind", "Machine", "Meta", "NumpyBuilder", "OpSpec", "REFERENCE", "ScalarBuilder",
+    "Shape", "Weak", "Zeros", "all_ops", "apply", "broadcast", "by_numpy", "bytes_of",
+    "common_dtype", "const", "const_value", "evaluate", "expressible", "flops", "index_key",
+    "leaf", "leaf_value", "lookup", "make", "parse", "reduced_shape", "register", "show",
+    "substitute", "topo", "uses",
+    "verify",
 ]

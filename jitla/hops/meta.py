@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Logical description of an array: `shape`, `dtype`, and `nnz` (upper bound, None if unknown)."""
+    """What an array is, logically: `shape`, `dtype`, and `nnz` (upper bound, None if unknown)."""
 
     shape: Shape
     dtype: np.dtype
@@ -36,6 +36,29 @@ class Meta:
     def nbytes(self) -> int:
         """Bytes of a dense array with this meta."""
         return self.size * self.dtype.itemsize
+
+
+def broadcast(shapes: tuple[Shape, ...]) -> Shape:
+    """Shape that `shapes` broadcast to; raises NumPy's ufunc error where they do not."""
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    out = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for i, n in enumerate(shape, len(out) - len(shape)):
+            if n != 1:
+                if out[i] not in (1, n):
+                    raise ValueError(_MISMATCH.format(" ".join(map(_plain, shapes))))
+                out[i] = n
+    return tuple(out)
+
+
+_MISMATCH = "operands could not be broadcast together with shapes {} "
+
+
+def _plain(shape: Shape) -> str:
+    """Write a shape as NumPy's messages do: no space after the comma."""
+    return str(shape).replace(" ", "")
 
 
 def reduced_shape(shape: Shape, axis: tuple[int, ...], keepdims: bool) -> Shape:

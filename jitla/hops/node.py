@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.spec import Kind, OpSpec, lookup
 
@@ -21,7 +22,7 @@ from jitla.hops.spec import Kind, OpSpec, lookup
 class Hop:
     """A high-level operator: `op`, `inputs`, `attrs` (sorted pairs), `meta`; `line` is the user's.
 
-    Equality is identity: `make` interns, so equal expressions are one node. `line` is not part of it.
+    Equality is identity: `make` interns, so equal expressions are one node, whatever their `line`.
     """
 
     __slots__ = ("op", "inputs", "attrs", "meta", "line", "__weakref__")
@@ -46,18 +47,23 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Weak:
-    """An operand that is a Python scalar at leaf position `slot`: `kind` is bool, int, float, complex."""
+    """A Python scalar at leaf position `slot`; `kind` is one of bool, int, float, complex."""
 
     slot: int
     kind: type
 
 
-_POOL: WeakValueDictionary[tuple, Hop] = WeakValueDictionary()
-_LOCK = threading.Lock()
+_POOL: WeakValueDictionary[tuple[Any, ...], Hop] = WeakValueDictionary()
+# Reentrant: collecting garbage inside may run code that makes hops.
+_LOCK = threading.RLock()
 
 
-def _intern(op: OpSpec, inputs: tuple[Hop, ...], attrs: tuple, meta: Meta, line: Any) -> Hop:
-    key = (op.name, tuple(map(id, inputs)), attrs, meta if op.kind is Kind.LEAF else None)
+def _intern(
+    op: OpSpec, inputs: tuple[Hop, ...], attrs: tuple[tuple[str, Any], ...], meta: Meta, line: Any,
+) -> Hop:
+    # True, 1 and 1.0 are equal, and 0.0 equals -0.0, but as attributes they differ.
+    exact = tuple([(k, type(v), v.hex() if type(v) is float else v) for k, v in attrs])
+    key = (op.name, tuple(map(id, inputs)), exact, meta if op.kind is Kind.LEAF else None)
     with _LOCK:
         hop = _POOL.get(key)
         if hop is None:
@@ -88,16 +94,18 @@ def const_value(hop: Hop) -> Any:
 
 
 def make(name: str, inputs: Iterable[Hop], line: Any = None, **attrs: Any) -> Hop:
-    """Return the node `name(*inputs, **attrs)`; inputs already have the dtypes the op computes in."""
+    """Return the node `name(*inputs, **attrs)`; inputs have the dtypes the op computes in."""
     op = lookup(name)
     args = tuple(inputs)
+    if "dtype" in attrs:
+        attrs["dtype"] = np.dtype(attrs["dtype"])
     meta = op.meta(tuple(h.meta for h in args), attrs)
     if op.commutes and len(args) == 2 and _rank(args[1]) < _rank(args[0]):
         args = (args[1], args[0])
     return _intern(op, args, tuple(sorted(attrs.items())), meta, line)
 
 
-def _rank(hop: Hop) -> tuple:
+def _rank(hop: Hop) -> tuple[bool, bool, str, int]:
     """Order of operands of commuting ops: arrays before scalars, leaves by slot."""
     slot = hop.attr("slot") if hop.op.name == "leaf" else -1
     return (hop.meta.ndim == 0, hop.op.kind is not Kind.LEAF, hop.op.name, slot)
@@ -106,7 +114,8 @@ def _rank(hop: Hop) -> tuple:
 def apply(name: str, *operands: Hop | Weak, line: Any = None, **attrs: Any) -> Hop:
     """Like `make`, with NumPy's promotion: inputs are cast, weak scalars take the loop's dtype."""
     op = lookup(name)
-    dtypes = op.resolve(tuple(o.kind if isinstance(o, Weak) else o.meta.dtype for o in operands), attrs)
+    given = tuple([o.kind if isinstance(o, Weak) else o.meta.dtype for o in operands])
+    dtypes = op.resolve(given, attrs)
     inputs = [_conform(o, d, line) for o, d in zip(operands, dtypes, strict=True)]
     return make(name, inputs, line, **attrs)
 
@@ -148,7 +157,7 @@ def uses(roots: Iterable[Hop]) -> dict[Hop, list[Hop]]:
 
 
 def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, ...]:
-    """Rebuild `roots` with the nodes in `replace` exchanged; metas are recomputed by construction."""
+    """Rebuild `roots` with the nodes in `replace` exchanged; metas are inferred anew."""
     roots = tuple(roots)
     new: dict[Hop, Hop] = {}
     for hop in topo(roots):
@@ -157,5 +166,16 @@ def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, .
         elif all(new[i] is i for i in hop.inputs):
             new[hop] = hop
         else:
-            new[hop] = make(hop.op.name, [new[i] for i in hop.inputs], hop.line, **dict(hop.attrs))
+            inputs = [new[i] for i in hop.inputs]
+            new[hop] = make(hop.op.name, inputs, hop.line, **dict(hop.attrs))
     return tuple(new[r] for r in roots)
+
+
+def verify(roots: Iterable[Hop], stage: str = "hops") -> None:
+    """Raise `InternalError`, naming `stage`, unless every meta is what its operator infers anew."""
+    for hop in topo(roots):
+        if hop.op.kind is Kind.LEAF:
+            continue
+        inferred = hop.op.meta(tuple([i.meta for i in hop.inputs]), dict(hop.attrs))
+        if inferred != hop.meta:
+            raise InternalError(f"{stage}: {hop!r} should have {inferred}")

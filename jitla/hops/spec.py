@@ -39,10 +39,14 @@ class Zeros(Enum):
 class ScalarBuilder(Protocol):
     """Verbs that a cell recipe may use; values carry `.dtype`, operands of one verb share it.
 
-    `cast` follows ``astype(casting="unsafe")``. Comparisons return bool. `select` takes a bool first.
-    `floordiv`/`rem` follow NumPy's floor semantics (ints: 0 for a zero divisor; floats: npy_divmod);
-    `fmod` has C's sign. `minimum`/`maximum` propagate NaN, `fmin`/`fmax` ignore it.
-    `math(name, *xs)` is a transcendental by its NumPy name. Integer arithmetic wraps;
+    `cast` follows ``astype(casting="unsafe")``, never to bool from another dtype (recipes write
+    that as `ne`). Comparisons return bool. `select` takes a bool first, then any dtype, bool too.
+    On bools only `and_ or_ xor not_`, `select` and `cast` from bool are used.
+    `floordiv`/`rem` follow NumPy's floor semantics (ints: 0 for a zero divisor; floats:
+    npy_divmod); `fmod` has C's sign. `minimum`/`maximum` propagate NaN, `fmin`/`fmax` ignore it;
+    which of two zeros they return is free. `copysign` may get a constant first.
+    `math(name, *xs)` is a transcendental by its NumPy name. Integer arithmetic wraps, also `neg`
+    and `abs` of the least integer; `and_ or_ xor not_` of integers are bitwise;
     shifts by at least the width give 0 (or the sign, for `shr` of negative values).
     """
 
@@ -87,9 +91,16 @@ class ScalarBuilder(Protocol):
 class OpSpec:
     """One operator: everything any room needs to know of it.
 
-    `ref(*arrays, **attrs)` is the NumPy meaning. `meta(metas, attrs)` infers the result.
+    `ref(*arrays, **attrs)` is the NumPy meaning; what has shape () it returns as NumPy scalar.
+    `meta(metas, attrs)` infers the result.
     `resolve(dtypes, attrs)` returns (dtypes the inputs are cast to); weak Python scalars appear
-    as the types bool/int/float/complex. `emit(builder, *values, attrs)` is the recipe, cells only.
+    as the types bool/int/float/complex. `numpy` holds the callables the entry stands for.
+
+    `emit(builder, *values, attrs)` is the recipe, cells only, `attrs` being a mapping passed last.
+    `emit` None: never in a kernel. A recipe that *returns* None is not expressible for these
+    operand dtypes; it decides so from `value.dtype` before it touches the builder.
+    `flops` counts operations per output element of what has no recipe; a function
+    ``(metas, attrs) -> float`` gives the total instead.
     """
 
     name: str
@@ -104,7 +115,7 @@ class OpSpec:
     zeros: Zeros = Zeros.NONE
     commutes: bool = False
     transcendental: bool = False
-    flops: float = 1.0
+    flops: float | Callable[[tuple[Meta, ...], Attrs], float] = 1.0
 
 
 _BY_NAME: dict[str, OpSpec] = {}

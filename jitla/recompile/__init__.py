@@ -1,1 +1,14 @@
-"""Room recompile."""
+"""When and what is compiled: the pipeline, programs and their bindings, and the caches.
+
+Reading order: stores, emit, resize, program, pipeline, cache.
+"""
+
+from jitla.recompile.cache import Compiler, Recent
+from jitla.recompile.pipeline import STAGES, Draft, Stage, Tools, Trace, run_pipeline
+from jitla.recompile.program import Bound, Program
+from jitla.recompile.stores import Order, order_steps
+
+__all__ = [
+    "Bound", "Compiler", "Draft", "Order", "Program", "Recent", "STAGES", "Stage", "Tools", "Trace",
+    "order_steps", "run_pipeline",
+]

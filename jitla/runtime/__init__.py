@@ -1,1 +1,21 @@
-"""Room runtime."""
+"""What kernels need while they run: threads and memory. No native code is made here.
+
+Reading order: entry, pool, buffers, process.
+"""
+
+from jitla.runtime.process import (
+    allocator,
+    empty,
+    empty_ordered,
+    install,
+    installed,
+    keep_limit,
+    set_threads,
+    statistics,
+    threads,
+)
+
+__all__ = [
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "set_threads",
+    "statistics", "threads",
+]

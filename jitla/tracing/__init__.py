@@ -1,1 +1,11 @@
-"""Room tracing."""
+"""How NumPy programs become hops: proxies, sessions, instrumented functions.
+
+Reading order: percode, liveness, twin_scope, twin_source, twin_static, twin_hooks, twin_exprs,
+twin_rewrite, twin, frames, signature, tape, array, site, closing, indexing, dispatch, session, hooks.
+"""
+
+from jitla.tracing.hooks import HOOKS, TWINS, twin_of
+from jitla.tracing.session import LOCAL, drive, run
+from jitla.tracing.site import Fallback, Request, Site
+
+__all__ = ["Fallback", "HOOKS", "LOCAL", "Request", "Site", "TWINS", "drive", "run", "twin_of"]

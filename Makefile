@@ -1,0 +1,52 @@
+# Everything runs in .venv, which the first target that needs it creates and fills.
+# A machine with Python, pip and make is enough.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST_ARGS ?=
+FUZZ_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: all test demo fuzz bench lint clean
+
+all: test
+
+$(PY):
+	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv $(VENV); }
+
+$(VENV)/.demo: $(PY) pyproject.toml
+	$(PY) -m pip install --quiet -e '.[demo]'
+	@touch $@
+
+$(VENV)/.test: $(PY) pyproject.toml
+	$(PY) -m pip install --quiet -e '.[test,demo]'
+	@touch $@
+
+$(VENV)/.bench: $(PY) pyproject.toml
+	$(PY) -m pip install --quiet -e '.[bench]'
+	@touch $@
+
+$(VENV)/.lint: $(PY) pyproject.toml
+	$(PY) -m pip install --quiet -e . 'ruff>=0.5' 'mypy>=1.10'
+	@touch $@
+
+test: $(VENV)/.test
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+demo: $(VENV)/.demo
+	$(PY) -m jitla demo
+
+fuzz: $(VENV)/.test
+	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+bench: $(VENV)/.bench
+	@set -e; for script in machine kernels overhead; do \
+	  if [ -f bench/$$script.py ]; then $(PY) -m bench.$$script $(BENCH_ARGS); fi; done
+
+lint: $(VENV)/.lint
+	$(VENV)/bin/ruff check jitla tests bench
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

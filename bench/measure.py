@@ -1,0 +1,81 @@
+"""Timing in interleaved pairs and what may be said of the ratio.
+
+Knows: clocks and the bootstrap. Must not know: what is timed.
+Receives callables; returns seconds, medians and 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median and the 95 % interval of it that the bootstrap gives."""
+
+    value: float
+    low: float
+    high: float
+
+    def show(self, scale: float = 1.0, digits: int = 2) -> str:
+        """Value and interval, multiplied by `scale`."""
+        value, low, high = (f"{v * scale:.{digits}f}" for v in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
+
+
+def estimate(samples: Sequence[float]) -> Estimate:
+    """Median of `samples` with its bootstrap interval; the resampling is the same every time."""
+    values = np.asarray(samples, dtype=np.float64)
+    rng = np.random.default_rng(len(values))
+    picks = rng.integers(0, len(values), (RESAMPLES, len(values)))
+    low, high = np.percentile(np.median(values[picks], axis=1), [2.5, 97.5])
+    return Estimate(float(np.median(values)), float(low), float(high))
+
+
+def seconds(call: Callable[[], object], times: int = 1) -> float:
+    """Seconds per call over `times` calls in a row."""
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+def repeats(call: Callable[[], object], least: float) -> int:
+    """How many calls in a row last at least `least` seconds."""
+    times = 1
+    while (spent := seconds(call, times) * times) < least:
+        times = max(times * 2, int(times * least / max(spent, 1e-9) * 1.2))
+    return times
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two callables timed in turn: seconds of each and their ratio, second over first."""
+
+    first: Estimate
+    second: Estimate
+    ratio: Estimate
+
+
+def compare(first: Callable[[], object], second: Callable[[], object], pairs: int,
+            least: float = 0.0) -> Comparison:
+    """Time `first` and `second` in turn `pairs` times, each in batches of at least `least` s."""
+    times = [repeats(call, least) for call in (first, second)]
+    taken = []
+    for i in range(pairs):
+        # who goes first alternates, so that neither always finds the other's caches
+        a, b = (first, second) if i % 2 == 0 else (second, first)
+        na, nb = times if i % 2 == 0 else times[::-1]
+        t = seconds(a, na), seconds(b, nb)
+        taken.append(t if i % 2 == 0 else t[::-1])
+    return Comparison(
+        estimate([x for x, _ in taken]),
+        estimate([y for _, y in taken]),
+        estimate([y / x for x, y in taken]),
+    )

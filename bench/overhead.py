@@ -1,0 +1,183 @@
+"""What jitla costs per operation, leaf, force and call, on arrays too small to matter themselves.
+
+Knows: the public interface. Must not know: how tracing works.
+Receives the number of rounds; prints tables, then the same as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+
+import numpy as np
+
+import jitla
+from bench.measure import Estimate, compare, estimate, seconds
+
+Array = np.ndarray
+ELEMENTS = 16
+BATCH = 200
+
+
+def no_op(x, y):
+    return None
+
+
+def ops_1(x, y):
+    return x + y
+
+
+def ops_9(x, y):
+    z = x + y
+    z = z * x
+    z = z - y
+    z = z * x
+    z = z + y
+    z = z * x
+    z = z - y
+    z = z * x
+    return z + y
+
+
+def ops_17(x, y):
+    z = x + y
+    z = z * x
+    z = z - y
+    z = z * x
+    z = z + y
+    z = z * x
+    z = z - y
+    z = z * x
+    z = z + y
+    z = z * x
+    z = z - y
+    z = z * x
+    z = z + y
+    z = z * x
+    z = z - y
+    z = z * x
+    return z + y
+
+
+def leaves_2(a, b):
+    return a + b
+
+
+def leaves_6(a, b, c, d, e, f):
+    return a + b + c + d + e + f
+
+
+def leaves_10(a, b, c, d, e, f, g, h, i, j):
+    return a + b + c + d + e + f + g + h + i + j
+
+
+def forces_1(x, y):
+    return float((x * y).sum())
+
+
+def forces_3(x, y):
+    p = float((x * y).sum())
+    q = float((x * y).sum())
+    return p + q + float((x * y).sum())
+
+
+def forces_5(x, y):
+    p = float((x * y).sum())
+    q = float((x * y).sum())
+    r = float((x * y).sum())
+    s = float((x * y).sum())
+    return p + q + r + s + float((x * y).sum())
+
+
+def five_ops(x, y):
+    return np.abs((x * y + x) * y - x)
+
+
+FAMILIES: dict[str, tuple[tuple[int, Callable[..., object]], ...]] = {
+    "op": ((1, ops_1), (9, ops_9), (17, ops_17)),
+    "leaf": ((2, leaves_2), (6, leaves_6), (10, leaves_10)),
+    "force": ((1, forces_1), (3, forces_3), (5, forces_5)),
+}
+SIZES = (10, 1_000, 100_000)
+
+
+def arguments(function: Callable[..., object]) -> list[Array]:
+    """Small distinct arrays, one per parameter."""
+    rng = np.random.default_rng(2)
+    return [rng.normal(size=ELEMENTS) for _ in range(function.__code__.co_argcount)]
+
+
+def slopes(rounds: int, decorate: Callable[..., Callable[..., object]]) -> dict[str, list[float]]:
+    """Seconds per further op, leaf + op, force; and per call that does nothing or one op."""
+    calls = {
+        (name, n): (lambda g=decorate(f), a=arguments(f): g(*a))
+        for name, family in FAMILIES.items() for n, f in family
+    }
+    calls["call", 0] = lambda g=decorate(no_op), a=arguments(no_op): g(*a)
+    for call in calls.values():
+        seconds(call, 5)
+    found: dict[str, list[float]] = {name: [] for name in (*FAMILIES, "call", "one op")}
+    for _ in range(rounds):
+        taken = {key: seconds(call, BATCH) for key, call in calls.items()}
+        for name, family in FAMILIES.items():
+            counts = [n for n, _ in family]
+            found[name].append(float(np.polyfit(counts, [taken[name, n] for n in counts], 1)[0]))
+        found["call"].append(taken["call", 0])
+        found["one op"].append(taken["op", 1])
+    return found
+
+
+def breakdown(found: dict[str, list[float]]) -> dict[str, Estimate]:
+    """Solve for the parts, round by round.
+
+    A further leaf comes with one op; a further scalar force with two ops and two leaves.
+    """
+    op = np.array(found["op"])
+    leaf = np.array(found["leaf"]) - op
+    scalar = np.array(found["force"]) - 2 * op - 2 * leaf
+    call = np.array(found["call"])
+    array = np.array(found["one op"]) - call - op - 2 * leaf
+    parts = {"traced operation": op, "leaf": leaf, "call that does nothing": call,
+             "force of a scalar, plan known": scalar, "force of an array, plan known": array}
+    return {name: estimate(values.tolist()) for name, values in parts.items()}
+
+
+def warm_calls(pairs: int) -> dict[int, dict[str, object]]:
+    """A function of five operations, plain and decorated in turn."""
+    fast = jitla.jit(five_ops)
+    report: dict[int, dict[str, object]] = {}
+    print(f"\n{'five operations on':28}{'NumPy µs':>12}{'jitla µs':>12}   ratio")
+    for size in SIZES:
+        rng = np.random.default_rng(size)
+        x, y = rng.normal(size=size), rng.normal(size=size)
+        fast(x, y)
+        found = compare(lambda x=x, y=y: five_ops(x, y), lambda x=x, y=y: fast(x, y), pairs,
+                        least=2e-3)
+        print(f"{size:>18,} elements{found.first.value * 1e6:13.2f}{found.second.value * 1e6:12.2f}"
+              f"   {found.ratio.show()}", flush=True)
+        report[size] = {"numpy_s": found.first.value, "jitla_s": found.second.value,
+                        "ratio": [found.ratio.value, found.ratio.low, found.ratio.high]}
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    options = parser.parse_args()
+    print(f"{ELEMENTS} float64, {options.rounds} rounds, µs, median [95 % interval]")
+    plain = breakdown(slopes(options.rounds, lambda f: f))
+    parts = breakdown(slopes(options.rounds, jitla.jit))
+    print(f"{'':34}{'NumPy':>24}{'jitla':>24}")
+    for name, part in parts.items():
+        print(f"{name:34}{plain[name].show(1e6):>24}{part.show(1e6):>24}")
+    report = warm_calls(max(30, options.rounds))
+    print(json.dumps({
+        "bench": "overhead",
+        "parts_s": {name: [p.value, p.low, p.high] for name, p in parts.items()},
+        "five_ops": report,
+    }))
+
+
+if __name__ == "__main__":
+    main()

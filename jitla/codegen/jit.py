@@ -1,0 +1,130 @@
+"""IR text to machine code in this process.
+
+Knows: llvmlite, the host's processor. Must not know: kernels.
+Receives IR text; returns object bytes and addresses of loaded functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import MutableMapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from jitla.codegen.layout import Target
+from jitla.errors import BackendError
+
+_VECTORS = (("avx512f", 64), ("avx", 32), ("avx2", 32))
+
+
+class Library:
+    """A loaded object; its functions live as long as this does."""
+
+    __slots__ = ("addresses", "_tracker", "__weakref__")
+
+    def __init__(self, tracker: Any, names: tuple[str, ...]) -> None:
+        self._tracker = tracker
+        self.addresses: dict[str, int] = {name: tracker[name] for name in names}
+
+
+class Jit:
+    """Compiles and loads modules; `objects` maps content keys to object bytes.
+
+    Everything that enters LLVM happens under one lock; LLVM starts on first use. `level` is LLVM's
+    for code generation: 0 compiles five times as fast as 2.
+    """
+
+    def __init__(
+        self, objects: MutableMapping[str, bytes] | None = None, level: int = 2,
+    ) -> None:
+        self._level = level
+        self.objects: MutableMapping[str, bytes] = {} if objects is None else objects
+        self._lock = threading.RLock()
+        self._numbers = itertools.count()
+        self._loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()
+        self._machine: Any = None
+        self._engine: Any = None
+        self._target: Target | None = None
+
+    @property
+    def target(self) -> Target:
+        """The host."""
+        if self._target is None:
+            with self._lock:
+                if self._target is None:
+                    self._start()
+        assert self._target is not None
+        return self._target
+
+    def _start(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        host = host_target()
+        self._machine = llvm.Target.from_triple(host.triple).create_target_machine(
+            cpu=host.cpu, features=host.feature_string, opt=self._level, reloc="pic",
+            codemodel="default")
+        self._engine = llvm.create_lljit_compiler(
+            llvm.Target.from_triple(host.triple).create_target_machine(
+                cpu=host.cpu, features=host.feature_string, opt=self._level, reloc="pic",
+                codemodel="jitdefault"))
+        self._target = host
+
+    def key(self, text: str) -> str:
+        """Return the content key of the object made from `text` on this host."""
+        host = self.target
+        version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
+        parts = (version, str(self._level), host.triple, host.cpu, host.feature_string, text)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def compile(self, text: str) -> bytes:
+        """Return object bytes for the module `text`, from the cache where possible."""
+        key = self.key(text)
+        data = self.objects.get(key)
+        if data is None:
+            with self._lock:
+                data = self.objects.get(key)
+                if data is None:
+                    data = self.objects[key] = self._emit(text)
+        return data
+
+    def _emit(self, text: str) -> bytes:
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise BackendError(f"LLVM rejects a module: {error}") from error
+        with module:
+            data: bytes = self._machine.emit_object(module)
+            return data
+
+    def load(self, text: str, names: tuple[str, ...]) -> Library:
+        """Return the module `text`, compiled and loaded, with the addresses of `names`."""
+        key = self.key(text)
+        library = self._loaded.get(key)
+        if library is None:  # only then wait for whoever compiles
+            data = self.compile(text)
+            with self._lock:
+                library = self._loaded.get(key)
+                if library is None:
+                    library = self._loaded[key] = self._link(data, names)
+        return library
+
+    def _link(self, data: bytes, names: tuple[str, ...]) -> Library:
+        builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
+        for name in names:
+            builder = builder.export_symbol(name)
+        tracker = builder.link(self._engine, f"jitla{next(self._numbers)}")
+        return Library(tracker, names)
+
+
+def host_target() -> Target:
+    """Describe the processor this runs on."""
+    found = llvm.get_host_cpu_features()
+    features = frozenset(name for name, on in found.items() if on)
+    width = max((size for name, size in _VECTORS if name in features), default=16)
+    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), features, width)

@@ -1,0 +1,99 @@
+"""A kernel in one layout as the text of an LLVM module.
+
+Knows: which functions a module has. Must not know: how text becomes code.
+Receives kernel, form, schedule, target; returns IR text that depends on neither sizes nor identities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jitla.codegen.cell import cell_kernel
+from jitla.codegen.layout import Loop, Target, operands
+from jitla.codegen.reduce import columns_kernel, full_kernel, rows_kernel
+from jitla.codegen.scalar import LlvmBuilder, MathCall, Value
+from jitla.codegen.vecmath import emit_math, inline_math, supports
+from jitla.errors import BackendError
+from jitla.fusion import Form, Kernel, Schedule
+
+MAX_LANES = 64
+
+
+def has_float_sum(kernel: Kernel) -> bool:
+    """Tell whether a sum of `kernel` depends on the order of its terms."""
+    return any(h.op.name == "sum" and h.meta.dtype.kind == "f" for h in kernel.outputs)
+
+
+def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> Loop:
+    """Choose the vector length of `kernel`."""
+    hops = (*kernel.inputs, *kernel.body)
+    widest = max(h.meta.dtype.itemsize for h in hops)
+    # Two vectors of a polynomial at a time: one alone leaves the processor waiting for its chain.
+    chains = 2 if any(h.op.transcendental for h in kernel.body) else 1
+    lanes = target.lanes(widest) * max(chains, schedule.unroll)
+    if form.mode in ("full", "rows"):
+        # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
+        lanes = 8 if has_float_sum(kernel) else 4 * target.lanes(widest)
+    ops = operands(kernel, form)
+    return Loop(kernel, form, schedule, target, ops, min(lanes, MAX_LANES))
+
+
+class MathFunctions:
+    """Writes the transcendentals of one module: inline in vectors, as functions in tails."""
+
+    def __init__(self, loop: Loop, inline: bool = True) -> None:
+        self._lanes = loop.lanes
+        self._fma = "fma" in loop.target.features
+        self._inline = inline
+        self._found: dict[tuple[str, np.dtype], str] = {}
+        self.text = ""
+
+    def __call__(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+        """Write `name` of `xs` into `b`."""
+        dtype = xs[0].dtype
+        refuse_math(name, dtype)
+        if b.width != self._lanes:
+            wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
+            result = self.call(wide, name, [b.resized(x, wide) for x in xs])
+            return wide.resized(result, b)
+        if not self._inline:
+            return self.call(b, name, xs)
+        args = [x.text for x in xs]
+        lines, result = inline_math(name, dtype, b.width, self._fma, args, b.fresh)
+        b.lines += [f"  {line}" for line in lines]
+        return Value(dtype, result)
+
+    def call(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+        """Write a call of the function `name`, which the module then contains."""
+        key = (name, xs[0].dtype)
+        if key not in self._found:
+            symbol, text = emit_math(*key, self._lanes, self._fma)
+            self._found[key] = symbol
+            self.text += text
+        kind = b.type(xs[0].dtype)
+        args = ", ".join(f"{kind} {x.text}" for x in xs)
+        return Value(key[1], b.line(f"call {kind} @{self._found[key]}({args})"))
+
+
+def refuse_math(name: str, dtype: np.dtype) -> None:
+    """Raise if there is no vector code for `name`."""
+    if not supports(name, dtype):
+        raise BackendError(f"no vector code for {name} of {dtype}")
+
+
+def module_text(loop: Loop, math: MathFunctions) -> str:
+    """Return the module of `loop`."""
+    code = _skeleton(loop, math)
+    nontemporal = "!0 = !{i32 1}\n" if "!nontemporal" in code else ""
+    return f'target triple = "{loop.target.triple}"\n{math.text}{code}{nontemporal}'
+
+
+def _skeleton(loop: Loop, math: MathCall) -> str:
+    if loop.form.mode == "cell":
+        return cell_kernel(loop, math)
+    if loop.form.mode == "full":
+        return full_kernel(loop, math)
+    return rows_kernel(loop, math) if loop.form.mode == "rows" else columns_kernel(loop, math)
+

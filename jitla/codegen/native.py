@@ -1,0 +1,65 @@
+"""The native run time put together and made live, once in a process.
+
+Knows: the parts, and how they are connected. Must not know: kernels, llvmlite.
+Receives a loader of IR text; returns `launch`, ready to be called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from jitla.codegen.empty import empty_ir
+from jitla.codegen.host import fill_table, references, table_ir
+from jitla.codegen.launch import launch_ir
+from jitla.codegen.memory import COUNTERS, LARGE, memory_ir
+from jitla.codegen.pool import MAX_WORKERS, SETTINGS, pool_ir
+from jitla.codegen.pool_os import PARALLEL
+from jitla.runtime import install, installed
+
+__all__ = ["SYMBOLS", "load_native", "native_ir"]
+
+#: What the loaded code defines.
+SYMBOLS = (
+    "jitla_host", "jitla_launch", "jitla_starter", "jitla_pool", "jitla_allowed", "jitla_worker",
+    "jitla_claim", "jitla_release", "jitla_rouse", "jitla_forked", "jitla_spin", "jitla_memory",
+    "jitla_handler", "jitla_capsule", "jitla_capsule_name", "jitla_empty", "jitla_hold",
+    "jitla_drop", "jitla_trim", "jitla_malloc", "jitla_calloc", "jitla_realloc", "jitla_free",
+)
+
+
+class _Loaded(Protocol):
+    @property
+    def addresses(self) -> Mapping[str, int]: ...
+
+
+def native_ir() -> str:
+    """IR of pool, memory handler, `empty` and launch entry; no address of this process is in it."""
+    names = references()
+    return (table_ir() + pool_ir(names) + memory_ir(names) + empty_ir(names, LARGE)
+            + launch_ir(names))
+
+
+def load_native(
+    load: Callable[[str, tuple[str, ...]], _Loaded], prefix: str = ""
+) -> Callable[..., None]:
+    """Load the run time with `load(text, symbols)`, connect it to this process; `launch`.
+
+    `prefix` is put before the text (the module's target). Later calls give the same `launch`.
+    """
+    launch = installed()
+    if launch is None:
+        loaded = load(prefix + native_ir(), SYMBOLS)
+        # arrays made by the handler call it until the very end of the process: the code, and the
+        # loader that owns it, must never go
+        for owner in (load, loaded):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+        fill_table(loaded.addresses["jitla_host"])
+        launch = install(loaded.addresses, _layout())
+    return launch
+
+
+def _layout() -> dict[str, Any]:
+    return {"settings": SETTINGS, "workers": MAX_WORKERS, "parallel": PARALLEL,
+            "counters": COUNTERS}

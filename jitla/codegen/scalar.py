@@ -1,0 +1,498 @@
+"""The verbs of cell recipes as LLVM IR text on vectors, with NumPy's exact meaning.
+
+Knows: LLVM's vector instructions and NumPy's element semantics. Must not know: loops, operands.
+Receives IR values; appends lines to a body and returns new IR values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jitla.errors import BackendError
+
+BOOL = np.dtype(bool)
+_FLOATS = {4: "float", 8: "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An IR operand `text` of vectors of `dtype`."""
+
+    dtype: np.dtype
+    text: str
+
+
+def memory_type(dtype: np.dtype) -> str:
+    """Return the IR type of one element in memory."""
+    return "i8" if dtype == BOOL else element_type(dtype)
+
+
+def element_type(dtype: np.dtype) -> str:
+    """Return the IR type of one element in a register."""
+    if dtype == BOOL:
+        return "i1"
+    if dtype.kind == "f":
+        return _FLOATS[dtype.itemsize]
+    return f"i{8 * dtype.itemsize}"
+
+
+def refuse(dtype: np.dtype) -> str | None:
+    """Return why elements of `dtype` cannot be in a kernel, or None."""
+    if not dtype.isnative:
+        return "byte-swapped"
+    if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize in _FLOATS):
+        return None
+    return f"no kernels for {dtype}"
+
+
+def literal(value: Any, dtype: np.dtype) -> str:
+    """Return `value` as an IR constant of one element; floats by their bits."""
+    if dtype == BOOL:
+        return "true" if value else "false"
+    if dtype.kind == "f":
+        wide = np.array(value, dtype).astype(np.float64)
+        return f"0x{struct.unpack('<Q', wide.tobytes())[0]:016X}"
+    return str(int(value))
+
+
+class LlvmBuilder:
+    """`ScalarBuilder` over IR text: every value is a vector of `width` lanes.
+
+    `math_call(builder, name, xs)` writes a transcendental. `lines` grows; `prefix` keeps the names
+    of several builders in one function apart.
+    """
+
+    def __init__(
+        self, lines: list[str], width: int, math_call: Any = None, prefix: str = "t"
+    ) -> None:
+        self.lines = lines
+        self.width = width
+        self._math_call = math_call
+        self._prefix = prefix
+        self._count = 0
+
+    # -- text ---------------------------------------------------------------------------------
+
+    def type(self, dtype: np.dtype) -> str:
+        """Return the IR type of a value of `dtype`."""
+        return f"<{self.width} x {element_type(dtype)}>"
+
+    def line(self, text: str) -> str:
+        """Append the instruction `text` under a fresh name and return the name."""
+        name = f"%{self._prefix}{self._count}"
+        self._count += 1
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def _op(self, text: str, dtype: np.dtype, *xs: Value) -> Value:
+        args = ", ".join(x.text for x in xs)
+        return Value(dtype, self.line(f"{text} {self.type(xs[0].dtype)} {args}"))
+
+    def _intrinsic(self, name: str, *xs: Value) -> Value:
+        d = xs[0].dtype
+        suffix = f"v{self.width}{'f' if d.kind == 'f' else 'i'}{8 * d.itemsize}"
+        args = ", ".join(f"{self.type(x.dtype)} {x.text}" for x in xs)
+        return Value(d, self.line(f"call {self.type(d)} @llvm.{name}.{suffix}({args})"))
+
+    def _conv(self, text: str, x: Value, dtype: np.dtype) -> Value:
+        return Value(dtype, self.line(f"{text} {self.type(x.dtype)} {x.text} to {self.type(dtype)}"))
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def load(self, pointer: str, dtype: np.dtype) -> Value:
+        """Load consecutive elements at `pointer`."""
+        kind = f"<{self.width} x {memory_type(dtype)}>"
+        return self._loaded(self.line(f"load {kind}, ptr {pointer}, align 1"), dtype)
+
+    def store(self, x: Value, pointer: str, nontemporal: bool = False) -> None:
+        """Store consecutive elements at `pointer` (aligned to the vector if `nontemporal`)."""
+        kind, text = self._stored(x)
+        align = self.width * x.dtype.itemsize
+        tail = f"align {align}, !nontemporal !0" if nontemporal else "align 1"
+        self.lines.append(f"  store {kind} {text}, ptr {pointer}, {tail}")
+
+    def splat(self, pointer: str, dtype: np.dtype) -> Value:
+        """Load one element at `pointer` into every lane."""
+        kind = memory_type(dtype)
+        one = self.line(f"load {kind}, ptr {pointer}, align 1")
+        vec = f"<{self.width} x {kind}>"
+        first = self.line(f"insertelement {vec} poison, {kind} {one}, i64 0")
+        mask = f"<{self.width} x i32> zeroinitializer"
+        return self._loaded(self.line(f"shufflevector {vec} {first}, {vec} poison, {mask}"), dtype)
+
+    def gather(self, pointer: str, stride: str, dtype: np.dtype) -> Value:
+        """Load elements that are `stride` bytes apart."""
+        kind = memory_type(dtype)
+        vec, text = f"<{self.width} x {kind}>", "poison"
+        for lane, at in enumerate(self._lane_pointers(pointer, stride)):
+            one = self.line(f"load {kind}, ptr {at}, align 1")
+            text = self.line(f"insertelement {vec} {text}, {kind} {one}, i64 {lane}")
+        return self._loaded(text, dtype)
+
+    def scatter(self, x: Value, pointer: str, stride: str) -> None:
+        """Store elements `stride` bytes apart."""
+        kind, text = self._stored(x)
+        for lane, at in enumerate(self._lane_pointers(pointer, stride)):
+            one = self.line(f"extractelement {kind} {text}, i64 {lane}")
+            self.lines.append(f"  store {memory_type(x.dtype)} {one}, ptr {at}, align 1")
+
+    def _lane_pointers(self, pointer: str, stride: str) -> list[str]:
+        pointers = [pointer]
+        for _ in range(1, self.width):
+            pointers.append(self.line(f"getelementptr i8, ptr {pointers[-1]}, i64 {stride}"))
+        return pointers
+
+    def _loaded(self, text: str, dtype: np.dtype) -> Value:
+        if dtype != BOOL:
+            return Value(dtype, text)
+        return Value(BOOL, self.line(f"icmp ne <{self.width} x i8> {text}, zeroinitializer"))
+
+    def _stored(self, x: Value) -> tuple[str, str]:
+        kind = f"<{self.width} x {memory_type(x.dtype)}>"
+        if x.dtype != BOOL:
+            return kind, x.text
+        return kind, self.line(f"zext {self.type(BOOL)} {x.text} to {kind}")
+
+    def halves(self, x: Value, narrow: LlvmBuilder) -> tuple[Value, Value]:
+        """Return the even and the odd lanes of `x` as values of `narrow`."""
+        kind, parts = self.type(x.dtype), []
+        for odd in (0, 1):
+            lanes = ", ".join(f"i32 {2 * i + odd}" for i in range(narrow.width))
+            mask = f"<{narrow.width} x i32> <{lanes}>"
+            text = self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}")
+            parts.append(Value(x.dtype, text))
+        return parts[0], parts[1]
+
+    # -- constants and casts ------------------------------------------------------------------
+
+    def const(self, value: Any, dtype: Any) -> Value:
+        """Return `value` in every lane."""
+        dtype = np.dtype(dtype)
+        self._known(dtype)
+        return Value(dtype, f"splat ({element_type(dtype)} {literal(value, dtype)})")
+
+    def cast(self, x: Value, dtype: Any) -> Value:
+        """Convert as ``astype(casting="unsafe")`` does."""
+        src, dtype = x.dtype, np.dtype(dtype)
+        self._known(dtype)
+        if element_type(src) == element_type(dtype):
+            return Value(dtype, x.text)
+        if dtype == BOOL:
+            return self.ne(x, self.const(0, src))
+        if src.kind == "f":
+            if dtype.kind != "f":
+                return self._float_to_int(x, dtype)
+            return self._conv("fpext" if dtype.itemsize > src.itemsize else "fptrunc", x, dtype)
+        if dtype.kind == "f":
+            return self._conv("sitofp" if src.kind == "i" else "uitofp", x, dtype)
+        if dtype.itemsize < src.itemsize:
+            return self._conv("trunc", x, dtype)
+        return self._conv("sext" if src.kind == "i" else "zext", x, dtype)
+
+    def _known(self, dtype: np.dtype) -> None:
+        reason = refuse(dtype)
+        if reason:
+            raise BackendError(reason)
+
+    def _float_to_int(self, x: Value, dtype: np.dtype) -> Value:
+        # x86 converts to i32 or i64 and gives the smallest integer for what does not fit; narrower
+        # results are cut from i32. NumPy's float -> u4 depends on the position in the array.
+        if dtype == np.uint32:
+            raise BackendError("NumPy's cast of a float to uint32 is not reproducible")
+        if dtype == np.uint64:
+            top = self.const(2.0**63, x.dtype)
+            big = self.ge(x, top)
+            low = self._to_signed(self.select(big, self.sub(x, top), x), np.dtype(np.int64))
+            zero = self.const(0, np.dtype(np.int64))
+            flip = self.select(big, self.const(-(2**63), np.dtype(np.int64)), zero)
+            return Value(dtype, self.xor(low, flip).text)
+        wide = np.dtype(np.int64 if dtype.itemsize == 8 else np.int32)
+        return self.cast(self._to_signed(x, wide), dtype)
+
+    def _to_signed(self, x: Value, dtype: np.dtype) -> Value:
+        limit = 2 ** (8 * dtype.itemsize - 1)
+        above = self.ge(x, self.const(-limit, x.dtype))
+        fits = self.and_(above, self.lt(x, self.const(limit, x.dtype)))
+        safe = self.select(fits, x, self.const(0, x.dtype))
+        return self.select(fits, self._conv("fptosi", safe, dtype), self.const(-limit, dtype))
+
+    # -- arithmetic ---------------------------------------------------------------------------
+
+    def _arith(self, name: str, x: Value, y: Value) -> Value:
+        return self._op(("f" if x.dtype.kind == "f" else "") + name, x.dtype, x, y)
+
+    def add(self, x: Value, y: Value) -> Value:
+        """Return x + y; bools: or."""
+        return self.or_(x, y) if x.dtype == BOOL else self._arith("add", x, y)
+
+    def sub(self, x: Value, y: Value) -> Value:
+        """Return x - y."""
+        return self._arith("sub", x, y)
+
+    def mul(self, x: Value, y: Value) -> Value:
+        """Return x * y; bools: and."""
+        return self.and_(x, y) if x.dtype == BOOL else self._arith("mul", x, y)
+
+    def div(self, x: Value, y: Value) -> Value:
+        """Return x / y of floats."""
+        if x.dtype.kind != "f":
+            raise BackendError("true division of integers")
+        return self._op("fdiv", x.dtype, x, y)
+
+    def floordiv(self, x: Value, y: Value) -> Value:
+        """Return NumPy's floor_divide."""
+        return self._divmod(x, y)[0]
+
+    def rem(self, x: Value, y: Value) -> Value:
+        """Return NumPy's remainder, which has the divisor's sign."""
+        return self._divmod(x, y)[1]
+
+    def fmod(self, x: Value, y: Value) -> Value:
+        """Return the remainder with the dividend's sign; 0 for integers over 0."""
+        if x.dtype.kind == "f":
+            return self._op("frem", x.dtype, x, y)
+        return self._int_divide(x, y)[1]
+
+    def _divmod(self, x: Value, y: Value) -> tuple[Value, Value]:
+        if x.dtype.kind == "f":
+            return self._float_divmod(x, y)
+        q, r = self._int_divide(x, y)
+        if x.dtype.kind != "i":
+            return q, r
+        zero = self.const(0, x.dtype)
+        off = self.and_(self.ne(r, zero), self.lt(self.xor(r, y), zero))
+        q_floor = self.select(off, self.sub(q, self.const(1, x.dtype)), q)
+        return q_floor, self.select(off, self.add(r, y), r)
+
+    def _int_divide(self, x: Value, y: Value) -> tuple[Value, Value]:
+        """Quotient towards zero and remainder; 0, 0 for a zero divisor; never traps."""
+        d = x.dtype
+        if d == BOOL:
+            raise BackendError("division of bools")
+        zero, one = self.const(0, d), self.const(1, d)
+        void = self.eq(y, zero)
+        bad = void
+        if d.kind == "i":
+            lowest = self.eq(x, self.const(np.iinfo(d).min, d))
+            bad = self.or_(void, self.and_(lowest, self.eq(y, self.const(-1, d))))
+        safe = self.select(bad, one, y)
+        q = self._quotient(x, safe)
+        r = self.sub(x, self.mul(q, safe))
+        return self._int_fix(x, y, q, r, void)
+
+    def _int_fix(
+        self, x: Value, y: Value, q: Value, r: Value, void: Value
+    ) -> tuple[Value, Value]:
+        zero = self.const(0, x.dtype)
+        return self.select(void, zero, q), self.select(void, zero, r)
+
+    def _quotient(self, x: Value, y: Value) -> Value:
+        d = x.dtype
+        signed = d.kind == "i"
+        if d.itemsize == 8:
+            return self._op("sdiv" if signed else "udiv", d, x, y)
+        # Vectors have no integer division. The nearest float of a quotient of n-bit integers
+        # truncates to the right integer as soon as it has 2n/2 + 1 bits: 24 for 16, 53 for 32.
+        wide = np.dtype(np.int32 if d.itemsize < 4 else d)
+        f = np.dtype(np.float32 if d.itemsize < 4 else np.float64)
+        xf, yf = self.cast(self.cast(x, wide), f), self.cast(self.cast(y, wide), f)
+        how = "fptosi" if wide.kind == "i" else "fptoui"
+        return self.cast(self._conv(how, self.div(xf, yf), wide), d)
+
+    def _float_divmod(self, x: Value, y: Value) -> tuple[Value, Value]:
+        d = x.dtype
+        zero, one, half = self.const(0, d), self.const(1, d), self.const(0.5, d)
+        ratio = self.div(x, y)
+        mod = self._op("frem", d, x, y)
+        div = self.div(self.sub(x, mod), y)
+        uneven = self.ne(mod, zero)
+        wrong = self.and_(uneven, self.xor(self.lt(y, zero), self.lt(mod, zero)))
+        mod_up = self.select(wrong, self.add(mod, y), mod)
+        div = self.select(wrong, self.sub(div, one), div)
+        mod_fixed = self.select(uneven, mod_up, self.copysign(zero, y))
+        low = self.floor(div)
+        near = self.select(self.gt(self.sub(div, low), half), self.add(low, one), low)
+        quotient = self.select(self.ne(div, zero), near, self.copysign(zero, ratio))
+        void = self.eq(y, zero)
+        return self.select(void, ratio, quotient), self.select(void, mod, mod_fixed)
+
+    def neg(self, x: Value) -> Value:
+        """Return -x."""
+        if x.dtype.kind == "f":
+            return self._op("fneg", x.dtype, x)
+        return self.sub(self.const(0, x.dtype), x)
+
+    def abs(self, x: Value) -> Value:
+        """Return the magnitude; the smallest integer stays."""
+        if x.dtype.kind == "f":
+            return self._intrinsic("fabs", x)
+        if x.dtype.kind != "i":
+            return x
+        return self.select(self.lt(x, self.const(0, x.dtype)), self.neg(x), x)
+
+    def sqrt(self, x: Value) -> Value:
+        """Return the correctly rounded root."""
+        return self._intrinsic("sqrt", x)
+
+    def _round(self, name: str, x: Value) -> Value:
+        return self._intrinsic(name, x) if x.dtype.kind == "f" else x
+
+    def floor(self, x: Value) -> Value:
+        """Round down."""
+        return self._round("floor", x)
+
+    def ceil(self, x: Value) -> Value:
+        """Round up."""
+        return self._round("ceil", x)
+
+    def trunc(self, x: Value) -> Value:
+        """Round towards zero."""
+        return self._round("trunc", x)
+
+    def rint(self, x: Value) -> Value:
+        """Round to nearest, ties to even."""
+        return self._round("rint", x)
+
+    def copysign(self, x: Value, y: Value) -> Value:
+        """Return the magnitude of x with the sign of y."""
+        return self._intrinsic("copysign", x, y)
+
+    # -- order --------------------------------------------------------------------------------
+
+    def _extreme(self, ordered: str, x: Value, y: Value, nan_from: Value | None) -> Value:
+        if x.dtype == BOOL:
+            return self.and_(x, y) if ordered == "lt" else self.or_(x, y)
+        best = self.select(self._compare(ordered, x, y), x, y)
+        if x.dtype.kind != "f" or nan_from is None:
+            return best
+        return self.select(self._op("fcmp uno", BOOL, nan_from, nan_from), x, best)
+
+    def minimum(self, x: Value, y: Value) -> Value:
+        """Return the smaller, NaN if either is."""
+        return self._extreme("lt", x, y, x)
+
+    def maximum(self, x: Value, y: Value) -> Value:
+        """Return the larger, NaN if either is."""
+        return self._extreme("gt", x, y, x)
+
+    def fmin(self, x: Value, y: Value) -> Value:
+        """Return the smaller, ignoring a NaN."""
+        return self._extreme("lt", x, y, y)
+
+    def fmax(self, x: Value, y: Value) -> Value:
+        """Return the larger, ignoring a NaN."""
+        return self._extreme("gt", x, y, y)
+
+    def _compare(self, name: str, x: Value, y: Value) -> Value:
+        if x.dtype.kind == "f":
+            return self._op(f"fcmp {'une' if name == 'ne' else 'o' + name}", BOOL, x, y)
+        sign = "" if name in ("eq", "ne") else "s" if x.dtype.kind == "i" else "u"
+        return self._op(f"icmp {sign}{name}", BOOL, x, y)
+
+    def eq(self, x: Value, y: Value) -> Value:
+        """Return x == y."""
+        return self._compare("eq", x, y)
+
+    def ne(self, x: Value, y: Value) -> Value:
+        """Return x != y."""
+        return self._compare("ne", x, y)
+
+    def lt(self, x: Value, y: Value) -> Value:
+        """Return x < y."""
+        return self._compare("lt", x, y)
+
+    def le(self, x: Value, y: Value) -> Value:
+        """Return x <= y."""
+        return self._compare("le", x, y)
+
+    def gt(self, x: Value, y: Value) -> Value:
+        """Return x > y."""
+        return self._compare("gt", x, y)
+
+    def ge(self, x: Value, y: Value) -> Value:
+        """Return x >= y."""
+        return self._compare("ge", x, y)
+
+    # -- bits and choice ----------------------------------------------------------------------
+
+    def and_(self, x: Value, y: Value) -> Value:
+        """Return the bitwise and."""
+        return self._op("and", x.dtype, x, y)
+
+    def or_(self, x: Value, y: Value) -> Value:
+        """Return the bitwise or."""
+        return self._op("or", x.dtype, x, y)
+
+    def xor(self, x: Value, y: Value) -> Value:
+        """Return the bitwise exclusive or."""
+        return self._op("xor", x.dtype, x, y)
+
+    def not_(self, x: Value) -> Value:
+        """Return the complement; bools: logical not."""
+        return self.xor(x, self.const(True if x.dtype == BOOL else -1, x.dtype))
+
+    def _shift(self, name: str, x: Value, y: Value, beyond: Value) -> Value:
+        width = self.const(8 * x.dtype.itemsize, x.dtype)
+        fits = self._op("icmp ult", BOOL, y, width)
+        safe = self.select(fits, y, self.const(0, x.dtype))
+        return self.select(fits, self._op(name, x.dtype, x, safe), beyond)
+
+    def shl(self, x: Value, y: Value) -> Value:
+        """Shift left; 0 from the width on."""
+        return self._shift("shl", x, y, self.const(0, x.dtype))
+
+    def shr(self, x: Value, y: Value) -> Value:
+        """Shift right; the sign from the width on."""
+        if x.dtype.kind != "i":
+            return self._shift("lshr", x, y, self.const(0, x.dtype))
+        top = self.const(8 * x.dtype.itemsize - 1, x.dtype)
+        return self._shift("ashr", x, y, self._op("ashr", x.dtype, x, top))
+
+    def select(self, c: Value, x: Value, y: Value) -> Value:
+        """Return x where c, else y."""
+        kind = self.type(x.dtype)
+        cond = f"{self.type(BOOL)} {c.text}"
+        return Value(x.dtype, self.line(f"select {cond}, {kind} {x.text}, {kind} {y.text}"))
+
+    def math(self, name: str, *xs: Value) -> Value:
+        """Return the transcendental called `name` in NumPy."""
+        if self._math_call is None:
+            raise BackendError(f"no vector code for {name} of {xs[0].dtype}")
+        return self._math_call(self, name, xs)
+
+    def fresh(self, hint: str) -> str:
+        """Return an unused name for code that others write into `lines`."""
+        self._count += 1
+        return f"%{self._prefix}{self._count - 1}.{hint}"
+
+    def resized(self, x: Value, wide: LlvmBuilder) -> Value:
+        """Return the lanes of `x` that fit into `wide`, the first one repeated if there are more."""
+        lanes = ", ".join(f"i32 {i if i < self.width else 0}" for i in range(wide.width))
+        kind, mask = self.type(x.dtype), f"<{wide.width} x i32> <{lanes}>"
+        return Value(x.dtype, self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}"))
+
+
+MathCall = Callable[[LlvmBuilder, str, Sequence[Value]], Value]
+
+COMBINE = {
+    "sum": "add", "prod": "mul", "min": "minimum", "max": "maximum", "any": "or_", "all": "and_",
+}
+
+
+def identity(name: str, dtype: np.dtype) -> Any:
+    """Return what the aggregate `name` starts from; -0.0 + x is x for every float x."""
+    if name in ("sum", "any"):
+        return -0.0 if dtype.kind == "f" else 0
+    if name in ("prod", "all"):
+        return 1
+    sign = 1 if name == "min" else -1
+    if dtype.kind == "f":
+        return sign * np.inf
+    if dtype == BOOL:
+        return name == "min"
+    return np.iinfo(dtype).max if name == "min" else np.iinfo(dtype).min

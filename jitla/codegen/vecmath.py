@@ -1,0 +1,86 @@
+"""Vector math as LLVM IR text: which functions there are, and their instructions.
+
+Knows: the functions and the formats they exist for. Must not know: kernels, operators, plans.
+Receives operand names and a source of fresh names; returns lines of IR and the result's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from . import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, vecmath_trig
+from .vecmath_code import DOUBLE, SINGLE, Code, Value
+
+__all__ = ["definitions", "emit_math", "inline_math", "supports"]
+
+FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
+FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
+    "exp": vecmath_exp.exp,
+    "exp2": vecmath_exp.exp2,
+    "expm1": vecmath_exp.expm1,
+    "tanh": vecmath_exp.tanh,
+    "log": vecmath_log.log,
+    "log2": vecmath_log.log2,
+    "log10": vecmath_log.log10,
+    "log1p": vecmath_log.log1p,
+    "sinh": vecmath_hyper.sinh,
+    "cosh": vecmath_hyper.cosh,
+    "arcsinh": vecmath_hyper.arcsinh,
+    "arccosh": vecmath_hyper.arccosh,
+    "arctanh": vecmath_hyper.arctanh,
+    "arcsin": vecmath_arc.arcsin,
+    "arccos": vecmath_arc.arccos,
+    "arctan": vecmath_arc.arctan,
+    "cbrt": vecmath_arc.cbrt,
+    "sin": vecmath_trig.sin,
+    "cos": vecmath_trig.cos,
+    "tan": vecmath_trig.tan,
+}
+CALLING = frozenset({"sin", "cos", "tan"})
+
+
+def supports(name: str, dtype: np.dtype, defines: bool = False) -> bool:
+    """Whether the function is there for this dtype, right for every argument.
+
+    sin, cos and tan call a function for huge arguments: they are there only for a caller
+    that puts ``definitions`` into its module and says so with ``defines``.
+    """
+    return name in FUNCTIONS and dtype in FORMATS and (defines or name not in CALLING)
+
+
+def definitions(name: str, dtype: np.dtype, width: int) -> dict[str, str]:
+    """Symbol and text of what the inlined lines call; each goes once into the module."""
+    if name not in CALLING:
+        return {}
+    return vecmath_trig.definitions(Code(FORMATS[dtype], width, str), name)
+
+
+def inline_math(
+    name: str,
+    dtype: np.dtype,
+    width: int,
+    fma: bool,
+    args: list[str],
+    fresh: Callable[[str], str],
+) -> tuple[list[str], str]:
+    """Instructions that compute the function in the caller's block, and the result's name."""
+    assert supports(name, dtype, defines=True), (name, dtype)
+    code = Code(FORMATS[dtype], width, fresh)
+    result = FUNCTIONS[name](code, *(Value(code, a, "f") for a in args))
+    return code.lines, result.name
+
+
+def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, str]:
+    """Symbol and text of one internal function that computes a whole vector."""
+    numbers = count()
+    form = FORMATS[dtype]
+    lines, result = inline_math(
+        name, dtype, width, fma, ["%x"], lambda hint: f"%{hint}{next(numbers)}"
+    )
+    symbol = f"jitla_{name}_f{form.bits}x{width}"
+    t = form.real if width == 1 else f"<{width} x {form.real}>"
+    body = "\n".join(f"  {line}" for line in (*lines, f"ret {t} {result}"))
+    return symbol, f"define internal {t} @{symbol}({t} %x) {{\n{body}\n}}\n"

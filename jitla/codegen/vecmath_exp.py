@@ -1,0 +1,132 @@
+"""The exponential family: exp, exp2, expm1, tanh.
+
+Knows: reduction by ln 2, one polynomial, scaling by powers of two. Must not know: kernels.
+Each function receives a ``Code`` and an argument and returns the result's value.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .vecmath_code import Code, Value
+from .vecmath_tables import TABLES
+
+__all__ = ["exp", "exp2", "expm1", "tanh"]
+
+# Beyond these the result is inf or 0 anyway, and the exponent still fits the scaling.
+EXP_RANGE = {64: (-746.0, 710.0), 32: (-105.0, 89.0)}
+EXP2_RANGE = {64: (-1076.0, 1025.0), 32: (-151.0, 129.0)}
+EXPM1_RANGE = {64: (-38.0, 710.0), 32: (-18.0, 89.0)}
+TANH_LIMIT = {64: 20.0, 32: 10.0}
+
+
+def clamp(code: Code, x: Value, low: float, high: float) -> Value:
+    """x within the bounds; NaN stays NaN."""
+    x = code.select(x > high, high, x)
+    return code.select(x < low, low, x)
+
+
+def reduce(code: Code, x: Value) -> tuple[Value, Value, Value | None]:
+    """x = n*ln2 + r + low: the integer n in the low bits of the first value, r, low.
+
+    float32 may be off by 2.5 units and does without ``low``.
+    """
+    table = TABLES[code.form.bits]
+    high, rest = table["LN2_EXPONENT"]
+    shifted = x * table["LOG2E"][0] + code.form.magic
+    n = shifted - code.form.magic
+    top = x - n * high
+    bottom = n * rest
+    r = top - bottom
+    return shifted.bits(), r, (top - r) - bottom if code.form.bits == 64 else None
+
+
+def exp_tail(code: Code, r: Value, low: Value | None) -> Value:
+    """What e**(r + low) has beyond 1 + r."""
+    tail = (r * r) * code.poly(r, TABLES[code.form.bits]["EXP"])
+    return tail if low is None else low + tail
+
+
+def one_plus(r: Value, tail: Value) -> tuple[Value, Value]:
+    """1 + r + tail as a rounded number and what is missing."""
+    total = 1.0 + r
+    return total, ((1.0 - total) + r) + tail
+
+
+def power_of_two(code: Code, n: Value) -> Value:
+    """2**n for an exponent within the normal range."""
+    return ((n + code.form.bias) << code.form.mantissa).real()
+
+
+def scale(code: Code, y: Value, n: Value) -> Value:
+    """y * 2**n in two exact steps, so that only a subnormal result rounds."""
+    form = code.form
+    doubled = n + 2 * form.bias
+    half = doubled >> 1
+    return y * (half << form.mantissa).real() * ((doubled - half) << form.mantissa).real()
+
+
+def exp(code: Code, x: Value) -> Value:
+    """e**x."""
+    n, r, low = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
+    tail = exp_tail(code, r, low)
+    if low is None:
+        return scale(code, 1.0 + (r + tail), n)
+    total, rest = one_plus(r, tail)
+    return scale(code, total + rest, n)
+
+
+def exp2(code: Code, x: Value) -> Value:
+    """2**x: r*ln2 is formed exactly from halves."""
+    table = TABLES[code.form.bits]
+    x = clamp(code, x, *EXP2_RANGE[code.form.bits])
+    shifted = x + code.form.magic
+    r = x - (shifted - code.form.magic)
+    upper = code.upper_half(r)
+    high, rest = table["LN2_HALVES"]
+    low = (r - upper) * high + r * rest
+    tail = low + (r * r) * code.poly(r, table["EXP2"])
+    total, rest = one_plus(upper * high, tail)
+    return scale(code, total + rest, shifted.bits())
+
+
+def expm1(code: Code, x: Value) -> Value:
+    """e**x - 1 = 2**n * (1 + r + tail) - 1, at half size so that 2**n does not overflow."""
+    low_end, high_end = EXPM1_RANGE[code.form.bits]
+    n, r, low = reduce(code, clamp(code, x, low_end, high_end))
+    tail = exp_tail(code, r, low)
+    half = power_of_two(code, n - 1)
+    whole, part = half - 0.5, half * r
+    total = whole + part
+    result = 2.0 * (total + (((whole - total) + part) + half * tail))
+    # Below this e**x - 1 rounds to x; keeps -0.0 and subnormals, which the halving would lose.
+    small = math.ldexp(1.0, -code.form.mantissa - 2)
+    return code.select(code.abs(x) < small, x, result)
+
+
+def tanh(code: Code, x: Value) -> Value:
+    """x + x**3*P/Q below 5/8, else 1 - 2/(e**2x + 1); one division serves both.
+
+    The second form is kept in two parts: where tanh is flat, plain rounding would let a
+    neighbour fall below its predecessor.
+    """
+    table = TABLES[code.form.bits]
+    size = code.abs(x)
+    limit = TANH_LIMIT[code.form.bits]
+    a = code.select(size > limit, limit, size)
+    n, r, low = reduce(code, a + a)
+    total, rest = one_plus(r, exp_tail(code, r, low))
+    y = total + rest
+    power = power_of_two(code, n)
+    grown = y * power
+    below = grown + 1.0
+    lost = ((grown - below) + 1.0) + ((total - y) + rest) * power
+    z = a * a
+    inner = a < 0.625
+    top = code.select(inner, a * z * code.poly(z, table["TANH_P"]), -2.0)
+    bottom = code.select(inner, code.poly(z, table["TANH_Q"]), below)
+    quotient = top / bottom
+    base = code.select(inner, a, 1.0)
+    result = base + quotient
+    fix = ((1.0 - result) + quotient) + (0.5 * quotient * quotient) * lost
+    return code.with_sign(code.select(inner, result, result + fix), code.sign_of(x))

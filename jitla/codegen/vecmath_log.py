@@ -1,0 +1,127 @@
+"""The logarithms: log, log2, log10, log1p.
+
+Knows: splitting off the exponent, log((1+s)/(1-s)), sums in two parts. Must not know: kernels.
+Each function receives a ``Code`` and an argument and returns the result's value.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .vecmath_code import Code, Value
+from .vecmath_tables import TABLES
+
+__all__ = ["log", "log1p", "log2", "log10", "log_pair"]
+
+
+def split(code: Code, x: Value) -> tuple[Value, Value]:
+    """x = 2**k * m with sqrt(1/2) <= m < sqrt(2), for positive finite x."""
+    form = code.form
+    root = form.pattern(math.sqrt(0.5))
+    lift = form.mantissa + 2
+    subnormal = x < form.tiny
+    scaled = code.select(subnormal, x * 2.0**lift, x)
+    moved = scaled.bits() + (form.pattern(1.0) - root)
+    m = ((moved & ((1 << form.mantissa) - 1)) + root).real()
+    base = 2.0**form.mantissa
+    offset = code.select(subnormal, base + form.bias + lift, base + form.bias)
+    k = ((moved >> form.mantissa) | form.pattern(base)).real() - offset
+    return k, m
+
+
+def kernel(code: Code, f: Value) -> tuple[Value, Value]:
+    """log(1 + f) = f - (first - second); both small."""
+    half_square = 0.5 * f * f
+    s = f / (2.0 + f)
+    z = s * s
+    rest = z * code.poly(z, TABLES[code.form.bits]["LOG"])
+    return half_square, s * (half_square + rest)
+
+
+def edges(code: Code, x: Value, result: Value) -> Value:
+    """The result with -inf at 0, NaN below, inf and NaN passed through."""
+    outside = code.select(x.equals(0.0), -math.inf, code.value(math.nan, "f"))
+    return code.select(x < math.inf, code.select(x > 0.0, result, outside), x)
+
+
+def log(code: Code, x: Value) -> Value:
+    """Natural logarithm."""
+    k, m = split(code, x)
+    f = m - 1.0
+    high, low = TABLES[code.form.bits]["LN2_EXPONENT"]
+    first, second = kernel(code, f)
+    whole = k * high
+    total = whole + f
+    lost = (whole - total) + f
+    result = total + (lost - (first - (second + k * low)))
+    return edges(code, x, result)
+
+
+def other_base(
+    code: Code, x: Value, factor: str, exponent: tuple[float, float]
+) -> Value:
+    """Logarithm to another base: log(m) in two parts times the factor in two parts."""
+    k, m = split(code, x)
+    f = m - 1.0
+    first, second = kernel(code, f)
+    upper = code.upper_half(f - first)
+    lower = ((f - upper) - first) + second
+    high, low = TABLES[code.form.bits][factor]
+    whole, main = k * exponent[0], upper * high
+    rest = (lower + upper) * low + lower * high
+    if exponent[1]:
+        rest = k * exponent[1] + rest
+    total = whole + main
+    return edges(code, x, total + (((whole - total) + main) + rest))
+
+
+def log2(code: Code, x: Value) -> Value:
+    """Logarithm to base 2."""
+    return other_base(code, x, "LOG2E_HALVES", (1.0, 0.0))
+
+
+def log10(code: Code, x: Value) -> Value:
+    """Logarithm to base 10."""
+    high, low = TABLES[code.form.bits]["LOG10_2_EXPONENT"]
+    return other_base(code, x, "LOG10E_HALVES", (high, low))
+
+
+def log1p(code: Code, x: Value) -> Value:
+    """log(1 + x)."""
+    u = 1.0 + x
+    result = log_pair(code, u, x - (u - 1.0), x)
+    # The sign of zero is lost where 1 is added; beyond -1 the answer is NaN anyway.
+    signed = (result.bits() | code.sign_of(x)).real()
+    return edges(code, u, code.select(x < 0.5, signed, result))
+
+
+def log_pair(
+    code: Code,
+    u: Value,
+    lost: Value,
+    near: Value,
+    near_low: Value | float = 0.0,
+    doubled: Value | None = None,
+) -> Value:
+    """log(u + lost), plus ln 2 where ``doubled``; ``lost`` is at most a rounding error of u.
+
+    Where u is in [sqrt(1/2), sqrt(2)), u + lost is given more exactly as 1 + near + near_low.
+    """
+    form = code.form
+    k, m = split(code, u)
+    flat = k.equals(0.0)
+    # Far out a lost 1 no longer counts, and 2**-k would leave the normal range.
+    far = u > 2.0 ** (form.mantissa + 1)
+    exponent = (k + form.magic).bits()
+    inverse = ((form.bias - exponent) << form.mantissa).real()
+    lost = code.select(far, 0.0, lost * inverse)
+    f = code.select(flat, near, m - 1.0)
+    lost = code.select(flat, near_low, lost) * (1.0 - f * (1.0 - f))
+    if doubled is not None:
+        k = code.select(doubled, k + 1.0, k)
+    high, rest = TABLES[form.bits]["LN2_EXPONENT"]
+    first, second = kernel(code, f)
+    whole = k * high
+    total = whole + f
+    remainder = ((whole - total) + f) + lost
+    return total + (remainder - (first - (second + k * rest)))

@@ -1,0 +1,201 @@
+"""The options of jitla: one frozen record, its sources, and the value in force.
+
+Knows: the environment variables ``JITLA_*`` (nobody else reads them). Must not know: any room.
+Receives option names and values; returns the `Config` in force for the running code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cached_property
+from types import ModuleType
+from typing import Any, ClassVar
+
+from jitla.errors import ConfigError, JitlaWarning
+
+__all__ = ["Config", "configure", "current", "describe", "from_environment", "options"]
+
+_PREFIX = "JITLA_"
+_SWITCH = {"1": True, "true": True, "on": True, "yes": True,
+           "0": False, "false": False, "off": False, "no": False, "": False}
+
+
+def _choice(*allowed: str) -> Callable[[Any], Any]:
+    """Accept one of the words `allowed`."""
+
+    def check(value: Any) -> Any:
+        if value not in allowed:
+            raise ValueError("one of " + ", ".join(map(repr, allowed)))
+        return value
+
+    return check
+
+
+def _switch(value: Any) -> bool:
+    """Accept a truth value; from the environment also the usual words for one."""
+    if isinstance(value, str):
+        value = _SWITCH.get(value.strip().lower())
+    if not isinstance(value, bool):
+        raise ValueError("True or False (in the environment: 1, 0, true, false, on, off, yes, no)")
+    return value
+
+
+def _number(low: int, high: int) -> Callable[[Any], int]:
+    """Accept an integer from `low` to `high`."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, str) and value.strip().isdecimal():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"an integer from {low} to {high}")
+        return value
+
+    return check
+
+
+def _option(default: Any, check: Callable[[Any], Any], doc: str) -> Any:
+    return field(default=default, metadata={"check": check, "doc": doc})
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options in force; equal configs share one `epoch`, which is part of every cache key."""
+
+    numerics: str = _option(
+        "numpy", _choice("strict", "numpy", "relaxed"),
+        "which differences to NumPy's bits are allowed: none; roundings with no worse bound; more")
+    strict: bool = _option(
+        False, _switch, "raise UnsupportedFunction instead of handing an operation to NumPy")
+    compile: str = _option(
+        "sync", _choice("sync", "off"), "compile when a plan is first needed, or never")
+    threads: int = _option(
+        0, _number(0, 1024), "threads that one kernel may use; 0: all that the process may use")
+    disable: bool = _option(
+        False, _switch, "jit returns the function itself (read when the function is decorated)")
+    events: int = _option(
+        1000, _number(0, 1_000_000), "how many events are remembered for explain")
+
+    _epoch: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.name))
+        with _NUMBERING:
+            object.__setattr__(self, "_epoch", _EPOCHS.setdefault(self, len(_EPOCHS)))
+
+    @cached_property
+    def epoch(self) -> int:
+        """Small integer that stands for this value: changes with each change, returns with it."""
+        return self._epoch
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Config:
+        """Return this config with `changes`; unknown names and values raise `ConfigError`."""
+        return _changed(self, changes) if changes else self
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {f.name: f.metadata["check"] for f in fields(Config)}
+_EPOCHS: dict[Config, int] = {}
+_NUMBERING = threading.Lock()
+_CHANGE = threading.Lock()
+
+
+def _checked(name: str, value: Any, shown: str) -> Any:
+    """Return the accepted form of `value` for option `name`, or raise in terms of `shown`."""
+    try:
+        return _CHECKS[name](value)
+    except (TypeError, ValueError) as wrong:
+        raise ConfigError(f"{shown}={value!r} is not possible; use {wrong}") from None
+
+
+def _changed(base: Config, changes: Mapping[str, Any]) -> Config:
+    """Return `base` with `changes`; unknown names raise with the nearest known one."""
+    for name in changes:
+        if name not in _CHECKS:
+            near = get_close_matches(name, _CHECKS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(_CHECKS)
+            raise ConfigError(f"there is no option {name!r}; {hint}")
+    return replace(base, **changes)
+
+
+def from_environment(environ: Mapping[str, str]) -> Config:
+    """Return the config that the ``JITLA_*`` variables in `environ` ask for."""
+    changes = {}
+    for variable in sorted(v for v in environ if v.startswith(_PREFIX)):
+        name = variable.removeprefix(_PREFIX).lower()
+        if name in _CHECKS:
+            changes[name] = _checked(name, environ[variable], variable)
+        else:
+            known = ", ".join(_PREFIX + n.upper() for n in _CHECKS)
+            warnings.warn(f"{variable} is not known to jitla and ignored; known are {known}",
+                          JitlaWarning, stacklevel=2)
+    return Config(**changes)
+
+
+_process: Config = from_environment(os.environ)
+_LOCAL: ContextVar[Config | None] = ContextVar("jitla_config", default=None)
+
+
+def current() -> Config:
+    """Return the config in force here: that of the innermost `options`, else the process's."""
+    return _LOCAL.get() or _process
+
+
+def configure(**changes: Any) -> Config:
+    """Change options for the whole process and return the new config.
+
+    Code inside a ``with options(...)`` block keeps what that block set.
+    """
+    global _process
+    with _CHANGE:
+        _process = _changed(_process, changes)
+        return _process
+
+
+@contextmanager
+def options(**changes: Any) -> Iterator[Config]:
+    """Change options inside a ``with`` block, for this thread and its asynchronous tasks only."""
+    new = _changed(current(), changes)
+    token = _LOCAL.set(new)
+    try:
+        yield new
+    finally:
+        _LOCAL.reset(token)
+
+
+def describe() -> str:
+    """Return a table of all options: name, value in force, default, meaning."""
+    now = current()
+    rows = [f"{f.name:<10} {getattr(now, f.name)!r:<10} (default {f.default!r}, "
+            f"{_PREFIX}{f.name.upper()})  {f.metadata['doc']}" for f in fields(Config)]
+    return "\n".join(rows)
+
+
+class _Options(ModuleType):
+    """Lets ``jitla.config.numerics`` be read and set like an attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _CHECKS:
+            return getattr(current(), name)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _CHECKS:
+            configure(**{name: value})
+        elif name.startswith("_") or name in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            _changed(current(), {name: value})
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_CHECKS})
+
+
+sys.modules[__name__].__class__ = _Options

@@ -1,0 +1,130 @@
+"""What a kernel means: its body evaluated by NumPy, and a backend that runs kernels this way.
+
+Knows: kernels, the walk over memory. Must not know: any compiler.
+Receives kernels and operands; fills the output arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule
+from jitla.hops import Hop, Kind, const_value
+
+_AXIS = {"rows": -1, "cols": 0, "full": 0}
+
+
+def run_kernel(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
+    """Return the outputs of `kernel`; `values` are those of its inputs that are no constants."""
+    known = _with_constants(kernel, values)
+    for hop in kernel.body:
+        known[hop] = hop.op.ref(*[known[i] for i in hop.inputs], **dict(hop.attrs))
+    return {h: known[h] for h in kernel.outputs}
+
+
+def _with_constants(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
+    known = dict(values)
+    for hop in kernel.inputs:
+        if hop.op.name == "const":
+            known[hop] = const_value(hop)
+    return known
+
+
+class _Block(bytes):
+    """An argument block that remembers which kernel it is for."""
+
+    run: Callable[..., None]
+
+
+class Interpreted:
+    """A kernel of one form, run by NumPy over the merged dimensions, like machine code would."""
+
+    def __init__(self, kernel: Kernel, form: Form) -> None:
+        self.kernel = kernel
+        self.form = form
+        self.text = f"interpreted {form}"
+
+    def template(self, geometry: Geometry) -> bytes:
+        """Return the argument block for operands that lie as `geometry` says."""
+        block = _Block(b"")
+        block.run = lambda *operands: self._run(geometry, operands)
+        return block
+
+    def _run(self, geometry: Geometry, operands: Sequence[Any]) -> None:
+        strides = iter(geometry.strides)
+        given = iter(operands)
+        known: dict[Hop, Any] = {}
+        for hop in self.kernel.inputs:
+            if hop.op.name == "const":
+                continue
+            operand = next(given)
+            if hop.meta.shape == ():
+                _expect_scalar(hop, operand)
+                known[hop] = hop.meta.dtype.type(operand)
+            else:
+                known[hop] = _walked(hop, operand, geometry.dims, next(strides))
+        known = _with_constants(self.kernel, known)
+        targets = [(h, _walked(h, o, geometry.dims, s)) for h, o, s in zip(
+            self.kernel.outputs, given, strides, strict=True)]
+        for hop in self.kernel.body:
+            self._evaluate(hop, known, geometry.dims)
+        for hop, target in targets:
+            target[...] = known[hop]
+
+    def _evaluate(self, hop: Hop, known: dict[Hop, Any], dims: tuple[int, ...]) -> None:
+        values = [known[i] for i in hop.inputs]
+        if hop.op.kind is Kind.AGG:
+            (value,) = values
+            whole = np.empty(dims, value.dtype)
+            whole[...] = value
+            axis = (_AXIS[self.form.mode] % len(dims),)
+            known[hop] = hop.op.ref(whole, axis=axis, keepdims=True)
+        else:
+            known[hop] = hop.op.ref(*values, **dict(hop.attrs))
+
+
+def _expect_scalar(hop: Hop, operand: Any) -> None:
+    """A scalar's bits are read at byte 16 of the object: only these two kinds have them there."""
+    exact = type(operand) is float and hop.meta.dtype == np.float64
+    assert exact or type(operand) is hop.meta.dtype.type, (hop, type(operand))
+
+
+def _walked(hop: Hop, array: Any, dims: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """View the memory of `array` as the loop does."""
+    assert type(array) is np.ndarray and array.dtype == hop.meta.dtype, (hop, type(array))
+    base = as_strided(array, (1,), (0,))
+    return as_strided(base, dims, strides)
+
+
+class InterpretedBackend:
+    """A backend without machine code: the truth that others are compared with."""
+
+    name = "interpreted"
+
+    def __init__(self, refuse: Callable[[Hop], str | None] = lambda hop: None) -> None:
+        self._refuse = refuse
+
+    def supports(self, hop: Hop) -> str | None:
+        """Return why `hop` cannot be in a kernel, or None."""
+        if any(h.meta.dtype.kind not in "biuf" for h in (hop, *hop.inputs)):
+            return f"dtype {hop.meta.dtype}"
+        if hop.op.name == "prod" and hop.meta.dtype.kind == "f":
+            return "order of multiplication"
+        return self._refuse(hop)
+
+    def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Interpreted:
+        """Return an executable that evaluates `kernel`."""
+        return Interpreted(kernel, form)
+
+    @property
+    def launch(self) -> Callable[..., None]:
+        """Run a kernel on its operands."""
+        return _launch
+
+
+def _launch(block: Any, *operands: Any) -> None:
+    block.run(*operands)

@@ -1,0 +1,81 @@
+"""How the result of every operator lies in memory, found without computing it.
+
+Knows: NumPy's layout of results, which operators return views. Must not know: plans, kernels.
+Receives a hop with its bound shape and the layouts of its operands; returns a layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from jitla.fusion.layout import Layout, cast_layout, contiguous, reduced_layout, result_layout
+from jitla.hops import Hop, Kind, Shape, topo
+
+VIEWS = frozenset({
+    "transpose", "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "getitem",
+})
+# Fresh results whose layout is not followed exactly; the runner compares before relying on it.
+_LIKE_A_SUM = frozenset({"mean", "var", "std"})
+
+
+def is_view(hop: Hop) -> bool:
+    """Tell whether the result may share memory with the first operand."""
+    return hop.op.name in VIEWS
+
+
+def is_certain(hop: Hop) -> bool:
+    """Tell whether `result_of` is exact for `hop`."""
+    return hop.op.kind is not Kind.CALL or is_view(hop) or len(hop.meta.shape) < 2
+
+
+def result_of(
+    hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]
+) -> Layout:
+    """Return the layout of `hop`, bound to `shape` and `attrs`, for operands that lie as `sources`."""
+    size = hop.meta.dtype.itemsize
+    sizes = [h.meta.dtype.itemsize for h in hop.inputs]
+    name = hop.op.name
+    if hop.op.kind is Kind.CELL:
+        if name == "cast":
+            return cast_layout(shape, size, sources[0], sizes[0])
+        return result_layout(shape, size, list(zip(sources, sizes, strict=True)), ufunc=name != "where")
+    if hop.op.kind is Kind.AGG or name in _LIKE_A_SUM:
+        return reduced_layout(sources[0], size, attrs["axis"], attrs["keepdims"])
+    if name in VIEWS:
+        return _view(hop, attrs, sources[0])
+    if name == "cumsum" and attrs["axis"] is not None:
+        return cast_layout(shape, size, sources[0], sizes[0])
+    return contiguous(shape, size)
+
+
+def _view(hop: Hop, attrs: Mapping[str, Any], source: Layout) -> Layout:
+    """Ask NumPy for the strides, on an array that has no memory behind it."""
+    ghost = as_strided(np.empty(1, hop.inputs[0].meta.dtype), *source)
+    if hop.op.name in ("reshape", "ravel"):
+        shape = attrs["shape"] if hop.op.name == "reshape" else (ghost.size,)
+        try:
+            view = np.reshape(ghost, shape, copy=False)
+        except ValueError:
+            return contiguous(shape, ghost.itemsize)
+        return Layout(shape, view.strides)
+    view = hop.op.ref(ghost, **attrs) if source.shape else ghost
+    return Layout(view.shape, view.strides) if isinstance(view, np.ndarray) else Layout((), ())
+
+
+def all_layouts(roots: Sequence[Hop], leaves: Mapping[int, Layout]) -> dict[Hop, Layout]:
+    """Return the layout of every value below `roots`; array leaves not in `leaves` are C-ordered."""
+    found: dict[Hop, Layout] = {}
+    for hop in topo(roots):
+        shape = hop.meta.shape
+        if shape == ():
+            found[hop] = Layout((), ())
+        elif hop.op.kind is Kind.LEAF:
+            given = leaves.get(hop.attr("slot"))
+            found[hop] = given or contiguous(shape, hop.meta.dtype.itemsize)
+        else:
+            found[hop] = result_of(hop, shape, dict(hop.attrs), [found[i] for i in hop.inputs])
+    return found

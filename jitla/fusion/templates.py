@@ -1,0 +1,106 @@
+"""The loop templates: when one opens at a hop, takes in an operand, merges with another, closes.
+
+Knows: shapes, kinds of hops, what the backend supports, layouts. Must not know: which plan is best.
+Receives hops and `Facts`; returns verdicts. Search over them is another file's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from jitla.fusion.kernel import Form, Geometry, Kernel
+from jitla.fusion.layout import Layout
+from jitla.fusion.walks import geometry
+from jitla.hops import Hop, Kind, Shape
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the templates ask about: the backend's verdict per hop, and where every value lies."""
+
+    supports: Callable[[Hop], str | None]
+    layouts: Mapping[Hop, Layout]
+    _reasons: dict[Hop, str] = field(default_factory=dict)
+
+    def reason(self, hop: Hop) -> str:
+        """Return why `hop` cannot be computed in a kernel; empty if it can."""
+        if hop not in self._reasons:
+            self._reasons[hop] = self._judge(hop)
+        return self._reasons[hop]
+
+    def _judge(self, hop: Hop) -> str:
+        if hop.op.kind not in (Kind.CELL, Kind.AGG):
+            return "not element-wise"
+        if iteration(hop) == ():
+            return "scalar"
+        if 0 in iteration(hop):
+            return "no elements"
+        return self.supports(hop) or ""
+
+
+def iteration(hop: Hop) -> Shape:
+    """Return the shape a loop that computes `hop` runs over."""
+    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One way to write a loop.
+
+    `open(hop, facts)`: can a loop start with `hop` as a result. `fuse(hop, operand, facts)`: can
+    `operand` be computed inside the loop that computes `hop`. `merge(a, b)`: may two loops with
+    results `a` and `b` be one. `close(hop)`: does `hop` end the loop, so that nothing inside reads it.
+    `walk(kernel, layouts)`: the layout variant, None if a kernel of this template cannot run there.
+    """
+
+    name: str
+    doc: str
+    open: Callable[[Hop, Facts], bool]
+    fuse: Callable[[Hop, Hop, Facts], bool]
+    merge: Callable[[Hop, Hop], bool]
+    close: Callable[[Hop], bool]
+    walk: Callable[[Kernel, Mapping[Hop, Layout]], tuple[Form, Geometry] | None]
+
+
+def _opens(kind: Kind) -> Callable[[Hop, Facts], bool]:
+    return lambda hop, facts: hop.op.kind is kind and not facts.reason(hop)
+
+
+def _cell_of_same_shape(hop: Hop, operand: Hop, facts: Facts) -> bool:
+    """The operand is element-wise over the same space; aggregates and broadcast values are borders."""
+    return (
+        operand.op.kind is Kind.CELL
+        and operand.meta.shape == iteration(hop)
+        and not facts.reason(operand)
+    )
+
+
+def _same_space(a: Hop, b: Hop) -> bool:
+    return iteration(a) == iteration(b)
+
+
+def _same_reduction(a: Hop, b: Hop) -> bool:
+    """Aggregates over the same axes of one space; a cell fits any of them."""
+    axes = {h.attr("axis") for h in (a, b) if h.op.kind is Kind.AGG}
+    return _same_space(a, b) and len(axes) <= 1
+
+
+def _walk(kernel: Kernel, layouts: Mapping[Hop, Layout]) -> tuple[Form, Geometry] | None:
+    return geometry(kernel, kernel.shape, layouts)
+
+
+CELL = Template(
+    "Cell", "element-wise results over one space, of any layouts",
+    _opens(Kind.CELL), _cell_of_same_shape, _same_space, lambda hop: False, _walk,
+)
+MAGG = Template(
+    "MAgg", "several aggregates over the same axes, and cells on the way, in one pass",
+    _opens(Kind.AGG), _cell_of_same_shape, _same_reduction, lambda hop: hop.op.kind is Kind.AGG, _walk,
+)
+TEMPLATES = (CELL, MAGG)
+
+
+def template_of(hop: Hop) -> Template:
+    """Return the template whose results `hop` is one of."""
+    return MAGG if hop.op.kind is Kind.AGG else CELL

@@ -1,0 +1,84 @@
+"""What a DAG of hops means: evaluation by NumPy, and recipes run on NumPy values.
+
+Knows: NumPy. Must not know: plans, kernels, any optimisation.
+Receives roots and the objects at the leaf positions; returns NumPy values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jitla.errors import InternalError
+from jitla.hops.node import Hop, const_value, topo
+from jitla.hops.table_cell import value
+
+
+def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
+    """Return the values of `roots`, 0-d ones as NumPy scalars; `leaves` are the objects by slot."""
+    roots = tuple(roots)
+    values: dict[Hop, Any] = {}
+    for hop in topo(roots):
+        match hop.op.name:
+            case "leaf":
+                values[hop] = leaf_value(hop, leaves[hop.attr("slot")])
+            case "const":
+                values[hop] = const_value(hop)
+            case _:
+                values[hop] = hop.op.ref(*[values[i] for i in hop.inputs], **dict(hop.attrs))
+    return [values[r] for r in roots]
+
+
+def leaf_value(hop: Hop, given: Any) -> Any:
+    """Return the object `given` for leaf `hop` as its users see it: weak scalars are converted."""
+    return hop.meta.dtype.type(given) if hop.attr("form") == "weak" else given
+
+
+def _verb(ufunc: np.ufunc) -> Any:
+    """Make a verb of `ufunc`: operands of one dtype, and bools only where it is bitwise."""
+    bitwise = ufunc in (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert)
+
+    def verb(*xs: Any) -> Any:
+        if xs[0].dtype == np.bool_ and not bitwise:
+            raise InternalError(f"{ufunc.__name__}: a recipe does arithmetic on bools")
+        if any(x.dtype != xs[0].dtype for x in xs):
+            raise InternalError(f"{ufunc.__name__}: a recipe mixes {[str(x.dtype) for x in xs]}")
+        return ufunc(*xs)
+
+    return staticmethod(verb)
+
+
+class NumpyBuilder:
+    """A `ScalarBuilder` whose values are NumPy arrays and scalars."""
+
+    add, sub, mul, div = map(_verb, (np.add, np.subtract, np.multiply, np.divide))
+    floordiv, rem, fmod = map(_verb, (np.floor_divide, np.remainder, np.fmod))
+    neg, abs, sqrt = map(_verb, (np.negative, np.absolute, np.sqrt))
+    floor, ceil, trunc, rint = map(_verb, (np.floor, np.ceil, np.trunc, np.rint))
+    copysign = _verb(np.copysign)
+    minimum, maximum, fmin, fmax = map(_verb, (np.minimum, np.maximum, np.fmin, np.fmax))
+    eq, ne, lt = map(_verb, (np.equal, np.not_equal, np.less))
+    le, gt, ge = map(_verb, (np.less_equal, np.greater, np.greater_equal))
+    and_, or_, xor, not_ = map(_verb, (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert))
+    shl, shr = map(_verb, (np.left_shift, np.right_shift))
+
+    def const(self, value: Any, dtype: np.dtype) -> Any:
+        """Return the scalar `value` of `dtype`."""
+        return dtype.type(value)
+
+    def cast(self, x: Any, dtype: np.dtype) -> Any:
+        """Return `x` as ``astype`` converts it."""
+        return x.astype(dtype)
+
+    def select(self, c: Any, x: Any, y: Any) -> Any:
+        """Return `x` where `c` holds, else `y`."""
+        if c.dtype != np.bool_ or x.dtype != y.dtype:
+            raise InternalError(f"select: a recipe mixes {c.dtype}, {x.dtype}, {y.dtype}")
+        return value(np.where(c, x, y))
+
+    def math(self, name: str, *xs: Any) -> Any:
+        """Return the transcendental that NumPy calls `name`."""
+        fn: Callable[..., Any] = getattr(np, name)
+        return fn(*xs)

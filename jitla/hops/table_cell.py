@@ -1,0 +1,413 @@
+"""The op table, part one: every element-wise operator, one entry each.
+
+Knows: what each operator computes, as NumPy reference and as recipe. Must not know: LLVM, layout.
+Receives metas and dtypes; returns metas, dtypes, or values made by the builder it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from jitla.errors import InternalError
+from jitla.hops.meta import Meta, broadcast
+from jitla.hops.spec import Attrs, Kind, OpSpec, ScalarBuilder, Zeros, register
+
+Recipe = Callable[..., Any]
+Dtypes = tuple[Any, ...]
+
+BOOL = np.dtype(np.bool_)
+ANY, ALL, NONE = Zeros.ANY, Zeros.ALL, Zeros.NONE
+
+# --------------------------------------------------------------------------- dtypes and metas
+
+
+def strong(dtype: Any) -> Any:
+    """Return `dtype` as NumPy's promotion takes it: a Python bool is no weak scalar."""
+    return BOOL if dtype is bool else dtype
+
+
+@lru_cache(maxsize=4096)
+def loop(ufunc: np.ufunc, dtypes: Dtypes) -> tuple[tuple[np.dtype, ...], np.dtype]:
+    """Return the dtypes that the loop NumPy picks for `dtypes` reads, and the one it writes."""
+    *ins, out = ufunc.resolve_dtypes((*map(strong, dtypes), None))
+    return tuple(ins), out
+
+
+_EXAMPLE = {bool: True, int: 0, float: 0.0, complex: 0j}
+
+
+@lru_cache(maxsize=4096)
+def common_dtype(dtypes: Dtypes) -> np.dtype:
+    """Return ``np.result_type`` of dtypes and weak Python scalar types."""
+    return np.result_type(*(_EXAMPLE[d] if isinstance(d, type) else d for d in dtypes))
+
+
+def cell_meta(metas: tuple[Meta, ...], dtype: np.dtype, zeros: Zeros) -> Meta:
+    """Return the meta of an element-wise result: broadcast shape, nonzeros by `zeros`."""
+    shape = broadcast(tuple([m.shape for m in metas]))
+    return Meta(shape, dtype, _nnz(metas, shape, zeros))
+
+
+def _nnz(metas: tuple[Meta, ...], shape: tuple[int, ...], zeros: Zeros) -> int | None:
+    """Upper bound of nonzeros; a broadcast operand repeats each of its nonzeros."""
+    if zeros is NONE or all(m.nnz is None for m in metas):
+        return None
+    size = math.prod(shape)
+    bounds = [size if m.nnz is None else m.nnz * (size // max(m.size, 1)) for m in metas]
+    total = min(bounds) if zeros is ANY else sum(bounds)
+    return total if total < size else None
+
+
+# --------------------------------------------------------------------------- constructors
+
+
+def _portable(recipe: Recipe | None) -> Recipe | None:
+    """Limit `recipe` to bool, integer and real operands: for the rest it is not expressible."""
+    if recipe is None:
+        return None
+
+    def emit(builder: ScalarBuilder, *args: Any) -> Any:
+        *values, attrs = args
+        if any(v.dtype.kind not in "biuf" for v in values):
+            return None
+        return recipe(builder, *values)
+
+    return emit
+
+
+def cell(
+    ufunc: np.ufunc, emit: Recipe | None, doc: str, zeros: Zeros = NONE, *, commutes: bool = False,
+    transcendental: bool = False, flops: float = 1.0, also: tuple[Any, ...] = (), name: str = "",
+) -> OpSpec:
+    """Declare the operator that NumPy's `ufunc` is; `also` are other callables that mean it."""
+
+    def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
+        dtypes = tuple([m.dtype for m in metas])
+        ins, out = loop(ufunc, dtypes)
+        if ins != dtypes:
+            raise InternalError(f"{ufunc.__name__}: operands {dtypes} are not cast to {ins}")
+        return cell_meta(metas, out, zeros)
+
+    return register(OpSpec(
+        name=name or ufunc.__name__, kind=Kind.CELL, arity=ufunc.nin, ref=ufunc, meta=meta,
+        resolve=lambda dtypes, attrs: loop(ufunc, dtypes)[0], doc=doc, numpy=(ufunc, *also),
+        emit=_portable(emit), zeros=zeros, commutes=commutes, transcendental=transcendental,
+        flops=flops,
+    ))
+
+
+def _math(name: str) -> Recipe:
+    return lambda b, *xs: b.math(name, *xs)
+
+
+def _verb(name: str) -> Recipe:
+    return lambda b, *xs: getattr(b, name)(*xs)
+
+
+def _by_kind(**recipes: Recipe) -> Recipe:
+    """Choose the recipe by the first operand: `b` bool, `i` integers, `f` float; absent = none."""
+
+    def emit(b: ScalarBuilder, x: Any, *rest: Any) -> Any:
+        recipe = recipes.get("i" if x.dtype.kind == "u" else x.dtype.kind)
+        return None if recipe is None else recipe(b, x, *rest)
+
+    return emit
+
+
+def _or_bool(verb: str, on_bool: Recipe) -> Recipe:
+    """`verb` for numbers, `on_bool` for bools."""
+    return _by_kind(b=on_bool, i=_verb(verb), f=_verb(verb))
+
+
+def _same(b: ScalarBuilder, x: Any) -> Any:
+    return x
+
+
+_AND, _OR, _XOR, _NOT = _verb("and_"), _verb("or_"), _verb("xor"), _verb("not_")
+
+# --------------------------------------------------------------------------- arithmetic
+
+
+def _reciprocal_int(b: ScalarBuilder, x: Any) -> Any:
+    """1 and -1 are their own reciprocal, 0 gives what NumPy gives, all else truncates to 0."""
+    dtype = x.dtype
+    with np.errstate(all="ignore"):
+        at_zero = np.reciprocal(np.zeros(1, dtype))[0]
+    zero = b.const(0, dtype)
+    unit = b.eq(x, b.const(1, dtype))
+    if dtype.kind == "i":
+        unit = b.or_(unit, b.eq(x, b.const(-1, dtype)))
+    return b.select(unit, x, b.select(b.eq(x, zero), b.const(at_zero, dtype), zero))
+
+
+def _sign(b: ScalarBuilder, x: Any) -> Any:
+    """NaN stays NaN, -0.0 gives 0.0."""
+    zero, one = b.const(0, x.dtype), b.const(1, x.dtype)
+    positive = b.gt(x, zero)
+    if x.dtype.kind == "u":
+        return b.select(positive, one, zero)
+    below = b.select(b.lt(x, zero), b.const(-1, x.dtype), zero)
+    if x.dtype.kind == "f":
+        below = b.select(b.ne(x, x), x, below)
+    return b.select(positive, one, below)
+
+
+def _square(b: ScalarBuilder, x: Any) -> Any:
+    return b.mul(x, x)
+
+
+def _scaled(factor: Callable[[Any], Any]) -> Recipe:
+    """Multiply by a constant that NumPy computes in the operand's precision (not for float16)."""
+
+    def emit(b: ScalarBuilder, x: Any) -> Any:
+        if x.dtype.itemsize < 4:
+            return None
+        return b.mul(x, b.const(factor(x.dtype.type), x.dtype))
+
+    return emit
+
+
+def _heaviside(b: ScalarBuilder, x: Any, at_zero: Any) -> Any:
+    zero, one = b.const(0, x.dtype), b.const(1, x.dtype)
+    known = b.select(b.gt(x, zero), one, b.select(b.lt(x, zero), zero, x))
+    return b.select(b.eq(x, zero), at_zero, known)
+
+
+cell(np.add, _or_bool("add", _OR), "sum; `or` of bools", ALL, commutes=True)
+cell(np.subtract, _verb("sub"), "difference", ALL)
+cell(np.multiply, _or_bool("mul", _AND), "product; `and` of bools", ANY, commutes=True)
+cell(np.divide, _verb("div"), "true quotient")
+cell(np.floor_divide, _verb("floordiv"), "quotient rounded down")
+cell(np.remainder, _verb("rem"), "remainder with the divisor's sign")
+cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign")
+cell(np.power, _by_kind(f=_math("power")), "x to the power y; integers are left to NumPy",
+     transcendental=True, flops=40)
+cell(np.float_power, _math("float_power"), "power in at least float64",
+     transcendental=True, flops=40)
+cell(np.negative, _verb("neg"), "-x", ANY)
+cell(np.positive, _same, "+x", ANY)
+cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itself", ANY)
+cell(np.fabs, _verb("abs"), "magnitude, in floating point", ANY)
+cell(np.sqrt, _verb("sqrt"), "square root", ANY)
+cell(np.square, _square, "x * x", ANY)
+cell(np.reciprocal, _by_kind(i=_reciprocal_int, f=lambda b, x: b.div(b.const(1, x.dtype), x)),
+     "1 / x in the dtype of x")
+cell(np.sign, _sign, "-1, 0 or 1", ANY)
+cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL)
+cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY,
+     also=(np.radians,))
+cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY,
+     also=(np.degrees,))
+cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
+cell(np.gcd, None, "greatest common divisor", ALL, commutes=True)
+cell(np.lcm, None, "least common multiple", ANY, commutes=True)
+cell(np.conjugate, _same, "complex conjugate", ANY)
+cell(np.nextafter, None, "next float from x towards y", ALL)
+cell(np.spacing, None, "distance to the next float")
+cell(np.ldexp, None, "x * 2**n", ALL)
+
+# --------------------------------------------------------------------------- rounding
+
+
+def _rounding(ufunc: np.ufunc, doc: str) -> OpSpec:
+    """Declare a function that is one verb on floats and leaves integers alone."""
+    return cell(ufunc, _by_kind(b=_same, i=_same, f=_verb(ufunc.__name__)), doc, ANY)
+
+
+_rounding(np.floor, "round down")
+_rounding(np.ceil, "round up")
+_rounding(np.trunc, "round towards zero")
+_rounding(np.rint, "round half to even")
+
+# --------------------------------------------------------------------------- transcendental
+
+
+def _transcendental(ufunc: np.ufunc, doc: str, zeros: Zeros = NONE) -> OpSpec:
+    """Declare a function that is one `math` verb."""
+    return cell(ufunc, _math(ufunc.__name__), doc, zeros, transcendental=True, flops=20)
+
+
+_transcendental(np.exp, "e**x")
+_transcendental(np.exp2, "2**x")
+_transcendental(np.expm1, "e**x - 1", ANY)
+_transcendental(np.log, "natural logarithm")
+_transcendental(np.log2, "logarithm to base 2")
+_transcendental(np.log10, "logarithm to base 10")
+_transcendental(np.log1p, "log(1 + x)", ANY)
+_transcendental(np.cbrt, "cube root", ANY)
+_transcendental(np.sin, "sine", ANY)
+_transcendental(np.cos, "cosine")
+_transcendental(np.tan, "tangent", ANY)
+_transcendental(np.arcsin, "inverse sine", ANY)
+_transcendental(np.arccos, "inverse cosine")
+_transcendental(np.arctan, "inverse tangent", ANY)
+_transcendental(np.sinh, "hyperbolic sine", ANY)
+_transcendental(np.cosh, "hyperbolic cosine")
+_transcendental(np.tanh, "hyperbolic tangent", ANY)
+_transcendental(np.arcsinh, "inverse hyperbolic sine", ANY)
+_transcendental(np.arccosh, "inverse hyperbolic cosine")
+_transcendental(np.arctanh, "inverse hyperbolic tangent", ANY)
+_transcendental(np.arctan2, "angle of the point (y, x)")
+_transcendental(np.hypot, "length of the vector (x, y)", ALL)
+_transcendental(np.logaddexp, "log(e**x + e**y)")
+_transcendental(np.logaddexp2, "log2(2**x + 2**y)")
+
+# --------------------------------------------------------------------------- comparisons
+
+
+def _mixed(b: ScalarBuilder, verb: str, signed: Any, unsigned: Any) -> Any:
+    """`signed <verb> unsigned`, exactly: a negative number is below every unsigned one."""
+    negative = b.lt(signed, b.const(0, signed.dtype))
+    plain = getattr(b, verb)(b.cast(signed, unsigned.dtype), unsigned)
+    if verb in ("lt", "le", "ne"):
+        return b.or_(negative, plain)
+    return b.and_(b.not_(negative), plain)
+
+
+_SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _compare(verb: str, on_bool: Recipe) -> Recipe:
+    """Compare operands of one dtype, or int64 with uint64, for which NumPy has loops."""
+
+    def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
+        if x.dtype.kind == "b":
+            return on_bool(b, x, y)
+        if x.dtype == y.dtype:
+            return getattr(b, verb)(x, y)
+        return _mixed(b, verb, x, y) if x.dtype.kind == "i" else _mixed(b, _SWAPPED[verb], y, x)
+
+    return emit
+
+
+def _comparison(
+    ufunc: np.ufunc, verb: str, on_bool: Recipe, doc: str, zeros: Zeros = NONE, *,
+    commutes: bool = False,
+) -> OpSpec:
+    """Declare a comparison: `verb` on numbers, logic on bools."""
+    return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes)
+
+
+_comparison(np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), "x == y", commutes=True)
+_comparison(np.not_equal, "ne", _XOR, "x != y", ALL, commutes=True)
+_comparison(np.less, "lt", lambda b, x, y: b.and_(b.not_(x), y), "x < y", ALL)
+_comparison(np.less_equal, "le", lambda b, x, y: b.or_(b.not_(x), y), "x <= y")
+_comparison(np.greater, "gt", lambda b, x, y: b.and_(x, b.not_(y)), "x > y", ALL)
+_comparison(np.greater_equal, "ge", lambda b, x, y: b.or_(x, b.not_(y)), "x >= y")
+
+# --------------------------------------------------------------------------- selection
+# Not declared commuting: which of two zeros wins, or which NaN, depends on the order.
+
+cell(np.maximum, _or_bool("maximum", _OR), "larger of two; NaN wins", ALL)
+cell(np.minimum, _or_bool("minimum", _AND), "smaller of two; NaN wins", ALL)
+cell(np.fmax, _or_bool("fmax", _OR), "larger of two; NaN loses", ALL)
+cell(np.fmin, _or_bool("fmin", _AND), "smaller of two; NaN loses", ALL)
+
+_CLIP: np.ufunc = np._core.umath.clip  # type: ignore[attr-defined]
+
+
+def _clip(b: ScalarBuilder, x: Any, low: Any, high: Any) -> Any:
+    """The upper bound wins where the bounds cross; a NaN anywhere gives NaN."""
+    if x.dtype.kind == "b":
+        return b.and_(b.or_(x, low), high)
+    return b.minimum(b.maximum(x, low), high)
+
+
+cell(_CLIP, _clip, "x limited to [low, high]", ALL, also=(np.clip,), name="clip")
+
+
+def value(x: Any) -> Any:
+    """Return a 0-d array as NumPy scalar, anything else as it is."""
+    return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
+
+
+def _where_resolve(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
+    dtype = common_dtype(dtypes[1:])
+    return BOOL, dtype, dtype
+
+
+def _where_meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
+    condition, x, y = metas
+    if condition.dtype != BOOL or x.dtype != y.dtype:
+        raise InternalError(f"where: operands {[m.dtype for m in metas]} are not cast")
+    shape = broadcast((condition.shape, x.shape, y.shape))
+    return Meta(shape, x.dtype, _nnz((x, y), shape, ALL))
+
+
+register(OpSpec(
+    name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: value(np.where(c, x, y)),
+    meta=_where_meta, resolve=_where_resolve, doc="x where the condition holds, else y",
+    numpy=(np.where,), emit=_portable(_verb("select")), zeros=ALL,
+))
+
+
+def _cast(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
+    dtype = np.dtype(attrs["dtype"])
+    if x.dtype.kind not in "biuf" or dtype.kind not in "biuf":
+        return None
+    if dtype == BOOL and x.dtype != BOOL:
+        return b.ne(x, b.const(0, x.dtype))
+    return b.cast(x, dtype)
+
+
+register(OpSpec(
+    name="cast", kind=Kind.CELL, arity=1, ref=lambda x, dtype: value(np.asarray(x).astype(dtype)),
+    meta=lambda metas, attrs: cell_meta(metas, np.dtype(attrs["dtype"]), ANY),
+    resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
+    doc="x in another dtype, as `astype` converts", emit=_cast, zeros=ANY,
+))
+
+# --------------------------------------------------------------------------- logic and bits
+
+
+def _truth(b: ScalarBuilder, x: Any) -> Any:
+    """NaN is true."""
+    return x if x.dtype.kind == "b" else b.ne(x, b.const(0, x.dtype))
+
+
+def _logical(recipe: Recipe) -> Recipe:
+    return lambda b, *xs: recipe(b, *(_truth(b, x) for x in xs))
+
+
+cell(np.logical_and, _logical(_AND), "both are true", ANY, commutes=True)
+cell(np.logical_or, _logical(_OR), "one is true", ALL, commutes=True)
+cell(np.logical_xor, _logical(_XOR), "exactly one is true", ALL, commutes=True)
+cell(np.logical_not, _by_kind(b=_NOT, i=lambda b, x: b.eq(x, b.const(0, x.dtype)),
+                              f=lambda b, x: b.eq(x, b.const(0, x.dtype))), "is false")
+cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True)
+cell(np.bitwise_or, _OR, "bits set in one", ALL, commutes=True)
+cell(np.bitwise_xor, _XOR, "bits set in exactly one", ALL, commutes=True)
+cell(np.bitwise_count, None, "number of set bits of the magnitude", ANY)
+cell(np.invert, _NOT, "all bits flipped")
+cell(np.left_shift, _verb("shl"), "bits moved up; past the width all are lost", ALL)
+cell(np.right_shift, _verb("shr"), "bits moved down; past the width the sign remains", ALL)
+
+# --------------------------------------------------------------------------- float classes
+
+
+def _never(b: ScalarBuilder, x: Any) -> Any:
+    return b.xor(x, x) if x.dtype.kind == "b" else b.ne(x, x)
+
+
+def _always(b: ScalarBuilder, x: Any) -> Any:
+    return b.not_(b.xor(x, x)) if x.dtype.kind == "b" else b.eq(x, x)
+
+
+def _against_inf(verb: str) -> Recipe:
+    return lambda b, x: getattr(b, verb)(b.abs(x), b.const(np.inf, x.dtype))
+
+
+def _signbit(b: ScalarBuilder, x: Any) -> Any:
+    return b.lt(b.copysign(b.const(1, x.dtype), x), b.const(0, x.dtype))
+
+
+cell(np.isnan, _by_kind(b=_never, i=_never, f=lambda b, x: b.ne(x, x)), "is NaN", ANY)
+cell(np.isinf, _by_kind(b=_never, i=_never, f=_against_inf("eq")), "is infinite", ANY)
+cell(np.isfinite, _by_kind(b=_always, i=_always, f=_against_inf("lt")),
+     "is neither NaN nor infinite")
+cell(np.signbit, _signbit, "has the sign bit set")

@@ -1,0 +1,423 @@
+"""The op table, part two: leaves, aggregates, products, reorganisations, indexing, ranges.
+
+Knows: NumPy meaning, result meta and cost of each operator. Must not know: how it is run.
+Receives metas and attributes; returns metas; wrong operands raise what NumPy raises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from jitla.errors import InternalError
+from jitla.hops.meta import Meta, Shape, reduced_shape
+from jitla.hops.spec import Attrs, Kind, OpSpec, Zeros, register
+from jitla.hops.table_cell import common_dtype, strong, value
+
+Dtypes = tuple[Any, ...]
+Metas = tuple[Meta, ...]
+MetaFn = Callable[..., Meta]
+INTP = np.dtype(np.intp)
+ANY, ALL, NONE = Zeros.ANY, Zeros.ALL, Zeros.NONE
+
+# --------------------------------------------------------------------------- shared by the entries
+
+
+def _stand_in(meta: Meta) -> Any:
+    """An operand with this meta that takes no memory: one zero, broadcast."""
+    return np.broadcast_to(np.zeros((), meta.dtype), meta.shape)
+
+
+def _refuse(ref: Callable[..., Any], metas: Metas, attrs: Attrs) -> NoReturn:
+    """Raise NumPy's own exception for operands that do not fit, by asking NumPy."""
+    ref(*map(_stand_in, metas), **attrs)
+    raise InternalError(f"NumPy accepts what the op table refuses: {metas} {dict(attrs)}")
+
+
+def _inferring(
+    ref: Callable[..., Any], meta: Callable[..., Meta],
+) -> Callable[[Metas, Attrs], Meta]:
+    """Turn `meta(*metas, **attrs)` into an entry's: what it refuses, NumPy refuses in its words."""
+
+    def infer(metas: Metas, attrs: Attrs) -> Meta:
+        try:
+            return meta(*metas, **attrs)
+        except (LookupError, ValueError, ArithmeticError):
+            _refuse(ref, metas, attrs)
+
+    return infer
+
+
+def _as_given(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
+    """No cast; a weak Python scalar takes its default dtype."""
+    return tuple(np.dtype(d) for d in dtypes)
+
+
+def _in_common(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
+    """All operands in ``np.result_type`` of them."""
+    return (common_dtype(dtypes),) * len(dtypes)
+
+
+def _scalar(ref: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `ref` so that 0-d results are NumPy scalars, as everywhere in a DAG."""
+    return lambda *xs, **attrs: value(ref(*xs, **attrs))
+
+
+def call(
+    name: str, ref: Callable[..., Any], meta: MetaFn, doc: str, *, arity: int | None = 1,
+    resolve: Callable[[Dtypes, Attrs], tuple[np.dtype, ...]] = _as_given, zeros: Zeros = NONE,
+    flops: float | Callable[[Metas, Attrs], float] = 0.0, also: tuple[Any, ...] = (),
+) -> OpSpec:
+    """Declare an operator that is always a NumPy call; `meta(*metas, **attrs)` infers its result.
+
+    Where the operands do not fit, `meta` raises anything: the user gets what NumPy raises.
+    `also` are other callables than `ref` that mean it.
+    """
+
+    return register(OpSpec(
+        name=name, kind=Kind.CALL, arity=arity, ref=_scalar(ref), meta=_inferring(ref, meta),
+        resolve=resolve, doc=doc, numpy=(ref, *also), zeros=zeros, flops=flops,
+    ))
+
+
+# --------------------------------------------------------------------------- leaves
+
+
+def _valid(axis: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """Return `axis` if it is sorted, distinct, in range."""
+    if list(axis) != sorted(set(axis)) or any(not 0 <= i < ndim for i in axis):
+        raise IndexError(axis)
+    return axis
+
+
+def _no_meta(metas: Metas, attrs: Attrs) -> Meta:
+    raise InternalError("leaves are made by `leaf` and `const`, not by `make`")
+
+
+def _no_ref(*xs: Any, **attrs: Any) -> Any:
+    raise InternalError("a leaf has no operands to compute from")
+
+
+for _name, _doc in (("leaf", "the value at a leaf position"), ("const", "a 0-d constant")):
+    register(OpSpec(
+        name=_name, kind=Kind.LEAF, arity=0, ref=_no_ref, meta=_no_meta, resolve=_as_given,
+        doc=_doc, flops=0.0,
+    ))
+
+# --------------------------------------------------------------------------- aggregates
+
+
+@lru_cache(maxsize=256)
+def _accumulator(ufunc: np.ufunc, dtype: Any) -> np.dtype:
+    """The dtype that NumPy's reduction by `ufunc` reads and accumulates in."""
+    return ufunc.resolve_dtypes((None, np.dtype(dtype), None), reduction=True)[1]
+
+
+def _agg(
+    name: str, ufunc: np.ufunc, doc: str, also: tuple[Any, ...], zeros: Zeros = NONE,
+) -> OpSpec:
+    """Declare the reduction by `ufunc` over `axis` (sorted tuple) with `keepdims`."""
+
+    def ref(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return ufunc.reduce(x, axis=axis, keepdims=keepdims)
+
+    def meta(x: Meta, axis: tuple[int, ...], keepdims: bool) -> Meta:
+        if x.dtype != _accumulator(ufunc, x.dtype):
+            raise InternalError(f"{name}: {x.dtype} is not the dtype it accumulates in")
+        shape = reduced_shape(x.shape, _valid(axis, x.ndim), keepdims)
+        if ufunc.identity is None and 0 not in shape and any(x.shape[i] == 0 for i in axis):
+            raise ValueError("nothing to reduce, and no identity")
+        return Meta(shape, x.dtype)
+
+    return register(OpSpec(
+        name=name, kind=Kind.AGG, arity=1, ref=_scalar(ref), meta=_inferring(ref, meta),
+        resolve=lambda dtypes, attrs: (_accumulator(ufunc, dtypes[0]),), doc=doc,
+        numpy=(ufunc.reduce, *also), zeros=zeros,
+    ))
+
+
+_agg("sum", np.add, "sum over axes", (np.sum,), ALL)
+_agg("prod", np.multiply, "product over axes", (np.prod,))
+_agg("min", np.minimum, "least element over axes; NaN wins", (np.min, np.amin), ALL)
+_agg("max", np.maximum, "greatest element over axes; NaN wins", (np.max, np.amax), ALL)
+_agg("any", np.logical_or, "is one element true", (np.any,), ALL)
+_agg("all", np.logical_and, "are all elements true", (np.all,))
+
+
+@lru_cache(maxsize=256)
+def _result_dtype(ref: Callable[..., Any], dtype: np.dtype) -> np.dtype:
+    """The dtype of `ref` for one element of `dtype`."""
+    found: np.dtype = ref(np.ones(1, dtype)).dtype
+    return found
+
+
+def _statistic(ref: Callable[..., Any]) -> MetaFn:
+    def meta(x: Meta, axis: tuple[int, ...], keepdims: bool, ddof: int = 0) -> Meta:
+        shape = reduced_shape(x.shape, _valid(axis, x.ndim), keepdims)
+        return Meta(shape, _result_dtype(ref, x.dtype))
+
+    return meta
+
+
+def _arg_meta(x: Meta, axis: int | None, keepdims: bool) -> Meta:
+    axes = tuple(range(x.ndim)) if axis is None else _valid((axis,), x.ndim)
+    shape = reduced_shape(x.shape, axes, keepdims)
+    if any(x.shape[i] == 0 for i in axes):
+        raise ValueError("empty")
+    return Meta(shape, INTP)
+
+
+def _count(x: Any, axis: tuple[int, ...]) -> Any:
+    return np.intp(math.prod(np.shape(x)[i] for i in axis))
+
+
+def _over_input(per_element: float) -> Callable[[Metas, Attrs], float]:
+    return lambda metas, attrs: per_element * metas[0].size
+
+
+call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", flops=_over_input(1))
+call("var", np.var, _statistic(np.var), "variance over axes", flops=_over_input(4))
+call("std", np.std, _statistic(np.std), "standard deviation over axes", flops=_over_input(4))
+call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_over_input(1))
+call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_over_input(1))
+call("count", _count, lambda x, axis: Meta((), INTP),
+     "number of elements that a reduction over `axis` joins")
+
+
+def _cumsum_meta(x: Meta, axis: int | None) -> Meta:
+    if axis is None:
+        return Meta((x.size,), x.dtype)
+    return Meta(x.shape if _valid((axis,), max(x.ndim, 1)) and x.ndim else (1,), x.dtype)
+
+
+call("cumsum", np.cumsum, _cumsum_meta, "running sum along an axis, or of all elements in order",
+     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(1))
+
+# --------------------------------------------------------------------------- products
+
+
+def _matmul_meta(x: Meta, y: Meta) -> Meta:
+    if not x.ndim or not y.ndim or x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
+        raise ValueError("core dimensions")
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return Meta((*batch, *x.shape[:-1][-1:], *y.shape[1:][-1:] * (y.ndim > 1)), x.dtype)
+
+
+def _dot_meta(x: Meta, y: Meta) -> Meta:
+    if not x.ndim or not y.ndim:
+        return Meta(x.shape or y.shape, x.dtype)
+    inner = -2 if y.ndim > 1 else 0
+    if x.shape[-1] != y.shape[inner]:
+        raise ValueError("core dimensions")
+    rest = y.shape[:-2] + y.shape[-1:] if y.ndim > 1 else ()
+    return Meta(x.shape[:-1] + rest, x.dtype)
+
+
+def _product_flops(meta: MetaFn) -> Callable[[Metas, Attrs], float]:
+    def flops(metas: Metas, attrs: Attrs) -> float:
+        inner = metas[0].shape[-1] if metas[0].ndim and metas[1].ndim else 1
+        return 2.0 * inner * meta(*metas).size
+
+    return flops
+
+
+@lru_cache(maxsize=1024)
+def _matmul_dtypes(dtypes: Dtypes) -> tuple[np.dtype, ...]:
+    return np.matmul.resolve_dtypes((*map(strong, dtypes), None))[:2]
+
+
+call("matmul", np.matmul, _matmul_meta, "matrix product `x @ y`", arity=2, zeros=ANY,
+     resolve=lambda dtypes, attrs: _matmul_dtypes(dtypes), flops=_product_flops(_matmul_meta))
+call("dot", np.dot, _dot_meta, "product over the last axis of x and the second to last of y",
+     arity=2, zeros=ANY, resolve=_in_common, flops=_product_flops(_dot_meta))
+
+# --------------------------------------------------------------------------- reorganisation
+
+
+def _kept(x: Meta, shape: Shape) -> Meta:
+    """The elements of `x` in another shape."""
+    return Meta(shape, x.dtype, x.nnz)
+
+
+def _transpose_meta(x: Meta, axes: tuple[int, ...]) -> Meta:
+    if sorted(axes) != list(range(x.ndim)):
+        raise ValueError(axes)
+    return _kept(x, tuple(x.shape[i] for i in axes))
+
+
+def _reshape_meta(x: Meta, shape: Shape) -> Meta:
+    if math.prod(shape) != x.size or any(n < 0 for n in shape):
+        raise ValueError(shape)
+    return _kept(x, shape)
+
+
+def _broadcast_to_meta(x: Meta, shape: Shape) -> Meta:
+    if np.broadcast_shapes(x.shape, shape) != shape:
+        raise ValueError(shape)
+    return Meta(shape, x.dtype)
+
+
+def _concatenate_meta(*xs: Meta, axis: int) -> Meta:
+    first, dtype = xs[0].shape, xs[0].dtype
+    _valid((axis,), len(first))
+    if any(x.shape[:axis] + x.shape[axis + 1:] != first[:axis] + first[axis + 1:] for x in xs):
+        raise ValueError("shapes")
+    if any(len(x.shape) != len(first) for x in xs):
+        raise ValueError("ranks")
+    nnz = None if any(x.nnz is None for x in xs) else sum(x.nnz or 0 for x in xs)
+    return Meta((*first[:axis], sum(x.shape[axis] for x in xs), *first[axis + 1:]), dtype, nnz)
+
+
+def _stack_meta(*xs: Meta, axis: int) -> Meta:
+    shape = xs[0].shape
+    _valid((axis,), len(shape) + 1)
+    if any(x.shape != shape for x in xs):
+        raise ValueError("shapes")
+    return Meta((*shape[:axis], len(xs), *shape[axis:]), xs[0].dtype)
+
+
+def _expand_dims_meta(x: Meta, axis: tuple[int, ...]) -> Meta:
+    ndim = x.ndim + len(axis)
+    rest = iter(x.shape)
+    _valid(axis, ndim)
+    return _kept(x, tuple(1 if i in axis else next(rest) for i in range(ndim)))
+
+
+def _squeeze_meta(x: Meta, axis: tuple[int, ...]) -> Meta:
+    if any(x.shape[i] != 1 for i in _valid(axis, x.ndim)):
+        raise ValueError(axis)
+    return _kept(x, reduced_shape(x.shape, axis, False))
+
+
+def _flip_meta(x: Meta, axis: tuple[int, ...]) -> Meta:
+    _valid(axis, x.ndim)
+    return x
+
+
+def _concatenate(*xs: Any, axis: int) -> Any:
+    return np.concatenate(xs, axis=axis)
+
+
+def _stack(*xs: Any, axis: int) -> Any:
+    return np.stack(xs, axis=axis)
+
+
+call("transpose", np.transpose, _transpose_meta, "axes permuted", zeros=ANY)
+call("reshape", np.reshape, _reshape_meta, "the elements in row-major order, in another shape",
+     zeros=ANY)
+call("ravel", np.ravel, lambda x: _kept(x, (x.size,)),
+     "the elements in row-major order, in one dimension", zeros=ANY)
+call("broadcast_to", np.broadcast_to, _broadcast_to_meta, "repeated along new and length-1 axes",
+     zeros=ANY)
+call("expand_dims", np.expand_dims, _expand_dims_meta, "length-1 axes inserted", zeros=ANY)
+call("squeeze", np.squeeze, _squeeze_meta, "length-1 axes dropped", zeros=ANY)
+call("flip", np.flip, _flip_meta, "reversed along axes", zeros=ANY)
+call("concatenate", _concatenate, _concatenate_meta, "joined along an axis", arity=None,
+     resolve=_in_common, zeros=ALL, also=(np.concatenate,))
+call("stack", _stack, _stack_meta, "joined along a new axis", arity=None,
+     resolve=_in_common, zeros=ALL, also=(np.stack,))
+
+# --------------------------------------------------------------------------- indexing
+
+
+def index_key(index: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+    """Return the NumPy key that an `index` attribute stands for."""
+    keys: list[Any] = []
+    for item in index:
+        match item:
+            case ("i", i):
+                keys.append(i)
+            case ("s", start, stop, step):
+                keys.append(slice(start, stop, step))
+            case ("n",):
+                keys.append(None)
+            case ("e",):
+                keys.append(Ellipsis)
+            case _:
+                raise InternalError(f"no basic index: {item}")
+    return tuple(keys)
+
+
+def _getitem(x: Any, index: tuple[tuple[Any, ...], ...]) -> Any:
+    return x[index_key(index)]
+
+
+def _getitem_meta(x: Meta, index: tuple[tuple[Any, ...], ...]) -> Meta:
+    kinds = [item[0] for item in index]
+    missing = x.ndim - kinds.count("i") - kinds.count("s")
+    if missing < 0 or kinds.count("e") > 1:
+        raise IndexError(index)
+    shape: list[int] = []
+    axis = 0
+    for item in index if "e" in kinds else (*index, ("e",)):
+        match item:
+            case ("n",):
+                shape.append(1)
+            case ("e",):
+                shape.extend(x.shape[axis:axis + missing])
+                axis += missing
+            case ("i", i):
+                if not -x.shape[axis] <= i < x.shape[axis]:
+                    raise IndexError(i)
+                axis += 1
+            case ("s", *bounds):
+                shape.append(len(range(*slice(*bounds).indices(x.shape[axis]))))
+                axis += 1
+    nnz = x.nnz if x.nnz is not None and x.nnz < math.prod(shape) else None
+    return Meta(tuple(shape), x.dtype, nnz)
+
+
+call("getitem", _getitem, _getitem_meta, "basic indexing: integers, slices, new axes, ellipsis",
+     zeros=ANY)
+
+# --------------------------------------------------------------------------- new arrays
+
+
+def _full(x: Any, shape: Shape) -> Any:
+    return np.full(shape, x, dtype=x.dtype)
+
+
+def _full_meta(x: Meta, shape: Shape) -> Meta:
+    if any(n < 0 for n in shape):
+        raise ValueError(shape)
+    return Meta(shape, x.dtype)
+
+
+def _arange(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Any:
+    return np.arange(start, stop, step, dtype=dtype)
+
+
+def _arange_meta(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Meta:
+    return Meta((max(math.ceil((stop - start) / step), 0),), np.dtype(dtype))
+
+
+def _eye(n: int, m: int, k: int, dtype: np.dtype) -> Any:
+    return np.eye(n, m, k, dtype=dtype)
+
+
+def _linspace(start: Any, stop: Any, num: int, endpoint: bool) -> Any:
+    return np.linspace(start, stop, num, endpoint=endpoint)
+
+
+def _linspace_meta(start: Meta, stop: Meta, num: int, endpoint: bool) -> Meta:
+    if num < 0:
+        raise ValueError(num)
+    return Meta((num, *np.broadcast_shapes(start.shape, stop.shape)), start.dtype)
+
+
+def _linspace_resolve(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
+    """The number of steps joins the promotion as a weak float, so integers become float64."""
+    return (common_dtype((*dtypes, float)),) * 2
+
+
+call("full", _full, _full_meta, "a new array with every element equal to the 0-d operand",
+     zeros=ANY)
+call("arange", _arange, _arange_meta, "evenly spaced values from start below stop", arity=0)
+call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype), max(min(n, m), 0)),
+     "ones on the k-th diagonal of an n by m matrix", arity=0)
+call("linspace", _linspace, _linspace_meta, "num evenly spaced values from start to stop", arity=2,
+     resolve=_linspace_resolve, flops=2.0)

@@ -1,0 +1,193 @@
+"""The compiler that tracing is handed: programs by key, kernels by structure and form.
+
+Knows: what has been compiled already. Must not know: how kernels are compiled, what a key means.
+Receives roots or a way to get them; returns programs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from jitla.errors import BackendError
+from jitla.events import Event
+from jitla.fusion import (
+    Backend,
+    Executable,
+    Form,
+    Interpreted,
+    InterpretedBackend,
+    Kernel,
+    Layout,
+    Schedule,
+)
+from jitla.hops import REFERENCE, Hop
+from jitla.recompile.pipeline import Draft, Tools, run_pipeline
+from jitla.recompile.program import Launch, Program
+from jitla.recompile.stores import Aliases, Outs
+from jitla.rewrites import RULES, RuleSet
+from jitla.runtime import allocator
+
+Recipe = tuple[tuple[Hop, ...], Mapping[int, Layout], Outs, Aliases]
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """The `limit` values used last, by key; safe to use from several threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[Hashable, V] = OrderedDict()
+        self._lock = threading.Lock()
+        self.dropped = 0
+
+    def get(self, key: Hashable) -> V | None:
+        """Return the value of `key` if it is kept."""
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Keep `value`; the one used longest ago makes room."""
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            if len(self._kept) > self._limit:
+                self._kept.popitem(last=False)
+                self.dropped += 1
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._kept.clear()
+
+    def values(self) -> list[V]:
+        """Return all values kept."""
+        with self._lock:
+            return list(self._kept.values())
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _ignore(event: Event) -> None:
+    """Take an event that nobody asked for."""
+
+
+
+class Compiler:
+    """Makes programs, each once, and remembers them."""
+
+    def __init__(
+        self, backend: Backend, launch: Launch | None = None, *,
+        rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Any = REFERENCE, threads: int = 0,
+        observe: Callable[[Event], None] = _ignore, check: bool = False,
+        max_programs: int = 1024, max_kernels: int = 4096,
+    ) -> None:
+        self.backend = backend
+        self.numerics = numerics
+        self.threads = threads
+        self._launch: Launch = launch or backend.launch
+        self._observe = observe
+        self._programs: Recent[Program] = Recent(max_programs)
+        self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels)
+        self._building = threading.RLock()
+        allowed = None if rules is None else rules.at(numerics)
+        self._tools = Tools(allowed, self.supports, machine, self, observe, check)
+
+    # ---------------------------------------------------------------------- programs
+
+    def program(self, key: Hashable, make: Callable[[], Recipe]) -> Program:
+        """Return the program kept under `key`; `make` says what it computes if there is none."""
+        found = self._programs.get(key)
+        if found is None:
+            with self._building:
+                found = self._programs.get(key)
+                if found is None:
+                    found = self.build(*make())
+                    self._programs.put(key, found)
+        return found
+
+    def build(
+        self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs | None = None,
+        aliases: Aliases = frozenset(), kernels: bool = True,
+    ) -> Program:
+        """Return a new program for `roots`.
+
+        `layouts` are those of the array leaves and of the leaves stored into, by slot. ``outs[i]`` is
+        the slot that root i is written into, or None. `aliases` are pairs of slots that overlap but
+        are not the same view; the same view under two slots is one of them.
+        """
+        roots = tuple(roots)
+        places = {slot: Layout(*place) for slot, place in layouts.items()}
+        draft = Draft(roots, places, outs or (None,) * len(roots), frozenset(aliases))
+        tools = self._tools if kernels else Tools(
+            None, _unsupported, None, self, self._observe, self._tools.check)
+        with self._building:
+            return run_pipeline(draft, tools)
+
+    def programs(self) -> list[Program]:
+        """Return the programs kept, the one used last at the end."""
+        return self._programs.values()
+
+    def statistics(self) -> dict[str, int]:
+        """Return how many programs and kernels are kept, and how many had to go."""
+        return {
+            "programs": len(self._programs), "kernels": len(self._kernels),
+            "dropped": self._programs.dropped + self._kernels.dropped,
+        }
+
+    def clear(self) -> None:
+        """Forget all programs and kernels."""
+        self._programs.clear()
+        self._kernels.clear()
+
+    # ---------------------------------------------------------------------- for programs
+
+    def supports(self, hop: Hop) -> str | None:
+        """Return why `hop` cannot be in a kernel, or None."""
+        if self.numerics == "strict" and hop.op.transcendental:
+            return "numerics=strict"
+        return self.backend.supports(hop)
+
+    def executable(
+        self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
+    ) -> tuple[Executable, Launch]:
+        """Return one variant of a kernel and what runs it; a kernel that fails to compile is interpreted."""
+        whole = (key, form, schedule)
+        found = self._kernels.get(whole)
+        if found is None:
+            with self._building:
+                found = self._kernels.get(whole)
+                if found is None:
+                    found = self._compile(kernel, form, schedule)
+                    self._kernels.put(whole, found)
+        return found
+
+    def _compile(
+        self, kernel: Kernel, form: Form, schedule: Schedule
+    ) -> tuple[Executable, Launch]:
+        start = perf_counter()
+        try:
+            made = self.backend.compile(kernel, form, schedule), self._launch
+        except BackendError as wrong:
+            self._observe(Event("kernel.failed", str(wrong), perf_counter() - start))
+            return Interpreted(kernel, form), InterpretedBackend().launch
+        data = {"template": kernel.template, "form": f"{form.mode}{form.ndim}{form.inner}"}
+        self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
+        return made
+
+    def allocator(self) -> Callable[..., np.ndarray]:
+        """Return what makes fresh arrays."""
+        return allocator()
+
+
+def _unsupported(hop: Hop) -> str | None:
+    return "left to NumPy"

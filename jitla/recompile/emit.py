@@ -1,0 +1,293 @@
+"""A plan as the source of a Python function: local variables, one line per step.
+
+Knows: Python, how each operator is called most directly. Must not know: sizes, layouts, compilers.
+Receives an `Order` of steps and the roots; returns a `Script`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jitla.fusion import Call, Kernel, Step, is_certain, is_view
+from jitla.hops import Hop, Kind, const_value, index_key
+from jitla.recompile.stores import Order, Outs
+
+_INFIX = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
+    "remainder": "%", "power": "**", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+    "left_shift": "<<", "right_shift": ">>", "equal": "==", "not_equal": "!=", "less": "<",
+    "less_equal": "<=", "greater": ">", "greater_equal": ">=",
+}
+_PREFIX = {"negative": "-", "positive": "+", "invert": "~"}
+
+
+class Need(NamedTuple):
+    """A name the function takes from its binding: `kind` says what, `subject` of which value or step."""
+
+    name: str
+    kind: str
+    subject: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Source of ``make(bound, data) -> run``, its constants, and what `data` has to hold, in order."""
+
+    source: str
+    constants: Mapping[str, Any]
+    needs: tuple[Need, ...]
+
+
+def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs) -> Script:
+    """Write the function that runs `order` and returns the values of `roots`."""
+    writer = _Writer(order, roots)
+    for at, step in enumerate(order.steps):
+        if at == order.late:
+            writer.detach()
+        writer.step(step)
+        writer.release(at, step)
+    if order.late == len(order.steps):
+        writer.detach()
+    writer.stores(outs)
+    return writer.finish(outs)
+
+
+class _Writer:
+    """Lines, constants and needs of one script."""
+
+    def __init__(self, order: Order, roots: tuple[Hop, ...]) -> None:
+        self.order = order
+        self.roots = roots
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {"float": float, "abs": abs}
+        self.needs: dict[str, Need] = {}
+        self.names: dict[Hop, str] = {}
+        self.slots: dict[int, None] = {}
+        self.numbers: dict[Hop, int] = {}
+        self.kernels = 0
+        self.final: dict[int, str] = {}
+        self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
+        self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
+
+    # ---------------------------------------------------------------------- names
+
+    def number(self, hop: Hop) -> int:
+        """Return the number that names of `hop` carry."""
+        return self.numbers.setdefault(hop, len(self.numbers))
+
+    def constant(self, prefix: str, value: Any) -> str:
+        """Name a value that all bindings share."""
+        name = f"{prefix}{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def need(self, name: str, kind: str, subject: Any) -> str:
+        """Name a value that every binding has its own of."""
+        self.needs[name] = Need(name, kind, subject)
+        return name
+
+    def leaf(self, slot: int) -> str:
+        """Name the object at a leaf position."""
+        self.slots[slot] = None
+        return f"a{slot}"
+
+    def value(self, hop: Hop) -> str:
+        """Name a value as NumPy is to see it."""
+        if hop not in self.names:
+            self.names[hop] = self._leaf_value(hop)
+        return self.names[hop]
+
+    def _leaf_value(self, hop: Hop) -> str:
+        if hop.op.name == "const":
+            return self.constant("c", const_value(hop))
+        given = self.leaf(hop.attr("slot"))
+        if hop.attr("form") != "weak":
+            return given
+        exact = hop.meta.dtype == np.float64 and hop not in self.called
+        kind = "float" if exact else self.constant("T", hop.meta.dtype.type)
+        name = f"w{self.number(hop)}"
+        self.lines.append(f"{name} = {kind}({given})")
+        return name
+
+    def operand(self, hop: Hop) -> str:
+        """Name a kernel's operand: the bits of a scalar have to lie in the object itself."""
+        zero_d = hop.op.name == "leaf" and hop.meta.shape == () and hop.attr("form") == "array"
+        return self.value(hop) + ("[()]" if zero_d else "")
+
+    # ---------------------------------------------------------------------- steps
+
+    def step(self, step: Step) -> None:
+        """Write the lines of one step."""
+        if isinstance(step, Kernel):
+            self._kernel(step)
+        else:
+            hop = step.hop
+            text = self._call(hop)
+            name = self.names[hop] = f"t{self.number(hop)}"
+            self.lines.append(f"{name} = {text}")
+            if not is_certain(hop) and self._feeds_kernel(hop):
+                seen = self.need(f"G{self.number(hop)}", "strides", hop)
+                key = self.constant("h", hop)
+                self.lines.append(f"if {name}.strides != {seen}: return bound.learn(L, {key}, {name})")
+
+    def _feeds_kernel(self, hop: Hop) -> bool:
+        """Tell whether a kernel relies on the strides of `hop`, or of a view or copy of it."""
+        return hop.meta.shape != () and hop in self.last
+
+    def _kernel(self, kernel: Kernel) -> None:
+        at, self.kernels = self.kernels, self.kernels + 1
+        launch = self.need(f"J{at}", "launch", at)
+        words = [self.need(f"K{at}", "block", at)]
+        words += [self.operand(h) for h in kernel.inputs if h.op.name != "const"]
+        scalars = []
+        for hop in kernel.outputs:
+            n = self.number(hop)
+            if hop in self.order.direct:
+                self.names[hop] = self.leaf(self.order.direct[hop])
+                words.append(self.names[hop])
+                continue
+            made = self.need(f"E{n}", "empty", hop)
+            name = f"t{n}" if hop.meta.shape else f"o{n}"
+            self.lines.append(f"{name} = {made}()")
+            self.names[hop] = f"t{n}"
+            words.append(name)
+            if hop.meta.shape == ():
+                scalars.append(f"t{n} = {name}[0]")
+        self.lines.append(f"{launch}({', '.join(words)})")
+        self.lines += scalars
+
+    def release(self, at: int, step: Step) -> None:
+        """Forget arrays that nobody reads after step `at`, so that their memory is used again."""
+        for hop in dict.fromkeys(step.inputs):
+            dead = self.last[hop] == at and hop not in self.roots
+            if dead and hop.meta.shape != () and hop.op.kind is not Kind.LEAF:
+                self.lines.append(f"del {self.names[hop]}")
+
+    # ---------------------------------------------------------------------- calls
+
+    def _call(self, hop: Hop) -> str:
+        """Write the NumPy call or operator that computes `hop`."""
+        if hop.op.name == "count":
+            return self.need(f"N{self.number(hop)}", "count", hop)
+        words = [self.value(i) for i in hop.inputs]
+        if all(self._is_scalar(i) for i in hop.inputs) and words:
+            return self._scalar(hop, words) or self._general(hop, words)
+        if any(i.meta.shape == () for i in hop.inputs):
+            return self._general(hop, words)
+        if hop.meta.shape == () and hop.op.kind is Kind.CALL and is_view(hop):
+            return self._general(hop, words)  # NumPy may give a 0-d array; the reference a scalar
+        return self._method(hop, words) or self._general(hop, words)
+
+    def _is_scalar(self, hop: Hop) -> bool:
+        return hop.meta.shape == () and not (
+            hop.op.name == "leaf" and hop.attr("form") == "array")
+
+    def _scalar(self, hop: Hop, words: list[str]) -> str | None:
+        """Write scalar arithmetic as Python does it on NumPy scalars."""
+        name = hop.op.name
+        if name in _INFIX:
+            return f"{words[0]} {_INFIX[name]} {words[1]}"
+        if name in _PREFIX:
+            return f"{_PREFIX[name]}{words[0]}"
+        if name == "absolute":
+            return f"abs({words[0]})"
+        if name == "cast":
+            return f"{words[0]}.astype({self.constant('D', hop.meta.dtype)})"
+        return None
+
+    def _method(self, hop: Hop, words: list[str]) -> str | None:
+        """Write the shortest way into NumPy's C code, where there is one."""
+        x = words[0] if words else ""
+        match hop.op.name:
+            case "cast":
+                return f"{x}.astype({self.constant('D', hop.meta.dtype)})"
+            case "getitem":
+                return f"{x}[{self.constant('i', index_key(hop.attr('index')))}]"
+            case "transpose":
+                return f"{x}.transpose({self.constant('x', hop.attr('axes'))})"
+            case "reshape":
+                return f"{x}.reshape({self.need(f'S{self.number(hop)}', 'shape', hop)})"
+            case "matmul" | "dot":
+                return f"{self.constant('f', hop.op.numpy[0])}({', '.join(words)})"
+        if hop.op.kind is Kind.AGG:
+            reduce = self.constant("f", hop.op.numpy[0])
+            axis = self.constant("x", hop.attr("axis"))
+            return f"{reduce}({x}, {axis}, None, None, {hop.attr('keepdims')})"
+        first = hop.op.numpy[0] if hop.op.numpy else None
+        if hop.op.kind is Kind.CELL and isinstance(first, np.ufunc) and not hop.attrs:
+            return f"{self.constant('f', first)}({', '.join(words)})"
+        return None
+
+    def _general(self, hop: Hop, words: list[str]) -> str:
+        """Write a call of the operator's reference."""
+        for key, value in hop.attrs:
+            if key == "shape":
+                given = self.need(f"S{self.number(hop)}", "shape", hop)
+            else:
+                given = self.constant("x", value)
+            words = [*words, f"{key}={given}"]
+        return f"{self.constant('f', hop.op.ref)}({', '.join(words)})"
+
+    # ---------------------------------------------------------------------- the end
+
+    def detach(self) -> None:
+        """Copy roots that would change when the stores begin."""
+        for i in self.order.detached:
+            name = f"r{i}"
+            self.lines.append(f"{name} = {self.value(self.roots[i])}.copy('K')")
+            self.final[i] = name
+
+    def stores(self, outs: Outs) -> None:
+        """Copy what could not be written directly into its leaf."""
+        for i in self.order.through:
+            slot = outs[i]
+            assert slot is not None
+            source = self.final.get(i) or self.value(self.roots[i])
+            self.lines.append(f"{self.leaf(slot)}[...] = {source}")
+
+    def result(self, i: int, out: int | None, seen: set[Hop]) -> str:
+        """Name root `i`; equal values are still distinct arrays, as NumPy would have made them."""
+        if out is not None:
+            return self.leaf(out)
+        root = self.roots[i]
+        name = self.final.get(i) or self.value(root)
+        if root in seen and root.meta.shape != () and root.op.kind is not Kind.LEAF:
+            name = self._twin(i, root, name)
+        seen.add(root)
+        return name
+
+    def _twin(self, i: int, root: Hop, name: str) -> str:
+        """Write a second array that is equal to `name` in values and layout."""
+        if is_view(root):
+            return f"{name}.view()"
+        made = self.needs.get(f"E{self.number(root)}")
+        if made is None:
+            return f"{self.constant('f', _twin)}({name})"
+        self.lines += [f"r{i} = {made.name}()", f"r{i}[...] = {name}"]
+        return f"r{i}"
+
+    def finish(self, outs: Outs) -> Script:
+        """Put the pieces together."""
+        seen: set[Hop] = set()
+        words = [self.result(i, out, seen) for i, out in enumerate(outs)]
+        head = [f"a{s} = L[{s}]" for s in self.slots]
+        body = [*head, *self.lines, "bound.count += 1", f"return ({', '.join(words)},)"]
+        names = "".join(f"{n}, " for n in self.needs)
+        take = [f"    ({names}) = data"] if names else []
+        lines = ["def make(bound, data):", *take, "    def run(L):", *_indent(body), "    return run"]
+        return Script("\n".join(lines) + "\n", self.constants, tuple(self.needs.values()))
+
+
+def _twin(array: np.ndarray) -> np.ndarray:
+    """Copy a fresh array with its strides, those of axes of length 1 included."""
+    copy = np.ndarray(array.shape, array.dtype, strides=array.strides)
+    copy[...] = array
+    return copy
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
+    return ["        " + line for line in lines]

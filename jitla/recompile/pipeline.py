@@ -1,0 +1,178 @@
+"""From roots to a program: the stages, in order, with the reason for their place.
+
+Knows: which stages there are. Must not know: what they do inside, any backend.
+Receives roots and what to do with their values; returns a `Program` that remembers every stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from jitla.errors import InternalError
+from jitla.events import Event
+from jitla.fusion import Kernel, Layout, Plan, all_layouts, plan, show
+from jitla.hops import Hop, make, topo, verify
+from jitla.hops import show as show_hops
+from jitla.recompile.program import Program, Workshop
+from jitla.recompile.stores import Aliases, Outs
+from jitla.rewrites import Rule, RuleSet, simplify
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is known of a program on its way; a stage returns a draft with more in it."""
+
+    roots: tuple[Hop, ...]
+    layouts: Mapping[int, Layout]
+    outs: Outs
+    aliases: Aliases
+    fired: tuple[str, ...] = ()
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the stages work with, handed in from above."""
+
+    rules: RuleSet | None
+    supports: Callable[[Hop], str | None]
+    machine: Any
+    workshop: Workshop
+    observe: Callable[[Event], None]
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of the pipeline; `verify` raises `InternalError` on a broken draft."""
+
+    name: str
+    doc: str
+    run: Callable[[Draft, Tools], Draft]
+    verify: Callable[[Draft], None]
+    show: Callable[[Draft], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A stage that has run: how long it took and what it left, written out on demand."""
+
+    stage: Stage
+    draft: Draft
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """Name of the stage."""
+        return self.stage.name
+
+    @property
+    def doc(self) -> str:
+        """What the stage is for."""
+        return self.stage.doc
+
+    def text(self) -> str:
+        """Write down the state after the stage."""
+        return self.stage.show(self.draft).rstrip("\n")
+
+
+def _take(draft: Draft, tools: Tools) -> Draft:
+    """Start from what was traced; a stored value takes the dtype of its leaf."""
+    dtypes = {h.attr("slot"): h.meta.dtype for h in topo(draft.roots) if h.op.name == "leaf"}
+    roots = []
+    for root, out in zip(draft.roots, draft.outs, strict=True):
+        dtype = dtypes.get(out, root.meta.dtype)
+        roots.append(root if dtype == root.meta.dtype else make("cast", (root,), root.line, dtype=dtype))
+    return replace(draft, roots=tuple(roots))
+
+
+def _simplify(draft: Draft, tools: Tools) -> Draft:
+    if tools.rules is None:
+        return draft
+    fired: list[str] = []
+
+    def note(rule: Rule, before: Hop, after: Hop) -> bool:
+        fired.append(rule.name)
+        return True
+
+    roots = simplify(draft.roots, tools.rules, note)
+    return replace(draft, roots=roots, fired=tuple(fired))
+
+
+def _plan(draft: Draft, tools: Tools) -> Draft:
+    return replace(
+        draft, plan=plan(draft.roots, draft.layouts, tools.supports, tools.machine))
+
+
+def _verify_roots(draft: Draft) -> None:
+    verify(draft.roots)
+
+
+def _verify_plan(draft: Draft) -> None:
+    """Every step reads what is known by then, and every root is made."""
+    assert draft.plan is not None
+    known = {h for h in topo(draft.roots) if not h.inputs and h.op.name in ("leaf", "const")}
+    for step in draft.plan.steps:
+        missing = [h for h in step.inputs if h not in known]
+        if missing:
+            raise InternalError(f"plan: a step reads {missing} before they are made")
+        known.update(step.outputs)
+    if any(r not in known for r in draft.plan.outputs):
+        raise InternalError("plan: a root is never made")
+
+
+def _show_roots(draft: Draft) -> str:
+    return show_hops(draft.roots, lines=True)
+
+
+def _show_rewritten(draft: Draft) -> str:
+    fired = ", ".join(draft.fired) or "nothing"
+    return f"fired: {fired}\n{_show_roots(draft)}"
+
+
+def _show_plan(draft: Draft) -> str:
+    assert draft.plan is not None
+    return show(draft.plan) + "\n" + "\n".join(covered_lines(draft.plan))
+
+
+def covered_lines(found: Plan) -> list[str]:
+    """Say for every kernel which of the user's lines it computes."""
+    kernels = [s for s in found.steps if isinstance(s, Kernel)]
+    texts = []
+    for at, kernel in enumerate(kernels):
+        lines = dict.fromkeys(str(h.line) for h in kernel.body if h.line is not None)
+        if lines:
+            texts.append(f"K{at} covers " + "; ".join(lines))
+    return texts
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("hops", "what was traced", _take, _verify_roots, _show_roots),
+    # Before planning: what a rule removes needs no loop.
+    Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_rewritten),
+    Stage("plan", "which operators share a loop", _plan, _verify_plan, _show_plan),
+)
+
+
+def run_pipeline(draft: Draft, tools: Tools) -> Program:
+    """Run all stages and return the program."""
+    traces: list[Trace] = []
+    for stage in STAGES:
+        start = perf_counter()
+        draft = stage.run(draft, tools)
+        seconds = perf_counter() - start
+        if tools.check:
+            stage.verify(draft)
+        traces.append(Trace(stage, draft, seconds))
+        tools.observe(Event(f"pipeline.{stage.name}", seconds=seconds))
+    assert draft.plan is not None
+    start = perf_counter()
+    places = all_layouts(draft.roots, draft.layouts)
+    program = Program(
+        draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop)
+    program.stages = tuple(traces)
+    tools.observe(Event("pipeline.program", seconds=perf_counter() - start))
+    return program

@@ -1,0 +1,337 @@
+"""A plan made runnable: one Python function per program, bound to sizes and layouts of each call.
+
+Knows: how values lie in memory under a binding, when a plan does not fit one. Must not know: LLVM.
+Receives a plan with its store targets; returns results for the objects at the leaf positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from jitla.errors import InternalError
+from jitla.fusion import (
+    Call,
+    Executable,
+    Form,
+    Kernel,
+    Layout,
+    Operands,
+    Plan,
+    Schedule,
+    contiguous,
+    is_view,
+    operands,
+    result_of,
+    structure_key,
+    walk,
+)
+from jitla.hops import Hop, Kind, Shape, topo
+from jitla.recompile.emit import Need, Script, write_script
+from jitla.recompile.resize import compose, rebuild
+from jitla.recompile.stores import Aliases, Order, Outs, order_steps
+
+NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
+MAX_VARIANTS = 4
+
+Launch = Callable[..., None]
+Run = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+class Workshop(Protocol):
+    """What a program asks of whoever made it; `threads` is for its schedules."""
+
+    threads: int
+
+    def executable(
+        self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
+    ) -> tuple[Executable, Launch]:
+        """Machine code for one variant of a kernel, and what runs it."""
+        ...
+
+    def build(
+        self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs, aliases: Aliases,
+        kernels: bool = True,
+    ) -> Program:
+        """Plan the roots anew; without `kernels` every step is a NumPy call."""
+        ...
+
+    def allocator(self) -> Callable[..., np.ndarray]:
+        """Return ``empty(shape, dtype[, axes slowest first])``."""
+        ...
+
+
+class _Misfit(Exception):
+    """The plan cannot be bound to these sizes and layouts; another plan is needed."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A kernel of a program with what its bindings look up."""
+
+    kernel: Kernel
+    key: Any
+    operands: Operands
+    variants: dict[tuple[Form, Schedule], tuple[Executable, Launch]] = field(default_factory=dict)
+
+
+class Program:
+    """A compiled DAG, for all sizes and layouts of its class."""
+
+    def __init__(
+        self, plan: Plan, layouts: Mapping[int, Layout], places: Mapping[Hop, Layout], outs: Outs,
+        aliases: Aliases, workshop: Workshop,
+    ) -> None:
+        self.plan = plan
+        self.outs = outs
+        self.aliases = aliases
+        self.layouts = dict(layouts)
+        self.stages: tuple[Any, ...] = ()
+        self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
+        self.order: Order = order_steps(plan, outs, aliases, layouts, places)
+        self.script: Script = write_script(self.order, plan.outputs, outs)
+        self._workshop = workshop
+        self._variants: list[tuple[Program, dict[int, int]]] = []
+        kernels = [s for s in self.order.steps if isinstance(s, Kernel)]
+        self._loops = [_Loop(k, structure_key(k), operands(k)) for k in kernels]
+        hops = topo(plan.outputs)
+        self._arrays = [h for h in hops if h.meta.shape != ()]
+        self._shapes = {h.meta.shape for h in hops} | {s.shape for s in kernels}
+        self._shapes |= {v for h in hops for k, v in h.attrs if k == "shape"}
+        self._counts = [n.subject for n in self.script.needs if n.kind == "count"]
+        self._shapes |= {h.inputs[0].meta.shape for h in self._counts if h.inputs}
+        self._code = compile(self.script.source, "<jitla program>", "exec")
+        self._make = self._define()
+
+    def _define(self) -> Callable[[Bound, Sequence[Any]], Run]:
+        scope: dict[str, Any] = dict(self.script.constants)
+        exec(self._code, scope)
+        made: Callable[[Bound, Sequence[Any]], Run] = scope["make"]
+        return made
+
+    # ---------------------------------------------------------------------- facts
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels."""
+        return len(self._loops)
+
+    @property
+    def calls(self) -> int:
+        """Number of NumPy calls on arrays."""
+        return sum(
+            isinstance(s, Call) and any(h.meta.shape != () for h in (s.hop, *s.hop.inputs))
+            for s in self.order.steps
+        )
+
+    @property
+    def materialised(self) -> int:
+        """Number of arrays per run that are written to fresh memory and are not results."""
+        results = {r for r, out in zip(self.plan.outputs, self.outs, strict=True) if out is None}
+        return sum(
+            h.meta.shape != () and not is_view(h) and h not in results and h not in self.order.direct
+            for s in self.order.steps for h in s.outputs
+        )
+
+    @property
+    def written(self) -> int:
+        """Number of arrays per run that are written to fresh memory."""
+        results = {r for r, out in zip(self.plan.outputs, self.outs) if out is None}
+        fresh = {r for r in results if r.meta.shape and r.op.kind is not Kind.LEAF and not is_view(r)}
+        return self.materialised + len(fresh)
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        """Names of the rewrites that fired, in order."""
+        return tuple(self.stages[-1].draft.fired) if self.stages else ()
+
+    def text(self) -> str:
+        """Return what every stage made of the roots, and the Python function that runs."""
+        parts = [f"== {s.name}   {s.seconds * 1e3:.2f} ms   {s.doc}\n{s.text()}" for s in self.stages]
+        return "\n\n".join([*parts, f"== program\n{self.script.source.rstrip()}"])
+
+    # ---------------------------------------------------------------------- bindings
+
+    def bind(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Bound:
+        """Return the program for other sizes and layouts of its class.
+
+        `dims` maps the sizes in the representative roots to the sizes now; 0 and 1 stand for
+        themselves. `layouts` are those of the array leaves, by slot.
+        """
+        try:
+            return Bound(self, dims, layouts)
+        except _Misfit:
+            pass
+        for variant, made_for in self._variants:
+            own = compose(made_for, dims)
+            if own is not None:
+                try:
+                    return Bound(variant, own, layouts)
+                except _Misfit:
+                    continue
+        roots = rebuild(self.plan.outputs, dims)
+        variant = self._workshop.build(roots, layouts, self.outs, self.aliases)
+        self._variants = [*self._variants, (variant, dict(dims))][-MAX_VARIANTS:]
+        return Bound(variant, variant.identity(), layouts)
+
+    def identity(self) -> dict[int, int]:
+        """Return the binding of sizes to themselves."""
+        return {n: n for shape in self._shapes for n in shape}
+
+    def without_kernels(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Program:
+        """Return the program for these sizes that leaves every step to NumPy."""
+        roots = rebuild(self.plan.outputs, dims)
+        return self._workshop.build(roots, layouts, self.outs, self.aliases, kernels=False)
+
+    def values_for(
+        self, bound: Bound, dims: Mapping[int, int], layouts: Mapping[int, Layout],
+        learned: Mapping[Hop, Layout],
+    ) -> list[Any]:
+        """Return what the program's function takes from a binding."""
+        shapes = self._bind_shapes(dims)
+        places = self._bind_layouts(shapes, layouts, learned)
+        blocks = [self._block(loop, shapes, places, layouts) for loop in self._loops]
+        empty = self._workshop.allocator()
+
+        def value(need: Need) -> Any:
+            match need.kind:
+                case "block":
+                    return blocks[need.subject][0]
+                case "launch":
+                    return blocks[need.subject][1]
+                case "empty":
+                    return _maker(empty, need.subject.meta.dtype, places[need.subject])
+                case "strides":
+                    return places[need.subject].strides
+                case "shape":
+                    return shapes[need.subject.attr("shape")]
+                case "count":
+                    shape = shapes[need.subject.inputs[0].meta.shape]
+                    return np.intp(prod(shape[a] for a in need.subject.attr("axis")))
+            raise InternalError(f"program: nothing is known of a need for {need.kind!r}")
+
+        return [value(need) for need in self.script.needs]
+
+    def _bind_shapes(self, dims: Mapping[int, int]) -> dict[Shape, Shape]:
+        try:
+            return {s: tuple([n if n < 2 else dims[n] for n in s]) for s in self._shapes}
+        except KeyError:
+            raise _Misfit from None
+
+    def _bind_layouts(
+        self, shapes: Mapping[Shape, Shape], layouts: Mapping[int, Layout],
+        learned: Mapping[Hop, Layout],
+    ) -> dict[Hop, Layout]:
+        """Return where every array lies; values made of C-ordered arrays only are C-ordered."""
+        places: dict[Hop, Layout] = {}
+        plain: set[Hop] = set()
+        for hop in self._arrays:
+            shape = shapes[hop.meta.shape]
+            in_order = contiguous(shape, hop.meta.dtype.itemsize)
+            if hop.op.kind is Kind.LEAF:
+                place = layouts[hop.attr("slot")]
+                if place.shape != shape:
+                    raise InternalError(f"program: a leaf of {place.shape} is bound as {shape}")
+            elif hop in learned:
+                place = learned[hop]
+            elif hop.op.kind is not Kind.CALL and all(i in plain or not i.meta.shape for i in hop.inputs):
+                place = in_order
+            else:
+                place = self._place(hop, shape, shapes, places)
+            places[hop] = place
+            if place.strides == in_order.strides:
+                plain.add(hop)
+        places |= {h: _SCALAR for loop in self._loops for h in loop.kernel.outputs if not h.meta.shape}
+        return places
+
+    def _place(
+        self, hop: Hop, shape: Shape, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout]
+    ) -> Layout:
+        attrs = {k: shapes[v] if k == "shape" else v for k, v in hop.attrs}
+        return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in hop.inputs])
+
+    def _block(
+        self, loop: _Loop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        layouts: Mapping[int, Layout],
+    ) -> tuple[bytes, Launch]:
+        """Return the argument block of a kernel and what runs it."""
+        direct = self.order.direct
+        stored = {h: layouts[direct[h]] for h in loop.operands.outputs if h in direct}
+        found = walk(loop.operands, shapes[loop.kernel.shape], places, stored)
+        if found is None:
+            raise _Misfit
+        form, geometry = found
+        streams = self._streams(loop, form, places, stored)
+        schedule = Schedule(threads=self._workshop.threads, nontemporal=streams)
+        if (form, schedule) not in loop.variants:
+            loop.variants[form, schedule] = self._workshop.executable(
+                loop.kernel, loop.key, form, schedule)
+        executable, launch = loop.variants[form, schedule]
+        return executable.template(geometry), launch
+
+    def _streams(
+        self, loop: _Loop, form: Form, places: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
+    ) -> bool:
+        """Tell whether results are fresh, contiguous and too large for the caches."""
+        outputs = loop.operands.outputs
+        cells = [i for i, h in enumerate(outputs) if h.op.kind is not Kind.AGG]
+        letters = form.inner[len(loop.operands.inputs):]
+        if stored or not cells or any(letters[i] != "c" for i in cells):
+            return False
+        sizes = [prod(places[outputs[i]].shape) * outputs[i].meta.dtype.itemsize for i in cells]
+        return max(sizes) >= NONTEMPORAL_BYTES
+
+
+_SCALAR = Layout((), ())
+
+
+def _maker(
+    empty: Callable[..., np.ndarray], dtype: np.dtype, place: Layout
+) -> Callable[[], np.ndarray]:
+    """Return what makes a fresh array that lies as `place` says; a 0-d result gets one element."""
+    if place.shape == ():
+        return partial(np.empty, 1, dtype)
+    if place == contiguous(place.shape, dtype.itemsize):
+        return partial(empty, place.shape, dtype)
+    # of two axes with one stride, the one of length 1 lies further in
+    axes = sorted(range(len(place.shape)), key=lambda i: (-place.strides[i], place.shape[i] == 1))
+    return partial(empty, place.shape, dtype, tuple(axes))
+
+
+class Bound:
+    """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
+
+    __slots__ = ("program", "run", "count", "_dims", "_layouts", "_learned")
+
+    def __init__(
+        self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
+    ) -> None:
+        self.program = program
+        self.count = 0
+        self._dims = dims
+        self._layouts = layouts
+        self._learned: dict[Hop, Layout] = {}
+        self.run: Run = self._bind()
+
+    def _bind(self) -> Run:
+        data = self.program.values_for(self, self._dims, self._layouts, self._learned)
+        return self.program._make(self, data)
+
+    def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:
+        """Run again from the start, now that NumPy has shown where the result of `hop` lies.
+
+        Nothing is lost: stores come after every such call.
+        """
+        self._learned[hop] = Layout(value.shape, value.strides)
+        try:
+            self.run = self._bind()
+        except _Misfit:
+            plain = self.program.without_kernels(self._dims, self._layouts)
+            other = Bound(plain, plain.identity(), self._layouts)
+            self.program, self.run = plain, other.run
+        return self.run(leaves)

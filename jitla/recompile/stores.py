@@ -1,0 +1,152 @@
+"""In which order a plan's steps run when results are written into memory that the plan also reads.
+
+Knows: which values share memory with which leaves. Must not know: how steps are run.
+Receives a plan, the store targets and the pairs of leaves that overlap; returns an `Order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from jitla.fusion import Kernel, Layout, Plan, Step, is_view, operands, walk
+from jitla.hops import Hop, Kind, topo
+
+Aliases = frozenset[tuple[int, int]]
+Outs = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Steps in running order; those from `late` on write into leaves and come after all others.
+
+    `direct`: values a kernel writes straight into the leaf at a slot. `through`: positions of roots
+    that are copied into their leaf at the very end. `detached`: positions of roots that are views of
+    memory about to be overwritten, to be copied before that.
+    """
+
+    steps: tuple[Step, ...]
+    late: int
+    direct: Mapping[Hop, int]
+    through: tuple[int, ...]
+    detached: tuple[int, ...]
+
+
+def reach(roots: Iterable[Hop]) -> dict[Hop, frozenset[int]]:
+    """Return for every value the slots of the leaves whose memory it may share."""
+    found: dict[Hop, frozenset[int]] = {}
+    nothing: frozenset[int] = frozenset()
+    for hop in topo(roots):
+        if hop.op.name == "leaf":
+            array = hop.attr("form") == "array"
+            found[hop] = frozenset((hop.attr("slot"),)) if array else nothing
+        else:
+            view = is_view(hop) and hop.meta.shape != ()
+            found[hop] = found[hop.inputs[0]] if view else nothing
+    return found
+
+
+def order_steps(
+    plan: Plan, outs: Outs, aliases: Aliases, layouts: Mapping[int, Layout],
+    places: Mapping[Hop, Layout],
+) -> Order:
+    """Decide which stores are direct, and put the kernels that make them last.
+
+    `layouts` are those of the leaves by slot, `places` those of all values.
+    """
+    targets = {i: slot for i, slot in enumerate(outs) if slot is not None}
+    if not targets:
+        return Order(plan.steps, len(plan.steps), {}, (), ())
+    shared = _Sharing(plan, targets, aliases)
+    direct = {
+        plan.outputs[i]: slot for i, slot in targets.items()
+        if shared.elementwise(plan.outputs[i], slot) and _disjoint_elements(
+            layouts[slot], plan.outputs[i].meta.dtype.itemsize)
+    }
+    direct = _that_walk(plan, direct, layouts, places)
+    while (wrong := shared.conflict(direct)) is not None:
+        del direct[wrong]
+    late = [s for s in plan.steps if any(h in direct for h in s.outputs)]
+    early = [s for s in plan.steps if not any(h in direct for h in s.outputs)]
+    through = tuple(i for i in targets if plan.outputs[i] not in direct)
+    exposed = shared.overlapping(targets.values())
+    detached = tuple(
+        i for i, root in enumerate(plan.outputs)
+        if shared.reach[root] & exposed and (i not in through or len(targets) > 1)
+        and root not in direct
+    )
+    return Order((*early, *late), len(early), direct, through, detached)
+
+
+def _disjoint_elements(layout: Layout, itemsize: int) -> bool:
+    """Tell whether no two elements of the array share memory."""
+    end = itemsize
+    for stride, n in sorted((abs(s), n) for n, s in zip(*layout, strict=True) if n != 1):
+        if stride < end:
+            return False
+        end += stride * (n - 1)
+    return True
+
+
+def _that_walk(
+    plan: Plan, direct: dict[Hop, int], layouts: Mapping[int, Layout], places: Mapping[Hop, Layout]
+) -> dict[Hop, int]:
+    """Keep the stores whose kernel can walk over the leaf as well as over a fresh result."""
+    kept: dict[Hop, int] = {}
+    for step in plan.steps:
+        mine = {h: direct[h] for h in step.outputs if h in direct}
+        if isinstance(step, Kernel) and mine:
+            stored = {h: layouts[slot] for h, slot in mine.items()}
+            if walk(operands(step), step.shape, places, stored) is not None:
+                kept |= mine
+    return kept
+
+
+class _Sharing:
+    """Who reads which leaf's memory, and when."""
+
+    def __init__(self, plan: Plan, targets: Mapping[int, int], aliases: Aliases) -> None:
+        self.plan = plan
+        self.targets = targets
+        self.pairs = aliases | {(b, a) for a, b in aliases}
+        self.reach = reach(plan.outputs)
+        self.maker = {h: s for s in plan.steps for h in s.outputs}
+
+    def overlapping(self, slots: Iterable[int]) -> frozenset[int]:
+        """Slots whose memory changes when `slots` are written."""
+        slots = set(slots)
+        return frozenset(slots | {b for a, b in self.pairs if a in slots})
+
+    def elementwise(self, root: Hop, slot: int) -> bool:
+        """Tell whether the kernel that makes `root` may write it to `slot` while it runs."""
+        step = self.maker.get(root)
+        if not isinstance(step, Kernel) or root.op.kind is Kind.AGG:
+            return False
+        if self.plan.outputs.count(root) > 1 or self._read_later(root, step):
+            return False
+        changed = self.overlapping((slot,))
+        if any(t in changed and t != slot for t in self.targets.values()):
+            return False
+        return all(
+            not self.reach[h] & changed
+            or h.op.name == "leaf" and h.attr("slot") == slot and h.meta.shape == step.shape
+            for h in step.inputs
+        )
+
+    def _read_later(self, root: Hop, step: Step) -> bool:
+        return any(root in s.inputs for s in self.plan.steps if s is not step)
+
+    def conflict(self, direct: Mapping[Hop, int]) -> Hop | None:
+        """Return a direct store that another step would notice, or None."""
+        late = [s for s in self.plan.steps if any(h in direct for h in s.outputs)]
+        for at, step in enumerate(late):
+            mine = [h for h in step.outputs if h in direct]
+            for hop in mine:
+                changed = self.overlapping((direct[hop],))
+                if any(self.reach[i] & changed for s in late[at + 1:] for i in s.inputs):
+                    return hop
+            for other in self.plan.steps:
+                waits = any(i in step.outputs for i in other.inputs)
+                if waits and not any(o is other for o in late):
+                    return mine[0]
+        return None

@@ -1,0 +1,228 @@
+"""Rewrites that need sizes: statistics spelled out, moves and aggregates that do nothing.
+
+Knows: size classes, in which lengths 0 and 1 are literal and equal lengths stay equal; every
+condition holds for a whole class. Must not know: particular sizes. Returns `SIZED`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import Hop, Kind, apply, const, make
+from jitla.rewrites.conditions import least_count, order_free, same_shape, silent
+from jitla.rewrites.pattern import App, AttrVar, Bound, Var, ops
+from jitla.rewrites.rule import Rule, RuleSet
+
+X, C = Var("X"), Var("C")
+AXIS, KEEPDIMS = AttrVar("axis"), AttrVar("keepdims")
+INTP = np.dtype(np.intp)
+HALF, SINGLE, DOUBLE = map(np.dtype, (np.float16, np.float32, np.float64))
+
+# --------------------------------------------------------------------------- mean, var, std
+# Spelled out exactly as numpy/_core/_methods.py computes them; so they fuse with what makes
+# their operand. The quotient by an integer count is float64 also for smaller floats.
+
+
+def as_dtype(hop: Hop, dtype: np.dtype, line: Any) -> Hop:
+    """Return `hop` in `dtype`."""
+    return hop if hop.meta.dtype == dtype else make("cast", (hop,), line, dtype=dtype)
+
+
+def over_count(total: Hop, count: Hop, dtype: np.dtype, line: Any) -> Hop:
+    """Return total / count, rounded to `dtype`."""
+    return as_dtype(apply("divide", total, count, line=line), dtype, line)
+
+
+def _sum(x: Hop, root: Hop, keepdims: bool) -> Hop:
+    return make("sum", (x,), root.line, axis=root.attr("axis"), keepdims=keepdims)
+
+
+def spelled_mean(root: Hop, b: Bound) -> Hop:
+    """Build the sum divided by the count; float16 is summed in float32."""
+    x, line = b["X"], root.line
+    given = x.meta.dtype
+    working = SINGLE if given == HALF else given if given.kind == "f" else DOUBLE
+    total = _sum(as_dtype(x, working, line), root, b["keepdims"])
+    count = make("count", (x,), line, axis=b["axis"])
+    if given == HALF and root.meta.shape:
+        return as_dtype(over_count(total, count, SINGLE, line), HALF, line)
+    return over_count(total, count, root.meta.dtype, line)
+
+
+def spelled_var(root: Hop, b: Bound) -> Hop:
+    """Build the two-pass variance: the mean first, then the mean of the squared deviations."""
+    x, line = b["X"], root.line
+    working = x.meta.dtype if x.meta.dtype.kind == "f" else DOUBLE
+    count = make("count", (x,), line, axis=b["axis"])
+    wide = as_dtype(x, working, line)
+    mean = over_count(_sum(wide, root, True), count, working, line)
+    square = make("square", (make("subtract", (wide, mean), line),), line)
+    total = _sum(square, root, b["keepdims"])
+    return over_count(total, _less_ddof(count, root), root.meta.dtype, line)
+
+
+def spelled_std(root: Hop, b: Bound) -> Hop:
+    """Build the square root of the variance."""
+    return make("sqrt", (spelled_var(root, b),), root.line)
+
+
+def _ddof(root: Hop) -> Any:
+    return dict(root.attrs).get("ddof", 0)
+
+
+def _less_ddof(count: Hop, root: Hop) -> Hop:
+    """Return count - ddof; NumPy's lower limit of 0 is not reached."""
+    ddof = _ddof(root)
+    if ddof == 0:
+        return count
+    lost = const(ddof, DOUBLE if isinstance(ddof, float) else INTP)
+    return apply("subtract", count, lost, line=root.line)
+
+
+def enough(root: Hop, b: Bound) -> bool:
+    """More elements than degrees of freedom lost, for all sizes; NumPy warns if there are not."""
+    ddof = _ddof(root)
+    known = isinstance(ddof, (int, float, np.integer))
+    return known and bool(least_count(b["X"], b["axis"]) > max(ddof, 0))
+
+
+def sums_alike(root: Hop, b: Bound) -> bool:
+    """`enough`, and NumPy's own cast while it sums does not show.
+
+    It casts and sums in pieces of 8192, which for float16 and for integers of 32 bits and more
+    is another order of roundings than casting all and summing pairwise.
+    """
+    char = b["X"].meta.dtype.char
+    return enough(root, b) and (char in "?bBhHfd" or char == "e" and root.op.name != "mean")
+
+
+def sums_nearly_alike(root: Hop, b: Bound) -> bool:
+    """`enough`, for the dtypes that `sums_alike` leaves out."""
+    return enough(root, b) and b["X"].meta.dtype.char in "iIlLqQe"
+
+
+_BUILDERS = {"mean": spelled_mean, "var": spelled_var, "std": spelled_std}
+
+
+def _statistic(name: str) -> App:
+    built: App = getattr(ops, name)(X, axis=AXIS, keepdims=KEEPDIMS)
+    return built
+
+
+STATISTICS = RuleSet([
+    *(Rule(f"{name}-spelled-out", _statistic(name), build=build, when=sums_alike,
+           doc="bit for bit what NumPy does, in operators that fuse")
+      for name, build in _BUILDERS.items()),
+    *(Rule(f"{name}-spelled-out-wide", _statistic(name), build=build, when=sums_nearly_alike,
+           exactness="rounding",
+           doc="the same where NumPy sums in pieces of 8192; pairwise is at least as exact")
+      for name, build in _BUILDERS.items()),
+])
+
+# --------------------------------------------------------------------------- counts
+# A count needs lengths only. Asked of the value itself it would keep that from being fused away.
+
+Sources = list[tuple[Hop, tuple[int, ...]]]
+
+
+def counted_below(root: Hop, b: Bound) -> bool:
+    """The lengths are those of operands of X, or there is nothing to count."""
+    x, axis = b["X"], b["axis"]
+    return not axis or any(x.meta.shape[i] == 1 for i in axis) or _sources(x, axis) is not None
+
+
+def count_of_operands(root: Hop, b: Bound) -> Hop:
+    """Build the product of counts asked of the operands of X."""
+    x = b["X"]
+    axis = tuple(i for i in b["axis"] if x.meta.shape[i] != 1)
+    sources = _sources(x, axis) if axis else []
+    if sources is None:
+        return make("count", (x,), root.line, axis=axis)
+    counts = [make("count", (hop,), root.line, axis=axes) for hop, axes in sources]
+    result = counts.pop(0) if counts else const(1, INTP)
+    for count in counts:
+        result = make("multiply", (result, count), root.line)
+    return result
+
+
+def _sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
+    """Operands of `x` and their axes whose lengths multiply to those of `axis`, None if unknown."""
+    if x.op.name == "transpose":
+        return [(x.inputs[0], tuple(sorted(x.attr("axes")[i] for i in axis)))]
+    if x.op.kind is Kind.CELL:
+        return _cell_sources(x, axis)
+    if x.op.name == "matmul" and x.inputs[0].meta.ndim == x.inputs[1].meta.ndim == 2:
+        return [(x.inputs[i], (i,)) for i in axis]
+    if x.op.kind is Kind.AGG and not x.attr("keepdims"):
+        kept = [i for i in range(x.inputs[0].meta.ndim) if i not in x.attr("axis")]
+        return [(x.inputs[0], tuple(kept[i] for i in axis))]
+    return None
+
+
+def _cell_sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
+    """One operand of the full shape, leaves first, or for each axis one that has its length."""
+    same = [i for i in x.inputs if i.meta.shape == x.meta.shape]
+    if same:
+        return [(min(same, key=_is_no_leaf), axis)]
+    found: Sources = []
+    for i in axis:
+        for operand in x.inputs:
+            j = i - (x.meta.ndim - operand.meta.ndim)
+            if j >= 0 and operand.meta.shape[j] == x.meta.shape[i]:
+                found.append((operand, (j,)))
+                break
+    return found if len(found) == len(axis) else None
+
+
+def _is_no_leaf(hop: Hop) -> bool:
+    return hop.op.kind is not Kind.LEAF
+
+
+COUNTS = RuleSet([
+    Rule("count-below", ops.count(X, axis=AXIS), build=count_of_operands, when=counted_below,
+         doc="lengths come from the operands, so that the value itself need not be kept"),
+])
+
+# --------------------------------------------------------------------------- moves that do nothing
+
+
+def dead_choice(root: Hop, b: Bound) -> bool:
+    """X has the result's shape, and the condition can be dropped unseen.
+
+    A condition of two dimensions has a say in the memory order of the result.
+    """
+    condition: Hop = b["C"]
+    return same_shape(root, b) and condition.meta.ndim < 2 and silent(condition)
+
+
+def over_one(root: Hop, b: Bound) -> bool:
+    """Every axis joined has length 1, and one element is its own aggregate.
+
+    The float sum is not: it starts from 0.0, which turns -0.0 into 0.0.
+    """
+    alone = all(b["X"].meta.shape[i] == 1 for i in b["axis"]) and b["axis"] != ()
+    return alone and (root.op.name != "sum" or order_free(root.meta.dtype))
+
+
+def reshaped(root: Hop, b: Bound) -> Hop:
+    """Build X in the shape of the result."""
+    return make("reshape", (b["X"],), root.line, shape=root.meta.shape)
+
+
+def _agg(name: str) -> App:
+    built: App = getattr(ops, name)(X, axis=AXIS, keepdims=KEEPDIMS)
+    return built
+
+
+NOTHING = RuleSet([
+    Rule("reshape-to-same", ops.reshape(X), X, when=same_shape, doc="it has that shape"),
+    Rule("broadcast-to-same", ops.broadcast_to(X), X, when=same_shape, doc="it has that shape"),
+    Rule("where-of-same", ops.where(C, X, X), X, when=dead_choice,
+         doc="both branches are one value; the condition must not be able to warn"),
+    *(Rule(f"{name}-over-one", _agg(name), build=reshaped, when=over_one, doc="nothing to join")
+      for name in ("sum", "prod", "min", "max", "any", "all")),
+])
+
+SIZED = STATISTICS + COUNTS + NOTHING

@@ -1,0 +1,36 @@
+"""Native code as Python callables.
+
+Knows: CPython's method record. Must not know: what a function does, llvmlite.
+Receives addresses; returns builtins and ctypes functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["builtin", "native"]
+
+_FASTCALL = 0x80
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
+                ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+def builtin(name: str, address: int, doc: str) -> Callable[..., Any]:
+    """Make the METH_FASTCALL function at `address` an ordinary builtin."""
+    method = _Method(name.encode(), address, _FASTCALL, doc.encode())
+    # the builtin may outlive every reference we could keep: its record lives for ever
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
+    made: Callable[..., Any] = make(ctypes.addressof(method), None, None)
+    return made
+
+
+def native(address: int, *arguments: Any, result: Any = None) -> Callable[..., Any]:
+    """Make the C function at `address` callable, with the GIL kept."""
+    return ctypes.PYFUNCTYPE(result, *arguments)(address)

@@ -1,0 +1,114 @@
+"""The threads behind the native pool: how many there are, how they start, what a fork does to them.
+
+Knows: pthreads, signals, affinity masks. Must not know: how chunks are claimed, llvmlite.
+Receives the addresses of the loaded pool; returns nothing, the pool works on its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from jitla.errors import ConfigError
+from jitla.runtime.entry import native
+
+__all__ = ["Pool"]
+
+#: How long a worker without work, or a launcher without chunks, looks before it sleeps.
+SPIN_SECONDS = 70e-6
+
+
+class Pool:
+    """The one thread pool of this process."""
+
+    def __init__(self, addresses: Mapping[str, int], layout: Mapping[str, Any]) -> None:
+        self._worker = addresses["jitla_worker"]
+        self._claim = native(addresses["jitla_claim"], ctypes.c_int64, result=ctypes.c_int32)
+        self._release = native(addresses["jitla_release"], ctypes.c_int64)
+        self._rouse = native(addresses["jitla_rouse"])
+        self.forked = native(addresses["jitla_forked"])
+        names = layout["settings"]
+        self._words = (ctypes.c_int64 * len(names)).from_address(addresses["jitla_pool"])
+        self._at = {name: i for i, name in enumerate(names)}
+        self._allowed = (ctypes.c_int64 * 16).from_address(addresses["jitla_allowed"])
+        self._most = layout["workers"] + 1 if layout["parallel"] else 1
+        self._words[self._at["spin"]] = _spins(native(addresses["jitla_spin"], ctypes.c_int64))
+        self.resize(default_threads())
+        starter = ctypes.c_void_p.from_address(addresses["jitla_starter"])
+        self.start = self._start  # the address below must be that of one lasting object
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.start))
+        starter.value = id(self.start)
+
+    def __getitem__(self, name: str) -> int:
+        return int(self._words[self._at[name]])
+
+    def resize(self, threads: int) -> None:
+        """Use `threads` threads, the caller's included; more than the platform has are cut off."""
+        if threads < 1:
+            raise ConfigError(f"threads must be at least 1, not {threads}")
+        threads = min(threads, self._most)
+        self._words[self._at["threads"]] = threads
+        if self["ready"] > threads:
+            self._words[self._at["ready"]] = threads
+            self._rouse()
+
+    def _start(self) -> None:
+        """Start the workers that are missing; the launcher of the first shared job calls this."""
+        threads = self["threads"]
+        self._allow(os.sched_getaffinity(0))
+        for index in range(threads - 1):
+            if self._claim(index) and not self._fill(index):
+                # the system has no thread to give: stay with those there are
+                self._words[self._at["threads"]] = threads = index + 1
+                break
+        self._words[self._at["ready"]] = threads
+
+    def _fill(self, index: int) -> bool:
+        there = False
+        try:
+            there = _spawn(self._worker, index)
+        finally:
+            if not there:
+                self._release(index)
+        return there
+
+    def _allow(self, cpus: set[int]) -> None:
+        bits = sum(1 << cpu for cpu in cpus if cpu < 64 * len(self._allowed))
+        for i in range(len(self._allowed)):
+            self._allowed[i] = ctypes.c_int64(bits >> (64 * i)).value
+
+
+def default_threads() -> int:
+    """Number of processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _spawn(worker: int, index: int) -> bool:
+    """Start a native thread, unknown to Python and without signals; whether there is one."""
+    libc = ctypes.CDLL(None)
+    thread = ctypes.c_size_t()
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        failed = libc.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(worker),
+                                     ctypes.c_void_p(index))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    if not failed:
+        libc.pthread_detach(thread)
+    return not failed
+
+
+def _spins(spin: Any) -> int:
+    """Turns of the spin loop that take `SPIN_SECONDS`."""
+    turns, best = 2000, float("inf")
+    for _ in range(3):
+        before = time.perf_counter()
+        spin(turns)
+        best = min(best, time.perf_counter() - before)
+    return max(100, int(turns * SPIN_SECONDS / best))

@@ -1,0 +1,116 @@
+"""The run time of this process: one pool, one memory handler, set up once, surviving forks.
+
+Knows: pool and buffers. Must not know: how native code is made, llvmlite.
+Receives the addresses of the loaded code; `empty`, `set_threads`, `statistics` then use it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from jitla.runtime.buffers import Buffers, Maker, plain_empty
+from jitla.runtime.entry import builtin
+from jitla.runtime.pool import Pool, default_threads
+
+__all__ = [
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "set_threads",
+    "statistics", "threads",
+]
+
+
+class _Process:
+    """State that belongs to the process: its memory and threads cannot be two things."""
+
+    def __init__(self) -> None:
+        self.pool: Pool | None = None
+        self.buffers: Buffers | None = None
+        self.launch: Callable[..., None] | None = None
+        self.empty: Maker = plain_empty
+        self.threads: int | None = None
+        self.held = False
+
+    def before_fork(self) -> None:
+        """Let no thread be inside the list of kept blocks when memory is copied."""
+        self.held = bool(self.buffers is not None and self.buffers.hold())
+
+    def after_fork(self) -> None:
+        """Open the list again."""
+        if self.held and self.buffers is not None:
+            self.buffers.drop()
+
+    def in_child(self) -> None:
+        """Forget the workers, which did not come along; the next launch starts new ones."""
+        self.after_fork()
+        if self.pool is not None:
+            self.pool.forked()
+
+
+_PROCESS = _Process()
+
+
+def installed() -> Callable[..., None] | None:
+    """Return `launch`, once native code is installed."""
+    return _PROCESS.launch
+
+
+def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable[..., None]:
+    """Use the native code at `addresses` for the rest of the process; its `launch`."""
+    assert _PROCESS.launch is None
+    _PROCESS.pool = Pool(addresses, layout)
+    _PROCESS.buffers = Buffers(addresses, layout)
+    _PROCESS.empty = _PROCESS.buffers.empty
+    if _PROCESS.threads is not None:
+        _PROCESS.pool.resize(_PROCESS.threads)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_PROCESS.before_fork, after_in_parent=_PROCESS.after_fork,
+                            after_in_child=_PROCESS.in_child)
+    _PROCESS.launch = builtin("launch", addresses["jitla_launch"], _DOC)
+    return _PROCESS.launch
+
+
+_DOC = "launch(template, *operands): run the kernel that `template` describes."
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A new uninitialised array in C order."""
+    return _PROCESS.empty(shape, dtype)
+
+
+def empty_ordered(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[int, ...]) -> np.ndarray:
+    """A new uninitialised array whose axes lie in memory in the order `axes`, slowest first."""
+    return _PROCESS.empty(shape, dtype, axes)
+
+
+def allocator() -> Maker:
+    """The callable behind `empty(shape, dtype)` and `empty_ordered(shape, dtype, axes)`."""
+    return _PROCESS.empty
+
+
+def set_threads(n: int | None) -> None:
+    """Run kernels on `n` threads, None for as many as there are processors."""
+    _PROCESS.threads = n
+    if _PROCESS.pool is not None:
+        _PROCESS.pool.resize(default_threads() if n is None else n)
+
+
+def threads() -> int:
+    """Number of threads kernels run on."""
+    return 1 if _PROCESS.pool is None else _PROCESS.pool["threads"]
+
+
+def keep_limit(nbytes: int) -> None:
+    """Keep at most `nbytes` of freed output memory for reuse."""
+    if _PROCESS.buffers is not None:
+        _PROCESS.buffers.limit(nbytes)
+
+
+def statistics() -> dict[str, int]:
+    """Counters of memory and pool."""
+    if _PROCESS.pool is None or _PROCESS.buffers is None:
+        return {}
+    pool = {name: _PROCESS.pool[name] for name in ("threads", "ready", "shared")}
+    return _PROCESS.buffers.counters() | pool

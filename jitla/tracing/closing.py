@@ -1,0 +1,357 @@
+"""Closing a block: which values leave it, from which plan, and what becomes of the rest.
+
+Knows: liveness of proxies, the exact plan cache of a function, recipes and ghosts, stores.
+Must not know: NumPy's functions, hooks, how programs are made. Receives a tape; proxies get their values.
+
+A value is computed when it is asked for or may still be read; a proxy is predicted dead only if nothing
+refers to it, or nothing but local variables that are never read again. A prediction is a hint: the
+ghost keeps the recipe of its value.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jitla.tracing import frames
+from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
+from jitla.tracing.liveness import live_locals
+from jitla.tracing.signature import LAYOUTS, layout_id
+from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, hops_of, readers, split
+
+_getrefcount = sys.getrefcount
+# References that `map(getrefcount, nodes)` sees for an object held by the list alone.
+_BASE = next(map(_getrefcount, [object()]))
+EXIT: tuple = ("exit",)
+NOTHING = (-1, 0)
+
+
+class Store(NamedTuple):
+    """A write into existing memory: entry `index` goes to leaf `slot`; `aliases` overlap it otherwise."""
+
+    index: int
+    slot: int
+    aliases: tuple[int, ...]
+
+
+class Closed(NamedTuple):
+    """How one exact block is run: its bound program and what happens to each proxy."""
+
+    bound: Any
+    roots: tuple[int, ...]
+    layouts: list[int]
+    views: tuple[int, ...]
+    ghosts: tuple[int, ...]
+
+
+class Learning(list[tuple]):
+    """A tape that also notes the user's line of each entry, until a site's plans are known."""
+
+    def __init__(self, lines: dict[int, Any]) -> None:
+        super().__init__()
+        lines.clear()
+        self.lines = lines
+
+    def append(self, entry: tuple) -> None:
+        """Append `entry` and note where it comes from."""
+        self.lines[len(self)] = frames.user_line()
+        super().append(entry)
+
+
+class Closing:
+    """The part of a session that ends blocks; state is declared in `Session`."""
+
+    __slots__ = ()
+
+    site: Any
+    ops: list[tuple]
+    nodes: list[Any]
+    leaves: list[np.ndarray]
+    scalars: list[Any]
+    entered: list[Lazy]
+    ghosts: list[Lazy]
+    lines: dict[int, Any] | None
+    views: dict[int, tuple[Lazy, str, tuple]]
+    hole: object
+    hits: int
+
+    def enter(self, proxy: Lazy) -> int:
+        """Put a value that is in memory (or a ghost) on the tape; return its entry."""
+        value = proxy._v
+        if value is None:
+            return self.revive(proxy)
+        if type(proxy) is LazyScalar:
+            return scalar_entry(self, proxy)
+        proxy._n = n = len(self.ops)
+        self.ops.append((LEAF, proxy._l))
+        self.nodes.append(self.hole)
+        self.leaves.append(value)
+        self.entered.append(proxy)
+        return n
+
+    def value(self, proxy: Lazy) -> Any:
+        """Return the ndarray or NumPy scalar of `proxy`, computing what is needed and live."""
+        if proxy._v is None:
+            if proxy._n < 0:
+                self.revive(proxy)
+            self.close((proxy,))
+        return proxy._v
+
+    def revive(self, ghost: Lazy) -> int:
+        """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
+        block, index, key = ghost._r
+        self.site.pin(key, index)
+        place: dict[int, int] = {}
+        leaf = scalar = 0
+        wanted = set(cone(block.entries, index))
+        for i, entry in enumerate(block.entries):
+            taken = i in wanted
+            if entry[0] == LEAF:
+                if taken:
+                    place[i] = self.enter(in_memory(self, block.leaves[leaf], entry[1]))
+                leaf += 1
+                continue
+            if entry[0] == SCALAR:
+                count, refs, attrs = 1, (), ()
+            else:
+                refs, attrs = split(entry)
+                count = sum(r < 0 for r in refs)
+            if taken:
+                place[i] = len(self.ops)
+                refs = tuple(r if r < 0 else place[r] for r in refs)
+                self.ops.append(entry if entry[0] == SCALAR else (entry[0], *refs, *((attrs,) if attrs else ())))
+                self.nodes.append(Gone(block.metas[i]))
+                self.scalars.extend(block.scalars[scalar : scalar + count])
+            scalar += count
+        ghost._n = n = place[index]
+        ghost._r = None
+        self.nodes[n] = ghost
+        return n
+
+    def close(
+        self, want: Iterable[Lazy] = (), store: Store | None = None, path: tuple | None = None,
+        consumed: tuple[int, int] = NOTHING,
+    ) -> None:
+        """End the block: compute `want`, what is live, and `store`; forget the tape.
+
+        `consumed` = (entry, references): a value that the running operation drops when it is done;
+        so many references to it are not the operation's own.
+        """
+        nodes = self.nodes
+        if len(nodes) == len(self.entered):
+            self.forget()
+            return
+        refs = tuple(map(_getrefcount, nodes))
+        if path is None:
+            path = frames.path()
+        wanted = tuple([p._n for p in want])
+        key = (tuple(self.ops), refs, path, wanted, store)
+        closed = self.site.exact.get(key)
+        if closed is None:
+            self.hits = 0
+            closed = self._miss(key, store, consumed)
+        elif self.lines is not None:
+            self.hits += 1
+            if self.hits > 32:
+                self.lines = None
+        self._finish_block(closed, key, store)
+
+    def _finish_block(self, closed: Closed, key: tuple, store: Store | None) -> None:
+        nodes = self.nodes
+        try:
+            outs = closed.bound.run(self.leaves + self.scalars)
+        except Exception as error:
+            replay = self.site.replay(self.block(), closed.roots, store, error)
+            outs = replay.run(self.leaves + self.scalars)
+        layouts = closed.layouts
+        if not layouts:
+            layouts.extend(layout_id(v) if isinstance(v, np.ndarray) else -1 for v in outs)
+        for i, v, layout in zip(closed.roots, outs, layouts):
+            p = nodes[i]
+            p._v = v
+            p._l = layout
+            p._n = -1
+        for p in self.entered:
+            p._n = -1
+        for i in closed.views:
+            p = nodes[i]
+            parent, method, args = self.views[i]
+            p._v = v = getattr(parent._v, method)(*args)
+            p._l = layout_id(v)
+            p._n = -1
+        if closed.ghosts:
+            self._haunt(closed, key)
+        self.reset()
+
+    def _haunt(self, closed: Closed, key: tuple) -> None:
+        metas = self._metas()
+        recipe = Block(key[0], metas, self.leaves, self.scalars, {})
+        self.ghosts = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None]
+        for i in closed.ghosts:
+            ghost = self.nodes[i]
+            ghost._n = -1
+            ghost._r = (recipe, i, key)
+            self.ghosts.append(ghost)
+
+    def forget(self) -> None:
+        """Drop the leaves of a block that has no operations."""
+        for p in self.entered:
+            p._n = -1
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an empty block."""
+        self.ops = [] if self.lines is None else Learning(self.lines)
+        self.nodes = []
+        self.leaves = []
+        self.scalars = []
+        self.entered = []
+        if self.views:
+            self.views = {}
+
+    def block(self) -> Block:
+        """Return the open block as a record."""
+        return Block(tuple(self.ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}))
+
+    def _metas(self) -> tuple[int, ...]:
+        return tuple(
+            LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
+            for e, n in zip(self.ops, self.nodes, strict=True)
+        )
+
+    def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
+        """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
+        block = self.block()
+        roots, views, ghosts = self._fates(key, block, store, consumed)
+        if store is not None:
+            roots = [store.index, *(r for r in roots if r != store.index)]
+        bound = self.site.program(block, tuple(roots), store)
+        closed = Closed(bound, tuple(roots), [], tuple(views), tuple(ghosts))
+        self.site.keep(key, closed)
+        return closed
+
+    def _fates(
+        self, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int]
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Split the block's alive values into roots to compute, views to derive, and ghosts."""
+        ops, refs, path, wanted, _ = key
+        dead = [0] * len(ops) if path is EXIT else self._dead_references()
+        reads = readers(ops, {store.slot, *store.aliases}) if store else [False] * len(ops)
+        pins = self.site.pinned.get((path, len(ops)), ())
+        roots: list[int] = []
+        views: list[int] = []
+        ghosts: list[int] = []
+        for i in range(len(ops) - 1, -1, -1):
+            node = self.nodes[i]
+            if type(node) not in LAZY:
+                if store is not None and store.index == i:
+                    roots.append(i)
+                continue
+            others = consumed[1] if i == consumed[0] else refs[i] - _BASE
+            unexplained = others - dead[i]
+            live = unexplained > 0 or i in wanted or i in pins
+            alive = others > 0
+            if live or (alive and reads[i]):
+                if i in self.views:
+                    views.append(i)
+                else:
+                    roots.append(i)
+            else:
+                if alive:
+                    ghosts.append(i)
+                if i in self.views and self.views[i][0]._n >= 0:
+                    # Only this dead view still refers to its parent.
+                    dead[self.views[i][0]._n] += 1
+        return roots[::-1], views[::-1], ghosts[::-1]
+
+    def _dead_references(self) -> list[int]:
+        """Count, for each entry, the local variables that hold its proxy and are never read again."""
+        dead = [0] * len(self.ops)
+        for frame in frames.user_frames():
+            self._count_dead(frame, dead)
+        return dead
+
+    def _count_dead(self, frame: FrameType, dead: list[int]) -> None:
+        live = live_locals(frame.f_code, frame.f_lasti)
+        if live is None:
+            return
+        names = frame.f_locals
+        mine = [
+            (name, v) for name, v in names.items()
+            if type(v) in LAZY and v._s is self and v._n >= 0 and v._v is None
+        ]
+        for name, v in mine:
+            if name not in live:
+                dead[v._n] += 1
+            if type(names) is dict:
+                # Before Python 3.13 this dict is a copy that the frame keeps: it must not hold proxies.
+                del names[name]
+
+    # ------------------------------------------------------------------ memory
+
+    def before_write(self, target: np.ndarray) -> None:
+        """Compute what reads `target`'s memory, before it is written by other means than the tape."""
+        if self.leaves and any(np.may_share_memory(target, leaf) for leaf in self.leaves):
+            self.close()
+        self.settle_ghosts(target)
+
+    def settle_ghosts(self, target: np.ndarray | None = None) -> None:
+        """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything)."""
+        if not self.ghosts:
+            return
+        alive = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None and g._v is None]
+        self.ghosts = []
+        proven = self._proven_dead(alive)
+        for ghost in alive:
+            block = ghost._r[0]
+            hit = target is None or any(np.may_share_memory(target, leaf) for leaf in block.leaves)
+            if hit and id(ghost) not in proven:
+                self.value(ghost)
+            else:
+                self.ghosts.append(ghost)
+
+    def _proven_dead(self, ghosts: list[Lazy]) -> set[int]:
+        """Return ids of ghosts that only dead local variables refer to."""
+        counts = {id(g): 0 for g in ghosts}
+        for frame in frames.user_frames():
+            live = live_locals(frame.f_code, frame.f_lasti)
+            if live is None:
+                continue
+            names = frame.f_locals
+            for name in [n for n, v in names.items() if id(v) in counts]:
+                if name not in live:
+                    counts[id(names[name])] += 1
+                if type(names) is dict:
+                    del names[name]
+        # Each ghost is held by the list here and by getrefcount's argument and loop variable.
+        return {id(g) for g in ghosts if _getrefcount(g) - 3 <= counts[id(g)]}
+
+    def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
+        """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
+        self.settle_ghosts(target)
+        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target), -1)
+        if slot < 0:
+            slot = len(self.leaves)
+            self.enter(in_memory(self, target, layout_id(target)))
+        aliases = tuple(
+            k for k, leaf in enumerate(self.leaves)
+            if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
+        )
+        self.close(store=Store(index, slot, aliases), consumed=consumed)
+
+
+def same_view(a: np.ndarray, b: np.ndarray) -> bool:
+    """Say whether two arrays are the same elements in the same order."""
+    return (
+        a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+    )
+
+
+def lazy_array(session: Any, array: np.ndarray) -> LazyArray:
+    """Return a proxy of `array`, which is known to be traceable."""
+    return in_memory(session, array, layout_id(array))

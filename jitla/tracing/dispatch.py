@@ -1,0 +1,537 @@
+"""NumPy's functions on proxies: which become entries of the tape, and how the rest is handed to NumPy.
+
+Knows: NumPy's calling conventions. Must not know: blocks, frames, hooks.
+Receives NumPy callables with their arguments; returns proxies or what NumPy returns.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import apply, leaf
+from jitla.tracing.array import (
+    LAZY, SMALL_INT, UFUNCS, Lazy, LazyArray, LazyScalar, in_memory, pending,
+)
+from jitla.tracing.indexing import Indexing
+from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
+from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, scalar_operand
+
+_INT = KIND_CODE[int]
+_FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
+_REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
+                 np.logical_or: "any"}
+_MUTATING = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
+_MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
+                               "byteswap", "setfield"})
+_SAME_OBJECT = {np.asarray, np.asanyarray}
+_inferred: dict[tuple, int] = {}
+_reduced: dict[Any, tuple[int, tuple, int]] = {}
+_AXIS_TYPES = (type(None), int, tuple)
+_MAX_INFERRED = 100_000
+
+
+class Bound(partial):
+    """A method of a proxy, ready to be called."""
+
+
+class Dispatch(Indexing):
+    """The part of a session that understands calls of NumPy."""
+
+    __slots__ = ()
+
+    foreigners: dict[int, LazyArray]
+
+    # ------------------------------------------------------------------ operands
+
+    def operand(self, x: Any) -> Any:
+        """Return `x` as a proxy of this session or a traceable scalar; None if it is neither."""
+        kind = type(x)
+        if kind in LAZY:
+            if x._s is self:
+                return x
+            x = x._s.value(x)
+            kind = type(x)
+        if kind in KIND_CODE:
+            return x
+        if kind is np.ndarray and x.dtype in TRACED:
+            return self.foreign(x)
+        return None
+
+    def foreign(self, array: np.ndarray) -> LazyArray | None:
+        """Return the proxy of an array that came from outside; None if its memory can disappear."""
+        known = self.foreigners.get(id(array))
+        layout = LAYOUT_ID.get((array.dtype, array.shape, array.strides))
+        if layout is None:
+            layout = layout_id(array)
+        if known is not None and known._v is array and known._l == layout:
+            return known
+        if not owns_memory(array):
+            return None
+        made = self.foreigners[id(array)] = in_memory(self, array, layout)
+        return made
+
+    def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
+        """Return the meta id of an entry; raises what the op table raises for bad operands.
+
+        `ids` are meta ids (>= 0) and operand codes of scalars (< 0).
+        """
+        key = (op, ids, attrs)
+        found = _inferred.get(key)
+        if found is None:
+            operands = [
+                leaf(k, METAS[i]) if i >= 0 else scalar_operand(i, k) for k, i in enumerate(ids)
+            ]
+            meta = apply(OPS[op], *operands, **dict(attrs)).meta
+            if len(_inferred) > _MAX_INFERRED:
+                _inferred.clear()
+            found = _inferred[key] = meta_id(meta.shape, meta.dtype)
+        return found
+
+    def record(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
+        """Append ``name(*operands, **attrs)``; operands as `operand` returns them. May raise."""
+        op = OP_ID[name]
+        ids = tuple([x._m if type(x) in LAZY else KIND_CODE[type(x)] for x in operands])
+        meta = self.infer(op, ids, attrs)
+        refs: list[int] = []
+        for x in operands:
+            if type(x) in LAZY:
+                refs.append(x._n if x._n >= 0 else self.enter(x))
+            else:
+                refs.append(KIND_CODE[type(x)])
+        # Leaves are entered first: entering a ghost brings scalars of its own.
+        self.scalars.extend(x for x in operands if type(x) not in LAZY)
+        entry = (op, *refs, attrs) if attrs else (op, *refs)
+        return pending(self, entry, meta)
+
+    def traced(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
+        """Like `record`, with operands of any kind; NotImplemented where NumPy has to do it."""
+        known = tuple([self.operand(x) for x in operands])
+        if any(x is None for x in known) or not any(type(x) is LazyArray for x in known):
+            return NotImplemented
+        if not _python_ints_fit(known):
+            return NotImplemented
+        try:
+            return self.record(name, known, attrs)
+        except (TypeError, ValueError, OverflowError, KeyError):
+            return NotImplemented
+
+    def binary(
+        self, name: str, ufunc: Any, x: Lazy, other: Any, reflected: bool, metas: dict,
+    ) -> Any:
+        """Slow path of a binary operator: foreign operands, first sight of a pair of metas, errors."""
+        args = (other, x) if reflected else (x, other)
+        y = self.operand(other)
+        if y is None or x._s is not self:
+            return self.operate(ufunc, args, other)
+        if y is not other:
+            return UFUNCS[ufunc](*((y, x) if reflected else (x, y)))
+        code = y._m if type(y) in LAZY else KIND_CODE[type(y)]
+        if not _python_ints_fit((x, y)) or (_scalar_integer(x) and type(y) is not LazyArray):
+            return self.operate(ufunc, args, other)
+        try:
+            made = self.record(name, args)
+        except (TypeError, ValueError, OverflowError, KeyError):
+            return self.operate(ufunc, args, other)
+        if not (code == _INT and METAS[x._m].dtype.kind in INTEGRAL):
+            metas[(x._m, code)] = (made._m, type(made))
+        return made
+
+    def operate(self, ufunc: Any, args: tuple, other: Any) -> Any:
+        """Run an operator with NumPy; operands with their own protocol get their say first."""
+        if type(other) is not np.ndarray and type(other) not in KIND_CODE and type(other) not in LAZY:
+            own = getattr(type(other), "__array_ufunc__", np.ndarray.__array_ufunc__)
+            if own is None:
+                return NotImplemented
+        fn = OPERATORS.get(ufunc, ufunc)
+        return self.eager(fn, args, {})
+
+    def unary(self, name: str, ufunc: Any, x: Lazy, metas: dict) -> Any:
+        """Slow path of a unary operator."""
+        if _scalar_integer(x):
+            return self.eager(OPERATORS.get(ufunc, ufunc), (x,), {})
+        try:
+            made = self.record(name, (x,))
+        except (TypeError, ValueError, KeyError):
+            return self.eager(OPERATORS.get(ufunc, ufunc), (x,), {})
+        metas[x._m] = (made._m, type(made))
+        return made
+
+    def power(self, x: Lazy, exponent: Any) -> Any:
+        """Do ``x ** exponent`` with NumPy's fast paths for scalar exponents."""
+        kind = METAS[x._m].dtype.kind
+        if type(x) is LazyArray and type(exponent) in (int, float):
+            if kind == "f" and exponent in _FLOAT_POWERS:
+                return UFUNCS[_FLOAT_POWERS[exponent]](x)
+            if kind in "iu" and type(exponent) is int and exponent == 2:
+                return UFUNCS[np.square](x)
+            if kind == "f" and exponent != 0:
+                return UFUNCS[np.power](x, exponent)
+        elif type(x) is LazyArray and type(exponent) is LazyArray and kind == "f":
+            return UFUNCS[np.power](x, exponent)
+        return self.eager(operator.pow, (x, exponent), {})
+
+    def matmul(self, x: Any, y: Any) -> Any:
+        """Do ``x @ y``."""
+        made = self.product("matmul", x, y)
+        return self.eager(operator.matmul, (x, y), {}) if made is NotImplemented else made
+
+    def product(self, name: str, x: Any, y: Any) -> Any:
+        """Record a product of arrays of one or two dimensions."""
+        p, q = self.operand(x), self.operand(y)
+        if type(p) is not LazyArray or type(q) is not LazyArray:
+            return NotImplemented
+        if not 0 < p.ndim < 3 or not 0 < q.ndim < 3:
+            return NotImplemented
+        return self.traced(name, (p, q))
+
+    # ------------------------------------------------------------------ protocols
+
+    def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
+        """Record or run ``ufunc(x, y)``."""
+        record = UFUNCS.get(ufunc)
+        return record(x, y) if record is not None else self.eager(ufunc, (x, y), {})
+
+    def ufunc(self, ufunc: Any, method: str, inputs: tuple, kwargs: dict) -> Any:
+        """Serve ``__array_ufunc__`` where the call is not plain."""
+        if method == "__call__" and len(kwargs) == 1 and ufunc in UFUNCS and ufunc.nout == 1:
+            out = kwargs.get("out")
+            if out is not None and out[0] is not None:
+                return self._into(ufunc, inputs, out[0])
+        if method == "reduce" and ufunc in _REDUCE_UFUNC and set(kwargs) <= {"axis", "keepdims"}:
+            made = reduction(self, _REDUCE_UFUNC[ufunc], inputs[0], kwargs.get("axis", 0),
+                             keepdims=kwargs.get("keepdims", False))
+            if made is not NotImplemented:
+                return made
+        if ufunc is np.matmul and method == "__call__" and not kwargs:
+            return self.matmul(*inputs)
+        return self.eager(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
+
+    def _into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
+        """Do ``ufunc(*inputs, out=out)``."""
+        memory = self.settle(out) if type(out) is LazyArray else out
+        if type(memory) is np.ndarray and memory.dtype in TRACED and memory.flags.writeable \
+                and owns_memory(memory):
+            made = UFUNCS[ufunc](*inputs)
+            if type(made) is LazyArray and made._v is None:
+                known = METAS[made._m]
+                if known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
+                    self.store(memory, self._conformed(made._n, made._m, memory, True), (made._n, 0))
+                    return out
+        return self.eager(ufunc, inputs, {"out": out})
+
+    def function(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Serve ``__array_function__`` and methods: a handler of the table, else NumPy."""
+        handler = FUNCTIONS.get(func)
+        if handler is not None:
+            try:
+                made = handler(self, *args, **kwargs)
+            except TypeError:
+                made = NotImplemented
+            if made is not NotImplemented:
+                return made
+        return self.eager(func, args, kwargs)
+
+    def eager(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Run `func` with NumPy on what the proxies mean, and count it."""
+        out = kwargs.get("out")
+        plain = self.plain(args)
+        options = {k: self.plain(v) for k, v in kwargs.items()}
+        if func in _MUTATING:
+            self.before_write(plain[0])
+        for target in options["out"] if type(options.get("out")) is tuple else (options.get("out"),):
+            if isinstance(target, np.ndarray):
+                self.before_write(target)
+        result = self.site.fallback(func, plain, options)
+        if out is not None:
+            return out[0] if type(out) is tuple and len(out) == 1 else out
+        return self.result(result, args, plain)
+
+    def result(self, result: Any, args: tuple, plain: tuple) -> Any:
+        """Wrap what NumPy returned; an argument returned as it is keeps its identity."""
+        if isinstance(result, np.ndarray):
+            for proxy, value in zip(args, plain, strict=True):
+                if value is result:
+                    return proxy
+            return self.wrap(result)
+        if type(result) in (tuple, list):
+            return type(result)([self.wrap(v) for v in result])
+        return result
+
+    # ------------------------------------------------------------------ methods and attributes
+
+    def relabel(self, array: LazyArray) -> None:
+        """Read the layout of an array in memory anew."""
+        raise NotImplementedError
+
+    def attribute(self, proxy: Lazy, name: str) -> Any:
+        """Return attribute `name` of what `proxy` means."""
+        if type(proxy) is LazyScalar:
+            return getattr(self.value(proxy), name)
+        func = METHODS.get(name)
+        if func is not None:
+            return Bound(func, self, proxy)
+        if not hasattr(np.ndarray, name):
+            raise AttributeError(f"'numpy.ndarray' object has no attribute '{name}'")
+        if callable(getattr(np.ndarray, name)):
+            return Bound(self._plain_method, proxy, name)
+        return self.wrap(getattr(self.value(proxy), name))
+
+    def _plain_method(self, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
+        memory = self.settle(proxy)
+        if name in _MUTATING_METHODS:
+            self.before_write(memory)
+        bound = getattr(memory, name)
+        result = self.eager(bound, args, kwargs)
+        if name in _MUTATING_METHODS and proxy._l != layout_id(memory):
+            self.relabel(proxy)
+        return proxy if result is memory else result
+
+    def method(self, proxy: Lazy, name: str, args: tuple, kwargs: dict) -> Any:
+        """Call method `name` with NumPy."""
+        if type(proxy) is LazyScalar:
+            return getattr(self.value(proxy), name)(*args, **kwargs)
+        return self._plain_method(proxy, name, *args, **kwargs)
+
+
+def owns_memory(array: np.ndarray) -> bool:
+    """Say whether the memory belongs to an ndarray, so that it cannot disappear under the tracer."""
+    base = array.base
+    while base is not None:
+        if type(base) is not np.ndarray:
+            return False
+        array, base = base, base.base
+    return bool(array.flags.owndata)
+
+
+def _python_ints_fit(operands: tuple) -> bool:
+    """Say whether no Python int is out of range for the integer (or float) arrays beside it."""
+    ints = [x for x in operands if type(x) is int]
+    if not ints:
+        return True
+    for x in operands:
+        if type(x) in LAZY:
+            dtype = METAS[x._m].dtype
+            if dtype.kind == "b":
+                dtype = np.dtype(np.int64)
+            if dtype.kind in INTEGRAL:
+                info = np.iinfo(dtype)
+                if any(not info.min <= i <= info.max for i in ints):
+                    return False
+    return all(-SMALL_INT < i < SMALL_INT for i in ints)
+
+
+def _scalar_integer(x: Any) -> bool:
+    """Say whether `x` is a proxy of an integer or bool scalar, whose operators warn and wrap apart."""
+    return type(x) is LazyScalar and METAS[x._m].dtype.kind in INTEGRAL
+
+
+# ---------------------------------------------------------------------- functions
+
+_NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
+
+
+def reduction(
+    session: Dispatch, name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+    keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE, ddof: Any = None,
+) -> Any:
+    """Record a reduction; NotImplemented for the options NumPy has to serve."""
+    plain = dtype is None and out is None and initial is _NONE and where is _NONE
+    plain = plain and type(axis) in _AXIS_TYPES and type(a) is LazyArray and a._s is session
+    key = (name, a._m, axis, keepdims, ddof) if plain else None
+    known = _reduced.get(key)
+    if known is not None:
+        op, attrs, meta = known
+        return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
+    made = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
+    if plain and made is not NotImplemented:
+        entry = session.ops[made._n]
+        if len(_reduced) > _MAX_INFERRED:
+            _reduced.clear()
+        _reduced[key] = (entry[0], entry[-1], made._m)
+    return made
+
+
+def _checked_reduction(
+    session: Dispatch, name: str, a: Any, axis: Any, dtype: Any, out: Any, keepdims: Any,
+    initial: Any, where: Any, ddof: Any,
+) -> Any:
+    if dtype is not None or out is not None or initial is not _NONE or where is not _NONE:
+        return NotImplemented
+    array = session.operand(a)
+    if type(array) is not LazyArray or array.ndim == 0:
+        return NotImplemented
+    axes = _axes(axis, array.ndim)
+    if axes is None:
+        return NotImplemented
+    keep = False if keepdims is _NONE else keepdims
+    if type(keep) is not bool or (name in ("min", "max", "mean", "var", "std") and array.size == 0):
+        return NotImplemented
+    attrs = (("axis", axes), ("keepdims", keep))
+    if ddof is not None:
+        if type(ddof) is not int:
+            return NotImplemented
+        count = 1
+        for i in axes:
+            count *= array.shape[i]
+        if ddof >= count:
+            return NotImplemented
+        attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep))
+    return session.traced(name, (array,), attrs)
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if type(axis) is tuple else (axis,)
+    if not given or any(type(i) is not int or not -ndim <= i < ndim for i in given):
+        return None
+    normal = tuple(sorted(i % ndim for i in given))
+    return normal if len(set(normal)) == len(normal) else None
+
+
+def _sum_like(name: str) -> Callable[..., Any]:
+    def handler(session: Dispatch, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+                keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, dtype, out, keepdims, initial, where)
+    return handler
+
+
+def _min_like(name: str) -> Callable[..., Any]:
+    def handler(session: Dispatch, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False,
+                initial: Any = _NONE, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, None, out, keepdims, initial, where)
+    return handler
+
+
+def _any_like(name: str) -> Callable[..., Any]:
+    def handler(session: Dispatch, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False,
+                *, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, None, out, keepdims, _NONE, where)
+    return handler
+
+
+def _mean(session: Dispatch, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+          keepdims: Any = False, *, where: Any = _NONE) -> Any:
+    return reduction(session, "mean", a, axis, dtype, out, keepdims, _NONE, where)
+
+
+def _var_like(name: str) -> Callable[..., Any]:
+    def handler(session: Dispatch, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+                ddof: Any = 0, keepdims: Any = False, *, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, dtype, out, keepdims, _NONE, where, ddof)
+    return handler
+
+
+def _arg_like(name: str) -> Callable[..., Any]:
+    def handler(session: Dispatch, a: Any, axis: Any = None, out: Any = None,
+                *, keepdims: Any = False) -> Any:
+        array = session.operand(a)
+        keep = False if keepdims is _NONE else keepdims
+        if out is not None or type(array) is not LazyArray or array.size == 0 or keep is not False:
+            return NotImplemented
+        if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
+            return NotImplemented
+        normal = axis if axis is None else axis % array.ndim
+        return session.traced(name, (array,), (("axis", normal), ("keepdims", False)))
+    return handler
+
+
+def _where(session: Dispatch, condition: Any, x: Any = _NONE, y: Any = _NONE) -> Any:
+    if x is _NONE or y is _NONE:
+        return NotImplemented
+    return session.traced("where", (condition, x, y))
+
+
+def _clip(session: Dispatch, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
+    if a_min is None or a_max is None or out is not None:
+        return NotImplemented
+    return session.traced("clip", (a, a_min, a_max))
+
+
+def _dot(session: Dispatch, a: Any, b: Any, out: Any = None) -> Any:
+    return NotImplemented if out is not None else session.product("dot", a, b)
+
+
+def _concatenate(session: Dispatch, arrays: Any, axis: Any = 0, out: Any = None) -> Any:
+    if out is not None or type(arrays) not in (list, tuple) or type(axis) is not int or not arrays:
+        return NotImplemented
+    known = [session.operand(a) for a in arrays]
+    if any(type(a) is not LazyArray for a in known):
+        return NotImplemented
+    ndim = known[0].ndim
+    if any(a.ndim != ndim for a in known) or not -ndim <= axis < ndim:
+        return NotImplemented
+    return session.traced("concatenate", tuple(known), (("axis", axis % ndim),))
+
+
+def _transpose(session: Dispatch, a: Any, axes: Any = None) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray:
+        return NotImplemented
+    return session.view(array, "transpose", () if axes is None else (tuple(axes),))
+
+
+def _reshape(session: Dispatch, a: Any, *shape: Any, **options: Any) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray or options or not shape:
+        return NotImplemented
+    return session.view(array, "reshape", shape)
+
+
+def _astype(session: Dispatch, a: Any, dtype: Any, **options: Any) -> Any:
+    array = session.operand(a)
+    wanted = np.dtype(dtype)
+    if options or type(array) is not LazyArray or wanted not in TRACED or wanted == array.dtype:
+        return NotImplemented
+    return session.traced("cast", (array,), (("dtype", wanted),))
+
+
+def _shape(session: Dispatch, a: Any) -> Any:
+    return a.shape if type(a) in LAZY else NotImplemented
+
+
+def _method(func: Any) -> Callable[..., Any]:
+    """Make a method of arrays that calls the NumPy function `func`."""
+    def call(session: Dispatch, proxy: LazyArray, *args: Any, **kwargs: Any) -> Any:
+        handler = FUNCTIONS[func]
+        try:
+            made = handler(session, proxy, *args, **kwargs)
+        except TypeError:
+            made = NotImplemented
+        if made is not NotImplemented:
+            return made
+        return session._plain_method(proxy, _METHOD_NAME[func], *args, **kwargs)
+    return call
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.sum: _sum_like("sum"), np.prod: _sum_like("prod"), np.min: _min_like("min"),
+    np.max: _min_like("max"), np.amin: _min_like("min"), np.amax: _min_like("max"),
+    np.any: _any_like("any"), np.all: _any_like("all"), np.mean: _mean, np.var: _var_like("var"),
+    np.std: _var_like("std"), np.argmin: _arg_like("argmin"), np.argmax: _arg_like("argmax"),
+    np.where: _where, np.clip: _clip, np.dot: _dot, np.concatenate: _concatenate,
+    np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
+}
+_METHOD_NAME = {
+    np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
+    np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
+    np.clip: "clip", np.dot: "dot", np.transpose: "transpose", np.reshape: "reshape",
+    np.ndarray.astype: "astype",
+}
+METHODS: dict[str, Callable[..., Any]] = {name: _method(f) for f, name in _METHOD_NAME.items()}
+
+# Operators whose function form on scalars and arrays differs from the ufunc.
+OPERATORS = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
+    np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
+    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
+    np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.equal: operator.eq,
+    np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
+    np.greater: operator.gt, np.greater_equal: operator.ge, np.negative: operator.neg,
+    np.positive: operator.pos, np.absolute: operator.abs, np.invert: operator.invert,
+}

@@ -1,0 +1,369 @@
+"""What an instrumented twin calls at the points where code could escape the tracer.
+
+Knows: which callables are traced, instrumented or foreign. Must not know: how blocks are closed.
+Receives callables, targets and values from twins; returns what the twin uses instead.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import site
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from sys import getrefcount
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, LazyArray
+from jitla.tracing.closing import Closing
+from jitla.tracing.dispatch import FUNCTIONS, METHODS, Bound
+from jitla.tracing.frames import USER, mark
+from jitla.tracing.session import LOCAL, MAX_NODES, Session
+from jitla.tracing.signature import TRACED
+from jitla.tracing.twin import Twins
+
+_ArrayFunction = type(np.sum)
+# References to a pending temporary inside a hook: its parameter, getrefcount's, and the tape.
+_OWN = 3
+_CREATORS = frozenset({
+    np.zeros, np.empty, np.ones, np.full, np.eye, np.identity, np.arange, np.linspace, np.array,
+    np.copy, np.diag, np.tri, np.logspace, np.geomspace, np.meshgrid, np.asarray, np.asanyarray,
+    np.ascontiguousarray, np.atleast_1d, np.atleast_2d,
+})
+# They neither write arrays nor keep what they are given.
+SAFE = frozenset({
+    len, range, isinstance, issubclass, enumerate, zip, float, int, bool, str, repr, type, id, abs,
+    min, max, sum, any, all, tuple, reversed, divmod, round, format, iter, next, slice, hasattr,
+    callable, complex, super, object, property, vars, ord, chr, pow, hash,
+    *(getattr(math, n) for n in dir(math) if callable(getattr(math, n)) and not n.startswith("_")),
+})
+_EXCEPTIONS = BaseException
+_LIBRARIES = tuple({
+    sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"),
+    sysconfig.get_path("platlib"), *site.getsitepackages(),
+})
+_PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
+_INPLACE_UFUNC = {
+    operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,
+    operator.itruediv: np.divide, operator.ifloordiv: np.floor_divide, operator.imod: np.remainder,
+    operator.iand: np.bitwise_and, operator.ior: np.bitwise_or, operator.ixor: np.bitwise_xor,
+    operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
+    operator.imatmul: np.matmul,
+}
+_SAFE_ITERABLES = frozenset({
+    range, list, tuple, dict, set, str, enumerate, zip, reversed, type({}.keys()), type({}.values()),
+    type({}.items()), LazyArray, np.ndarray,
+})
+
+
+class Foreign:
+    """A callable jitla does not see into: pending reads are done first, proxies stay inside."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session = self.session
+        session.hand_over()
+        plain = session.plain(args)
+        options = {k: session.plain(v) for k, v in kwargs.items()}
+        LOCAL.session = None
+        try:
+            result = self.function(*plain, **options)
+        finally:
+            LOCAL.session = session
+        return session.result(result, args, plain)
+
+
+class Guarded:
+    """A NumPy callable: it may write only where `out` says so."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session = self.session
+        nin = getattr(self.function, "nin", None)
+        if kwargs.get("out") is not None or (nin is not None and len(args) > nin):
+            targets = (*args[nin or len(args):], kwargs.get("out"))
+            for target in targets:
+                for array in target if type(target) is tuple else (target,):
+                    if type(array) is np.ndarray:
+                        session.before_write(array)
+        result = self.function(*args, **kwargs)
+        return session.result(result, args, args) if type(result) is np.ndarray else result
+
+
+class Creator:
+    """A NumPy function that makes a new array: the result is memory of this call."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session = self.session
+        plain = session.plain(args)
+        options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
+        return session.result(self.function(*plain, **options), args, plain)
+
+
+class Contained:
+    """A method of a container or string: it keeps values, so it is given no proxies."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        plain = self.session.plain
+        return self.function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
+
+
+class Hooks:
+    """The object behind ``__jitla__`` in every twin; without a session it changes nothing."""
+
+    def call(self, f: Any) -> Any:
+        """Return what is called instead of `f`."""
+        session = LOCAL.session
+        if session is None:
+            return f
+        if len(session.ops) > MAX_NODES:
+            session.flush()
+        kind = type(f)
+        if kind is MethodType:
+            if type(f.__self__) in LAZY:
+                return f
+            twin = twin_of(f.__func__) if type(f.__func__) is FunctionType else None
+            return Foreign(f, session) if twin is None else MethodType(twin, f.__self__)
+        if kind is Bound:
+            return f
+        if kind is FunctionType:
+            twin = twin_of(f)
+            if twin is not None:
+                return twin
+            return Creator(f, session) if f in _CREATORS else Foreign(f, session)
+        if kind is np.ufunc or kind is _ArrayFunction:
+            if f in _CREATORS:
+                return Creator(f, session)
+            return Foreign(f, session) if f in _MUTATING else Guarded(f, session)
+        return self._other(f, kind, session)
+
+    def _other(self, f: Any, kind: type, session: Session) -> Any:
+        if kind is BuiltinFunctionType:
+            owner = f.__self__
+            if type(owner) is np.ndarray and f.__name__ in METHODS and owner.dtype in TRACED:
+                proxy = session.argument(owner)
+                if type(proxy) is LazyArray:
+                    return getattr(proxy, f.__name__)
+            if isinstance(owner, _PURE_CONTAINERS):
+                return Contained(f, session)
+            if f in _CREATORS:
+                return Creator(f, session)
+            if f in SAFE:
+                return f
+        elif kind is type and (f in SAFE or issubclass(f, (_EXCEPTIONS, np.generic, np.dtype))):
+            return Contained(f, session) if issubclass(f, _EXCEPTIONS) else f
+        return Foreign(f, session)
+
+    def inplace(self, op: Any, target: Any, value: Any) -> Any:
+        """Do an in-place operation."""
+        session = LOCAL.session
+        if session is None:
+            return op(target, value)
+        kind = type(target)
+        if kind is LazyArray:
+            ufunc = _INPLACE_UFUNC.get(op)
+            if target._s is session and ufunc is not None:
+                return session.inplace(target, ufunc, value, getrefcount(value) - _OWN)
+            return op(target, value)
+        if kind is np.ndarray:
+            proxy = session.argument(target)
+            if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
+                session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN)
+                return target
+            session.before_write(target)
+            return op(target, session.plain(value))
+        if isinstance(target, _PURE_CONTAINERS):
+            value = session.plain(value)
+        elif kind not in LAZY and kind not in _NUMBERS:
+            session.hand_over()
+        return op(target, value)
+
+    def setitem(self, value: Any, obj: Any, key: Any) -> None:
+        """Do ``obj[key] = value``."""
+        session = LOCAL.session
+        if session is None:
+            obj[key] = value
+            return
+        kind = type(obj)
+        if kind is LazyArray:
+            obj._s.setitem(obj, key, value, getrefcount(value) - _OWN)
+        elif kind is np.ndarray:
+            proxy = session.argument(obj)
+            if type(proxy) is LazyArray:
+                session.setitem(proxy, key, value, getrefcount(value) - _OWN)
+            else:
+                session.before_write(obj)
+                obj[session.plain(key)] = session.plain(value)
+        elif kind is dict or kind is list:
+            key = session.plain(key)
+            if type(value) in (list, tuple, dict):
+                value = session.plain(value)
+            obj[key] = value
+            if type(value) in LAZY and type(key) is not slice:
+                session.slots.append((lambda: _read(obj, key), lambda v: obj.__setitem__(key, v)))
+        else:
+            session.hand_over()
+            obj[session.plain(key)] = session.plain(value)
+
+    def delitem(self, obj: Any, key: Any) -> None:
+        """Do ``del obj[key]``."""
+        session = LOCAL.session
+        del obj[key if session is None else session.plain(key)]
+
+    def setattr(self, value: Any, obj: Any, name: str) -> None:
+        """Do ``obj.name = value``."""
+        session = LOCAL.session
+        if session is None:
+            setattr(obj, name, value)
+            return
+        if type(obj) is np.ndarray or type(obj) is LazyArray:
+            array = session.settle(obj) if type(obj) is LazyArray else obj
+            session.hand_over()
+            session.foreigners.pop(id(array), None)
+            setattr(array, name, session.plain(value))
+            if type(obj) is LazyArray:
+                session.relabel(obj)
+            return
+        if type(value) in LAZY and not _plain_attribute(type(obj), name):
+            value = session.plain(value)
+        elif type(value) in (list, tuple, dict):
+            value = session.plain(value)
+        setattr(obj, name, value)
+        if type(value) in LAZY:
+            session.slots.append((lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v)))
+
+    def delattr(self, obj: Any, name: str) -> None:
+        """Do ``del obj.name``."""
+        delattr(obj, name)
+
+    def keep(self, value: Any) -> Any:
+        """Return what is stored in a global or closure variable: never a proxy."""
+        session = LOCAL.session
+        return value if session is None else session.plain(value)
+
+    def item(self, value: Any) -> Any:
+        """Return an element of a comprehension: never a proxy."""
+        session = LOCAL.session
+        return value if session is None else session.plain(value)
+
+    def edge(self) -> None:
+        """End of a loop's body: the block ends here, so that every iteration has one plan."""
+        session = LOCAL.session
+        if session is not None and len(session.nodes) > len(session.entered):
+            Closing.close(session)
+
+    def yields(self, value: Any) -> Any:
+        """Hand a value to whoever drives the generator."""
+        session = LOCAL.session
+        if session is None:
+            return value
+        value = session.plain(value)
+        session.hand_over()
+        return value
+
+    awaits = yields
+
+    def enter(self, manager: Any) -> Any:
+        """Return the context manager of a with statement; it may run any code."""
+        session = LOCAL.session
+        if session is not None:
+            session.hand_over()
+        return manager
+
+    def iterate(self, iterable: Any) -> Any:
+        """Return the iterable of a loop; unknown ones may run any code at each step."""
+        session = LOCAL.session
+        if session is None or type(iterable) in _SAFE_ITERABLES:
+            return iterable
+        return _stepped(iterable, session)
+
+    def lift(self, value: Any) -> Any:
+        """Return an operand that was loaded from elsewhere, as a proxy if it is an array."""
+        if type(value) is np.ndarray:
+            session = LOCAL.session
+            if session is not None:
+                return session.argument(value)
+        return value
+
+
+def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
+    steps = iter(iterable)
+    while True:
+        session.hand_over()
+        LOCAL.session = None
+        try:
+            value = next(steps)
+        except StopIteration:
+            return
+        finally:
+            LOCAL.session = session
+        yield value
+
+
+def _read(obj: Any, key: Any) -> Any:
+    try:
+        return obj[key]
+    except (KeyError, IndexError):
+        return None
+
+
+def _plain_attribute(kind: type, name: str) -> bool:
+    """Say whether setting `name` on a `kind` only stores the value."""
+    return kind.__setattr__ is object.__setattr__ and not hasattr(getattr(kind, name, None), "__set__")
+
+
+def twin_of(function: FunctionType) -> Callable[..., Any] | None:
+    """Return the instrumented twin of a user's function; None for library code and without source."""
+    try:
+        return TWINS[function]
+    except KeyError:
+        pass
+    filename = function.__code__.co_filename
+    library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
+    twin = None if library else _MADE.instrument(function)
+    if twin is not None:
+        mark(twin.__code__, USER)
+    TWINS[function] = twin
+    return twin
+
+
+def known(function: Any) -> bool:
+    """Say whether a callable reads its array arguments only, so that a call of it needs no hook."""
+    kind = type(function)
+    if kind is np.ufunc:
+        return True
+    return kind is _ArrayFunction and function in FUNCTIONS
+
+
+# A decorated function is known here with the twin of what it wraps.
+TWINS: WeakKeyDictionary[FunctionType, Callable[..., Any] | None] = WeakKeyDictionary()
+HOOKS = Hooks()
+_MADE = Twins(HOOKS, known)
+_NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
+_MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})

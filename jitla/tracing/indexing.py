@@ -1,0 +1,264 @@
+"""Reading and writing parts of arrays: views, items, in-place operations.
+
+Knows: when a view is real memory, when it is an entry of the tape, and which writes happen at once.
+Must not know: how blocks are closed. Receives proxies and keys; returns proxies or NumPy scalars.
+
+Writes into memory are executed at once, fused with what computes the value; an in-place operation on a
+pending value without views only moves its proxy to a new entry. So plans never see aliasing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, pending
+from jitla.tracing.closing import NOTHING, Closing, lazy_array
+from jitla.tracing.signature import METAS, TRACED, layout_id, meta_id
+from jitla.tracing.tape import OP_ID
+
+_BASIC = (int, slice, type(None), type(Ellipsis))
+_GETITEM = OP_ID["getitem"]
+_CAST = OP_ID["cast"]
+_BROADCAST = OP_ID["broadcast_to"]
+_MATMUL_IN_PLACE = np.matmul
+
+
+class Indexing(Closing):
+    """The part of a session that reads and writes parts of arrays."""
+
+    __slots__ = ()
+
+    def wrap(self, value: Any) -> Any:
+        """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
+        if type(value) is np.ndarray and value.dtype in TRACED:
+            return lazy_array(self, value)
+        return value
+
+    def plain(self, value: Any) -> Any:
+        """Return what `value` means to code that knows no proxies; containers are mended in place."""
+        kind = type(value)
+        if kind in LAZY:
+            return value._s.value(value)
+        if kind is tuple:
+            return tuple([self.plain(v) for v in value])
+        if kind is list:
+            for i, v in enumerate(value):
+                if type(v) in LAZY or type(v) in (list, tuple, dict):
+                    value[i] = self.plain(v)
+        elif kind is dict:
+            for k, v in value.items():
+                if type(v) in LAZY or type(v) in (list, tuple, dict):
+                    value[k] = self.plain(v)
+        elif kind is slice:
+            return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
+        elif isinstance(value, tuple) and hasattr(value, "_make"):
+            return kind._make(self.plain(v) for v in value)
+        return value
+
+    # ------------------------------------------------------------------ reading
+
+    def getitem(self, array: LazyArray, key: Any) -> Any:
+        """Return ``array[key]``: a view where NumPy gives one, else what NumPy reads now."""
+        if array._v is None:
+            index = _static_index(key)
+            if index is not None and not self.site.many_plans:
+                return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
+        if type(key) in LAZY or type(key) is tuple or type(key) is slice:
+            key = self.plain(key)
+        return self.wrap(self.value(array)[key])
+
+    def view(
+        self, array: Lazy, method: str, args: tuple, op: int = -1, attrs: tuple = (),
+    ) -> Any:
+        """Return ``getattr(array, method)(*args)``, an operation that may be a view of `array`."""
+        if array._v is None and op < 0:
+            op, attrs = _view_entry(array, method, args)
+        if array._v is not None or op < 0:
+            return self.wrap(getattr(self.value(array), method)(*args))
+        n = array._n if array._n >= 0 else self.enter(array)
+        meta = self.infer(op, (array._m,), attrs)
+        made = pending(self, (op, n, attrs), meta)
+        self.views[made._n] = (array, method, args)
+        return made
+
+    def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
+        """Return the meta id of an entry."""
+        raise NotImplementedError
+
+    def iterate(self, array: LazyArray) -> Iterator[Any]:
+        """Iterate over the first axis like NumPy: views of rows, or scalars."""
+        value = self.value(array)
+        return map(self.wrap, iter(value)) if value.ndim > 1 else iter(value)
+
+    # ------------------------------------------------------------------ writing
+
+    def settle(self, array: LazyArray) -> np.ndarray:
+        """Return the memory of `array`; its pending views become views of that memory."""
+        root: Any = array
+        while root._v is None and root._n in self.views:
+            root = self.views[root._n][0]
+        if root._v is None:
+            self.value(root)
+        if array._v is None:
+            self.value(array)
+        return array._v
+
+    def viewed(self, array: LazyArray) -> bool:
+        """Say whether `array` is a pending view or has pending views."""
+        if not self.views:
+            return False
+        return array._n in self.views or any(v[0] is array for v in self.views.values())
+
+    def setitem(self, array: LazyArray, key: Any, value: Any, others: int | None = None) -> None:
+        """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
+        memory = self.settle(array)
+        key = self.plain(key)
+        if type(value) is LazyArray and value._v is None and value._s is self:
+            target = memory[key] if _static_index(key) is not None else None
+            if type(target) is np.ndarray and self._assign(target, value, others):
+                return
+        value = self.plain(value)
+        self.before_write(memory)
+        memory[key] = value
+
+    def _assign(self, target: np.ndarray, value: LazyArray, others: int | None) -> bool:
+        """Store a pending value into `target` with the casts of an assignment, if it can be fused."""
+        shape = METAS[value._m].shape
+        if target.dtype not in TRACED or not target.flags.writeable or len(shape) > target.ndim:
+            return False
+        if any(n not in (1, m) for n, m in zip(shape[::-1], target.shape[::-1], strict=False)):
+            return False
+        n = value._n if value._n >= 0 else self.enter(value)
+        self.store(target, self._conformed(n, value._m, target, always=True), _consumed(n, others))
+        return True
+
+    def _conformed(self, n: int, meta: int, target: np.ndarray, always: bool = False) -> int:
+        """Cast and broadcast entry `n` to `target`; with `always` the result is a new entry."""
+        known = METAS[meta]
+        if known.dtype != target.dtype or always:
+            attrs: tuple = (("dtype", target.dtype),)
+            n = self._nameless((_CAST, n, attrs), meta_id(known.shape, target.dtype))
+        if known.shape != target.shape:
+            attrs = (("shape", target.shape),)
+            n = self._nameless((_BROADCAST, n, attrs), meta_id(target.shape, target.dtype))
+        return n
+
+    def _nameless(self, entry: tuple, meta: int) -> int:
+        self.ops.append(entry)
+        self.nodes.append(Gone(meta))
+        return len(self.ops) - 1
+
+    def inplace(
+        self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
+    ) -> LazyArray:
+        """Do ``array op= other``; `others` counts the references to `other` elsewhere, if known."""
+        lazy = type(other) in LAZY and other._v is None and other._s is self
+        if array._v is None and not self.viewed(array) and self._rebind(array, ufunc, other):
+            return array
+        memory = self.settle(array)
+        lazy = lazy and other._v is None
+        if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
+            result = self.ufuncs(ufunc, array, other)
+            known = METAS[result._m]
+            if known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
+                n, meta = result._n, result._m
+                self.nodes[n] = Gone(meta)
+                result._n = -1
+                used = other._n
+                n = self._conformed(n, meta, memory)
+                self.store(memory, n, _consumed(used, others))
+                return array
+        other = self.plain(other)
+        self.before_write(memory)
+        _ufunc_in_place(ufunc)(memory, other)
+        return array
+
+    def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
+        """Record or run ``ufunc(x, y)``."""
+        raise NotImplementedError
+
+    def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
+        """In-place operation on a pending value that nobody else sees: its proxy moves on."""
+        if ufunc is _MATMUL_IN_PLACE or type(other) is list:
+            return False
+        if array._n < 0:
+            self.enter(array)
+        known = METAS[array._m]
+        result = self.ufuncs(ufunc, array, other)
+        if type(result) is not LazyArray or result._v is not None or array._v is not None:
+            return False
+        made = METAS[result._m]
+        if made.shape != known.shape or not np.can_cast(made.dtype, known.dtype, "same_kind"):
+            return False
+        n, meta = result._n, result._m
+        self.nodes[n] = Gone(meta)
+        result._n = -1
+        if made.dtype != known.dtype:
+            n = self._nameless((_CAST, n, (("dtype", known.dtype),)), array._m)
+        self.nodes[array._n] = Gone(array._m)
+        array._n = n
+        self.nodes[n] = array
+        return True
+
+
+def _consumed(index: int, others: int | None) -> tuple[int, int]:
+    return NOTHING if others is None else (index, others)
+
+
+def _ufunc_in_place(ufunc: Any) -> Any:
+    name = {"divide": "truediv", "subtract": "sub", "multiply": "mul", "remainder": "mod",
+            "floor_divide": "floordiv", "power": "pow", "bitwise_and": "and", "bitwise_or": "or",
+            "bitwise_xor": "xor", "left_shift": "lshift", "right_shift": "rshift"}
+    return getattr(operator, f"i{name.get(ufunc.__name__, ufunc.__name__)}")
+
+
+def _static_index(key: Any) -> tuple | None:
+    """Return basic indices as a hashable attribute, or None if `key` is not basic and constant."""
+    parts = key if type(key) is tuple else (key,)
+    made: list[tuple] = []
+    for part in parts:
+        kind = type(part)
+        if kind is slice:
+            bounds = (part.start, part.stop, part.step)
+            if any(b is not None and type(b) is not int for b in bounds):
+                return None
+            made.append(("s", *bounds))
+        elif part is None:
+            made.append(("n",))
+        elif part is Ellipsis:
+            made.append(("e",))
+        else:
+            return None
+    return tuple(made)
+
+
+def _view_entry(array: Lazy, method: str, args: tuple) -> tuple[int, tuple]:
+    """Return (op, attrs) of a view operation on a pending array, or (-1, ()) if it is not traced."""
+    shape = METAS[array._m].shape
+    if method == "transpose":
+        axes = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+        if args == (None,) or not axes:
+            return OP_ID["transpose"], (("axes", tuple(range(len(shape)))[::-1]),)
+        if len(axes) == len(shape) and all(type(a) is int for a in axes):
+            normal = tuple(a % len(shape) for a in axes)
+            if sorted(normal) == list(range(len(shape))):
+                return OP_ID["transpose"], (("axes", normal),)
+    if method == "reshape":
+        new = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+        if all(type(n) is int for n in new) and new.count(-1) <= 1:
+            size = METAS[array._m].size
+            known = 1
+            for n in new:
+                known *= n if n != -1 else 1
+            if -1 in new and known > 0 and size % known == 0:
+                new = tuple(size // known if n == -1 else n for n in new)
+                known = size
+            if known == size and all(n >= 0 for n in new) and -1 not in new:
+                return OP_ID["reshape"], (("shape", tuple(new)),)
+    return -1, ()
+
+

@@ -1,0 +1,169 @@
+"""One traced call: the open tape, the function's exit, and slots that hold proxies outside.
+
+Knows: when a session begins and ends. Must not know: backends, plans.
+Receives a function (its twin) and arguments; returns what the plain function returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas, in_memory
+from jitla.tracing.closing import EXIT, Learning
+from jitla.tracing.dispatch import Dispatch
+from jitla.tracing.frames import ROOT, mark, user_traceback
+from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, TRACED, layout_id
+from jitla.tracing.site import Site
+
+MAX_NODES = 512
+MAX_LAYOUTS = 200_000
+
+
+class _Local(threading.local):
+    """The session of each thread; None outside of traced code."""
+
+    session: Session | None = None
+
+
+LOCAL = _Local()
+
+
+class Session(Dispatch):
+    """State of one call of a decorated function in one thread."""
+
+    __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
+                 "hits", "foreigners", "slots", "views")
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.lines: dict[int, Any] | None = {} if site.learning > 0 else None
+        self.ops: list[tuple] = [] if self.lines is None else Learning(self.lines)
+        self.nodes: list[Any] = []
+        self.leaves: list[np.ndarray] = []
+        self.scalars: list[Any] = []
+        self.entered: list[Lazy] = []
+        self.ghosts: list[Lazy] = []
+        self.views: dict[int, tuple[Lazy, str, tuple]] = {}
+        self.hole = object()
+        self.hits = 0
+        self.foreigners: dict[int, LazyArray] = {}
+        self.slots: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def argument(self, value: Any) -> Any:
+        """Return the proxy of an argument that can be traced, else the argument."""
+        if type(value) is np.ndarray:
+            shape = value.shape
+            layout = LAYOUT_ID.get((value.dtype, shape, value.strides))
+            if layout is not None and shape and value.base is None and value.flags.owndata:
+                known = self.foreigners.get(id(value))
+                if known is not None and known._v is value and known._l == layout:
+                    return known
+                made = self.foreigners[id(value)] = in_memory(self, value, layout)
+                return made
+            if shape and value.dtype in TRACED:
+                proxy = self.foreign(value)
+                return value if proxy is None else proxy
+        return value
+
+    def flush(self) -> None:
+        """Close the block if it holds operations."""
+        if len(self.nodes) > len(self.entered):
+            self.close()
+
+    def fill_slots(self) -> None:
+        """Write ndarrays into the attributes and containers that hold proxies."""
+        while self.slots:
+            read, write = self.slots.pop()
+            held = read()
+            if type(held) in LAZY:
+                write(self.value(held))
+
+    def hand_over(self) -> None:
+        """Make the world fit for code that jitla does not see: no pending reads, no proxies outside."""
+        self.flush()
+        self.settle_ghosts()
+        self.fill_slots()
+
+    def relabel(self, array: LazyArray) -> None:
+        """Read the layout of an array in memory anew after its shape or dtype was assigned."""
+        self.close()
+        array._l = layout_id(array._v)
+        array._m = LAYOUTS[array._l].meta
+
+    def end(self, result: Any) -> Any:
+        """End the call and count it."""
+        # Proxies and session refer to each other: memory must not wait for the garbage collector.
+        self.foreigners.clear()
+        site = self.site
+        site.calls += 1
+        if site.learning > 0:
+            site.learning -= 1
+        return self.finish(result)
+
+    def finish(self, result: Any) -> Any:
+        """End the call: compute what is still referred to; return `result` without proxies."""
+        if len(self.nodes) > len(self.entered):
+            self.close(path=EXIT)
+        if self.slots:
+            self.fill_slots()
+        if len(LAYOUTS) > MAX_LAYOUTS:
+            forget_metas()
+        kind = type(result)
+        if kind in LAZY and result._v is not None:
+            return result._v
+        return self.plain(result)
+
+
+def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    """Call `function` (a twin or a function that needs none) in a session of its own."""
+    session = Session(site)
+    outer = LOCAL.session
+    LOCAL.session = session
+    try:
+        if kwargs:
+            kwargs = {k: session.argument(v) for k, v in kwargs.items()}
+            result = function(*map(session.argument, args), **kwargs)
+        else:
+            result = function(*map(session.argument, args))
+    except BaseException as error:
+        session.fill_slots()
+        error.__traceback__ = user_traceback(error.__traceback__)
+        raise
+    finally:
+        LOCAL.session = outer
+    return session.end(result)
+
+
+def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
+    """Run a generator (or coroutine) function in a session that is in force while its code runs."""
+    session = Session(site)
+    inner = function(
+        *[session.argument(a) for a in args],
+        **{k: session.argument(v) for k, v in kwargs.items()},
+    )
+    step: Callable[..., Any] = inner.send
+    sent: tuple = (None,)
+    while True:
+        outer = LOCAL.session
+        LOCAL.session = session
+        try:
+            value = step(*sent)
+        except StopIteration as stop:
+            return session.end(stop.value)
+        except BaseException:
+            session.fill_slots()
+            raise
+        finally:
+            LOCAL.session = outer
+        try:
+            sent, step = ((yield value),), inner.send
+        except BaseException as thrown:
+            sent, step = (thrown,), inner.throw
+
+
+mark(run.__code__, ROOT)
+mark(drive.__code__, ROOT)

@@ -1,0 +1,103 @@
+"""Small integers for what is known of a traced value, and the size-free key of a block.
+
+Knows: metas and layouts as interned ids; which of their facts a plan depends on.
+Must not know: sessions, proxies. Receives shapes, dtypes, strides; returns ids and keys.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jitla.hops import Meta, Shape
+
+# The dtypes that are traced; everything else stays with NumPy.
+TRACED = {np.dtype(c): c for c in "?bhilqBHILQfd" if np.dtype(c).isnative}
+# `bool(dtype)` and equality of dtypes are slow; the key uses the canonical singletons only.
+SCALAR_TYPES = {dt.type: dt for dt in TRACED}
+INTEGRAL = frozenset("biu")
+
+
+class Layout(NamedTuple):
+    """One exact memory layout: its meta id, shape, strides, byte extent, and size-free class."""
+
+    meta: int
+    shape: Shape
+    strides: tuple[int, ...]
+    low: int
+    high: int
+    group: tuple
+
+
+# Interned for the life of the process; `prune` empties both when sizes keep changing.
+METAS: list[Meta] = []
+_META_ID: dict[tuple[Shape, np.dtype], int] = {}
+LAYOUTS: list[Layout] = []
+LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
+
+
+def meta_id(shape: Shape, dtype: np.dtype) -> int:
+    """Return the id of (`shape`, `dtype`); index into `METAS`."""
+    key = (shape, dtype)
+    found = _META_ID.get(key)
+    if found is None:
+        METAS.append(Meta(shape, dtype))
+        found = _META_ID.setdefault(key, len(METAS) - 1)
+    return found
+
+
+def layout_id(array: np.ndarray) -> int:
+    """Return the id of the array's dtype, shape and strides; index into `LAYOUTS`."""
+    key = (array.dtype, array.shape, array.strides)
+    found = LAYOUT_ID.get(key)
+    if found is None:
+        dtype, shape, strides = key
+        reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 1]
+        low = sum(r for r in reach if r < 0)
+        high = sum(r for r in reach if r > 0) + dtype.itemsize if 0 not in shape else low
+        group = _group(shape, strides, dtype.itemsize)
+        LAYOUTS.append(Layout(meta_id(shape, dtype), shape, strides, low, high, group))
+        found = LAYOUT_ID.setdefault(key, len(LAYOUTS) - 1)
+    return found
+
+
+def _group(shape: Shape, strides: tuple[int, ...], itemsize: int) -> tuple:
+    """The part of a layout a plan may depend on: C or Fortran order, else axis order and repeats."""
+    if _packed(shape, strides, itemsize):
+        return ("C",)
+    if _packed(shape[::-1], strides[::-1], itemsize):
+        return ("F",)
+    order = tuple(sorted(range(len(shape)), key=lambda i: (-abs(strides[i]), i)))
+    return ("N", order, tuple(s == 0 for s in strides))
+
+
+def _packed(shape: Shape, strides: tuple[int, ...], itemsize: int) -> bool:
+    expected = itemsize
+    for n, s in zip(reversed(shape), reversed(strides), strict=True):
+        if n == 0:
+            return True
+        if n > 1:
+            if s != expected:
+                return False
+            expected *= n
+    return True
+
+
+class Symbols:
+    """Numbers sizes by first appearance: 0 and 1 stay literal, equal sizes share a symbol."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number: dict[int, int] = {}
+
+    def of(self, shape: Shape) -> tuple[int, ...]:
+        """Return `shape` with each size above 1 replaced by minus (its symbol + 1)."""
+        number = self.number
+        return tuple(n if n < 2 else -1 - number.setdefault(n, len(number)) for n in shape)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes seen, by symbol."""
+        return tuple(self.number)

@@ -1,0 +1,198 @@
+"""What a decorated function remembers between its calls.
+
+Knows: the exact plan cache, pins, fallbacks, counters. Must not know: how programs are made (they are
+asked for), proxies. Receives blocks and NumPy calls; returns runnable programs and records.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from jitla.errors import UnsupportedFunction
+from jitla.events import log
+from jitla.hops import Hop, evaluate
+from jitla.tracing.frames import user_line
+from jitla.tracing.signature import LAYOUTS
+from jitla.tracing.tape import LEAF, Block, class_key, hops_of
+
+# Above so many classes of plans a site stops keying on slice bounds of pending values.
+MANY_PLANS = 64
+MAX_EXACT = 8192
+
+
+class Request(NamedTuple):
+    """What a compiler is asked to make: hops of the values to compute and how they meet memory."""
+
+    roots: tuple[Hop, ...]
+    layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
+    outs: tuple[int | None, ...]
+    aliases: frozenset[tuple[int, int]]
+
+
+class Compile(Protocol):
+    """Makes the runnable program of a block, given its size-free key, its sizes and how to get its hops."""
+
+    def __call__(
+        self, key: tuple, sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
+    ) -> Any: ...
+
+
+class Replay:
+    """A block run op by op with NumPy: what is left when no program can be made or one fails."""
+
+    kernels = calls = written = 0
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.count = 0
+        self.program = self
+
+    def run(self, leaves: list[Any]) -> tuple[Any, ...]:
+        """Return the values of the roots; they are memory of their own, or the leaf stored into."""
+        self.count += 1
+        request = self.request
+        results: list[Any] = []
+        for value in evaluate(request.roots, leaves):
+            shared = [*results, *(a for a in leaves if isinstance(a, np.ndarray))]
+            if isinstance(value, np.ndarray) and any(np.may_share_memory(value, a) for a in shared
+                                                     if isinstance(a, np.ndarray)):
+                value = value.copy("K")
+            results.append(value)
+        for i, slot in enumerate(request.outs):
+            if slot is not None:
+                leaves[slot][...] = results[i]
+                results[i] = leaves[slot]
+        return tuple(results)
+
+    def text(self) -> str:
+        """Say what this is."""
+        return "== replay\nrun op by op with NumPy"
+
+
+class Fallback:
+    """Calls of one NumPy function at one place that were not traced."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+
+class Site:
+    """The memory of one decorated function; shared by its threads."""
+
+    def __init__(self, name: str, compile_block: Compile, strict: bool) -> None:
+        self.name = name
+        self.strict = strict
+        self.exact: dict[tuple, Any] = {}
+        self.pinned: dict[tuple, set[int]] = {}
+        self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
+        self.past: dict[Any, int] = {}
+        self.failures: list[str] = []
+        self.classes: set[tuple] = set()
+        self.calls = 0
+        self.learning = 2
+        self._compile = compile_block
+        self._lock = threading.Lock()
+
+    @property
+    def many_plans(self) -> bool:
+        """Whether this site has seen so many classes that values of attributes look like data."""
+        return len(self.classes) > MANY_PLANS
+
+    def pin(self, key: tuple, index: int) -> None:
+        """Remember that entry `index` of a block was asked for after all: it is live from now on."""
+        self.pinned.setdefault((key[2], len(key[0])), set()).add(index)
+        self.retire([key])
+
+    def program(self, block: Block, roots: tuple[int, ...], store: Any) -> Any:
+        """Return the bound program of `block`; the class level is tried before compiling."""
+        with self._lock:
+            outs = tuple(store.slot if store and i == store.index else None for i in roots)
+            aliases = frozenset((store.slot, k) for k in store.aliases) if store else frozenset()
+            key, sizes = class_key(block, roots, outs, aliases)
+            layouts = _layouts(block)
+
+            def make() -> Request:
+                hops = hops_of(block)
+                return Request(tuple(hops[i] for i in roots), layouts, outs, aliases)
+
+            self.learning = 2
+            self.classes.add(key)
+            try:
+                return self._compile(key, sizes, layouts, make)
+            except Exception as error:
+                self.failed(error)
+                return Replay(make())
+
+    def keep(self, key: tuple, closed: Any) -> None:
+        """Remember how an exact block is run; when there are too many, all are forgotten."""
+        if len(self.exact) >= MAX_EXACT:
+            self.retire(list(self.exact))
+        self.exact[key] = closed
+
+    def retire(self, keys: list[tuple]) -> None:
+        """Forget exact blocks, but not what they have done."""
+        for key in keys:
+            closed = self.exact.pop(key, None)
+            if closed is not None and closed.bound.count:
+                program = closed.bound.program
+                self.past[program] = self.past.get(program, 0) + closed.bound.count
+
+    def runs(self) -> dict[Any, int]:
+        """Return how often each program has run."""
+        found = dict(self.past)
+        for closed in list(self.exact.values()):
+            program = closed.bound.program
+            found[program] = found.get(program, 0) + closed.bound.count
+        return found
+
+    def replay(self, block: Block, roots: tuple[int, ...], store: Any, error: Exception) -> Replay:
+        """Return what runs `block` after its program failed with `error`."""
+        self.failed(error)
+        hops = hops_of(block)
+        outs = tuple(store.slot if store and i == store.index else None for i in roots)
+        return Replay(Request(tuple(hops[i] for i in roots), {}, outs, frozenset()))
+
+    def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Run `func` with NumPy and count it under the user's line."""
+        name = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+        file, line = user_line()
+        if self.strict:
+            raise UnsupportedFunction(
+                f"{file}:{line}: {name} is not traced by jitla; remove strict=True to let NumPy run it")
+        record = self.fallbacks.get((name, file, line))
+        if record is None:
+            record = self.fallbacks.setdefault((name, file, line), Fallback())
+        start = perf_counter()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            record.count += 1
+            record.seconds += perf_counter() - start
+
+    def failed(self, error: Exception) -> None:
+        """Note that a program failed and NumPy computed the block."""
+        if len(self.failures) < 100:
+            self.failures.append(f"{type(error).__name__}: {error}")
+        log.debug("%s: a program failed and NumPy ran instead: %r", self.name, error)
+
+    def clear(self) -> None:
+        """Forget everything learnt."""
+        for memory in (self.exact, self.pinned, self.fallbacks, self.classes, self.past):
+            memory.clear()
+        self.failures.clear()
+        self.calls = 0
+        self.learning = 2
+
+
+def _layouts(block: Block) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    known = [LAYOUTS[e[1]] for e in block.entries if e[0] == LEAF]
+    return {slot: (layout.shape, layout.strides) for slot, layout in enumerate(known)}

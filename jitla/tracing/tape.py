@@ -1,0 +1,140 @@
+"""The linear tape: what one block of traced operations did, and its way to hops.
+
+Knows: entries, operand codes, how entries become hops and size-free keys.
+Must not know: proxies' lifetimes, frames, NumPy dispatch. Receives entries; returns hops, keys, recipes.
+
+An entry is a tuple of ints: ``(LEAF, layout)``, ``(SCALAR, kind)`` or ``(op, operand, ..., [attrs])``.
+An operand >= 0 is the index of an earlier entry; an operand < 0 is a scalar given on the spot, coded
+by its type, whose value is the next one in the list of scalars. `attrs` is a tuple of sorted pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, leaf
+from jitla.tracing.signature import LAYOUTS, METAS, Symbols, meta_id
+
+LEAF = 0
+SCALAR = 1
+
+OPS: tuple[str, ...] = ("<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind is not Kind.LEAF))
+OP_ID: dict[str, int] = {name: i for i, name in enumerate(OPS)}
+
+# Operand codes of scalars: Python kinds are weak, NumPy kinds have their dtype.
+WEAK: tuple[type, ...] = (float, int, bool)
+STRONG: tuple[type, ...] = tuple(
+    np.dtype(c).type for c in ("?", "b", "h", "i", "l", "B", "H", "I", "L", "f", "d")
+)
+KIND_CODE: dict[type, int] = {t: -1 - k for k, t in enumerate((*WEAK, *STRONG))}
+CODE_KIND: tuple[type, ...] = (*WEAK, *STRONG)
+# Operand code of a strong scalar -> its meta id.
+SCALAR_META = {KIND_CODE[t]: meta_id((), np.dtype(t)) for t in STRONG}
+
+Entry = tuple[Any, ...]
+
+
+class Block(NamedTuple):
+    """A closed stretch of tape: entries, the meta of each, leaf arrays and scalars in slot order."""
+
+    entries: tuple[Entry, ...]
+    metas: tuple[int, ...]
+    leaves: list[np.ndarray]
+    scalars: list[Any]
+    lines: dict[int, Any]
+
+
+def hops_of(block: Block) -> list[Hop]:
+    """Return the hop of every entry of `block`, in tape order."""
+    made: list[Hop] = []
+    array_slot = 0
+    scalar_slot = len(block.leaves)
+    for index, entry in enumerate(block.entries):
+        line = block.lines.get(index)
+        op = entry[0]
+        if op == LEAF:
+            made.append(leaf(array_slot, METAS[LAYOUTS[entry[1]].meta], "array", line))
+            array_slot += 1
+        elif op == SCALAR:
+            dtype = np.dtype(CODE_KIND[-1 - entry[1]])
+            made.append(leaf(scalar_slot, Meta((), dtype), "scalar", line))
+            scalar_slot += 1
+        else:
+            refs, attrs = split(entry)
+            operands: list[Hop | Weak] = []
+            for ref in refs:
+                if ref >= 0:
+                    operands.append(made[ref])
+                else:
+                    operands.append(scalar_operand(ref, scalar_slot, line))
+                    scalar_slot += 1
+            made.append(apply(OPS[op], *operands, line=line, **dict(attrs)))
+    return made
+
+
+def scalar_operand(code: int, slot: int, line: Any = None) -> Hop | Weak:
+    """Return the operand for a scalar of operand code `code` at leaf position `slot`."""
+    kind = CODE_KIND[-1 - code]
+    if kind in WEAK:
+        return Weak(slot, kind)
+    return leaf(slot, Meta((), np.dtype(kind)), "scalar", line)
+
+
+def split(entry: Entry) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
+    """Return operand codes and attributes of an operator entry."""
+    if type(entry[-1]) is tuple:
+        return entry[1:-1], entry[-1]
+    return entry[1:], ()
+
+
+def readers(entries: tuple[Entry, ...], slots: set[int]) -> list[bool]:
+    """Say for each entry whether its value depends on a leaf array in `slots`."""
+    result: list[bool] = []
+    slot = 0
+    for entry in entries:
+        if entry[0] == LEAF:
+            result.append(slot in slots)
+            slot += 1
+        elif entry[0] == SCALAR:
+            result.append(False)
+        else:
+            result.append(any(r >= 0 and result[r] for r in split(entry)[0]))
+    return result
+
+
+def class_key(block: Block, *rest: Any) -> tuple[tuple, tuple[int, ...]]:
+    """Return the size-free key of `block` plus `rest`, and the sizes of its symbols.
+
+    Two blocks with one key differ only in sizes that are neither 0 nor 1 and in strides within one
+    layout class; equal sizes in one are equal in the other.
+    """
+    symbols = Symbols()
+    keyed: list[Any] = []
+    for entry, meta in zip(block.entries, block.metas, strict=True):
+        shape = symbols.of(METAS[meta].shape)
+        if entry[0] == LEAF:
+            layout = LAYOUTS[entry[1]]
+            keyed.append((LEAF, METAS[meta].dtype.char, shape, layout.group))
+        elif type(entry[-1]) is tuple and entry[-1] and entry[-1][0][0] == "shape":
+            # A whole shape as attribute is derived from sizes: the node's own shape stands for it.
+            keyed.append((*entry[:-1], shape))
+        else:
+            keyed.append((entry, shape))
+    return (tuple(keyed), *rest), symbols.sizes
+
+
+class Recipe(NamedTuple):
+    """How to compute values of a closed block that were not written to memory."""
+
+    block: Block
+
+
+def cone(entries: tuple[Entry, ...], index: int) -> list[int]:
+    """Return the indices of the entries that entry `index` depends on, itself included, ascending."""
+    wanted = {index}
+    for i in range(index, -1, -1):
+        if i in wanted and entries[i][0] > SCALAR:
+            wanted.update(r for r in split(entries[i])[0] if r >= 0)
+    return sorted(wanted)

@@ -1,0 +1,133 @@
+"""Cell kernels over every layout: ranks, strides, broadcasts, tails, in place, past the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitla.fusion import Schedule
+from jitla.hops import Hop, Meta, apply, const, leaf
+from tests.codegen.driver import run_cells
+
+RNG = np.random.default_rng(3)
+PLAIN = Schedule()
+SCHEDULES = [PLAIN, Schedule(unroll=2), Schedule(nontemporal=True)]
+
+
+def leaves_of(arrays: list[object]) -> list[Hop]:
+    """Return one leaf per array or NumPy scalar."""
+    found = []
+    for i, x in enumerate(arrays):
+        dtype = np.asarray(x).dtype
+        shape = x.shape if isinstance(x, np.ndarray) else ()
+        found.append(leaf(i, Meta(shape, dtype), "array" if shape else "scalar"))
+    return found
+
+
+def ramp(*shape: int, dtype: str = "f8") -> np.ndarray:
+    """Return random values of a shape."""
+    return (RNG.standard_normal(shape) * 10).astype(dtype)
+
+
+def check(arrays: list[object], schedule: Schedule = PLAIN, chunk: int = 0) -> None:
+    """Compare ``a * b - c`` and ``a * b < c`` with NumPy."""
+    a, b, c = arrays
+    x, y, z = leaves_of(arrays)
+    product = apply("multiply", x, y)
+    roots = [apply("subtract", product, z), apply("less", product, z)]
+    want = [a * b - c, a * b < c]
+    got = [np.empty_like(w) for w in want]
+    run_cells(roots, arrays, got, schedule, chunk)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "i1"])
+@pytest.mark.parametrize("n", [0, 1, 3, 8, 31, 64, 257, 8191, 8192, 8193, 20_000])
+def test_one_dimension(n: int, dtype: str, schedule: Schedule) -> None:
+    check([ramp(n, dtype=dtype) for _ in range(3)], schedule)
+    check([ramp(n, dtype=dtype) for _ in range(3)], schedule, chunk=1)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 9), (3, 0), (0, 3), (5, 8200), (4, 3, 17), (2, 3, 4, 5)])
+def test_outer_dimensions_and_broadcasts(shape: tuple[int, ...], schedule: Schedule) -> None:
+    full = ramp(*shape)
+    row = np.broadcast_to(ramp(shape[-1]), shape)
+    column = np.broadcast_to(ramp(*shape[:-1], 1), shape)
+    check([full, row, column], schedule, chunk=2)
+    check([column, full, np.float64(0.25)], schedule)
+
+
+def test_scalar_operands_of_every_kind() -> None:
+    check([ramp(100), np.float64(1.5), np.float64(-2)])
+    check([ramp(100, dtype="f4"), np.float32(1.5), ramp(100, dtype="f4")])
+    check([ramp(100, dtype="i2"), np.int16(-3), np.int16(7)])
+    x, y = ramp(100), np.True_
+    got = np.empty(100)
+    run_cells([apply("where", *leaves_of([y, x, np.float64(1)]))], [y, x, np.float64(1)], [got])
+    np.testing.assert_array_equal(got, x)
+
+
+def test_strided_reversed_and_transposed_operands() -> None:
+    wide = ramp(40, 60)
+    check([wide[::2, ::3], wide[::-1, ::-1][:20, :20], ramp(20, 40).T[:20][:, ::1][:, :20]])
+    check([wide[:, ::-1], ramp(60, 40).T, wide])
+    got = np.zeros((60, 40)).T
+    run_cells([apply("negative", *leaves_of([wide]))], [wide], [got[:40, :60]])
+    np.testing.assert_array_equal(got, -wide)
+    comb = np.zeros((40, 180))
+    run_cells([apply("negative", *leaves_of([wide]))], [wide], [comb[:, ::3]])
+    np.testing.assert_array_equal(comb[:, ::3], -wide)
+    assert not comb[:, 1::3].any()
+
+
+def test_outputs_stay_inside_their_memory() -> None:
+    memory = np.full(300, 7.0)
+    run_cells([apply("negative", *leaves_of([ramp(101)]))], [ramp(101)], [memory[50:151]])
+    assert (memory[:50] == 7).all() and (memory[151:] == 7).all()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("n", [5, 64, 10_001])
+def test_in_place(n: int, schedule: Schedule) -> None:
+    x, y = ramp(n), ramp(n)
+    want = x * y
+    run_cells([apply("multiply", *leaves_of([x, y]))], [x, y], [x], schedule)
+    np.testing.assert_array_equal(x, want)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("shift", range(1, 9))
+def test_unaligned_memory(shift: int, schedule: Schedule) -> None:
+    def moved(n: int, by: int) -> np.ndarray:
+        return np.empty(8 * n + by, np.uint8)[by:].view(np.float64)
+
+    x, out = moved(1001, shift), moved(1001, 2 * shift)
+    x[:] = ramp(1001)
+    run_cells([apply("negative", *leaves_of([x]))], [x], [out], schedule)
+    np.testing.assert_array_equal(out, -x)
+
+
+def test_bools_are_any_nonzero_byte() -> None:
+    odd = RNG.integers(0, 256, 77).astype(np.uint8).view(bool)
+    got = np.empty(77, bool)
+    run_cells([apply("logical_not", *leaves_of([odd]))], [odd], [got])
+    assert got.view(np.uint8).tobytes() == (odd.view(np.uint8) == 0).tobytes()
+
+
+def test_constants_take_no_operand() -> None:
+    x = ramp(33)
+    got = np.empty(33)
+    run_cells([apply("add", leaves_of([x])[0], const(-0.1, "f8"))], [x], [got])
+    np.testing.assert_array_equal(got, x - 0.1)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_transcendentals_agree_in_vectors_and_tails(dtype: str) -> None:
+    x = np.full(37, 0.7, dtype)
+    got = np.empty_like(x)
+    run_cells([apply("exp", *leaves_of([x]))], [x], [got])
+    assert len(set(got.tolist())) == 1
+    np.testing.assert_allclose(got, np.exp(x), rtol=4 * np.finfo(dtype).eps)

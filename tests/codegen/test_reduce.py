@@ -1,0 +1,152 @@
+"""Aggregates have NumPy's bits for every shape, dtype and axis; run as a script for a long search."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from jitla.fusion import Form, Geometry, Schedule
+from jitla.hops import Hop, Meta, apply, leaf, make
+from tests.codegen.driver import BACKEND, drive, kernel_of
+
+DTYPES = ["f8", "f4", "i8", "u8", "i4", "u2", "?"]
+
+
+def agg(name: str, x: Hop, mode: str) -> Hop:
+    """Reduce `x` over everything, the last or the first axis."""
+    rank = len(x.meta.shape)
+    axis = {"full": tuple(range(rank)), "rows": (rank - 1,), "cols": (0,)}[mode]
+    return make(name, (x,), axis=axis, keepdims=False)
+
+
+def run(roots: list[Hop], arrays: list[np.ndarray], mode: str, chunk: int = 0) -> list[np.ndarray]:
+    """Return what one kernel computes for `roots` over C-contiguous `arrays`."""
+    kernel = kernel_of(roots)
+    shape = kernel.shape
+    outs = [np.full(r.meta.shape, 99).astype(r.meta.dtype) for r in roots]
+    strides, letters = [a.strides for a in arrays], "c" * len(arrays)
+    for root, out in zip(roots, outs, strict=True):
+        whole = out.shape == shape
+        tail = {"full": (0,) * len(shape), "rows": (*out.strides, 0), "cols": (0, *out.strides)}
+        strides.append(out.strides if whole else tail[mode])
+        letters += "c" if whole or mode == "cols" else "b"
+    if mode == "full" and len(shape) > 1:
+        strides = [s[-1:] for s in strides]
+        shape = (int(np.prod(shape)),)
+    executable = BACKEND.compile(kernel, Form(mode, len(shape), letters), Schedule())
+    template = executable.template(Geometry(shape, tuple(strides)))
+    drive(template, *arrays, *(np.atleast_1d(o) for o in outs), chunk=chunk)
+    return outs
+
+
+def values(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return values whose sums show the order of the additions."""
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(kind)
+    if kind == bool:
+        return rng.integers(0, 2, shape).astype(bool)
+    info = np.iinfo(kind)
+    return rng.integers(info.min, info.max, shape, kind, endpoint=True)
+
+
+def search(count: int, seed: int) -> int:
+    """Compare `count` random reductions with NumPy and return how many differ."""
+    rng = np.random.default_rng(seed)
+    wrong = 0
+    for _ in range(count):
+        name = str(rng.choice(["sum", "sum", "sum", "min", "max", "prod", "any", "all"]))
+        mode = str(rng.choice(["full", "rows", "cols"]))
+        dtype = str(rng.choice(DTYPES))
+        if name in ("sum", "prod") and dtype in ("i4", "u2", "?"):
+            dtype = "i8"
+        if name in ("any", "all"):
+            dtype = "?"
+        if name == "prod" and dtype in ("f8", "f4"):
+            dtype = "u8"
+        least = int(name in ("min", "max"))
+        x = values(dtype, _shape(mode, least, rng), rng)
+        root = agg(name, leaf(0, Meta(x.shape, x.dtype)), mode)
+        (got,) = run([root], [x], mode, chunk=int(rng.integers(0, 3)))
+        want = getattr(np, name)(x, axis=root.attr("axis"))
+        if got.tobytes() != np.asarray(want).tobytes():
+            wrong += 1
+            sys.stderr.write(f"{name} {mode} {dtype} {x.shape}\n")
+    return wrong
+
+
+def _shape(mode: str, least: int, rng: np.random.Generator) -> tuple[int, ...]:
+    def size() -> int:
+        return max(least, int(rng.integers(0, rng.choice([10, 140, 1500]))))
+
+    if mode == "full":
+        return (int(10 ** rng.uniform(0, 5.5)) - 1 + least,)
+    shape = (size(), size()) if rng.random() < 0.7 else (size() % 30 + least, size() % 30, size())
+    # A single column is one contiguous run: planned as "full".
+    return (*shape[:-1], max(shape[-1], 2)) if mode == "cols" else tuple(max(s, least) for s in shape)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bits_are_numpys(seed: int) -> None:
+    assert search(150, seed) == 0
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 127, 128, 129, 136, 1023, 32_767, 32_768, 100_003])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_sum_around_the_splits(n: int, dtype: str) -> None:
+    x = values(dtype, (n,), np.random.default_rng(n))
+    (got,) = run([agg("sum", leaf(0, Meta((n,), x.dtype)), "full")], [x], "full", chunk=1)
+    assert got.tobytes() == x.sum().tobytes()
+
+
+@pytest.mark.parametrize("mode", ["full", "rows", "cols"])
+def test_negative_zeros_and_empty_runs(mode: str) -> None:
+    for shape in [(3, 5), (0, 4), (4, 0), (9, 200)]:
+        x = np.full(shape, -0.0)
+        (got,) = run([agg("sum", leaf(0, Meta(shape, x.dtype)), mode)], [x], mode)
+        want = x.sum(axis={"full": None, "rows": 1, "cols": 0}[mode])
+        assert got.tobytes() == np.asarray(want).tobytes(), (mode, shape)
+
+
+@pytest.mark.parametrize("mode", ["full", "rows", "cols"])
+@pytest.mark.parametrize("shape", [(3, 7), (50, 129), (260, 100), (2, 70_000)])
+def test_several_aggregates_and_cells_in_one_pass(shape: tuple[int, ...], mode: str) -> None:
+    rng = np.random.default_rng(5)
+    x, y = values("f8", shape, rng), values("f8", shape, rng)
+    a, b = (leaf(i, Meta(shape, x.dtype)) for i in range(2))
+    product = apply("multiply", a, b)
+    above = apply("greater", product, a)
+    roots = [
+        agg("sum", product, mode), product, agg("max", a, mode), agg("any", above, mode),
+        agg("sum", make("cast", (above,), dtype=np.dtype(np.int64)), mode), above,
+    ]
+    got = run(roots, [x, y], mode)
+    axis = {"full": None, "rows": 1, "cols": 0}[mode]
+    p = x * y
+    want = [p.sum(axis), p, x.max(axis), (p > x).any(axis), (p > x).sum(axis), p > x]
+    for g, w in zip(got, want, strict=True):
+        assert g.tobytes() == np.asarray(w).tobytes()
+
+
+@pytest.mark.parametrize("mode", ["full", "rows", "cols"])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_nan_wins(name: str, mode: str) -> None:
+    for at in (0, 5, 12, 40):
+        x = values("f8", (3, 41), np.random.default_rng(6))
+        x[1, at] = np.nan
+        (got,) = run([agg(name, leaf(0, Meta(x.shape, x.dtype)), mode)], [x], mode)
+        axis = {"full": None, "rows": 1, "cols": 0}[mode]
+        np.testing.assert_array_equal(got, getattr(x, name)(axis))
+
+
+def test_chunks_do_not_change_the_result() -> None:
+    x = values("f8", (300_000,), np.random.default_rng(7))
+    root = agg("sum", leaf(0, Meta(x.shape, x.dtype)), "full")
+    results = {run([root], [x], "full", chunk)[0].tobytes() for chunk in (0, 1, 2, 5)}
+    assert results == {x.sum().tobytes()}
+
+
+if __name__ == "__main__":
+    sys.exit(search(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000, seed=11) > 0)

@@ -1,0 +1,81 @@
+"""Modules say what they know, the public what it does; errors have a page; the tour is true."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.house.source import ROOT, Function, Module, modules
+
+MODULES = list(modules().values())
+every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.label)
+inner_modules = pytest.mark.parametrize(
+    "module", [m for m in MODULES if not m.is_door], ids=lambda m: m.label
+)
+
+
+def is_stub(function: Function) -> bool:
+    """A protocol's verb: nothing but an ellipsis below the docstring."""
+    last = function.body[-1]
+    return isinstance(last, ast.Expr) and getattr(last.value, "value", None) is ...
+
+
+VERBS = {f.name for m in MODULES for f in m.functions() if is_stub(f)}
+
+
+def public(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Public classes, functions and methods, not those inside functions or private classes."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield prefix + node.name, node
+            yield from public(node.body, f"{node.name}.")
+        elif isinstance(node, Function) and not node.name.startswith("_"):
+            # a method that speaks a protocol's verb, or that of `ast`, is documented there
+            if not (prefix and (node.name in VERBS or node.name.startswith("visit_"))):
+                yield prefix + node.name, node
+
+
+@every_module
+def test_a_module_has_a_docstring(module):
+    assert module.doc
+
+
+@inner_modules
+def test_a_module_says_what_it_knows_and_what_it_must_not(module):
+    """Rule files say their canonical direction instead; generated files say who makes them."""
+    assert re.search(r"Knows:|Canonical direction:", module.doc)
+    assert re.search(r"[Mm]ust not know:", module.doc)
+    assert re.search(r"[Rr]eceives|[Rr]eturn|Made by", module.doc)
+
+
+@every_module
+def test_the_public_has_docstrings(module: Module):
+    missing = [name for name, node in public(module.tree.body) if not ast.get_docstring(node)]
+    assert not missing
+
+
+def test_every_error_has_a_section():
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+    tree = modules()["jitla.errors"].tree
+    classes = [n.name for n in tree.body if isinstance(n, ast.ClassDef)]
+    assert sorted(sections) == sorted(classes)
+
+
+def test_the_tour_names_every_room_and_only_files_that_exist():
+    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(jitla/[\w/]*(?:\.py)?)`", tour))
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert not missing
+    rooms = {f"jitla/{m.path.parent.name}/" for m in MODULES
+             if m.is_door and m.name.count(".") == 1}
+    assert rooms <= named
+
+
+def test_no_page_names_a_machine():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        assert not re.search(r"/(home|root|work)/", page.read_text(encoding="utf-8")), page.name

@@ -1,0 +1,238 @@
+"""Import ranks, front doors, reading order inside folders, and customs."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.house.source import Import, Module, imports, late_imports, modules
+
+# Rooms of one rank never import each other. Files of one rank are in reading order.
+RANKS: tuple[tuple[str, ...], ...] = (
+    ("errors", "config", "events"),
+    ("hops",),
+    ("tracing", "rewrites", "fusion", "runtime"),
+    ("codegen", "accel", "tuner", "recompile"),
+    ("explain", "api", "__init__", "demo_data", "demo_algorithms", "demo_worker", "demo",
+     "__main__"),
+)
+# What a room may import from the rank below its own and lower; others may import all of it.
+FRIENDS = {
+    "recompile": {"hops", "rewrites", "fusion", "runtime"},
+    "codegen": {"hops", "fusion", "runtime"},
+}
+GATE = "jitla.api"
+CUSTOMS = {"llvmlite": "codegen"}
+PRINTERS = {"jitla.__main__", "jitla.demo"}
+
+MODULES = list(modules().values())
+every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.label)
+
+
+def room_of(name: str) -> str:
+    """First component below the package: a folder, a root file or "__init__"."""
+    return (name.split(".") + ["__init__"])[1]
+
+
+def rank_of(room: str) -> int:
+    for rank, rooms in enumerate(RANKS):
+        if room in rooms:
+            return rank
+    raise AssertionError(f"{room} has no rank: add it to RANKS, and say why it is a new room")
+
+
+def is_folder(room: str) -> bool:
+    return modules().get(f"jitla.{room}") is not None and modules()[f"jitla.{room}"].is_door
+
+
+def own_imports(module: Module) -> list[Import]:
+    return [i for i in imports(module) if i.target.split(".")[0] == "jitla"]
+
+
+def rank_fault(found: Import) -> str | None:
+    """Why `found` breaks the ranks, or None."""
+    source, target = room_of(found.importer.name), room_of(found.target)
+    if source == target:
+        return None
+    high, low = rank_of(source), rank_of(target)
+    if low > high:
+        return f"{found.where}: upward, from rank {high} to rank {low}"
+    if low == high:
+        rooms = RANKS[high]
+        if is_folder(source) or is_folder(target):
+            return f"{found.where}: rooms of one rank never import each other"
+        if rooms.index(target) > rooms.index(source):
+            return f"{found.where}: {target} is read after {source}"
+    allowed = FRIENDS.get(source)
+    if allowed is not None and low > 0 and target not in allowed:
+        return f"{found.where}: {source} may import {sorted(allowed)} only"
+    return None
+
+
+def door_fault(found: Import) -> str | None:
+    """Why `found` enters a folder by the window, or None."""
+    source = found.importer.name.split(".")
+    target = found.target.split(".")
+    if found.importer.is_door:
+        source.append("__init__")
+    for depth in range(2, len(target)):
+        package = target[:depth]
+        if source[:depth] != package:
+            return f"{found.where}: import it from {'.'.join(package)}"
+    return None
+
+
+def reading_order(door: Module) -> list[str]:
+    """The files that a folder's docstring lists."""
+    found = re.search(r"Reading order:\s*([^.]*)\.", door.doc)
+    return [name.strip() for name in found.group(1).split(",")] if found else []
+
+
+def contents(door: Module) -> set[str]:
+    """Files and folders directly inside the folder of `door`."""
+    prefix = door.name + "."
+    return {name[len(prefix):].split(".")[0] for name in modules() if name.startswith(prefix)}
+
+
+def order_fault(found: Import) -> str | None:
+    """Why `found` reads a file that comes later in its folder, or None."""
+    source, target = found.importer.name.split("."), found.target.split(".")
+    depth = 1
+    while depth < min(len(source), len(target)) and source[depth] == target[depth]:
+        depth += 1
+    if depth < 2 or depth >= min(len(source), len(target)):
+        return None
+    order = reading_order(modules()[".".join(source[:depth])])
+    for name in (source[depth], target[depth]):
+        if name not in order:
+            return f"{found.where}: {name} is not in the reading order of {source[depth - 1]}"
+    if order.index(target[depth]) > order.index(source[depth]):
+        return f"{found.where}: {target[depth]} is read after {source[depth]}"
+    return None
+
+
+def faults(module: Module, judge) -> list[str]:
+    return [fault for found in own_imports(module) if (fault := judge(found))]
+
+
+@every_module
+def test_imports_go_down_the_ranks(module):
+    assert not faults(module, rank_fault)
+
+
+@every_module
+def test_folders_are_entered_by_the_front_door(module):
+    assert not faults(module, door_fault)
+
+
+@every_module
+def test_files_import_only_what_was_read_before(module):
+    assert not faults(module, order_fault)
+
+
+@pytest.mark.parametrize(
+    "door", [m for m in MODULES if m.is_door and m.name != "jitla"], ids=lambda m: m.label
+)
+def test_a_folder_lists_its_files_in_reading_order(door):
+    listed = reading_order(door)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == contents(door)
+
+
+@pytest.mark.parametrize("door", [m for m in MODULES if m.is_door], ids=lambda m: m.label)
+def test_a_front_door_only_reexports(door):
+    """Docstring, imports, `__all__` and, in the package itself, constants and `__getattr__`."""
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)
+    if door.name == "jitla":
+        allowed += (ast.FunctionDef, ast.If)
+    for node in door.tree.body:
+        assert isinstance(node, allowed), f"{door.label}:{node.lineno}"
+        if door.name != "jitla" and isinstance(node, ast.Assign):
+            assert [t.id for t in node.targets if isinstance(t, ast.Name)] == ["__all__"]
+
+
+@pytest.mark.parametrize(
+    "door", [m for m in MODULES if m.is_door and contents(m)], ids=lambda m: m.label
+)
+def test_a_front_door_says_what_is_public(door):
+    names = [
+        ast.literal_eval(node.value) for node in door.tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    ]
+    assert len(names) == 1 or door.name == "jitla"
+
+
+@every_module
+def test_customs(module):
+    for found in imports(module):
+        room = CUSTOMS.get(found.target.split(".")[0])
+        assert room in (None, room_of(module.name)), f"{found.where}: only {room} may"
+
+
+@every_module
+def test_only_config_reads_the_environment(module):
+    if module.name == "jitla.config":
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
+            raise AssertionError(f"{module.label}:{node.lineno} reads the environment")
+    for found in imports(module):
+        assert found.target not in ("os.environ", "os.getenv"), found.where
+
+
+@every_module
+def test_the_library_does_not_print(module):
+    if module.name in PRINTERS:
+        return
+    for node in ast.walk(module.tree):
+        called = node.func if isinstance(node, ast.Call) else None
+        assert not (isinstance(called, ast.Name) and called.id == "print"), (
+            f"{module.label}:{node.lineno} prints"
+        )
+
+
+@every_module
+def test_only_the_gate_imports_late(module):
+    if module.name == GATE:
+        return
+    for node in late_imports(module):
+        raise AssertionError(f"{module.label}:{node.lineno} imports inside a function")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            assert name not in ("import_module", "__import__"), (
+                f"{module.label}:{node.lineno} imports by name"
+            )
+
+
+@every_module
+def test_every_room_has_a_rank(module):
+    rank_of(room_of(module.name))
+
+
+class TestTheTestItself:
+    """Each law fires on an import that breaks it."""
+
+    @pytest.mark.parametrize(("source", "target", "judge"), [
+        ("jitla.hops", "jitla.fusion", rank_fault),
+        ("jitla.fusion", "jitla.rewrites", rank_fault),
+        ("jitla.codegen", "jitla.rewrites", rank_fault),
+        ("jitla.errors", "jitla.hops", rank_fault),
+        ("jitla.fusion.kernel", "jitla.hops.node", door_fault),
+        ("jitla.hops.meta", "jitla.hops.node", order_fault),
+    ])
+    def test_fires(self, source, target, judge):
+        assert judge(Import(modules()[source], target, 1))
+
+    @pytest.mark.parametrize(("source", "target", "judge"), [
+        ("jitla.fusion", "jitla.hops", rank_fault),
+        ("jitla.hops", "jitla.errors", rank_fault),
+        ("jitla.fusion.kernel", "jitla.hops", door_fault),
+        ("jitla.hops", "jitla.hops.node", door_fault),
+        ("jitla.hops.node", "jitla.hops.meta", order_fault),
+        ("jitla.hops", "jitla.hops.meta", order_fault),
+    ])
+    def test_keeps(self, source, target, judge):
+        assert judge(Import(modules()[source], target, 1)) is None

@@ -1,0 +1,70 @@
+"""Random operands for rewrites, and what counts as the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import Hop, evaluate, topo
+
+SPECIAL = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, 5e-324, -1e-310, 1.7e308, -3e38]
+EXTREME_OPS = {"min", "max", "maximum", "minimum", "fmax", "fmin", "clip"}
+
+
+def operand(hop: Hop, rng: np.random.Generator, special: bool) -> np.ndarray:
+    """A random value for a leaf; half of it special values if asked for."""
+    shape, dtype = hop.meta.shape, hop.meta.dtype
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        small = rng.integers(max(info.min, -9), 10, shape).astype(dtype)
+        wide = rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+        return np.where(rng.random(shape) < 0.5, small, wide) if special else small
+    values = rng.standard_normal(shape) * (4.0 if special else 1.0)
+    if dtype.kind == "c":
+        values = values + 1j * rng.standard_normal(shape)
+    if special:
+        values = np.where(rng.random(shape) < 0.3, rng.choice(SPECIAL, shape), values)
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(dtype)
+
+
+def operands(roots: Iterable[Hop], rng: np.random.Generator, special: bool) -> list[Any]:
+    """Values for all leaves below `roots`, by slot."""
+    leaves = {h.attr("slot"): h for h in topo(roots) if h.op.name == "leaf"}
+    size = max(leaves, default=-1) + 1
+    return [operand(leaves[s], rng, special) if s in leaves else None for s in range(size)]
+
+
+def values(roots: tuple[Hop, ...], given: list[Any]) -> list[Any]:
+    """What the roots evaluate to, warnings being no matter here."""
+    with np.errstate(all="ignore"):
+        return evaluate(roots, given)
+
+
+def same_bits(x: Any, y: Any, zeros: bool = True) -> bool:
+    """Equal shape, dtype and bits; any NaN equals any NaN; without `zeros` their sign is free."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    equal = (x == y) | ((x != x) & (y != y))
+    if zeros and x.dtype.kind == "f":
+        equal &= (np.signbit(x) == np.signbit(y)) | (x != x)
+    return bool(np.all(equal))
+
+
+def close(x: Any, y: Any) -> bool:
+    """Equal but for roundings."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.shape != y.shape or x.dtype != y.dtype or x.dtype.kind in "biu":
+        return same_bits(x, y)
+    eps = float(np.finfo(x.dtype).eps)
+    return bool(np.allclose(x, y, rtol=1e3 * eps, atol=1e3 * eps, equal_nan=True))
+
+
+def signs_matter(roots: tuple[Hop, ...]) -> bool:
+    """NumPy itself leaves the sign of a zero open in extremes."""
+    return not any(h.op.name in EXTREME_OPS for h in topo(roots))

@@ -1,0 +1,92 @@
+"""The pattern language: matching, commutativity, constants, building."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitla.errors import InternalError
+from jitla.hops import Meta, const, leaf, make
+from jitla.rewrites import AnyConst, AttrVar, Num, Var, once, ops
+from jitla.rewrites.pattern import build, matches, same_number, variables
+
+X, Y = Var("X"), Var("Y")
+F8 = np.dtype("f8")
+x, y = (leaf(i, Meta((3, 4), F8)) for i in (0, 1))
+
+
+def all_matches(pattern, hop, shared=()):
+    return list(matches(pattern, hop, {}, set(shared).__contains__))
+
+
+def test_a_variable_matches_anything_and_itself_again():
+    assert all_matches(ops.subtract(X, Y), make("subtract", (x, y))) == [{"X": x, "Y": y}]
+    assert all_matches(ops.subtract(X, X), make("subtract", (x, y))) == []
+    assert all_matches(ops.subtract(X, X), make("subtract", (x, x))) == [{"X": x}]
+
+
+def test_commuting_operands_match_in_both_orders():
+    hop = make("add", (x, make("negative", (y,))))
+    assert all_matches(ops.add(ops.negative(X), Y), hop) == [{"X": y, "Y": x}]
+    assert len(all_matches(ops.add(X, Y), hop)) == 2
+    assert len(all_matches(ops.add(X, Y), make("add", (x, x)))) == 1
+    assert all_matches(ops.subtract(ops.negative(X), Y), make("subtract", (x, hop))) == []
+
+
+def test_a_wrong_first_choice_is_taken_back():
+    deep = make("multiply", (make("negative", (x,)), make("negative", (y,))))
+    pattern = ops.multiply(ops.negative(X), ops.negative(Y))
+    assert {(m["X"], m["Y"]) for m in all_matches(pattern, deep)} == {(x, y), (y, x)}
+
+
+def test_attributes_bind_and_compare():
+    total = make("sum", (x,), axis=(0,), keepdims=False)
+    axis = AttrVar("axis")
+    assert all_matches(ops.sum(X, axis=axis), total) == [{"X": x, "axis": (0,)}]
+    assert all_matches(ops.sum(X, axis=(1,)), total) == []
+    assert all_matches(ops.sum(X, keepdims=False), total) == [{"X": x}]
+    assert all_matches(ops.sum(X, keepdims=0), total) == []
+    twice = make("flip", (make("flip", (x,), axis=(0,)),), axis=(1,))
+    assert all_matches(ops.flip(ops.flip(X, axis=axis), axis=axis), twice) == []
+
+
+def test_once_wants_a_node_of_its_own():
+    inner = make("negative", (x,))
+    pattern = ops.negative(once(ops.negative(X)))
+    assert all_matches(pattern, make("negative", (inner,)))
+    assert not all_matches(pattern, make("negative", (inner,)), shared=[inner])
+
+
+@pytest.mark.parametrize(("found", "wanted", "same"), [
+    (np.float64(0.0), 0, True), (np.float64(-0.0), 0, False), (np.float64(-0.0), -0.0, True),
+    (np.int32(0), -0.0, True), (np.float32(2.0), 2, True), (np.float64(2.5), 2, False),
+    (np.bool_(True), True, True), (np.bool_(True), 1, False), (np.int8(1), True, False),
+    (np.float64("nan"), 1, False), (np.complex128(1), 1, False), (np.uint8(255), -1, False),
+])
+def test_constants_match_by_value_and_sign_of_zero(found, wanted, same):
+    assert same_number(found, wanted) is same
+
+
+def test_a_constant_is_no_array_and_no_argument():
+    one = const(1, F8)
+    assert all_matches(ops.multiply(X, Num(1)), make("multiply", (x, one))) == [{"X": x}]
+    argument = leaf(2, Meta((), F8), "weak")
+    assert all_matches(ops.multiply(X, Num(1)), make("multiply", (x, argument))) == []
+    assert all_matches(AnyConst("K"), one) == [{"K": one}]
+
+
+def test_build_is_the_inverse_of_match():
+    pattern = ops.add(ops.negative(X), Y)
+    hop = make("add", (make("negative", (x,)), y))
+    assert all(build(pattern, m) is hop for m in all_matches(pattern, hop))
+    assert build(Num(2, like=X), {"X": x}) is const(2, F8)
+    assert variables(ops.add(X, ops.sum(Y, axis=AttrVar("axis")))) == {"X", "Y", "axis"}
+
+
+def test_the_vocabulary_is_the_op_table():
+    with pytest.raises(InternalError, match="'sine'"):
+        ops.sine(X)
+    with pytest.raises(InternalError, match="takes 2 operands"):
+        ops.add(X)
+    with pytest.raises(InternalError, match="dtype"):
+        build(Num(2), {})
