@@ -21,7 +21,7 @@ from jitla.tracing import frames
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
 from jitla.tracing.liveness import live_locals
 from jitla.tracing.signature import LAYOUTS, layout_id
-from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, hops_of, readers, split
+from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, split
 
 _getrefcount = sys.getrefcount
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.

@@ -15,7 +15,14 @@ import numpy as np
 
 from jitla.hops import apply, leaf
 from jitla.tracing.array import (
-    LAZY, SMALL_INT, UFUNCS, Lazy, LazyArray, LazyScalar, in_memory, pending,
+    LAZY,
+    SMALL_INT,
+    UFUNCS,
+    Lazy,
+    LazyArray,
+    LazyScalar,
+    in_memory,
+    pending,
 )
 from jitla.tracing.indexing import Indexing
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, pending
+from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING, Closing, lazy_array
-from jitla.tracing.signature import METAS, TRACED, layout_id, meta_id
+from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))

@@ -5,7 +5,6 @@ Receives a function; returns the tree its code was compiled from, or None if tha
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast

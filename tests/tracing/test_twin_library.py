@@ -77,7 +77,6 @@ STDLIB = {
     "graphlib": lambda m: list(m.TopologicalSorter({"d": {"b", "c"}, "b": {"a"}}).static_order())[-1],
     "pprint": lambda m: m.pformat({"k": list(range(40)), "l": TEXT}, width=50),
     "configparser": lambda m: _config(m),
-    "html.parser": lambda m: m.HTMLParser().unescape if hasattr(m.HTMLParser, "unescape") else None,
 }  # fmt: skip
 
 
