@@ -130,7 +130,7 @@ class Lazy:
         return METAS[self._m].dtype.itemsize
 
     @property
-    def T(self) -> Any:  # noqa: N802  (NumPy's name)
+    def T(self) -> Any:
         """Transposed view."""
         return self._s.view(self, "transpose", ())
 

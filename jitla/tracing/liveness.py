@@ -101,7 +101,7 @@ def _analyse(code: CodeType) -> Facts | None:
     if not FRAME_READERS.isdisjoint(code.co_names):
         return None
     flow = _flow(code)
-    return flow and Facts(flow, _live(flow), _loops(flow), {})
+    return None if flow is None else Facts(flow, _live(flow), _loops(flow), {})
 
 
 _facts: PerCode[Facts | None] = PerCode(_analyse)

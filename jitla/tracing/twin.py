@@ -45,7 +45,7 @@ class Twins:
         self._made: PerCode[Made] = PerCode(lambda code: Made(None, {}))
 
     def instrument(self, fn: FunctionType) -> FunctionType | None:
-        """Return the twin of `fn`, `fn` itself if it needs no hook, None if it has no sure source."""
+        """Return the twin of `fn`; `fn` itself if it needs no hook, None if its source is unsure."""
         if HOOK in fn.__code__.co_freevars:
             return fn
         made = self._made.get(fn.__code__)
@@ -61,24 +61,23 @@ class Twins:
         return made is not None and self._holds(made, fn)
 
     def _holds(self, made: Made, fn: FunctionType) -> bool:
-        return holds(made.assumed, fn.__globals__, fn.__builtins__)  # type: ignore[attr-defined]
+        return holds(made.assumed, fn.__globals__, fn.__builtins__)
 
     def _bind(self, fn: FunctionType, code: CodeType) -> FunctionType:
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
         cells[HOOK] = self._cell
         closure = tuple(cells[name] for name in code.co_freevars)
         twin = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, closure)
-        twin.__kwdefaults__ = fn.__kwdefaults__  # type: ignore[assignment]
+        twin.__kwdefaults__ = fn.__kwdefaults__
         twin.__qualname__ = fn.__qualname__
         twin.__module__ = fn.__module__
         twin.__doc__ = fn.__doc__
         twin.__dict__ = fn.__dict__  # attributes set on one are seen on the other
-        if hasattr(fn, "__annotate__"):  # 3.14: annotations are computed when asked for
-            twin.__annotate__ = fn.__annotate__
-        else:
-            twin.__annotations__ = fn.__annotations__
-        if hasattr(fn, "__type_params__"):
-            twin.__type_params__ = fn.__type_params__
+        # 3.14 computes annotations when asked for: they are not asked for here
+        annotations = "__annotate__" if hasattr(fn, "__annotate__") else "__annotations__"
+        for name in (annotations, "__type_params__"):
+            if hasattr(fn, name):
+                setattr(twin, name, getattr(fn, name))
         return twin
 
 
@@ -88,7 +87,7 @@ def make(fn: FunctionType, known: Callable[[Any], bool]) -> Made:
     if source is None:
         return Made(None, {})
     code = fn.__code__
-    statics = Statics(fn.__globals__, fn.__builtins__, known)  # type: ignore[attr-defined]
+    statics = Statics(fn.__globals__, fn.__builtins__, known)
     try:
         node = copy.deepcopy(source.node)
         rewrite(node, analyse(node, code.co_freevars), statics, source.private)

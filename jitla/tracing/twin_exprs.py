@@ -59,7 +59,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         """Whether `node` loads something that may be an array no hook has seen."""
         match node:
             case ast.Name(id=name):
-                return self.is_foreign_name(node, name)
+                return self._is_foreign_name(node, name)
             case ast.Attribute(value=base, attr=attr):
                 if attr in DESCRIPTIONS:
                     return False
@@ -76,7 +76,7 @@ class ExpressionRewriter(ast.NodeTransformer):
                 return self.is_foreign(body) or self.is_foreign(orelse)
         return False
 
-    def is_foreign_name(self, node: ast.expr, name: str) -> bool:
+    def _is_foreign_name(self, node: ast.expr, name: str) -> bool:
         kind = self.here.resolve(name)
         if kind == "local":
             return name in self.aliases(self.here.owner()) and not self.is_plain(node)
@@ -180,22 +180,22 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     # -- elements of comprehensions ------------------------------------------------------------
 
-    def comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> ast.expr:
-        awaits = self.enter_generators(node, node.generators)
-        node.elt = self.element(node.elt, awaits)
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> ast.expr:
+        awaits = self._enter_generators(node, node.generators)
+        node.elt = self._element(node.elt, awaits)
         self.here = self.here.parent or self.here
         return node
 
-    visit_ListComp = visit_SetComp = visit_GeneratorExp = comprehension
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = _comprehension
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
-        awaits = self.enter_generators(node, node.generators)
-        node.key = self.element(node.key, awaits)
-        node.value = self.element(node.value, awaits)
+        awaits = self._enter_generators(node, node.generators)
+        node.key = self._element(node.key, awaits)
+        node.value = self._element(node.value, awaits)
         self.here = self.here.parent or self.here
         return node
 
-    def enter_generators(self, node: ast.AST, generators: list[ast.comprehension]) -> bool:
+    def _enter_generators(self, node: ast.AST, generators: list[ast.comprehension]) -> bool:
         scope = self.scopes[node]
         for i, generator in enumerate(generators):
             iterable = self.visit(generator.iter)
@@ -207,7 +207,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             generator.ifs = [self.visit(each) for each in generator.ifs]
         return any(generator.is_async for generator in generators)
 
-    def element(self, node: ast.expr, awaits: bool) -> ast.expr:
+    def _element(self, node: ast.expr, awaits: bool) -> ast.expr:
         plain = self.is_plain(node)
         node = self.visit(node)
         if not plain:

@@ -130,6 +130,16 @@ def at_line(node: ast.AST) -> ast.AST:
     return first_line(ast.Pass(), node)
 
 
+def name_line(node: ast.Attribute) -> ast.AST:
+    """Position of the name of an attribute: CPython gives stores to it that line."""
+    at = ast.Pass()
+    at.lineno = at.end_lineno = node.end_lineno or node.lineno
+    same = at.lineno == node.lineno
+    at.col_offset = node.col_offset if same else 0
+    at.end_col_offset = node.end_col_offset or 0
+    return at
+
+
 def placed(node: N, at: ast.AST) -> N:
     """Give `node` the position of `at`."""
     return ast.copy_location(node, at)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Union
 
 __all__ = ["Binding", "FunctionNode", "Scope", "analyse"]
 
-FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
-Binding = Union[ast.expr, None]  # None: bound to something unknown
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Binding = ast.expr | None  # None: bound to something unknown
 ESCAPING = frozenset({"function", "generator"})
 
 
