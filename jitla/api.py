@@ -13,10 +13,13 @@ from functools import update_wrapper
 from importlib import import_module
 from types import FunctionType
 from typing import Any, TypeVar, overload
+from weakref import WeakSet
 
+from jitla.account import fallbacks_of, function_record, stats_of
 from jitla.config import Config, current
 from jitla.errors import TraceError
 from jitla.events import Recorder
+from jitla.explain import Explanation, coverage_table
 from jitla.tracing import LOCAL, TWINS, Request, Site, drive, run, twin_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +32,7 @@ class _Gate:
         self.lock = threading.RLock()
         self.recorder = Recorder(current().events)
         self._compilers: dict[tuple[str, int], Any] = {}
-        self._launch: Callable[..., None] | None = None
+        self._backend: Any = None
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
@@ -44,16 +47,12 @@ class _Gate:
     def _make(self, config: Config) -> Any:
         codegen = import_module("jitla.codegen")
         recompile = import_module("jitla.recompile")
-        rewrites = import_module("jitla.rewrites")
-        if self._launch is None:
-            self._launch = codegen.start()
+        if self._backend is None:
+            self._backend = codegen.LlvmBackend()
         self.apply_threads(config)
-        runtime = import_module("jitla.runtime")
-        rules = rewrites.RULES.at(config.numerics)
-        backend = codegen.LlvmBackend(self._launch, config.threads or runtime.threads())
         return recompile.Compiler(
-            backend, simplify=lambda roots, hook: rewrites.simplify(roots, rules, hook),
-            numerics=config.numerics, threads=config.threads, observe=self.recorder.record)
+            self._backend, numerics=config.numerics, threads=config.threads,
+            observe=self.recorder.record)
 
     def apply_threads(self, config: Config) -> None:
         """Let kernels run on the number of threads that `config` asks for."""
@@ -61,24 +60,7 @@ class _Gate:
 
 
 _GATE = _Gate()
-
-
-class Stats(dict[str, float]):
-    """Counters of a decorated function, as a mapping and as attributes.
-
-    `calls` of the function; `plans`, exact blocks known; `programs` compiled; `kernels` in them;
-    `forces`, blocks run; `kernel_runs`; `numpy_calls` inside programs; `materialised`, vector values
-    written to fresh memory by programs; `fallbacks`, NumPy calls outside of programs; `failures`.
-    """
-
-    def __getattr__(self, name: str) -> float:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __str__(self) -> str:
-        return "  ".join(f"{name} {value:g}" for name, value in self.items())
+_STATES: WeakSet[_State] = WeakSet()
 
 
 class _State:
@@ -235,7 +217,8 @@ class _Driven:
 def _finish(wrapper: Any, function: Any, state: _State) -> Any:
     update_wrapper(wrapper, function)
     wrapper.__jitla_state__ = state
-    wrapper.stats = lambda: stats_of(state)
+    wrapper.stats = lambda: stats_of(tuple(state.sites.values()))
+    _STATES.add(state)
     wrapper.cache_clear = lambda: _clear(state)
     if type(wrapper) is FunctionType and not inspect.isgeneratorfunction(function) \
             and not inspect.iscoroutinefunction(function):
@@ -248,24 +231,39 @@ def _clear(state: _State) -> None:
         site.clear()
 
 
-def stats_of(state: _State) -> Stats:
-    """Add up the counters of all sites of a decorated function."""
-    total = Stats(calls=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0)
-    for site in list(state.sites.values()):
-        runs = site.runs()
-        total["calls"] += site.calls
-        total["plans"] += len(site.exact)
-        total["programs"] += len(runs)
-        total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
-        total["failures"] += len(site.failures)
-        for program, count in runs.items():
-            total["kernels"] += program.kernels
-            total["forces"] += count
-            total["kernel_runs"] += count * program.kernels
-            total["numpy_calls"] += count * program.calls
-            total["materialised"] += count * program.written
-    return total
+def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> Explanation:
+    """Say what jitla made of a decorated function.
+
+    Parameters
+    ----------
+    function : callable
+        A decorated function; a plain one is decorated first.
+    *args, **kwargs
+        If given, the function is called with them before.
+    level : {"hops", "rewrites", "plan", "all"}
+        How much is shown.
+
+    Returns
+    -------
+    Explanation
+        ``str()`` of it is the text.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such level.
+    """
+    decorated = function if hasattr(function, "__jitla_state__") else jit(function)
+    if args or kwargs:
+        decorated(*args, **kwargs)
+    state = getattr(decorated, "__jitla_state__", None) or _State(function, {})
+    return Explanation(function_record(state.function, tuple(state.sites.values())), level)
 
 
-__all__ = ["Stats", "jit", "stats_of"]
+def coverage() -> str:
+    """Return a table of what the decorated functions handed to NumPy: where, how often, how long."""
+    sites = [site for state in list(_STATES) for site in list(state.sites.values())]
+    return coverage_table(fallbacks_of(sites))
+
+
+__all__ = ["coverage", "explain", "jit"]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -68,25 +69,27 @@ def _measure(algorithm: str, mode: str, flights: Flights) -> Report:
     """Run one measurement in a new process, which gets the data through a pipe."""
     progress = Progress(f"{TITLES[algorithm]}, {mode}")
     command = [sys.executable, "-m", "jitla", "demo", "--worker", algorithm, mode]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    try:
-        demo_worker.send(process.stdin, flights.X, flights.y)
-        process.stdin.close()
-    except BrokenPipeError:
-        pass
-    process.stdin = None
-    while True:
-        try:
-            output, _ = process.communicate(timeout=0.5)
-            break
-        except subprocess.TimeoutExpired:
-            progress.tick()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        output = _feed(process, flights, progress)
     progress.done()
     if process.returncode:
         raise SystemExit(f"the measurement {' '.join(command[3:])} failed")
     report: Report = json.loads(output)
     return report
+
+
+def _feed(process: subprocess.Popen[bytes], flights: Flights, progress: Progress) -> bytes:
+    """Hand the data to the worker, wait, and return what it wrote."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        demo_worker.send(process.stdin, flights.X, flights.y)
+        process.stdin.close()
+    process.stdin = None
+    while True:
+        try:
+            return process.communicate(timeout=0.5)[0]
+        except subprocess.TimeoutExpired:
+            progress.tick()
 
 
 class Progress:

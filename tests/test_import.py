@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 0.030
 PAIRS = 7
+ROUNDS = 3  # more only where the first did not do: a busy machine needs more tries
 HEAVY = ("scipy", "llvmlite", "numba", "cloudpickle")
 
 TIME_NUMPY = "import time; t = time.perf_counter(); import numpy; print(time.perf_counter() - t)"
@@ -55,9 +56,14 @@ def run(source: str) -> str:
 def test_import_costs_little_over_numpy():
     """Best of several runs each, taken in turn: load on the machine only ever adds time."""
     run(TIME_JITLA)  # write the bytecode first
-    pairs = [(float(run(TIME_NUMPY)), float(run(TIME_JITLA))) for _ in range(PAIRS)]
-    cost = min(jitla for _, jitla in pairs) - min(numpy for numpy, _ in pairs)
-    assert cost <= LIMIT
+    numpy, both = [], []
+    for _ in range(ROUNDS):
+        for _ in range(PAIRS):
+            numpy.append(float(run(TIME_NUMPY)))
+            both.append(float(run(TIME_JITLA)))
+        if min(both) - min(numpy) <= LIMIT:
+            return
+    raise AssertionError(f"import jitla costs {1e3 * (min(both) - min(numpy)):.1f} ms over numpy")
 
 
 def test_import_loads_nothing_heavy():

@@ -92,6 +92,13 @@ def odd_rest(f: Core) -> Core:
     return lambda z: (f(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
 
 
+def cos_rest(z: mpf) -> mpf:
+    """C with cos(x) = 1 - z/2 + z**2*C(z), z = x*x."""
+    return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2
+
+
+NONE = -1  # float32 takes float64's
+QUARTER = float(mp.pi / 4) * 1.0001
 HALF = float(LN2 / 2) * 1.0001
 S = (float(mp.sqrt(2)) - 1) / (float(mp.sqrt(2)) + 1)
 POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
@@ -110,6 +117,10 @@ POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
     ("ATANH", series(odd_rest(mp.atanh), mpf(1) / 3, 1e-20), 0.0, 0.0762, 9, 3),
     ("ASIN", series(odd_rest(mp.asin), mpf(1) / 6, 1e-20), 0.0, 0.25, 12, 4),
     ("ATAN", series(odd_rest(mp.atan), mpf(-1) / 3, 1e-20), 0.0, 0.3601, 14, 5),
+    ("SIN", series(odd_rest(mp.sin), -mpf(1) / 6, 1e-20), 0.0, QUARTER**2, 5, NONE),
+    ("COS", series(cos_rest, mpf(1) / 24, 1e-20), 0.0, QUARTER**2, 5, NONE),
+    ("SIN_SHORT", series(odd_rest(mp.sin), -mpf(1) / 6, 1e-20), 0.0, QUARTER**2, 2, NONE),
+    ("COS_SHORT", series(cos_rest, mpf(1) / 24, 1e-20), 0.0, QUARTER**2, 2, NONE),
     ("CBRT", mp.cbrt, 0.7071, 1.4143, 5, 2),
     ("LOG", series(log_rest, mpf(2) / 3, 1e-20), 0.0, S * S * 1.0001, 7, 2),
 ]
@@ -142,15 +153,27 @@ CONSTANTS: list[tuple[str, mpf, int, int, int]] = [
     ("LOG10_2_EXPONENT", LN2 / LN10, 2, 42, 15),
     ("LOG2E", 1 / LN2, 1, 53, 24),
     ("PI", mp.pi, 2, 53, 24),
+    ("HALF_PI", mp.pi / 2, 4, 33, 12),
+    ("TWO_OVER_PI", 2 / mp.pi, 1, 53, 24),
     ("CBRT2", mp.cbrt(2), 1, 53, 24),
 ]
+
+
+def digits() -> list[int]:
+    """The words of 2/pi."""
+    with mp.workprec(1400):
+        number = int(mp.floor(2 / mp.pi * mpf(2) ** (64 * 19)))
+    return [number >> (64 * (19 - i)) & (2**64 - 1) for i in range(20)]
 
 
 def table(dtype: type, suffix: int) -> list[str]:
     """The lines of one format's table."""
     lines = []
     for name, f, lo, hi, d64, d32 in POLYNOMIALS:
-        c = polynomial(f, lo, hi, d64 if suffix == 64 else d32, dtype)
+        degree = d64 if suffix == 64 else d32
+        if degree == NONE:
+            continue
+        c = polynomial(f, lo, hi, degree, dtype)
         e = worst(f, lambda x, c=c: evaluate(c, x), lo, hi)
         lines += [f"    # degree {len(c) - 1}, error {e:.1e}", *entry(name, c)]
     for name, f, lo, hi, q64, q32 in RATIONALS:
@@ -179,7 +202,7 @@ def main(path: str) -> None:
         "",
         "from __future__ import annotations",
         "",
-        '__all__ = ["TABLES"]',
+        '__all__ = ["TABLES", "TWO_OVER_PI_WORDS"]',
         "",
         "F64: dict[str, tuple[float, ...]] = {",
         *table(np.float64, 64),
@@ -188,6 +211,11 @@ def main(path: str) -> None:
         *table(np.float32, 32),
         "}",
         "TABLES = {64: F64, 32: F32}",
+        "",
+        "# The binary digits of 2/pi behind 64 zeros, 64 a word: for arguments up to 2**1024.",
+        "TWO_OVER_PI_WORDS = (",
+        *(f"    0x{word:016X}," for word in digits()),
+        ")",
     ]
     pathlib.Path(path).write_text("\n".join(text) + "\n")
 

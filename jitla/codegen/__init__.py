@@ -1,13 +1,13 @@
-"""Kernels to machine code through LLVM.
+"""Kernels to machine code through LLVM, and the native run time they are launched by.
 
-Reading order: layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath, scalar,
-cell, reduce, module, jit, backend, host, memory_list, memory, empty, pool_os, pool_worker, pool,
-launch, native, start.
+Reading order: layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
+vecmath_arc, vecmath, scalar, cell, reduce, module, jit, host, pool_os, pool_worker, pool,
+memory_list, memory, empty, launch, native, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import Target
-from jitla.codegen.start import start
+from jitla.codegen.native import load_native
 
-__all__ = ["Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "start"]
+__all__ = ["Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "load_native"]

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
+
 from jitla.codegen.cell import emit_hop
 from jitla.codegen.jit import Jit, Library
+from jitla.codegen.launch import RELEASE_GIL
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
 from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
+from jitla.codegen.native import load_native
 from jitla.codegen.scalar import LlvmBuilder, Value, refuse
 from jitla.errors import BackendError
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
+from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
-COLUMNS = 512  # columns of one unit
+COLUMNS = 1024  # most columns of one unit
+BATCH_ROWS = 8  # rows whose elements a column's sum takes at once
+LINE = 64  # columns of the smallest unit
 SERIAL_NS = 30_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 8.0
+CHUNKS = 4  # per worker, for uneven work
+BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
 NS_PER_CELL, NS_PER_TRANSCENDENTAL = 0.05, 1.0
 
 
@@ -33,7 +41,10 @@ def estimated_ns(kernel: Kernel, elements: int) -> float:
 
 
 class LlvmExecutable:
-    """A loaded kernel; `text` is its IR, `object` its machine code."""
+    """A loaded kernel; `text` is its IR, `object` its machine code.
+
+    Its blocks hold addresses of that code: they must not outlive it.
+    """
 
     def __init__(self, loop: Loop, text: str, data: bytes, library: Library, threads: int) -> None:
         self.text = text
@@ -41,26 +52,29 @@ class LlvmExecutable:
         self._loop = loop
         self._library = library
         self._threads = threads
+        self._entry = library.addresses["k"]
         self._finish = library.addresses.get("fin", 0)
 
     def template(self, geometry: Geometry) -> bytes:
         """Return the argument block for `geometry`, everything filled in but the operands."""
-        loop = self._loop
-        units, head, scratch = _units(loop, geometry)
-        elements = prod(geometry.dims)
-        grain = self._grain(units, estimated_ns(loop.kernel, elements))
-        words = geometry_words(loop, geometry, head)
-        entry = self._library.addresses["k"]
-        return pack_block(loop, entry, self._finish, units, grain, scratch, words)
-
-    def _grain(self, units: int, nanoseconds: float) -> int:
-        if self._threads == 1 or nanoseconds < SERIAL_NS:
-            return max(units, 1)
-        return max(1, -(-units // (4 * self._threads)))
+        nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
+        threads = self._threads or runtime_threads()
+        workers = 1 if nanoseconds < SERIAL_NS else threads
+        units, head, scratch = _units(self._loop, geometry, workers)
+        grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
+        cut = (units, grain, scratch)
+        flags = RELEASE_GIL if nanoseconds > BLOCKING_NS else 0
+        words = geometry_words(self._loop, geometry, head)
+        return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
 
 
-def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
-    """Return the number of units, the first geometry words and the bytes of scratch."""
+def _units(
+    loop: Loop, geometry: Geometry, workers: int
+) -> tuple[int, tuple[int, ...], int]:
+    """Return the number of units, the first geometry words and the bytes of scratch.
+
+    Only "cols" may look at the number of `workers`: its columns do not meet.
+    """
     mode, dims = loop.form.mode, geometry.dims
     inner = dims[-1]
     if mode == "full":
@@ -69,23 +83,34 @@ def _units(loop: Loop, geometry: Geometry) -> tuple[int, tuple[int, ...], int]:
         return 1 << depth, (inner, inner, 1, depth, 0), scratch
     if mode == "rows":
         return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
-    rows = dims[0] if mode == "cols" else 0
-    outer = prod(dims[1:-1] if mode == "cols" else dims[:-1])
-    step = (COLUMNS if inner > COLUMNS else inner) if mode == "cols" else inner
-    if mode == "cell" and inner >= 2 * BLOCK:
-        step = BLOCK
-    step = max(step, 1)
+    if mode == "cols":
+        step = _column_step(inner, workers)
+        blocks = -(-inner // step)
+        return prod(dims[1:-1]) * blocks, (inner, step, blocks, BATCH_ROWS, dims[0]), 0
+    step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
-    return outer * blocks, (inner, step, blocks, 0, rows), 0
+    return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
+
+
+def _column_step(inner: int, workers: int) -> int:
+    """Return how many columns make a unit: as many units as share the work evenly."""
+    blocks = -(-inner // COLUMNS)
+    blocks += -blocks % workers
+    step = -(-inner // max(blocks, 1))
+    return min(max(step + -step % LINE, LINE), max(inner, 1))
 
 
 class LlvmBackend:
-    """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads."""
+    """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads.
+
+    Without `launch` the native run time is loaded on first use; without `threads` its number counts.
+    `objects` maps content keys to machine code and may be kept from process to process.
+    """
 
     name = "llvm"
 
     def __init__(
-        self, launch: Callable[..., None], threads: int,
+        self, launch: Callable[..., None] | None = None, threads: int | None = None,
         objects: MutableMapping[str, bytes] | None = None,
     ) -> None:
         self._launch = launch
@@ -95,6 +120,9 @@ class LlvmBackend:
     @property
     def launch(self) -> Callable[..., None]:
         """Run a kernel: `launch(template, *operands)`."""
+        if self._launch is None:
+            prefix = f'target triple = "{self.jit.target.triple}"\n'
+            self._launch = load_native(self.jit.load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:
@@ -120,7 +148,7 @@ class LlvmBackend:
         text = module_text(loop, MathFunctions(loop))
         names = ("k", "fin") if form.mode == "full" else ("k",)
         library = self.jit.load(text, names)
-        threads = schedule.threads or self._threads
+        threads = schedule.threads or self._threads or 0
         return LlvmExecutable(loop, text, self.jit.compile(text), library, threads)
 
 

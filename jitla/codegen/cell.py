@@ -100,7 +100,7 @@ class Writer:
 
     def combine(self, op: Operand, acc: Value, values: dict[Hop, Value]) -> Value:
         """Write one step of the aggregate `op`."""
-        x = values[op.hop.inputs[0]]
+        x = self.b.cast(values[op.hop.inputs[0]], op.dtype)
         result: Value = getattr(self.b, COMBINE[op.hop.op.name])(acc, x)
         return result
 

@@ -7,7 +7,6 @@ Receives nothing; returns `$name` references for IR text, and fills their table 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import sys
 
 import numpy as np
@@ -20,11 +19,11 @@ __all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", 
 HEADER = object.__basicsize__
 
 _LIBC = ("malloc", "calloc", "free", "memcpy", "memset", "madvise", "syscall", "sched_getcpu",
-         "sched_setaffinity")
-_PYTHON = ("PyErr_SetString", "PyErr_Clear", "PyErr_Occurred", "PyErr_NoMemory", "PyErr_Fetch",
+         "sched_setaffinity", "clock_gettime")
+_PYTHON = ("PyErr_SetString", "PyErr_Clear", "PyErr_ExceptionMatches", "PyErr_Occurred", "PyErr_NoMemory", "PyErr_Fetch",
            "PyErr_Restore", "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_CallNoArgs",
            "PyNumber_AsSsize_t", "Py_IncRef", "Py_DecRef")
-_OBJECTS = {"bytes_type": bytes, "tuple_type": tuple, "none": None, "TypeError": TypeError,
+_OBJECTS = {"bytes_type": bytes, "tuple_type": tuple, "none": None, "Exception": Exception, "TypeError": TypeError,
             "ValueError": ValueError, "OverflowError": OverflowError, "ndarray": np.ndarray,
             "dtype_meta": type(type(np.dtype("f8")))}
 _NUMPY = {"PyArray_NewFromDescr": 94, "PyDataMem_SetHandler": 304}
@@ -79,7 +78,7 @@ def _function(library: ctypes.CDLL, name: str) -> int | None:
 def _numpy_functions() -> dict[str, int | None]:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    module = importlib.import_module("numpy._core._multiarray_umath")
+    module = sys.modules["numpy._core._multiarray_umath"]
     base = get(module._ARRAY_API, None)
     table = (ctypes.c_void_p * (max(_NUMPY.values()) + 1)).from_address(base)
     return {name: table[i] for name, i in _NUMPY.items()}

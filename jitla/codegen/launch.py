@@ -123,8 +123,12 @@ ready:
   %a2 = and i64 %a1, -64
   %pscratch = getelementptr i64, ptr %block, i64 6
   store i64 %a2, ptr %pscratch
-  call void @launch.start(ptr %block)
+  %able = call i1 @launch.start(ptr %block)
+  br i1 %able, label %go, label %finish
+go:
   call void @launch.go(ptr %block)
+  br label %finish
+finish:
   %lent = icmp ne ptr %owned, null
   br i1 %lent, label %return, label %swept
 return:
@@ -133,6 +137,10 @@ return:
   br label %swept
 swept:
   call void @launch.drop(ptr %block, ptr %frame)
+  br i1 %able, label %succeed, label %interrupted
+interrupted:
+  ret ptr null
+succeed:
   %none = load ptr, ptr $none
   %fi = load ptr, ptr $Py_IncRef
   call void %fi(ptr %none)
@@ -211,14 +219,16 @@ define internal i1 @launch.several(ptr %block) nounwind {
   %r = icmp sgt i64 %units, %grain
   ret i1 %r
 }
-; Before the first shared job, and after the number of threads changed: call the starter.
-define internal void @launch.start(ptr %block) {
+; Before the first shared job, and after the number of threads changed: call the starter. 0 if it
+; was interrupted.
+define internal i1 @launch.start(ptr %block) {
 entry:
   %several = call i1 @launch.several(ptr %block)
   br i1 %several, label %compare, label %out
 compare:
   %threads = load atomic i64, ptr @jitla_pool acquire, align 8
-  %ready = load atomic i64, ptr getelementptr (i64, ptr @jitla_pool, i64 1) acquire, align 8
+  %pready = getelementptr i64, ptr @jitla_pool, i64 1
+  %ready = load atomic i64, ptr %pready acquire, align 8
   %set = icmp eq i64 %threads, %ready
   br i1 %set, label %out, label %first
 first:
@@ -226,30 +236,36 @@ first:
   %without = icmp eq ptr %starter, null
   br i1 %without, label %out, label %race
 race:
-  %swap = cmpxchg ptr getelementptr (i64, ptr @jitla_pool, i64 2), i64 0, i64 1 seq_cst seq_cst, align 8
+  %pstarting = getelementptr i64, ptr @jitla_pool, i64 2
+  %swap = cmpxchg ptr %pstarting, i64 0, i64 1 seq_cst seq_cst, align 8
   %mine = extractvalue { i64, i1 } %swap, 1
   br i1 %mine, label %call, label %out
 call:
   %f = load ptr, ptr $PyObject_CallNoArgs
   %r = call ptr %f(ptr %starter)
+  store atomic i64 0, ptr %pstarting release, align 8
   %failed = icmp eq ptr %r, null
-  br i1 %failed, label %alone, label %started
-alone:
-  ; no thread could be started: stay with those there are
-  %fe = load ptr, ptr $PyErr_Clear
-  call void %fe()
-  %now = load atomic i64, ptr getelementptr (i64, ptr @jitla_pool, i64 1) acquire, align 8
-  store atomic i64 %now, ptr @jitla_pool release, align 8
-  br label %finished
+  br i1 %failed, label %interrupted, label %started
 started:
   %fd = load ptr, ptr $Py_DecRef
   call void %fd(ptr %r)
-  br label %finished
-finished:
-  store atomic i64 0, ptr getelementptr (i64, ptr @jitla_pool, i64 2) release, align 8
   br label %out
 out:
-  ret void
+  ret i1 1
+interrupted:
+  ; an exit or a keyboard interrupt goes on; any other error means to run with the threads there are
+  %fm = load ptr, ptr $PyErr_ExceptionMatches
+  %base = load ptr, ptr $Exception
+  %plain = call i32 %fm(ptr %base)
+  %error = icmp ne i32 %plain, 0
+  br i1 %error, label %alone, label %leave
+alone:
+  %fc = load ptr, ptr $PyErr_Clear
+  call void %fc()
+  store atomic i64 %ready, ptr @jitla_pool release, align 8
+  ret i1 1
+leave:
+  ret i1 0
 }
 """
 

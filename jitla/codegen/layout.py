@@ -15,6 +15,7 @@ import numpy as np
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
 
+BYTE = np.dtype(np.uint8)
 HEADER = 8  # words before the operands
 BLOCK = 4096  # elements of the last dimension that make one unit, when it is longer
 
@@ -49,8 +50,9 @@ class Operand:
 
     @property
     def dtype(self) -> np.dtype:
-        """Element type in memory."""
-        return self.hop.meta.dtype
+        """Element type in memory; aggregates of bools are held as bytes of 0 and 1."""
+        found = self.hop.meta.dtype
+        return BYTE if self.role == "agg" and found == np.dtype(bool) else found
 
     @property
     def walks(self) -> bool:
@@ -81,10 +83,11 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
 
 
 # Words of a kernel's geometry, after the kinds: INNER elements of the last dimension, BLOCKS units
-# it is cut into, of STEP elements each; DEPTH of the parallel subtrees; ROWS reduced by "cols";
-# then the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
+# it is cut into, of STEP elements each; DEPTH of the parallel subtrees ("full") or BATCH of rows
+# taken at once ("cols"); ROWS reduced by "cols"; then the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
 # the outer sizes, and the outer strides of every array operand.
 INNER, STEP, BLOCKS, DEPTH, ROWS, GEOMETRY = range(6)
+BATCH = DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +146,14 @@ def geometry_words(loop: Loop, geometry: Geometry, head: Sequence[int]) -> list[
 
 
 def pack_block(
-    loop: Loop, entry: int, finish: int, units: int, grain: int, scratch: int, words: Sequence[int]
+    loop: Loop, entry: int, finish: int, cut: tuple[int, int, int], flags: int, words: Sequence[int]
 ) -> bytes:
-    """Return the argument block with empty operands."""
+    """Return the argument block with empty operands; `cut` is units, grain, bytes of scratch."""
     n = len(loop.operands)
     kinds = [int(op.letter == "v") for op in loop.operands]
     size = HEADER + 2 * n + len(words)
-    head = [entry, size, units, grain, finish, scratch, 0, n]
+    units, grain, scratch = cut
+    head = [entry, size, units, grain, finish, scratch, 0, n | flags]
     return struct.pack(f"<{size}q", *head, *([0] * n), *kinds, *words)
 
 

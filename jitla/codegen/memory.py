@@ -130,9 +130,15 @@ clear:
 fresh:
   %new = call ptr @mem.fresh(i64 %n, i1 %zero)
   %failed = icmp eq ptr %new, null
-  br i1 %failed, label %fail, label %out
+  br i1 %failed, label %squeeze, label %out
+squeeze:
+  ; what waits for reuse may be what is missing
+  call void @jitla_trim()
+  %second = call ptr @mem.fresh(i64 %n, i1 %zero)
+  %empty = icmp eq ptr %second, null
+  br i1 %empty, label %fail, label %out
 out:
-  %block = phi ptr [ %old, %reuse ], [ %old, %clear ], [ %new, %fresh ]
+  %block = phi ptr [ %old, %reuse ], [ %old, %clear ], [ %new, %fresh ], [ %second, %squeeze ]
   %cap = call i64 @mem.capacity(ptr %block)
   call void @mem.count(i64 2, i64 %cap)
   ret ptr %block

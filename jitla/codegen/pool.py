@@ -15,10 +15,14 @@ from string import Template
 from jitla.codegen.pool_os import PAUSE, os_ir
 from jitla.codegen.pool_worker import AFFINITY, WORKER
 
-__all__ = ["MAX_WORKERS", "SETTINGS", "pool_ir"]
+__all__ = ["MAX_WORKERS", "SETTINGS", "WAKE_US", "pool_ir"]
 
 #: Workers a process can have.
 MAX_WORKERS = 255
+
+#: Jobs estimated to take fewer microseconds do not wake workers. A block says its estimate in bits
+#: 33 and up of word 7; 0 = unknown, which wakes.
+WAKE_US = 100
 
 #: Words of `@jitla_pool`, in order. `ready` = threads that exist (the launcher is one of them), `shared`
 #: = jobs that more than one thread could take part in.
@@ -36,6 +40,7 @@ _STATE = """
 @pool.control = internal global i32 0, align 4   ; the launcher's floating-point control bits
 @pool.flags = internal global i32 0, align 4     ; floating-point flags raised by workers
 @pool.cpu = internal global i32 -1, align 4      ; where the workers are kept away from
+@pool.ended = internal global i64 0, align 8     ; when the last shared job ended
 @pool.jobs = internal global i64 0, align 8
 @pool.live = internal global [256 x i32] zeroinitializer, align 64
 @pool.tids = internal global [256 x i32] zeroinitializer, align 64
@@ -252,7 +257,10 @@ entry:
   %bump = atomicrmw add ptr @pool.seq, i32 1 seq_cst, align 4
   %sleepers = load atomic i32, ptr @pool.sleepers seq_cst, align 4
   %asleep = icmp sgt i32 %sleepers, 0
-  br i1 %asleep, label %wake, label %work
+  br i1 %asleep, label %ask, label %work
+ask:
+  %worth = call i1 @pool.worth(ptr %block)
+  br i1 %worth, label %wake, label %work
 wake:
   %n = trunc i64 %chunks to i32
   %others = sub i32 %n, 1
@@ -272,8 +280,29 @@ raise:
   call void @float.set(i32 %both)
   br label %give
 give:
+  %now = call i64 @os.clock()
+  store i64 %now, ptr @pool.ended
   store atomic i32 0, ptr @pool.lock release, align 4
   ret void
+}
+; Whether to wake sleepers. That takes the launcher about 15 us, and they come 40 us later: not for
+; a short job, unless it follows the last one so closely that they will stay awake for the next.
+define internal i1 @pool.worth(ptr %block) nounwind {
+entry:
+  %phint = getelementptr i64, ptr %block, i64 7
+  %high = load i64, ptr %phint
+  %hint = lshr i64 %high, 33
+  %less = sub i64 %hint, 1
+  %long = icmp uge i64 %less, $wake
+  br i1 %long, label %yes, label %near
+near:
+  %now = call i64 @os.clock()
+  %last = load i64, ptr @pool.ended
+  %gap = sub i64 %now, %last
+  %close = icmp ult i64 %gap, 70000
+  ret i1 %close
+yes:
+  ret i1 1
 }
 """
 
@@ -281,4 +310,4 @@ give:
 def pool_ir(names: dict[str, str]) -> str:
     """IR of the pool for this platform; `names` are references to host functions."""
     parts = (os_ir(), _STATE, _WAITING, _WORK, WORKER, AFFINITY, _RUN)
-    return Template("".join(parts)).substitute(names, pause=PAUSE)
+    return Template("".join(parts)).substitute(names, pause=PAUSE, wake=WAKE_US - 1)

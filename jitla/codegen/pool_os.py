@@ -3,7 +3,7 @@
 Knows: operating systems and processors. Must not know: jobs, chunks, Python objects.
 Receives nothing; returns IR with `$name` references to host functions.
 
-A new platform gets its own text for the five `os.` functions; without one, the pool is serial.
+A new platform gets its own text for the six `os.` functions; without one, the pool is serial.
 """
 
 from __future__ import annotations
@@ -41,6 +41,17 @@ define internal void @os.wake(ptr %word, i32 %count) nounwind {
   call i64 (i64, ...) %f(i64 FUTEX, ptr %word, i32 129, i32 %count, ptr null, ptr null, i32 0)
   ret void
 }
+define internal i64 @os.clock() nounwind {
+  %t = alloca [2 x i64], align 8
+  %f = load ptr, ptr $clock_gettime
+  call i32 %f(i32 1, ptr %t)
+  %s = load i64, ptr %t
+  %pn = getelementptr i64, ptr %t, i64 1
+  %n = load i64, ptr %pn
+  %ns = mul i64 %s, 1000000000
+  %r = add i64 %ns, %n
+  ret i64 %r
+}
 define internal i32 @os.self() nounwind {
   %f = load ptr, ptr $syscall
   %r = call i64 (i64, ...) %f(i64 GETTID)
@@ -67,6 +78,7 @@ define internal void @os.pin(i32 %tid, ptr %mask) nounwind {
 _NOWHERE = """
 define internal void @os.wait(ptr %word, i32 %seen) nounwind { ret void }
 define internal void @os.wake(ptr %word, i32 %count) nounwind { ret void }
+define internal i64 @os.clock() nounwind { ret i64 0 }
 define internal i32 @os.self() nounwind { ret i32 0 }
 define internal i32 @os.cpu() nounwind { ret i32 -1 }
 define internal void @os.pin(i32 %tid, ptr %mask) nounwind { ret void }

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import COLD, NEXT, Writer, block_of_unit, calls, entry, span
-from jitla.codegen.layout import DEPTH, INNER, ROWS, Loop, Operand, seek, word
-from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, Value, identity
+from jitla.codegen.cell import COLD, NEXT, Writer, block_of_unit, entry, span
+from jitla.codegen.layout import BATCH, DEPTH, INNER, ROWS, Loop, Operand, seek, word
+from jitla.codegen.scalar import BOOL, COMBINE, LlvmBuilder, MathCall, Value, identity
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
-ROWS_AT_ONCE = 8
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
@@ -70,20 +69,48 @@ def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
 def _leaf(loop: Loop) -> str:
     """Return @leaf: the aggregates of `n` elements from `start`, with one vector accumulator each."""
     n = len(loop.aggregates)
+    lanes = loop.lanes
     lines = [
         "define internal void @leaf(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res) {", "entry:",
-        f"  %acc = alloca [{n * loop.lanes} x i64], align 64",
+        f"  %acc = alloca [{n * lanes} x i64], align 64",
+        f"  %thin = icmp ult i64 %n, {lanes}", "  br i1 %thin, label %few, label %many", "few:",
     ]
-    b = LlvmBuilder(lines, loop.lanes)
-    accs = _slots(lines, "a", "%acc", n, 8 * loop.lanes)
+    results = _slots(lines, "r", "%res", n, 8)
+    _start(lines, loop, results, 1, "o")
+    lines += ["  br label %ran", "many:"]
+    accs = _slots(lines, "a", "%acc", n, 8 * lanes)
+    _start(lines, loop, accs, lanes, "w")
+    lines += [
+        f"  %vectors = lshr i64 %n, {lanes.bit_length() - 1}",
+        "  call void @span(ptr %ops, ptr %steps, i64 %start, i64 %vectors, ptr %acc)",
+    ]
+    results = _slots(lines, "g", "%res", n, 8)
     for k, op in enumerate(loop.aggregates):
-        b.store(b.const(identity(op.hop.op.name, op.dtype), op.dtype), accs[k])
-    joint: list[str] = []
-    results = _slots(joint, "r", "%res", n, 8)
-    for k, op in enumerate(loop.aggregates):
-        _fold(joint, op, accs[k], results[k], loop.lanes, f"h{k}.")
-    body = calls(loop.lanes, "%n", "%start", "%acc", "%res", "\n".join(joint) + "\n")
-    return "\n".join(lines) + "\n" + body + "  ret void\n}\n"
+        _fold(lines, op, accs[k], results[k], lanes, f"h{k}.")
+    return "\n".join(lines) + f"""
+  br label %ran
+ran:
+  %rest = and i64 %n, {lanes - 1}
+  %odd = icmp ne i64 %rest, 0
+  br i1 %odd, label %tail, label %ready
+tail:
+  %whole = sub i64 %n, %rest
+  %behind = add i64 %start, %whole
+  call void @tail(ptr %ops, ptr %steps, i64 %behind, i64 %rest, ptr %res)
+  br label %ready
+ready:
+  ret void
+}}
+"""
+
+
+def _start(
+    lines: list[str], loop: Loop, slots: Sequence[str], width: int, prefix: str
+) -> None:
+    """Write the stores of what every aggregate starts from."""
+    b = LlvmBuilder(lines, width, prefix=prefix)
+    for slot, op in zip(slots, loop.aggregates, strict=True):
+        b.store(b.const(identity(op.hop.op.name, op.dtype), op.dtype), slot)
 
 
 def _fold(
@@ -245,13 +272,14 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
 def columns_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel with aggregates over the first dimension.
 
-    A unit is a block of columns. Rows are added one after the other, as NumPy does; a few at a
-    time, so that accumulators stay in registers between rows and memory is read along the rows.
+    A unit is a block of columns. Rows are added one after the other, as NumPy does; a batch at a
+    time, so that sums stay in registers between rows and memory is still read along the rows.
     """
     wide = _column_span(loop, "span", loop.lanes, math)
     parts = wide + _column_span(loop, "tail", 1, math)
     lines = entry(loop)
     word(lines, "height", "%geo", ROWS)
+    word(lines, "batch", "%geo", BATCH)
     lines.append(f"  %rowsteps = getelementptr i64, ptr %geo, i64 {loop.row_steps_at}")
     block_of_unit(lines, loop)
     lines += [
@@ -262,10 +290,12 @@ def columns_kernel(loop: Loop, math: MathCall) -> str:
     ]
     fill = "\n".join(_fill(loop))
     span_args = "ptr %ops, ptr %steps, ptr %rowsteps, i64 %r, i64 %now"
-    text = f"""  br label %fill
+    text = f"""  %none = icmp eq i64 %height, 0
+  %blanks = select i1 %none, i64 %len, i64 0
+  br label %fill
 fill:
   %j = phi i64 [ 0, %unit ], [ %j.next, %filled ]
-  %filling = icmp ult i64 %j, %len
+  %filling = icmp ult i64 %j, %blanks
   br i1 %filling, label %filled, label %rows
 filled:
 {fill}
@@ -274,7 +304,7 @@ filled:
 rows:
   %r = phi i64 [ 0, %fill ], [ %r.next, %ready ]
   %ahead = sub i64 %height, %r
-  %now = call i64 @llvm.umin.i64(i64 %ahead, i64 {ROWS_AT_ONCE})
+  %now = call i64 @llvm.umin.i64(i64 %ahead, i64 %batch)
   %going = icmp ne i64 %now, 0
   br i1 %going, label %go, label %next
 go:
@@ -324,12 +354,18 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall) -> str:
             f"  %yd{k} = mul i64 %row, %y{k}", f"  %py{k} = getelementptr i8, ptr {base}, i64 %yd{k}",
         ]
     w.lines += [
-        f"  %total = mul i64 %count, {width}" if width > 1 else "  %total = add i64 %count, 0",
+        f"  %total = mul i64 %count, {width}", "  %first = icmp eq i64 %row, 0",
+        f"  %fresh.0 = insertelement <{width} x i1> poison, i1 %first, i64 0",
+        f"  %fresh = shufflevector <{width} x i1> %fresh.0, <{width} x i1> poison, "
+        f"<{width} x i32> zeroinitializer",
         "  br label %loop", "loop:",
         "  %i = phi i64 [ 0, %entry ], [ %i.next, %down.end ]",
     ]
     ats = [w.pointer(op, f"%p{op.word}", "g") for op in loop.aggregates]
-    accs = [w.read(op, at) for op, at in zip(loop.aggregates, ats, strict=True)]
+    accs = []
+    for op, at in zip(loop.aggregates, ats, strict=True):
+        start = w.b.const(initial(op), op.dtype)
+        accs.append(w.b.select(Value(BOOL, "%fresh"), start, w.read(op, at)))
     bases = {op: f"%py{op.word}" if op.letter == "b" else w.pointer(op, f"%py{op.word}", "x")
              for op in moving}
     w.lines += ["  br label %down", "down:", "  %r = phi i64 [ 0, %loop ], [ %r.next, %down ]"]

@@ -11,10 +11,10 @@ from itertools import count
 
 import numpy as np
 
-from . import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log
+from . import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, vecmath_trig
 from .vecmath_code import DOUBLE, SINGLE, Code, Value
 
-__all__ = ["emit_math", "inline_math", "supports"]
+__all__ = ["definitions", "emit_math", "inline_math", "supports"]
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
 FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
@@ -35,12 +35,27 @@ FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
     "arccos": vecmath_arc.arccos,
     "arctan": vecmath_arc.arctan,
     "cbrt": vecmath_arc.cbrt,
+    "sin": vecmath_trig.sin,
+    "cos": vecmath_trig.cos,
+    "tan": vecmath_trig.tan,
 }
+CALLING = frozenset({"sin", "cos", "tan"})
 
 
-def supports(name: str, dtype: np.dtype) -> bool:
-    """Whether the function has a polynomial for this dtype, right for every argument."""
-    return name in FUNCTIONS and dtype in FORMATS
+def supports(name: str, dtype: np.dtype, defines: bool = False) -> bool:
+    """Whether the function is there for this dtype, right for every argument.
+
+    sin, cos and tan call a function for huge arguments: they are there only for a caller
+    that puts ``definitions`` into its module and says so with ``defines``.
+    """
+    return name in FUNCTIONS and dtype in FORMATS and (defines or name not in CALLING)
+
+
+def definitions(name: str, dtype: np.dtype, width: int) -> dict[str, str]:
+    """Symbol and text of what the inlined lines call; each goes once into the module."""
+    if name not in CALLING:
+        return {}
+    return vecmath_trig.definitions(Code(FORMATS[dtype], width, str), name)
 
 
 def inline_math(
@@ -52,7 +67,7 @@ def inline_math(
     fresh: Callable[[str], str],
 ) -> tuple[list[str], str]:
     """Instructions that compute the function in the caller's block, and the result's name."""
-    assert supports(name, dtype), (name, dtype)
+    assert supports(name, dtype, defines=True), (name, dtype)
     code = Code(FORMATS[dtype], width, fresh)
     result = FUNCTIONS[name](code, *(Value(code, a, "f") for a in args))
     return code.lines, result.name

@@ -184,6 +184,11 @@ class Code:
         other = self.value(b, "f")
         return self.push(f"fcmp {how} {self.type('f')} {a.name}, {other.name}", "m")
 
+    def nonzero(self, a: Value) -> Value:
+        """Mask of the lanes whose integer is not 0."""
+        zero = self.value(0, "i")
+        return self.push(f"icmp ne {self.type('i')} {a.name}, {zero.name}", "m")
+
     def cast(self, a: Value, kind: str) -> Value:
         """Reinterpret the bits."""
         return self.push(f"bitcast {self.type(a.kind)} {a.name} to {self.type(kind)}", kind)
@@ -201,6 +206,18 @@ class Code:
         suffix = f"f{self.form.bits}" if self.width == 1 else f"v{self.width}f{self.form.bits}"
         t = self.type("f")
         return self.push(f"call {t} @llvm.sqrt.{suffix}({t} {a.name})", "f")
+
+    def convert(self, a: Value) -> Value:
+        """A real of another code's format as one of this; both write to the same lines."""
+        other = a.code.form
+        op = "fpext" if other.bits < self.form.bits else "fptrunc"
+        return self.push(f"{op} {self.type('f', other)} {a.name} to {self.type('f')}", "f")
+
+    def sibling(self, form: Format) -> Code:
+        """A writer to the same lines in another format."""
+        code = Code(form, self.width, self.fresh)
+        code.lines = self.lines
+        return code
 
     def abs(self, a: Value) -> Value:
         """The absolute value."""

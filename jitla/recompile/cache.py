@@ -27,9 +27,10 @@ from jitla.fusion import (
     Schedule,
 )
 from jitla.hops import REFERENCE, Hop
-from jitla.recompile.pipeline import Draft, Simplify, Tools, run_pipeline
+from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.program import Launch, Program
 from jitla.recompile.stores import Aliases, Outs
+from jitla.rewrites import RULES, RuleSet
 from jitla.runtime import allocator
 
 Recipe = tuple[tuple[Hop, ...], Mapping[int, Layout], Outs, Aliases]
@@ -85,8 +86,8 @@ class Compiler:
     """Makes programs, each once, and remembers them."""
 
     def __init__(
-        self, backend: Backend, launch: Launch | None = None, *, simplify: Simplify | None = None,
-        numerics: str = "numpy", machine: Any = REFERENCE, threads: int = 0,
+        self, backend: Backend, launch: Launch | None = None, *,
+        rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Any = REFERENCE, threads: int = 0,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096,
     ) -> None:
@@ -98,7 +99,8 @@ class Compiler:
         self._programs: Recent[Program] = Recent(max_programs)
         self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels)
         self._building = threading.RLock()
-        self._tools = Tools(simplify, self.supports, machine, self, observe, check)
+        allowed = None if rules is None else rules.at(numerics)
+        self._tools = Tools(allowed, self.supports, machine, self, observe, check)
 
     # ---------------------------------------------------------------------- programs
 

@@ -256,9 +256,19 @@ class _Writer:
         root = self.roots[i]
         name = self.final.get(i) or self.value(root)
         if root in seen and root.meta.shape != () and root.op.kind is not Kind.LEAF:
-            name += ".view()" if is_view(root) else ".copy('K')"
+            name = self._twin(i, root, name)
         seen.add(root)
         return name
+
+    def _twin(self, i: int, root: Hop, name: str) -> str:
+        """Write a second array that is equal to `name` in values and layout."""
+        if is_view(root):
+            return f"{name}.view()"
+        made = self.needs.get(f"E{self.number(root)}")
+        if made is None:
+            return f"{self.constant('f', _twin)}({name})"
+        self.lines += [f"r{i} = {made.name}()", f"r{i}[...] = {name}"]
+        return f"r{i}"
 
     def finish(self, outs: Outs) -> Script:
         """Put the pieces together."""
@@ -270,6 +280,13 @@ class _Writer:
         take = [f"    ({names}) = data"] if names else []
         lines = ["def make(bound, data):", *take, "    def run(L):", *_indent(body), "    return run"]
         return Script("\n".join(lines) + "\n", self.constants, tuple(self.needs.values()))
+
+
+def _twin(array: np.ndarray) -> np.ndarray:
+    """Copy a fresh array with its strides, those of axes of length 1 included."""
+    copy = np.ndarray(array.shape, array.dtype, strides=array.strides)
+    copy[...] = array
+    return copy
 
 
 def _indent(lines: Iterable[str]) -> list[str]:

@@ -18,9 +18,8 @@ from jitla.hops import Hop, make, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.stores import Aliases, Outs
+from jitla.rewrites import Rule, RuleSet, simplify
 
-Hook = Callable[[Any, Hop, Hop], bool]
-Simplify = Callable[[tuple[Hop, ...], Hook], tuple[Hop, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Draft:
 class Tools:
     """What the stages work with, handed in from above."""
 
-    simplify: Simplify | None
+    rules: RuleSet | None
     supports: Callable[[Hop], str | None]
     machine: Any
     workshop: Workshop
@@ -92,15 +91,15 @@ def _take(draft: Draft, tools: Tools) -> Draft:
 
 
 def _simplify(draft: Draft, tools: Tools) -> Draft:
-    if tools.simplify is None:
+    if tools.rules is None:
         return draft
     fired: list[str] = []
 
-    def note(rule: Any, before: Hop, after: Hop) -> bool:
+    def note(rule: Rule, before: Hop, after: Hop) -> bool:
         fired.append(rule.name)
         return True
 
-    roots = tuple(tools.simplify(draft.roots, note))
+    roots = simplify(draft.roots, tools.rules, note)
     return replace(draft, roots=roots, fired=tuple(fired))
 
 

@@ -43,7 +43,9 @@ Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 class Workshop(Protocol):
-    """What a program asks of whoever made it."""
+    """What a program asks of whoever made it; `threads` is for its schedules."""
+
+    threads: int
 
     def executable(
         self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
@@ -258,7 +260,8 @@ class Program:
         if found is None:
             raise _Misfit
         form, geometry = found
-        schedule = Schedule(nontemporal=self._streams(loop, form, places, stored))
+        streams = self._streams(loop, form, places, stored)
+        schedule = Schedule(threads=self._workshop.threads, nontemporal=streams)
         if (form, schedule) not in loop.variants:
             loop.variants[form, schedule] = self._workshop.executable(
                 loop.kernel, loop.key, form, schedule)

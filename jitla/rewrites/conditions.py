@@ -35,6 +35,13 @@ def owns(hop: Hop) -> bool:
     return hop.op.name not in VIEWS
 
 
+def borrows(hop: Hop) -> bool:
+    """Say whether the value of `hop` may be a view of an argument."""
+    while hop.op.name in VIEWS:
+        hop = hop.inputs[0]
+    return not owns(hop)
+
+
 def shared_nodes(roots: tuple[Hop, ...]) -> set[Hop]:
     """Return the nodes with more than one user; being asked for as root is a use."""
     count = {hop: len(users) for hop, users in uses(roots).items()}

@@ -181,8 +181,12 @@ COUNTS = RuleSet([
 
 
 def dead_choice(root: Hop, b: Bound) -> bool:
-    """X has the result's shape, and the condition can be dropped unseen."""
-    return same_shape(root, b) and silent(b["C"])
+    """X has the result's shape, and the condition can be dropped unseen.
+
+    A condition of two dimensions has a say in the memory order of the result.
+    """
+    condition: Hop = b["C"]
+    return same_shape(root, b) and condition.meta.ndim < 2 and silent(condition)
 
 
 def over_one(root: Hop, b: Bound) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from jitla.events import log
 from jitla.hops import Hop, make, topo
 from jitla.rewrites.chains import CHAINS
-from jitla.rewrites.conditions import ORDERED, VIEWS, order_free, owns, shared_nodes
+from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns, shared_nodes
 from jitla.rewrites.dynamic import DYNAMIC
 from jitla.rewrites.reorg import STRUCTURE
 from jitla.rewrites.rule import Hook, Rule, RuleSet
@@ -52,10 +52,12 @@ def _agree(rule: Rule, before: Hop, after: Hop) -> bool:
 
 
 def _fresh(old: Hop, new: Hop) -> Hop:
-    """Return `new`, copied if `old` was memory of its own and `new` is not."""
-    if new is old or owns(new) or not owns(old):
+    """Return `new`, copied if it is less its own memory than `old` was."""
+    if new is old or owns(new):
         return new
-    return make("cast", (new,), old.line, dtype=new.meta.dtype)
+    if owns(old) or borrows(new) and not borrows(old):
+        return make("cast", (new,), old.line, dtype=new.meta.dtype)
+    return new
 
 
 class _Work:

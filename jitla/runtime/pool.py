@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from jitla.errors import ConfigError, InternalError
+from jitla.errors import ConfigError
 from jitla.runtime.entry import native
 
 __all__ = ["Pool"]
@@ -61,14 +61,20 @@ class Pool:
         threads = self["threads"]
         self._allow(os.sched_getaffinity(0))
         for index in range(threads - 1):
-            if self._claim(index):
-                try:
-                    _spawn(self._worker, index)
-                except InternalError:
-                    self._release(index)
-                    self._words[self._at["ready"]] = index + 1
-                    raise
+            if self._claim(index) and not self._fill(index):
+                # the system has no thread to give: stay with those there are
+                self._words[self._at["threads"]] = threads = index + 1
+                break
         self._words[self._at["ready"]] = threads
+
+    def _fill(self, index: int) -> bool:
+        there = False
+        try:
+            there = _spawn(self._worker, index)
+        finally:
+            if not there:
+                self._release(index)
+        return there
 
     def _allow(self, cpus: set[int]) -> None:
         bits = sum(1 << cpu for cpu in cpus if cpu < 64 * len(self._allowed))
@@ -83,8 +89,8 @@ def default_threads() -> int:
     return os.cpu_count() or 1
 
 
-def _spawn(worker: int, index: int) -> None:
-    """A native thread: it never holds the GIL, takes no signals and is not one of Python's."""
+def _spawn(worker: int, index: int) -> bool:
+    """Whether there is a new native thread: it never holds the GIL, takes no signals and is not one of Python's."""
     libc = ctypes.CDLL(None)
     thread = ctypes.c_size_t()
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -93,9 +99,9 @@ def _spawn(worker: int, index: int) -> None:
                                      ctypes.c_void_p(index))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-    if failed:
-        raise InternalError(f"runtime: pthread_create failed with error {failed}")
-    libc.pthread_detach(thread)
+    if not failed:
+        libc.pthread_detach(thread)
+    return not failed
 
 
 def _spins(spin: Any) -> int:

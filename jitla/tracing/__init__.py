@@ -1,7 +1,7 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: percode, liveness, twin_scope, twin_source, twin_static, twin_hooks, twin_exprs,
-twin_rewrite, twin, signature, tape, array, site, closing, indexing, dispatch, session, hooks.
+twin_rewrite, twin, frames, signature, tape, array, site, closing, indexing, dispatch, session, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS, twin_of

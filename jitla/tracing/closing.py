@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.tracing import frames
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
 from jitla.tracing.liveness import live_locals
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, hops_of, readers, split
 
-_PACKAGE = __file__[: -len("tracing/closing.py")]
-_getframe = sys._getframe
 _getrefcount = sys.getrefcount
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
 _BASE = next(map(_getrefcount, [object()]))
-USER, INTERNAL, ROOT = 0, 1, 2
-# By id: hashing a code object is slow. The code is kept so that its id stays its own.
-FRAMES: dict[int, tuple[int, CodeType]] = {}
 EXIT: tuple = ("exit",)
 
 
@@ -53,6 +49,8 @@ class Closed(NamedTuple):
 
 class Closing:
     """The part of a session that ends blocks; state is declared in `Session`."""
+
+    __slots__ = ()
 
     site: Any
     ops: list[tuple]
@@ -132,7 +130,7 @@ class Closing:
             return
         refs = tuple(map(_getrefcount, nodes))
         if path is None:
-            path = self._path()
+            path = frames.path()
         wanted = tuple([p._n for p in want])
         key = (tuple(self.ops), refs, path, wanted, store)
         closed = self.site.exact.get(key)
@@ -209,23 +207,6 @@ class Closing:
             for e, n in zip(self.ops, self.nodes, strict=True)
         )
 
-    def _path(self) -> tuple:
-        """Return where the block ends: (code, instruction) of each user frame, innermost first."""
-        path: list[Any] = []
-        frame: FrameType | None = _getframe(2)
-        while frame is not None:
-            code = frame.f_code
-            known = FRAMES.get(id(code))
-            if known is None:
-                known = mark(code, INTERNAL if code.co_filename.startswith(_PACKAGE) else USER)
-            if known[0] == USER:
-                path.append(id(code))
-                path.append(frame.f_lasti)
-            elif known[0] == ROOT:
-                break
-            frame = frame.f_back
-        return tuple(path)
-
     def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
         block = self.block()
@@ -275,7 +256,7 @@ class Closing:
     def _dead_references(self) -> list[int]:
         """Count, for each entry, the local variables that hold its proxy and are never read again."""
         dead = [0] * len(self.ops)
-        for frame in _user_frames():
+        for frame in frames.user_frames():
             self._count_dead(frame, dead)
         return dead
 
@@ -321,7 +302,7 @@ class Closing:
     def _proven_dead(self, ghosts: list[Lazy]) -> set[int]:
         """Return ids of ghosts that only dead local variables refer to."""
         counts = {id(g): 0 for g in ghosts}
-        for frame in _user_frames():
+        for frame in frames.user_frames():
             live = live_locals(frame.f_code, frame.f_lasti)
             if live is None:
                 continue
@@ -346,25 +327,6 @@ class Closing:
             if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
         )
         self.close(store=Store(index, slot, aliases), consumed=consumed)
-
-
-def mark(code: CodeType, kind: int) -> tuple[int, CodeType]:
-    """Remember what kind of frame `code` runs in."""
-    return FRAMES.setdefault(id(code), (kind, code))
-
-
-def _user_frames() -> list[FrameType]:
-    """Return the user's frames of the running session, innermost first."""
-    frames: list[FrameType] = []
-    frame: FrameType | None = _getframe(2)
-    while frame is not None:
-        kind = FRAMES.get(id(frame.f_code), (INTERNAL,))[0]
-        if kind == ROOT:
-            break
-        if kind == USER:
-            frames.append(frame)
-        frame = frame.f_back
-    return frames
 
 
 def same_view(a: np.ndarray, b: np.ndarray) -> bool:

@@ -42,6 +42,8 @@ class Bound(partial):
 class Dispatch(Indexing):
     """The part of a session that understands calls of NumPy."""
 
+    __slots__ = ()
+
     foreigners: dict[int, LazyArray]
 
     # ------------------------------------------------------------------ operands

@@ -20,6 +20,7 @@ import numpy as np
 from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.closing import Closing
 from jitla.tracing.dispatch import FUNCTIONS, METHODS, Bound
+from jitla.tracing.frames import USER, mark
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twin import Twins
@@ -343,6 +344,8 @@ def twin_of(function: FunctionType) -> Callable[..., Any] | None:
     filename = function.__code__.co_filename
     library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
     twin = None if library else _MADE.instrument(function)
+    if twin is not None:
+        mark(twin.__code__, USER)
     TWINS[function] = twin
     return twin
 

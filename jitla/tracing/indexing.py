@@ -30,6 +30,8 @@ _MATMUL_IN_PLACE = np.matmul
 class Indexing(Closing):
     """The part of a session that reads and writes parts of arrays."""
 
+    __slots__ = ()
+
     def wrap(self, value: Any) -> Any:
         """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
         if type(value) is np.ndarray and value.dtype in TRACED:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas
-from jitla.tracing.closing import EXIT, ROOT, mark
+from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas, in_memory
+from jitla.tracing.closing import EXIT
 from jitla.tracing.dispatch import Dispatch
-from jitla.tracing.signature import LAYOUTS, TRACED, layout_id
-from jitla.tracing.site import PACKAGE, Site, user_line
+from jitla.tracing.frames import ROOT, mark, user_line, user_traceback
+from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, TRACED, layout_id
+from jitla.tracing.site import Site
 
-DEBUG = 0
 MAX_NODES = 512
 MAX_LAYOUTS = 200_000
 
@@ -35,6 +34,9 @@ LOCAL = _Local()
 
 class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
+
+    __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
+                 "hits", "foreigners", "slots")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -57,9 +59,18 @@ class Session(Dispatch):
 
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
-        if type(value) is np.ndarray and value.dtype in TRACED and value.ndim:
-            proxy = self.foreign(value)
-            return value if proxy is None else proxy
+        if type(value) is np.ndarray:
+            shape = value.shape
+            layout = LAYOUT_ID.get((value.dtype, shape, value.strides))
+            if layout is not None and shape and value.base is None and value.flags.owndata:
+                known = self.foreigners.get(id(value))
+                if known is not None and known._v is value and known._l == layout:
+                    return known
+                made = self.foreigners[id(value)] = in_memory(self, value, layout)
+                return made
+            if shape and value.dtype in TRACED:
+                proxy = self.foreign(value)
+                return value if proxy is None else proxy
         return value
 
     def flush(self) -> None:
@@ -89,6 +100,8 @@ class Session(Dispatch):
 
     def end(self, result: Any) -> Any:
         """End the call and count it."""
+        # Proxies and session refer to each other: memory must not wait for the garbage collector.
+        self.foreigners.clear()
         site = self.site
         site.calls += 1
         if site.learning > 0:
@@ -115,13 +128,14 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
     outer = LOCAL.session
     LOCAL.session = session
     try:
-        result = function(
-            *[session.argument(a) for a in args],
-            **{k: session.argument(v) for k, v in kwargs.items()} if kwargs else {},
-        )
+        if kwargs:
+            kwargs = {k: session.argument(v) for k, v in kwargs.items()}
+            result = function(*map(session.argument, args), **kwargs)
+        else:
+            result = function(*map(session.argument, args))
     except BaseException as error:
         session.fill_slots()
-        if not DEBUG: error.__traceback__ = user_traceback(error.__traceback__)
+        error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
         LOCAL.session = outer
@@ -153,19 +167,6 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:
             sent, step = (thrown,), inner.throw
-
-
-def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return `traceback` without the frames of jitla, so that the user's line is innermost."""
-    kept: list[TracebackType] = []
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(PACKAGE):
-            kept.append(traceback)
-        traceback = traceback.tb_next
-    made: TracebackType | None = None
-    for entry in reversed(kept):
-        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return made
 
 
 mark(run.__code__, ROOT)

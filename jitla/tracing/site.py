@@ -6,7 +6,6 @@ asked for), proxies. Receives blocks and NumPy calls; returns runnable programs 
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter
@@ -17,13 +16,13 @@ import numpy as np
 from jitla.errors import UnsupportedFunction
 from jitla.events import log
 from jitla.hops import Hop, evaluate
+from jitla.tracing.frames import user_line
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64
 MAX_EXACT = 8192
-PACKAGE = __file__[: -len("tracing/site.py")]
 
 
 class Request(NamedTuple):
@@ -197,11 +196,3 @@ class Site:
 def _layouts(block: Block) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
     known = [LAYOUTS[e[1]] for e in block.entries if e[0] == LEAF]
     return {slot: (layout.shape, layout.strides) for slot, layout in enumerate(known)}
-
-
-def user_line() -> tuple[str, int]:
-    """Return (file, line) of the innermost frame that is not jitla's."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno

@@ -74,8 +74,10 @@ def constant(value: Any) -> ast.expr:
 
 def hook(name: str, args: list[ast.expr], at: ast.AST) -> ast.Call:
     """Call of the hook `name`, with the source position of `at`."""
-    function = ast.Attribute(ast.Name(HOOK, ast.Load()), name, ast.Load())
-    return placed(ast.Call(placed(function, at), args, []), at)
+    # all on the first line: the call of a method gets the line where its name ends
+    owner = first_line(ast.Name(HOOK, ast.Load()), at)
+    function = first_line(ast.Attribute(owner, name, ast.Load()), at)
+    return placed(ast.Call(function, args, []), at)
 
 
 def hook_statement(name: str, args: list[ast.expr], at: ast.AST) -> ast.stmt:
@@ -113,6 +115,19 @@ def stores_attribute(obj: ast.expr, name: str, at: ast.AST) -> ast.expr:
 def _target(kind: type, obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
     made = ast.Call(constant(kind), [ast.Name(HOOK, ast.Load()), obj, key], [])
     return placed(ast.Attribute(placed(made, at), "value", ast.Store()), at)
+
+
+def first_line(node: N, at: ast.AST) -> N:
+    """Give `node` a position at the beginning of `at`."""
+    node.lineno = node.end_lineno = at.lineno  # type: ignore[attr-defined]
+    node.col_offset = at.col_offset  # type: ignore[attr-defined]
+    node.end_col_offset = node.col_offset + 1  # type: ignore[attr-defined]
+    return node
+
+
+def at_line(node: ast.AST) -> ast.AST:
+    """Position on the first line of `node`, without its body."""
+    return first_line(ast.Pass(), node)
 
 
 def placed(node: N, at: ast.AST) -> N:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from jitla.tracing.twin_exprs import ExpressionRewriter
 from jitla.tracing.twin_hooks import (
     INPLACE,
+    at_line,
     barrier,
     constant,
     hook,
@@ -95,7 +96,7 @@ class Rewriter(ExpressionRewriter):
         node.body = self.block(node.body)
         self.here, self.loops, self.private, self.suspends = outer
         # making a class runs its metaclass
-        return [barrier(_first(node)), node]
+        return [barrier(at_line(node)), node]
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Rewrite a sequence of statements."""
@@ -268,7 +269,7 @@ class Rewriter(ExpressionRewriter):
 
     def edge(self, loop: Loop, last: ast.stmt) -> list[ast.stmt]:
         # a line of its own would show in debuggers and coverage: the last line if it surely ran
-        at = _first(last if isinstance(last, SIMPLE) else loop)
+        at = at_line(last if isinstance(last, SIMPLE) else loop)
         if isinstance(loop, ast.AsyncFor):
             return [hook_statement("awaits", [ast.Constant(None)], at), *self.plain_edge(at)]
         return self.plain_edge(at)
@@ -285,7 +286,7 @@ class Rewriter(ExpressionRewriter):
         return self.for_target(node)
 
     def for_target(self, node: ast.For | ast.AsyncFor) -> ast.AST:
-        keeps = self.keeps([node.target], _first(node))
+        keeps = self.keeps([node.target], at_line(node))
         node.target = self.target(node.target)
         return self.loop(node, keeps)
 
@@ -309,7 +310,7 @@ class Rewriter(ExpressionRewriter):
     def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
         keeps = self.contexts(node, "awaits")
         # leaving the context awaits too, however the body ends
-        flush = hook_statement("awaits", [ast.Constant(None)], _first(node))
+        flush = hook_statement("awaits", [ast.Constant(None)], at_line(node))
         body = keeps + self.block(node.body)
         node.body = [placed(ast.Try(body, [], [], [flush]), node.body[0])]
         return node
@@ -320,7 +321,7 @@ class Rewriter(ExpressionRewriter):
             manager = item.context_expr
             item.context_expr = hook(name, [self.visit(manager)], manager)
             if item.optional_vars is not None:
-                keeps += self.keeps([item.optional_vars], _first(node))
+                keeps += self.keeps([item.optional_vars], at_line(node))
                 item.optional_vars = self.target(item.optional_vars)
         return keeps
 
@@ -331,7 +332,7 @@ class Rewriter(ExpressionRewriter):
         for case in node.cases:
             names = [name for each in ast.walk(case.pattern) for name in _captured(each)]
             case.guard = case.guard and self.visit(case.guard)
-            case.body = self.keep_names(names, _first(case.body[0])) + self.block(case.body)
+            case.body = self.keep_names(names, at_line(case.body[0])) + self.block(case.body)
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
@@ -348,15 +349,6 @@ class Rewriter(ExpressionRewriter):
 def _captured(pattern: ast.AST) -> list[str]:
     name = getattr(pattern, "rest", None) or getattr(pattern, "name", None)
     return [name] if isinstance(name, str) else []
-
-
-def _first(node: ast.AST) -> ast.AST:
-    # a position on the first line of a statement, without its body
-    at = ast.Pass()
-    at.lineno = at.end_lineno = node.lineno  # type: ignore[attr-defined]
-    at.col_offset = node.col_offset  # type: ignore[attr-defined]
-    at.end_col_offset = at.col_offset + 1
-    return at
 
 
 def _end(node: ast.Attribute) -> ast.AST:

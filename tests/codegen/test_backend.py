@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.fusion import Form, Geometry, Schedule
+from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Meta, apply, leaf, make
 from tests.codegen.driver import BACKEND, drive, kernel_of
 
@@ -20,7 +20,7 @@ def words(template: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(template) // 8}q", template)
 
 
-def square_plus(n: int, slots: tuple[int, int] = (0, 1)) -> object:
+def square_plus(n: int, slots: tuple[int, int] = (0, 1)) -> Kernel:
     """Return the kernel of ``x * x + y`` over `n` elements."""
     x, y = (leaf(s, Meta((n,), np.dtype("f8"))) for s in slots)
     return kernel_of([apply("add", apply("multiply", x, x), y)])
@@ -87,3 +87,21 @@ def test_schedule_caps_the_threads() -> None:
     executable = backend.compile(square_plus(8), Form("cell", 1, "ccc"), Schedule(threads=1))
     block = words(executable.template(Geometry((10_000_000,), ((8,),) * 3)))
     assert block[3] == block[2]
+
+
+def test_native_launch_runs_kernels_on_all_threads() -> None:
+    backend = LlvmBackend()
+    rng = np.random.default_rng(8)
+    for n in (10, 3_000_000):
+        x, y, out = rng.standard_normal(n), rng.standard_normal(n), np.empty(n)
+        kernel = square_plus(n)
+        executable = backend.compile(kernel, Form("cell", 1, "ccc"), ONE)
+        operands = [(x, y)[h.attr("slot")] for h in kernel.inputs]
+        backend.launch(executable.template(Geometry((n,), ((8,),) * 3)), *operands, out)
+        assert (out == x * x + y).all()
+        leaf_x = leaf(0, Meta((n,), x.dtype))
+        kernel = kernel_of([make("sum", (leaf_x,), axis=(0,), keepdims=False)])
+        total = np.empty(1)
+        executable = backend.compile(kernel, Form("full", 1, "cb"), ONE)
+        backend.launch(executable.template(Geometry((n,), ((8,), (0,)))), x, total)
+        assert total[0] == x.sum()

@@ -97,6 +97,16 @@ def test_impossible_scratch_is_a_memory_error() -> None:
         launch(template("nothing", 1, 1, "a", scratch=1 << 60), np.ones(3))
 
 
+@pytest.mark.parametrize("microseconds", [0, 1, 99, 100, 5000])
+def test_an_estimate_in_the_block_changes_nothing_but_who_works(microseconds: int) -> None:
+    block = template("slow", 50, 1, "as", flags=microseconds << 33)
+    for pause in (0, 0, 0.001, 0.001, 0):
+        time.sleep(pause)
+        out = np.zeros(1, np.int64)
+        launch(block, out, np.int64(10))
+        assert out[0] == 50
+
+
 def test_no_keywords() -> None:
     with pytest.raises(TypeError):
         launch(template=axpi(3, 3))  # type: ignore[call-arg]

@@ -116,6 +116,33 @@ def wait_for(condition) -> None:
     assert condition()
 
 
+@linux
+@pytest.mark.parametrize(("error", "raised"), [
+    (RuntimeError, False), (MemoryError, False), (KeyboardInterrupt, True),
+])
+def test_errors_while_threads_start(error, raised, monkeypatch) -> None:
+    def fail(*_):
+        raise error
+
+    runtime.set_threads(1)
+    time.sleep(0.05)
+    runtime.set_threads(4)
+    monkeypatch.setattr("jitla.runtime.pool._spawn", fail)
+    if raised:
+        with pytest.raises(error):
+            run_slow(9, 1)
+    else:
+        assert run_slow(9, 1) == 9
+        assert runtime.threads() == 1
+    monkeypatch.undo()
+    runtime.set_threads(1)
+    time.sleep(0.05)
+    base = native_threads()
+    runtime.set_threads(3)
+    assert run_slow(9, 1) == 9
+    wait_for(lambda: native_threads() == base + 2)
+
+
 @pytest.mark.parametrize("n", [0, -1])
 def test_a_wrong_number_of_threads_is_refused(n: int) -> None:
     with pytest.raises(ValueError):
@@ -207,7 +234,29 @@ def test_forks_while_another_thread_launches() -> None:
         thread.join()
 
 
+LIMITED = """
+import resource
+run(1)
+runtime.set_threads(200)
+pages = int(open('/proc/self/statm').read().split()[0])
+limit = pages * resource.getpagesize() + (400 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+run(4)
+assert 1 <= runtime.threads() < 200
+limit += 400 << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+kept = [runtime.empty((1 << 22,), np.dtype('f8')) for _ in range(4)]
+del kept
+assert runtime.statistics()['held'] > 100 << 20
+try:
+    runtime.empty((1 << 40,), np.dtype('f8'))
+except MemoryError:
+    assert runtime.statistics()['held'] == 0
+run(4)
+"""
+
 ENDINGS = {
+    "no memory for more threads": LIMITED,
     "plain": "run(4)",
     "exception": "run(4); raise SystemExit(0)",
     "daemon launching": """

@@ -14,7 +14,7 @@ from itertools import count
 import llvmlite.binding as llvm
 import numpy as np
 
-from jitla.codegen.vecmath import inline_math
+from jitla.codegen.vecmath import definitions, inline_math
 
 serial = count()
 
@@ -42,7 +42,9 @@ def text(name: str, dtype: np.dtype, width: int) -> str:
         name, dtype, width, False, ["%x"], lambda hint: f"%{hint}{next(numbers)}"
     )
     body = "\n".join("  " + line for line in lines)
+    calls = "".join(definitions(name, dtype, width).values())
     return f"""
+{calls}
 define void @k(ptr noalias %in, ptr noalias %out, i64 %n) {{
 entry:
   br label %loop

@@ -86,6 +86,16 @@ def test_a_root_that_was_fresh_never_becomes_an_argument_or_a_view_of_it(view):
         assert simplify((view(x),)) == (view(x),)
 
 
+def test_a_view_of_fresh_memory_never_becomes_a_view_of_an_argument():
+    flat = leaf(0, Meta((12,), F8))
+    fresh = make("multiply", (flat, one))
+    roots = (fresh, make("transpose", (fresh,), axes=(0,)), make("reshape", (fresh,), shape=(3, 4)))
+    given = [np.arange(12.0)]
+    results = evaluate(simplify(roots), given)
+    assert not any(np.shares_memory(r, given[0]) for r in results)
+    assert all(np.shares_memory(r, results[0]) for r in results)
+
+
 def test_sums_still_see_fresh_memory():
     """The sum of a strided argument has another order than the sum of its copy."""
     big = leaf(0, Meta((300, 350), F8))

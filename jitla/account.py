@@ -1,0 +1,111 @@
+"""What a decorated function has done, added up: statistics, coverage, records for explain.
+
+Knows: sites, programs and their stages. Must not know: how anything is compiled or shown.
+Receives sites; returns counters and records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jitla.explain import (
+    Covered,
+    FallbackRecord,
+    FiredRule,
+    FunctionRecord,
+    ProgramRecord,
+    SourceLine,
+    StageRecord,
+    StepRecord,
+)
+from jitla.tracing import Site
+
+
+class Stats(dict[str, float]):
+    """Counters of a decorated function, as a mapping and as attributes.
+
+    `calls` of the function; `plans`, exact blocks known now; `programs` in use; `kernels` in them;
+    `forces`, blocks run; `kernel_runs`; `numpy_calls` inside programs; `materialised`, vector values
+    written to fresh memory by programs; `fallbacks`, NumPy calls outside of programs; `failures`,
+    blocks that NumPy ran because no program could be made.
+    """
+
+    def __getattr__(self, name: str) -> float:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __str__(self) -> str:
+        return "  ".join(f"{name} {value:g}" for name, value in self.items())
+
+
+def stats_of(sites: Iterable[Site]) -> Stats:
+    """Add up the counters of all sites of a decorated function."""
+    total = Stats(calls=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
+                  materialised=0, fallbacks=0, failures=0)
+    for site in sites:
+        runs = site.runs()
+        total["calls"] += site.calls
+        total["plans"] += len(site.exact)
+        total["programs"] += len(runs)
+        total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
+        total["failures"] += len(site.failures)
+        for program, count in runs.items():
+            total["kernels"] += program.kernels
+            total["forces"] += count
+            total["kernel_runs"] += count * program.kernels
+            total["numpy_calls"] += count * program.calls
+            total["materialised"] += count * program.written
+    return total
+
+
+def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
+    """Return what the sites handed to NumPy."""
+    return tuple(
+        FallbackRecord(name, SourceLine.at(file, line), f.count, f.seconds)
+        for site in sites for (name, file, line), f in list(site.fallbacks.items())
+    )
+
+
+def function_record(function: Callable[..., Any], sites: Iterable[Site]) -> FunctionRecord:
+    """Return all that is known of a decorated function."""
+    sites = tuple(sites)
+    code = getattr(function, "__code__", None)
+    place = SourceLine.at(code.co_filename, code.co_firstlineno) if code else SourceLine("?", 0)
+    runs: Counter[Any] = Counter()
+    for site in sites:
+        runs.update(site.runs())
+    programs = tuple(program_record(p, n) for p, n in runs.items() if hasattr(p, "plan"))
+    name = getattr(function, "__qualname__", repr(function))
+    return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites))
+
+
+def program_record(program: Any, runs: int) -> ProgramRecord:
+    """Return the record of one program."""
+    stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in program.stages)
+    steps = tuple(_step(s) for s in program.plan.steps)
+    roots = ", ".join(h.op.name for h in program.plan.outputs)
+    fired = Counter(name for s in program.stages for name in s.draft.fired if s.name == "rewrites")
+    rules = tuple(FiredRule(name, n) for name, n in fired.items())
+    seconds = sum(s.seconds for s in stages)
+    return ProgramRecord(roots, stages, rules, steps, runs, program.written, seconds)
+
+
+def _step(step: Any) -> StepRecord:
+    if hasattr(step, "body"):
+        sizes = "x".join(map(str, step.shape)) or "scalar"
+        title = f"{step.template} {sizes} {step.body[-1].meta.dtype}"
+        reads = sum(h.meta.shape != () for h in step.inputs)
+        writes = sum(h.meta.shape != () for h in step.outputs)
+        return StepRecord("kernel", title, tuple(map(_covered, step.body)), reads, writes)
+    hop = step.hop
+    sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
+    return StepRecord("call", f"{hop.op.name} {sizes} {hop.meta.dtype}", (_covered(hop),),
+                      reason=step.reason)
+
+
+def _covered(hop: Any) -> Covered:
+    return Covered(hop.op.name, SourceLine.at(*hop.line) if hop.line else None)

@@ -1,0 +1,283 @@
+"""sin, cos and tan: a fast path up to 2**20 and a called one for what lies beyond.
+
+Knows: reduction by pi/2, in four parts or by the digits of 2/pi. Must not know: kernels.
+Each function receives a ``Code`` and an argument; its lines call ``definitions`` of the module.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+
+from .vecmath_code import DOUBLE, Code, Value
+from .vecmath_tables import TABLES, TWO_OVER_PI_WORDS
+
+__all__ = ["cos", "definitions", "sin", "tan"]
+
+NEAR = 2.0**20
+
+
+def sin(code: Code, x: Value) -> Value:
+    """Sine."""
+    return circular(code, x, "sin")
+
+
+def cos(code: Code, x: Value) -> Value:
+    """Cosine."""
+    return circular(code, x, "cos")
+
+
+def tan(code: Code, x: Value) -> Value:
+    """Tangent."""
+    return circular(code, x, "tan")
+
+
+def circular(code: Code, x: Value, name: str) -> Value:
+    """The near value, corrected by a call where a lane is far; float32 is done in float64."""
+    if code.form is DOUBLE:
+        size = code.abs(x)
+        near = finish(code, name, *reduce(code, size), code.sign_of(x))
+    else:
+        wide = code.sibling(DOUBLE)
+        y = wide.convert(x)
+        near = code.convert(finish_short(wide, name, *reduce_short(wide, wide.abs(y)), y))
+    t = code.type("f")
+    return code.push(f"call {t} @{far_symbol(code, name)}({t} {x.name}, {t} {near.name})", "f")
+
+
+def far_symbol(code: Code, name: str) -> str:
+    """Name of the function that corrects far lanes."""
+    return f"jitla_{name}_far_f{code.form.bits}x{code.width}"
+
+
+def reduce(code: Code, size: Value) -> tuple[Value, Value, Value]:
+    """|x| = q*pi/2 + r + low: q in the low bits, r and low."""
+    table = TABLES[64]
+    shifted = size * table["TWO_OVER_PI"][0] + code.form.magic
+    q = shifted - code.form.magic
+    first, second, third, fourth = table["HALF_PI"]
+    a = size - q * first
+    b = q * second
+    rough = a - b
+    c = q * third
+    r = rough - c
+    low = ((a - rough) - b) + (((rough - r) - c) - q * fourth)
+    return shifted.bits(), r, low
+
+
+def reduce_short(code: Code, size: Value) -> tuple[Value, Value]:
+    """|x| = q*pi/2 + r for an argument that came from float32."""
+    table = TABLES[64]
+    shifted = size * table["TWO_OVER_PI"][0] + code.form.magic
+    q = shifted - code.form.magic
+    first, second, third, _ = table["HALF_PI"]
+    return shifted.bits(), ((size - q * first) - q * second) - q * third
+
+
+def parts(code: Code, r: Value, low: Value) -> tuple[Value, Value, Value, Value]:
+    """sin(r + low) and cos(r + low), each as a large part and a small one."""
+    z = r * r
+    half = 0.5 * z
+    w = 1.0 - half
+    sine = r * z * code.poly(z, TABLES[64]["SIN"]) + low * w
+    cosine = ((1.0 - w) - half) + (z * z * code.poly(z, TABLES[64]["COS"]) - r * low)
+    return r, sine, w, cosine
+
+
+def odd_quadrant(code: Code, q: Value) -> Value:
+    """Mask of the lanes whose quadrant is odd."""
+    return code.nonzero(q & 1)
+
+
+def turned(q: Value, sign: Value) -> Value:
+    """The sign of a sine in quadrant q, combined with another sign."""
+    return ((q & 2) << 62) ^ sign
+
+
+def finish(code: Code, name: str, q: Value, r: Value, low: Value, sign: Value) -> Value:
+    """The function of q*pi/2 + r + low, with the argument's sign."""
+    r, sine, w, cosine = parts(code, r, low)
+    if name == "tan":
+        return finish_tan(code, odd_quadrant(code, q), (r, sine), (w, cosine), sign)
+    if name == "cos":
+        q, sign = q + 1, code.value(0, "i")
+    odd = odd_quadrant(code, q)
+    result = code.select(odd, w, r) + code.select(odd, cosine, sine)
+    return (result.bits() ^ turned(q, sign)).real()
+
+
+def finish_tan(
+    code: Code, odd: Value, sine: tuple[Value, Value], cosine: tuple[Value, Value], sign: Value
+) -> Value:
+    """sin/cos or -cos/sin, numerator and denominator in two parts."""
+    s, c = sine[0] + sine[1], cosine[0] + cosine[1]
+    s_low, c_low = (sine[0] - s) + sine[1], (cosine[0] - c) + cosine[1]
+    top, bottom = code.select(odd, c, s), code.select(odd, s, c)
+    top_low, bottom_low = code.select(odd, c_low, s_low), code.select(odd, s_low, c_low)
+    quotient = top / bottom
+    result = quotient + (top_low - quotient * bottom_low) / bottom
+    flip = code.select(odd, code.value(-DOUBLE.sign, "i"), code.value(0, "i"))
+    return (result.bits() ^ (flip ^ sign)).real()
+
+
+def finish_short(code: Code, name: str, q: Value, r: Value, y: Value) -> Value:
+    """The function of q*pi/2 + r to float32's accuracy."""
+    z = r * r
+    table = TABLES[64]
+    sine = r + r * z * code.poly(z, table["SIN_SHORT"])
+    cosine = (1.0 - 0.5 * z) + z * z * code.poly(z, table["COS_SHORT"])
+    sign = code.sign_of(y)
+    if name == "cos":
+        q, sign = q + 1, code.value(0, "i")
+    odd = odd_quadrant(code, q)
+    if name == "tan":
+        result = code.select(odd, cosine, sine) / code.select(odd, sine, cosine)
+        flip = code.select(odd, code.value(-DOUBLE.sign, "i"), code.value(0, "i"))
+        return (result.bits() ^ (flip ^ sign)).real()
+    return (code.select(odd, cosine, sine).bits() ^ turned(q, sign)).real()
+
+
+def definitions(code: Code, name: str) -> dict[str, str]:
+    """What the module has to define, by symbol: the digits, one far lane, a far vector."""
+    words = ", ".join(f"i64 {w - (w >> 63 << 64)}" for w in TWO_OVER_PI_WORDS)
+    digits = f"@jitla_digits = internal constant [20 x i64] [{words}]\n"
+    return {
+        "jitla_digits": digits,
+        f"jitla_{name}_far": far_lane(name),
+        far_symbol(code, name): far_vector(code, name),
+    }
+
+
+def far_vector(code: Code, name: str) -> str:
+    """Corrects the lanes beyond the near range, if there are any."""
+    w, t, real = code.width, code.type("f"), code.form.real
+    symbol = far_symbol(code, name)
+    numbers = count()
+    test = Code(code.form, w, lambda hint: f"%t{next(numbers)}")
+    x = Value(test, "%x", "f")
+    far = test.abs(x) > NEAR
+    lines = [*test.lines]
+    if w > 1:
+        lines.append(f"%mask = bitcast <{w} x i1> {far.name} to i{w}")
+        lines.append(f"%any = icmp ne i{w} %mask, 0")
+    else:
+        lines.append(f"%any = or i1 {far.name}, false")
+    lines += ["br i1 %any, label %slow, label %done", "done:", f"ret {t} %near", "slow:"]
+    last = "%near"
+    for i in range(w):
+        lane, near, result = "%x", "%near", f"%r{i}"
+        if w > 1:
+            lines.append(f"%x{i} = extractelement {t} %x, i32 {i}")
+            lines.append(f"%n{i} = extractelement {t} %near, i32 {i}")
+            lane, near = f"%x{i}", f"%n{i}"
+        lines += far_call(real, name, lane, near, result, i)
+        if w > 1:
+            lines.append(f"%y{i} = insertelement {t} {last}, {real} {result}, i32 {i}")
+            last = f"%y{i}"
+        else:
+            last = result
+    body = "\n".join(f"  {line}" for line in (*lines, f"ret {t} {last}"))
+    return (
+        f"define internal {t} @{symbol}({t} %x, {t} %near) noinline nounwind {{\n{body}\n}}\n"
+    )
+
+
+def far_call(real: str, name: str, lane: str, near: str, result: str, i: int) -> list[str]:
+    """Lines that correct one lane."""
+    call = f"call double @jitla_{name}_far(double"
+    if real == "double":
+        return [f"{result} = {call} {lane}, double {near})"]
+    return [
+        f"%wx{i} = fpext float {lane} to double",
+        f"%wn{i} = fpext float {near} to double",
+        f"%wr{i} = {call} %wx{i}, double %wn{i})",
+        f"{result} = fptrunc double %wr{i} to float",
+    ]
+
+
+def far_lane(name: str) -> str:
+    """One number of any size; near and non-finite ones keep their value."""
+    numbers = count()
+    code = Code(DOUBLE, 1, lambda hint: f"%v{next(numbers)}")
+    x = Value(code, "%x", "f")
+    size = code.abs(x)
+    head = [
+        *code.lines,
+        f"%beyond = fcmp ogt double {size.name}, 0x{DOUBLE.pattern(NEAR):016X}",
+        f"%finite = fcmp olt double {size.name}, 0x7FF0000000000000",
+        "%far = and i1 %beyond, %finite",
+        "br i1 %far, label %slow, label %done",
+        "done:",
+        "ret double %near",
+        "slow:",
+    ]
+    code.lines = head
+    whole = size.bits()
+    mantissa = (whole & (2**52 - 1)) | 2**52
+    # The first digit that counts: those before it contribute multiples of four.
+    start = (whole >> 52) - (1075 - 62)
+    q, sign, high, low = fraction(code, mantissa, start)
+    r, rest = times_half_pi(code, high, low)
+    r, rest = ((v.bits() ^ sign).real() for v in (r, rest))
+    result = finish(code, name, q, r, rest, code.sign_of(x))
+    body = "\n".join(f"  {line}" for line in (*code.lines, f"ret double {result.name}"))
+    return (
+        f"define internal double @jitla_{name}_far(double %x, double %near) noinline nounwind"
+        f" {{\n{body}\n}}\n"
+    )
+
+
+def fraction(code: Code, mantissa: Value, start: Value) -> tuple[Value, Value, Value, Value]:
+    """mantissa times 192 digits from ``start``, modulo 4: the nearest integer, the sign of
+    the rest, and its size as two numbers."""
+    word, shift = start >> 6, start & 63
+    words = []
+    for i in range(4):
+        at = word + i
+        place = code.fresh("p")
+        code.lines.append(f"{place} = getelementptr i64, ptr @jitla_digits, i64 {at.name}")
+        words.append(code.push(f"load i64, ptr {place}", "i"))
+    window = [
+        code.push(
+            f"call i64 @llvm.fshl.i64(i64 {a.name}, i64 {b.name}, i64 {shift.name})", "i"
+        )
+        for a, b in zip(words, words[1:], strict=False)
+    ]
+    long = partial(code.push, kind="i")
+    m, *w = (long(f"zext i64 {v.name} to i128").name for v in (mantissa, *window))
+    low, middle, high = (long(f"mul i128 {m}, {v}").name for v in reversed(w))
+    carried = long(f"lshr i128 {low}, 64").name
+    summed = long(f"add i128 {middle}, {carried}").name
+    lifted = long(f"shl i128 {high}, 64").name
+    total = long(f"add i128 {lifted}, {summed}").name
+    rounded = long(f"add i128 {total}, {1 << 125}").name
+    quadrant = long(f"lshr i128 {rounded}, 126").name
+    q = long(f"trunc i128 {quadrant} to i64")
+    whole = long(f"shl i128 {quadrant}, 126").name
+    rest = long(f"sub i128 {total}, {whole}").name
+    top = long(f"lshr i128 {rest}, 64").name
+    sign = long(f"trunc i128 {top} to i64") & -DOUBLE.sign
+    size = long(f"call i128 @llvm.abs.i128(i128 {rest}, i1 false)").name
+    zeros = long(f"call i128 @llvm.ctlz.i128(i128 {size}, i1 false)").name
+    moved = long(f"shl i128 {size}, {zeros}").name
+    pieces = []
+    for distance in (75, 22):
+        cut = long(f"lshr i128 {moved}, {distance}").name
+        piece = long(f"trunc i128 {cut} to i64") & (2**53 - 1)
+        pieces.append(code.push(f"sitofp i64 {piece.name} to double", "f"))
+    count_ = long(f"trunc i128 {zeros} to i64")
+    unit = ((1023 - 51 - count_) << 52).real()
+    return q, sign, pieces[0] * unit, pieces[1] * (unit * 2.0**-53)
+
+
+def times_half_pi(code: Code, high: Value, low: Value) -> tuple[Value, Value]:
+    """(high + low) * pi/2 as two numbers; the main product is exact from halves."""
+    pi, pi_low = (0.5 * part for part in TABLES[64]["PI"])
+    upper = code.upper_half(high)
+    lower = high - upper
+    constant = code.upper_half(code.value(pi, "f"))
+    remainder = pi - constant
+    product = high * pi
+    error = ((upper * constant - product) + upper * remainder) + lower * constant
+    error = error + lower * remainder
+    return product, error + (high * pi_low + low * pi)

@@ -1,0 +1,82 @@
+"""Which frames of the stack are the user's, and where they stand.
+
+Knows: code objects, instructions, lines. Must not know: tapes, proxies.
+Receives the running stack; returns paths, frames, lines and tracebacks without jitla's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType, FrameType, TracebackType
+
+_PACKAGE = __file__[: -len("tracing/frames.py")]
+_getframe = sys._getframe
+USER, INTERNAL, ROOT = 0, 1, 2
+# By id: hashing a code object is slow. The code is kept so that its id stays its own.
+_KINDS: dict[int, tuple[int, CodeType]] = {}
+
+
+def mark(code: CodeType, kind: int) -> int:
+    """Remember what kind of frame `code` runs in."""
+    _KINDS[id(code)] = (kind, code)
+    return kind
+
+
+def kind_of(code: CodeType) -> int:
+    """Return the kind of frames of `code`: jitla's own files are internal unless marked."""
+    known = _KINDS.get(id(code))
+    if known is not None:
+        return known[0]
+    return mark(code, INTERNAL if code.co_filename.startswith(_PACKAGE) else USER)
+
+
+def path() -> tuple[int, ...]:
+    """Return where the stack stands: (code, instruction) of each user frame, innermost first."""
+    found: list[int] = []
+    frame: FrameType | None = _getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        known = _KINDS.get(id(code))
+        kind = known[0] if known is not None else kind_of(code)
+        if kind == USER:
+            found.append(id(code))
+            found.append(frame.f_lasti)
+        elif kind == ROOT:
+            break
+        frame = frame.f_back
+    return tuple(found)
+
+
+def user_frames() -> list[FrameType]:
+    """Return the user's frames of the running session, innermost first."""
+    frames: list[FrameType] = []
+    frame: FrameType | None = _getframe(2)
+    while frame is not None:
+        kind = kind_of(frame.f_code)
+        if kind == ROOT:
+            break
+        if kind == USER:
+            frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def user_line() -> tuple[str, int]:
+    """Return (file, line) of the innermost user frame."""
+    frame = _getframe(1)
+    while frame.f_back is not None and kind_of(frame.f_code) != USER:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Return `traceback` without the frames of jitla, so that the user's line is innermost."""
+    kept: list[TracebackType] = []
+    while traceback is not None:
+        if kind_of(traceback.tb_frame.f_code) == USER:
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    made: TracebackType | None = None
+    for entry in reversed(kept):
+        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made

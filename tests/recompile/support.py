@@ -1,0 +1,53 @@
+"""What the tests of this room share: layouts of leaves, exact comparison of results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jitla.fusion import Layout
+from jitla.hops import Hop, evaluate
+
+
+def layouts_of(leaves: Sequence[Any]) -> dict[int, Layout]:
+    """Layouts of the array leaves, by slot."""
+    return {i: Layout(x.shape, x.strides) for i, x in enumerate(leaves) if isinstance(x, np.ndarray)}
+
+
+def expected(roots: tuple[Hop, ...], leaves: Sequence[Any]) -> list[Any]:
+    """What the interpreter makes of the roots."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return evaluate(roots, leaves)
+
+
+def run(bound: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Run a bound program without warnings."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return bound.run(list(leaves))
+
+
+def difference(got: Any, want: Any) -> str:
+    """Say how two results differ; empty if not at all."""
+    if type(got) is not type(want):
+        return f"type {type(got)} for {type(want)}"
+    if isinstance(got, np.ndarray):
+        for fact in ("shape", "dtype", "strides"):
+            if getattr(got, fact) != getattr(want, fact):
+                return f"{fact} {getattr(got, fact)} for {getattr(want, fact)}"
+    if not np.array_equal(_bits(got), _bits(want)):
+        return f"values {got} for {want}"
+    return ""
+
+
+def _bits(value: Any) -> np.ndarray:
+    """Bit patterns; NaNs are all alike, and of both zeros one is as good."""
+    array = np.array(value)
+    if array.dtype.kind == "f":  # any NaN is as good as another
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+        return array.view(f"i{array.itemsize}")
+    return array

@@ -1,0 +1,47 @@
+"""Programs give what the interpreter gives: bits, dtypes, types, strides; for every binding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.recompile.dags import OTHER_SYMBOLS, SYMBOLS, binding, sample
+from tests.recompile.support import difference, expected, layouts_of, run
+
+from jitla.fusion import InterpretedBackend
+from jitla.hops import show, verify
+from jitla.recompile import Compiler
+
+
+def compiler(**options: object) -> Compiler:
+    return Compiler(InterpretedBackend(), rules=None, check=True, **options)
+
+
+def check(bound, roots, leaves, note="") -> None:
+    for got, want in zip(run(bound, leaves), expected(roots, leaves), strict=True):
+        wrong = difference(got, want)
+        assert not wrong, f"{note} {wrong}\n{show(roots)}\n{bound.program.text()}"
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_random_dags(block):
+    build = compiler()
+    for seed in range(100 * block, 100 * block + 20):
+        dag = sample(seed, SYMBOLS, plain=seed % 2 == 0)
+        layouts = layouts_of(dag.leaves)
+        program = build.build(dag.roots, layouts)
+        check(program.bind(program.identity(), layouts), dag.roots, dag.leaves, f"seed {seed}")
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_rebinding(block):
+    build = compiler()
+    for seed in range(100 * block, 100 * block + 20):
+        dag = sample(seed, SYMBOLS, plain=seed % 3 == 0)
+        other = sample(seed, OTHER_SYMBOLS, plain=seed % 3 == 0, layout_seed=seed % 2)
+        dims = binding(dag, other)
+        if dims is None:
+            continue
+        program = build.build(dag.roots, layouts_of(dag.leaves))
+        bound = program.bind(dims, layouts_of(other.leaves))
+        check(bound, other.roots, other.leaves, f"seed {seed}")
+        check(program.bind(program.identity(), layouts_of(dag.leaves)), dag.roots, dag.leaves)

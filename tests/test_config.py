@@ -1,0 +1,144 @@
+"""Options: defaults, sources, scopes, epochs, and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+from jitla import config
+from jitla.config import Config, configure, current, describe, from_environment, options
+from jitla.errors import ConfigError, JitlaWarning
+
+
+@pytest.fixture(autouse=True)
+def unchanged():
+    before = {f.name: getattr(current(), f.name) for f in fields(Config)}
+    yield
+    configure(**before)
+
+
+def test_every_field_has_a_default_and_a_line():
+    assert Config() == from_environment({})
+    for f in fields(Config):
+        assert f.metadata["doc"] and f.metadata["check"](f.default) == f.default
+        assert f.name in describe() and f"JITLA_{f.name.upper()}" in describe()
+
+
+def test_a_config_is_frozen():
+    with pytest.raises(FrozenInstanceError):
+        current().numerics = "strict"
+
+
+@pytest.mark.parametrize(("variable", "value", "name", "wanted"), [
+    ("JITLA_NUMERICS", "strict", "numerics", "strict"), ("JITLA_STRICT", "1", "strict", True),
+    ("JITLA_STRICT", "off", "strict", False), ("JITLA_STRICT", "", "strict", False),
+    ("JITLA_DISABLE", "TRUE", "disable", True), ("JITLA_THREADS", " 4", "threads", 4),
+    ("JITLA_COMPILE", "off", "compile", "off"),
+])
+def test_the_environment_is_read(variable, value, name, wanted):
+    assert getattr(from_environment({variable: value, "HOME": "x"}), name) == wanted
+
+
+@pytest.mark.parametrize(("variable", "value", "message"), [
+    ("JITLA_NUMERICS", "exact", "JITLA_NUMERICS='exact' is not possible; use one of 'strict', 'numpy'"),
+    ("JITLA_THREADS", "-1", "JITLA_THREADS='-1' is not possible; use an integer from 0 to 1024"),
+    ("JITLA_STRICT", "maybe", "JITLA_STRICT='maybe' is not possible; use True or False"),
+])
+def test_wrong_values_in_the_environment_name_the_variable(variable, value, message):
+    with pytest.raises(ConfigError, match=message):
+        from_environment({variable: value})
+
+
+def test_unknown_variables_warn_only():
+    with pytest.warns(JitlaWarning, match="JITLA_NUMERIC is not known.*JITLA_NUMERICS"):
+        assert from_environment({"JITLA_NUMERIC": "strict"}) == Config()
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"numeric": "strict"}, "no option 'numeric'; did you mean 'numerics'"),
+    ({"zzz": 1}, "no option 'zzz'; known are numerics, strict"),
+    ({"numerics": "fast"}, "numerics='fast' is not possible; use one of 'strict', 'numpy', 'relaxed'"),
+    ({"numerics": ["strict"]}, "is not possible"), ({"strict": 1}, "strict=1 is not possible"),
+    ({"threads": True}, "threads=True is not possible"), ({"threads": 2.0}, "threads=2.0"),
+    ({"compile": "async"}, "use one of 'sync', 'off'"), ({"events": -1}, "an integer from 0"),
+])
+def test_errors_say_what_to_try(changes, message):
+    before = current()
+    for change in (configure, lambda **c: options(**c).__enter__()):
+        with pytest.raises(ConfigError, match=message):
+            change(**changes)
+    assert current() is before
+
+
+def test_options_nest_and_end():
+    before = current()
+    with options(numerics="strict") as outer:
+        assert current() is outer and current().numerics == "strict"
+        with options(threads=3):
+            assert (current().numerics, current().threads) == ("strict", 3)
+        assert current() is outer
+        with pytest.raises(KeyError), options(threads=5):
+            raise KeyError
+        assert current() is outer
+    assert current() is before
+
+
+def test_options_hold_for_one_thread_only():
+    seen = []
+    with options(numerics="relaxed"):
+        worker = threading.Thread(target=lambda: seen.append(current().numerics))
+        worker.start()
+        worker.join()
+    assert seen == ["numpy"]
+
+
+def test_options_hold_for_one_task_only():
+    async def task(name: str) -> str:
+        with options(numerics=name):
+            await asyncio.sleep(0)
+            return current().numerics
+
+    async def both() -> list[str]:
+        return await asyncio.gather(task("strict"), task("relaxed"))
+
+    assert asyncio.run(both()) == ["strict", "relaxed"]
+
+
+def test_configure_is_for_the_process_and_options_stay():
+    with options(threads=2):
+        configure(numerics="strict", threads=7)
+        assert (current().numerics, current().threads) == ("numpy", 2)
+    assert (current().numerics, current().threads) == ("strict", 7)
+
+
+def test_the_epoch_changes_with_each_change_and_returns():
+    first = current().epoch
+    with options(numerics="strict"):
+        second = current().epoch
+    with options(numerics="strict"):
+        assert current().epoch == second != first
+    with options(numerics="numpy"):
+        assert current().epoch == first
+
+
+def test_options_are_attributes_of_the_module():
+    assert config.numerics == "numpy" and "threads" in dir(config)
+    config.numerics = "strict"
+    assert current().numerics == "strict"
+    with pytest.raises(ConfigError, match="did you mean 'numerics'"):
+        config.numeric = "strict"
+    with pytest.raises(ConfigError, match="threads"):
+        config.threads = -2
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = config.nonsense
+
+
+def test_the_process_starts_with_its_environment():
+    code = "from jitla.config import current; assert current().numerics == 'relaxed'"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "JITLA_NUMERICS": "relaxed"})

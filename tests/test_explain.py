@@ -1,0 +1,98 @@
+"""Explanations of made-up records: the text is what the golden files say, and always the same."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jitla.errors import ConfigError
+from jitla.explain import (
+    LEVELS,
+    Covered,
+    FallbackRecord,
+    FiredRule,
+    FunctionRecord,
+    ProgramRecord,
+    SourceLine,
+    StageRecord,
+    StepRecord,
+    coverage_table,
+    explanation,
+)
+
+GOLDEN = Path(__file__).parent / "golden" / "explain"
+
+START = SourceLine("/home/user/svm.py", 12, "def l2svm(X, y, w):")
+FIRST = SourceLine("/home/user/svm.py", 14, "out = 1 - y * (X @ w)")
+SECOND = SourceLine("/home/user/svm.py", 15, "return np.sum(np.maximum(out, 0) ** 2) / 1")
+SOLVE = SourceLine("/home/user/svm.py", 20, "d = np.linalg.solve(H, g)")
+
+MATMUL = StepRecord("call", "matmul 1000", (Covered("matmul", FIRST),), reason="products are BLAS calls")
+KERNEL = StepRecord(
+    "kernel", "MAgg 1000 float64",
+    (Covered("multiply", FIRST), Covered("subtract", FIRST), Covered("maximum", SECOND),
+     Covered("square", SECOND), Covered("sum", SECOND), Covered("cast")), reads=2, writes=1)
+PROGRAM = ProgramRecord(
+    "svm.py:14-15",
+    stages=(StageRecord("hops", "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n", 41e-6),
+            StageRecord("rewrites.static", "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n", 12e-5),
+            StageRecord("rewrites.dynamic", "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n", 2e-5),
+            StageRecord("plan", "not shown: the steps are", 3e-4),
+            StageRecord("llvm", "define void @k(ptr %block) {\n\n  ret void\n}\n", 4.1e-3)),
+    fired=(FiredRule("div-by-one", 1, "exact for every value"),
+           FiredRule("power-two", 3, "as NumPy's own loop"),
+           FiredRule("sum-of-product", 1, "sums of the factors instead of a matrix product", "rounding")),
+    steps=(MATMUL, KERNEL), runs=40, materialised=1, compile_seconds=4.6e-3)
+RECORD = FunctionRecord(
+    "l2svm", START, calls=3, programs=(PROGRAM, ProgramRecord("svm.py:18")),
+    fallbacks=(FallbackRecord("np.linalg.norm", START, 120, 9e-7),
+               FallbackRecord("np.linalg.solve", SOLVE, 12, 1.2345, "no entry in the op table")))
+
+
+@pytest.mark.parametrize("level", [*LEVELS, "llvm"])
+def test_the_text_is_as_agreed(level: str):
+    text = str(explanation(RECORD, level))
+    file = GOLDEN / f"{level}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_no_line_ends_in_blanks():
+    for level in LEVELS:
+        assert all(row == row.rstrip() for row in str(explanation(RECORD, level)).split("\n"))
+
+
+def test_an_unknown_level_names_the_known_ones():
+    with pytest.raises(ConfigError, match="'lvm'.*'hops', 'rewrites', 'plan', 'all', 'llvm'"):
+        explanation(RECORD, "lvm")
+
+
+def test_another_level_of_the_same():
+    assert str(explanation(RECORD, "hops").at("plan")) == str(explanation(RECORD, "plan"))
+    assert repr(explanation(RECORD)) == str(explanation(RECORD))
+
+
+def test_a_function_that_never_ran_has_an_explanation():
+    text = str(explanation(FunctionRecord("f", START)))
+    assert text == "f  (svm.py:12)  0 calls, 0 programs\n\n== handed to NumPy: nothing\n"
+
+
+def test_the_order_of_fallbacks_is_by_time_then_name():
+    table = coverage_table(RECORD.fallbacks[::-1])
+    assert table == coverage_table(RECORD.fallbacks)
+    assert table.index("solve") < table.index("norm")
+
+
+def test_a_program_without_stages_shows_its_steps():
+    record = replace(RECORD, programs=(replace(PROGRAM, stages=()),))
+    assert "K1  MAgg 1000 float64, reads 2, writes 1" in str(explanation(record, "plan"))
+
+
+def test_lines_are_read_from_the_file():
+    here = SourceLine.at(__file__, 1)
+    assert here.text.startswith('"""Explanations of made-up') and here.place == "test_explain.py:1"
+    assert SourceLine.at("/nowhere.py", 3).text == ""
