@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import random
-import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -51,9 +50,7 @@ class Draft:
     def value(self, text: str) -> Any:
         """Evaluate an expression that changes nothing; None if it raises or is too large."""
         try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                found = eval(text, self.names)  # noqa: S307
+            found = eval(text, self.names)  # noqa: S307
         except Exception:
             return None
         return None if isinstance(found, np.ndarray) and found.size > MOST_CELLS else found
@@ -61,9 +58,7 @@ class Draft:
     def run(self, text: str) -> bool:
         """Run a statement; say whether it raised nothing and left no variable too large."""
         try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                exec(compile(text, "<draft>", "exec"), self.names)  # noqa: S102
+            exec(text, self.names)  # noqa: S102
         except Exception:
             return False
         return True

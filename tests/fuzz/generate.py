@@ -6,7 +6,10 @@ Receives a seed and returns source text: `f`, `make(call)` -> arguments, `state(
 
 from __future__ import annotations
 
+import warnings
 from textwrap import indent
+
+import numpy as np
 
 from tests.fuzz.arrays import VALUES
 from tests.fuzz.draft import Draft
@@ -123,9 +126,10 @@ def generate(seed: int) -> str:
     """Return the source of program `seed`."""
     draft = Draft(seed)
     frame = Frame(draft)
-    frame.start()
-    lines = _lines(draft, frame)
-    lines.append(_result(draft))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        frame.start()
+        lines = [*_lines(draft, frame), _result(draft)]
     return assemble(seed, frame, lines)
 
 

@@ -9,6 +9,8 @@ import ast
 import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -73,6 +75,14 @@ class _Reroute(ast.NodeTransformer):
         return ast.copy_location(ast.Call(function, operands, []), node)
 
 
+@lru_cache(4)
+def _code(source: str, filename: str, rerouted: bool) -> CodeType:
+    tree = ast.parse(source, filename)
+    if rerouted:
+        tree = ast.fix_missing_locations(_Reroute().visit(tree))
+    return compile(tree, filename, "exec")
+
+
 def module(
     source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None
 ) -> dict[str, Any]:
@@ -80,10 +90,7 @@ def module(
     filename = f"<{name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     names: dict[str, Any] = {"jit": jit, "__name__": name}
-    tree = ast.parse(source, filename)
-    if noise is not None:
-        tree = ast.fix_missing_locations(_Reroute().visit(tree))
-    exec(compile(tree, filename, "exec"), names)  # noqa: S102
+    exec(_code(source, filename, noise is not None), names)  # noqa: S102
     if noise is not None:
         names["np"] = noise
     return names

@@ -45,6 +45,7 @@ def assign_number(draft: Draft) -> str | None:
     if text is None:
         return None
     held = draft.scalars()
+    held = [n for n in held if n[0] == "s"]
     name = draft.pick(held) if held and draft.chance(0.25) else draft.new_name("s")
     sign = draft.pick(("+=", "=", "=")) if name in held else "="
     return _done(draft, f"{name} {sign} {text}")
