@@ -22,8 +22,7 @@ from string import Template
 import numpy as np
 
 from jitla import runtime
-from jitla.codegen.jit import Jit, Library
-from jitla.codegen.native import load_native
+from jitla.codegen import Jit, Library, load_native
 
 UNIT = 4096  # elements of one unit: 32 KB
 BYTES = 256 << 20
@@ -80,7 +79,8 @@ def reading(w: int, ahead: int) -> str:
     lines = [f"%s{k} = phi {v} [ zeroinitializer, %unit ], [ %n{k}, %loop ]" for k in range(n)]
     lines += ["%at = add i64 %first, %i"]
     for k in range(n):
-        lines += [f"%j{k} = add i64 %at, {k * w}", f"%p{k} = getelementptr double, ptr %a, i64 %j{k}"]
+        lines += [f"%j{k} = add i64 %at, {k * w}",
+                  f"%p{k} = getelementptr double, ptr %a, i64 %j{k}"]
         if ahead and k * w * 8 % 64 == 0:
             lines += [f"%f{k} = getelementptr i8, ptr %p{k}, i64 {ahead}",
                       f"call void @llvm.prefetch.p0(ptr %f{k}, i32 0, i32 3, i32 1)"]
@@ -92,7 +92,8 @@ def copying(w: int, hint: str) -> str:
     """Copy, with stores that pass the cache by if `hint` says so."""
     v, lines = f"<{w} x double>", ["%at = add i64 %first, %i"]
     for k in range(4):
-        lines += [f"%j{k} = add i64 %at, {k * w}", f"%p{k} = getelementptr double, ptr %a, i64 %j{k}",
+        lines += [f"%j{k} = add i64 %at, {k * w}",
+                  f"%p{k} = getelementptr double, ptr %a, i64 %j{k}",
                   f"%q{k} = getelementptr double, ptr %b, i64 %j{k}",
                   f"%v{k} = load {v}, ptr %p{k}, align 8",
                   f"store {v} %v{k}, ptr %q{k}, align {8 * w}{hint}"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from jitla.errors import ConfigError, JitlaWarning
 
@@ -77,20 +77,24 @@ class Config:
     compile: str = _option(
         "sync", _choice("sync", "off"), "compile when a plan is first needed, or never")
     threads: int = _option(
-        0, _number(0, 1024), "threads that one kernel may use; 0 means all that the process may use")
+        0, _number(0, 1024), "threads that one kernel may use; 0: all that the process may use")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     events: int = _option(
         1000, _number(0, 1_000_000), "how many events are remembered for explain")
 
+    _epoch: ClassVar[int]
+
     def __post_init__(self) -> None:
         for f in fields(self):
             object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.name))
+        with _NUMBERING:
+            object.__setattr__(self, "_epoch", _EPOCHS.setdefault(self, len(_EPOCHS)))
 
     @cached_property
     def epoch(self) -> int:
         """Small integer that stands for this value: changes with each change, returns with it."""
-        return _EPOCHS.setdefault(self, len(_EPOCHS))
+        return self._epoch
 
     def with_changes(self, changes: Mapping[str, Any]) -> Config:
         """Return this config with `changes`; unknown names and values raise `ConfigError`."""
@@ -99,6 +103,7 @@ class Config:
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {f.name: f.metadata["check"] for f in fields(Config)}
 _EPOCHS: dict[Config, int] = {}
+_NUMBERING = threading.Lock()
 _CHANGE = threading.Lock()
 
 

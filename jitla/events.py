@@ -23,7 +23,7 @@ log.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened: `kind` ("rewrites.static", "kernel"), `subject`, `seconds`, `data`."""
+    """One thing that happened: `kind` ("rewrites.static"), `subject`, `seconds`, `data`."""
 
     kind: str
     subject: str = ""
@@ -62,7 +62,7 @@ class Recorder:
 
     @contextmanager
     def timed(self, kind: str, subject: str = "", **data: Any) -> Iterator[dict[str, Any]]:
-        """Record what happens in the ``with`` block, with its time; facts may be added to the dict."""
+        """Record what the ``with`` block does, with its time; facts may be added to the dict."""
         start = perf_counter()
         try:
             yield data
@@ -70,7 +70,7 @@ class Recorder:
             self.record(Event(kind, subject, perf_counter() - start, data))
 
     def recent(self, kind: str = "") -> tuple[Event, ...]:
-        """Return the remembered events of `kind` (and of its parts: "rewrites" has "rewrites.static")."""
+        """Return the remembered events of `kind`; "rewrites" includes "rewrites.static"."""
         with self._lock:
             kept = tuple(self._kept)
         return tuple(e for e in kept if not kind or e.kind == kind or e.kind.startswith(kind + "."))
@@ -89,5 +89,5 @@ class Recorder:
             self._counts.clear()
 
 
-# Subjects may come from user code without end (file:line); beyond this many, new ones are not counted.
+# Subjects come from user code (file:line) without end; beyond this many, new ones are not counted.
 _SUBJECTS = 10_000

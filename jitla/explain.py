@@ -61,7 +61,10 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A step of a plan: `kind` "kernel" or "call"; `title` ("Cell 1000x60 float64"), `reason` of a call."""
+    """A step of a plan: `kind` "kernel" or "call", `title` ("Cell 1000x60 float64").
+
+    `reads` and `writes` count the arrays a kernel touches; `reason` says why a call is no kernel.
+    """
 
     kind: str
     title: str
@@ -73,7 +76,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """What a stage of the pipeline made: `name` ("hops", "rewrites.static", "llvm"), its text, its time."""
+    """What a stage of the pipeline made: `name` ("rewrites.static"), its text, its time."""
 
     name: str
     text: str
@@ -192,7 +195,8 @@ def _function(record: FunctionRecord, level: str) -> Iterator[str]:
 
 def _program(program: ProgramRecord, number: int, level: str) -> Iterator[str]:
     facts = [
-        _times(program.runs, "run"), _times(program.kernels, "kernel"), _times(program.calls, "NumPy call"),
+        _times(program.runs, "run"), _times(program.kernels, "kernel"),
+        _times(program.calls, "NumPy call"),
         f"{_times(program.materialised, 'intermediate')} in memory",
         f"compiled in {_duration(program.compile_seconds)}",
     ]
@@ -241,7 +245,8 @@ def _steps(steps: tuple[StepRecord, ...]) -> Iterator[str]:
 
 def _covered(covers: tuple[Covered, ...]) -> Iterator[str]:
     """Group operators that stand together and come from one line."""
-    rows = [(line, " ".join(c.op for c in group)) for line, group in groupby(covers, lambda c: c.line)]
+    groups = groupby(covers, lambda c: c.line)
+    rows = [(line, " ".join(c.op for c in group)) for line, group in groups]
     places = [line.place if line else "" for line, _ in rows]
     width = max(map(len, places), default=0)
     for (line, operators), place in zip(rows, places, strict=True):

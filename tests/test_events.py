@@ -41,7 +41,8 @@ def test_time_is_taken_also_of_what_fails():
 def test_once_logs_once(caplog):
     recorder = Recorder()
     with caplog.at_level(logging.INFO, "jitla"):
-        assert [recorder.once(Event("fallback", "f.py:3", data={"why": "x"})) for _ in range(3)] == [True, False, False]
+        event = Event("fallback", "f.py:3", data={"why": "x"})
+        assert [recorder.once(event) for _ in range(3)] == [True, False, False]
     assert caplog.messages == ["fallback: f.py:3 why=x"]
     assert recorder.count("fallback") == 3
 
@@ -66,7 +67,11 @@ def test_subjects_without_end_take_no_memory_without_end():
 
 def test_recording_is_thread_safe():
     recorder = Recorder(limit=10)
-    threads = [threading.Thread(target=lambda: [recorder.record(Event("k")) for _ in range(500)]) for _ in range(4)]
+    def work() -> None:
+        for _ in range(500):
+            recorder.record(Event("k"))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
     for t in threads:
         t.start()
     for t in threads:

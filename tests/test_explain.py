@@ -25,11 +25,12 @@ from jitla.explain import (
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
 
-START = SourceLine("/home/user/svm.py", 12, "def l2svm(X, y, w):")
-FIRST = SourceLine("/home/user/svm.py", 14, "out = 1 - y * (X @ w)")
-SECOND = SourceLine("/home/user/svm.py", 15, "return np.sum(np.maximum(out, 0) ** 2) / 1")
-SOLVE = SourceLine("/home/user/svm.py", 20, "d = np.linalg.solve(H, g)")
+START = SourceLine("project/svm.py", 12, "def l2svm(X, y, w):")
+FIRST = SourceLine("project/svm.py", 14, "out = 1 - y * (X @ w)")
+SECOND = SourceLine("project/svm.py", 15, "return np.sum(np.maximum(out, 0) ** 2) / 1")
+SOLVE = SourceLine("project/svm.py", 20, "d = np.linalg.solve(H, g)")
 
+HOPS = "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n"
 MATMUL = StepRecord("call", "matmul 1000", (Covered("matmul", FIRST),), reason="products are BLAS calls")
 KERNEL = StepRecord(
     "kernel", "MAgg 1000 float64",
@@ -37,9 +38,8 @@ KERNEL = StepRecord(
      Covered("square", SECOND), Covered("sum", SECOND), Covered("cast")), reads=2, writes=1)
 PROGRAM = ProgramRecord(
     "svm.py:14-15",
-    stages=(StageRecord("hops", "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n", 41e-6),
-            StageRecord("rewrites.static", "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n", 12e-5),
-            StageRecord("rewrites.dynamic", "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n", 2e-5),
+    stages=(StageRecord("hops", HOPS, 41e-6), StageRecord("rewrites.static", HOPS, 12e-5),
+            StageRecord("rewrites.dynamic", HOPS, 2e-5),
             StageRecord("plan", "not shown: the steps are", 3e-4),
             StageRecord("llvm", "define void @k(ptr %block) {\n\n  ret void\n}\n", 4.1e-3)),
     fired=(FiredRule("div-by-one", 1, "exact for every value"),

@@ -114,7 +114,7 @@ POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
     ),
     ("COSH", series(cosh_rest, mpf(1) / 2, 1e-20), 0.0, HALF**2, 5, 2),
     ("SINH", series(odd_rest(mp.sinh), mpf(1) / 6, 1e-20), 0.0, HALF**2, 5, 2),
-    ("ATANH", series(odd_rest(mp.atanh), mpf(1) / 3, 1e-20), 0.0, 0.0762, 9, 3),
+    ("ATANH", series(odd_rest(mp.atanh), mpf(1) / 3, 1e-20), 0.0, 0.0762, 8, 3),
     ("ASIN", series(odd_rest(mp.asin), mpf(1) / 6, 1e-20), 0.0, 0.25, 12, 4),
     ("ATAN", series(odd_rest(mp.atan), mpf(-1) / 3, 1e-20), 0.0, 0.3601, 14, 5),
     ("SIN", series(odd_rest(mp.sin), -mpf(1) / 6, 1e-20), 0.0, QUARTER**2, 5, NONE),
@@ -122,7 +122,7 @@ POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
     ("SIN_SHORT", series(odd_rest(mp.sin), -mpf(1) / 6, 1e-20), 0.0, QUARTER**2, 2, NONE),
     ("COS_SHORT", series(cos_rest, mpf(1) / 24, 1e-20), 0.0, QUARTER**2, 2, NONE),
     ("CBRT", mp.cbrt, 0.7071, 1.4143, 5, 2),
-    ("LOG", series(log_rest, mpf(2) / 3, 1e-20), 0.0, S * S * 1.0001, 7, 2),
+    ("LOG", series(log_rest, mpf(2) / 3, 1e-20), 0.0, S * S * 1.0001, 6, 2),
 ]
 RATIONALS: list[tuple[str, Core, float, float, tuple[int, int], tuple[int, int]]] = [
     ("TANH", series(odd_rest(mp.tanh), mpf(-1) / 3, 1e-20), 0.0, 0.391, (2, 3), (1, 1)),
@@ -154,6 +154,7 @@ CONSTANTS: list[tuple[str, mpf, int, int, int]] = [
     ("LOG2E", 1 / LN2, 1, 53, 24),
     ("PI", mp.pi, 2, 53, 24),
     ("HALF_PI", mp.pi / 2, 4, 33, 12),
+    ("HALF_PI_SHORT", mp.pi / 2, 2, 33, 12),
     ("TWO_OVER_PI", 2 / mp.pi, 1, 53, 24),
     ("CBRT2", mp.cbrt(2), 1, 53, 24),
 ]

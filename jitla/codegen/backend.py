@@ -11,7 +11,7 @@ from math import prod
 
 from jitla.codegen.cell import emit_hop
 from jitla.codegen.jit import Jit, Library
-from jitla.codegen.launch import RELEASE_GIL
+from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
 from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
@@ -63,7 +63,7 @@ class LlvmExecutable:
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
         cut = (units, grain, scratch)
-        flags = RELEASE_GIL if nanoseconds > BLOCKING_NS else 0
+        flags = hints(nanoseconds, release=nanoseconds > BLOCKING_NS)
         words = geometry_words(self._loop, geometry, head)
         return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
 
@@ -121,8 +121,9 @@ class LlvmBackend:
     def launch(self) -> Callable[..., None]:
         """Run a kernel: `launch(template, *operands)`."""
         if self._launch is None:
+            # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
             prefix = f'target triple = "{self.jit.target.triple}"\n'
-            self._launch = load_native(self.jit.load, prefix)
+            self._launch = load_native(Jit(self.jit.objects, level=0).load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:

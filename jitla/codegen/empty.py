@@ -168,7 +168,8 @@ define internal ptr @empty.make(ptr %dtype, i64 %nd, ptr %dims, ptr %strides) {
   %fn = load ptr, ptr $PyArray_NewFromDescr
   %type = load ptr, ptr $ndarray
   %n = trunc i64 %nd to i32
-  %a = call ptr %fn(ptr %type, ptr %dtype, i32 %n, ptr %dims, ptr %strides, ptr null, i32 0, ptr null)
+  %a = call ptr %fn(ptr %type, ptr %dtype, i32 %n, ptr %dims, ptr %strides,
+                   ptr null, i32 0, ptr null)
   ret ptr %a
 }
 ; Set the handler back, keeping the error that may be set when %array is null.

@@ -20,12 +20,16 @@ HEADER = object.__basicsize__
 
 _LIBC = ("malloc", "calloc", "free", "memcpy", "memset", "madvise", "syscall", "sched_getcpu",
          "sched_setaffinity", "clock_gettime")
-_PYTHON = ("PyErr_SetString", "PyErr_Clear", "PyErr_ExceptionMatches", "PyErr_Occurred", "PyErr_NoMemory", "PyErr_Fetch",
-           "PyErr_Restore", "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_CallNoArgs",
-           "PyNumber_AsSsize_t", "Py_IncRef", "Py_DecRef")
-_OBJECTS = {"bytes_type": bytes, "tuple_type": tuple, "none": None, "Exception": Exception, "TypeError": TypeError,
-            "ValueError": ValueError, "OverflowError": OverflowError, "ndarray": np.ndarray,
-            "dtype_meta": type(type(np.dtype("f8")))}
+_PYTHON = (
+    "PyErr_SetString", "PyErr_Clear", "PyErr_ExceptionMatches", "PyErr_Occurred", "PyErr_NoMemory",
+    "PyErr_Fetch", "PyErr_Restore", "PyEval_SaveThread", "PyEval_RestoreThread",
+    "PyObject_CallNoArgs", "PyNumber_AsSsize_t", "Py_IncRef", "Py_DecRef",
+)
+_OBJECTS = {
+    "bytes_type": bytes, "tuple_type": tuple, "none": None, "Exception": Exception,
+    "TypeError": TypeError, "ValueError": ValueError, "OverflowError": OverflowError,
+    "ndarray": np.ndarray, "dtype_meta": type(type(np.dtype("f8"))),
+}
 _NUMPY = {"PyArray_NewFromDescr": 94, "PyDataMem_SetHandler": 304}
 
 #: Names in the order of the table's entries.
@@ -55,6 +59,8 @@ def fill_table(address: int) -> None:
     """Write the addresses of this process into the loaded code's table."""
     libc = ctypes.CDLL(None) if sys.platform != "win32" else ctypes.cdll.msvcrt
     found = {name: _function(libc, name) for name in _LIBC}
+    if sys.platform != "linux":
+        found["madvise"] = None  # its advice has other numbers there
     found |= {name: _function(ctypes.pythonapi, name) for name in _PYTHON}
     found |= {name: id(thing) for name, thing in _OBJECTS.items()}
     found |= _numpy_functions()

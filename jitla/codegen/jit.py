@@ -35,10 +35,14 @@ class Library:
 class Jit:
     """Compiles and loads modules; `objects` maps content keys to object bytes.
 
-    Everything that enters LLVM happens under one lock; LLVM starts on first use.
+    Everything that enters LLVM happens under one lock; LLVM starts on first use. `level` is LLVM's
+    for code generation: 0 compiles five times as fast as 2.
     """
 
-    def __init__(self, objects: MutableMapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self, objects: MutableMapping[str, bytes] | None = None, level: int = 2,
+    ) -> None:
+        self._level = level
         self.objects: MutableMapping[str, bytes] = {} if objects is None else objects
         self._lock = threading.RLock()
         self._numbers = itertools.count()
@@ -62,10 +66,11 @@ class Jit:
         llvm.initialize_native_asmprinter()
         host = host_target()
         self._machine = llvm.Target.from_triple(host.triple).create_target_machine(
-            cpu=host.cpu, features=host.feature_string, opt=2, reloc="pic", codemodel="default")
+            cpu=host.cpu, features=host.feature_string, opt=self._level, reloc="pic",
+            codemodel="default")
         self._engine = llvm.create_lljit_compiler(
             llvm.Target.from_triple(host.triple).create_target_machine(
-                cpu=host.cpu, features=host.feature_string, opt=2, reloc="pic",
+                cpu=host.cpu, features=host.feature_string, opt=self._level, reloc="pic",
                 codemodel="jitdefault"))
         self._target = host
 
@@ -73,7 +78,7 @@ class Jit:
         """Return the content key of the object made from `text` on this host."""
         host = self.target
         version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
-        parts = (version, host.triple, host.cpu, host.feature_string, text)
+        parts = (version, str(self._level), host.triple, host.cpu, host.feature_string, text)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def compile(self, text: str) -> bytes:

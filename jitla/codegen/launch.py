@@ -10,7 +10,7 @@ from string import Template
 
 from jitla.codegen.host import HEADER, text_ir
 
-__all__ = ["RELEASE_GIL", "launch_ir"]
+__all__ = ["RELEASE_GIL", "hints", "launch_ir"]
 
 #: Bit of block word 7 that asks for the GIL to be released whatever the number of units.
 RELEASE_GIL = 1 << 32
@@ -18,7 +18,7 @@ RELEASE_GIL = 1 << 32
 _MESSAGES = {
     "template": "launch: the template is not a bytes object that describes a block",
     "operands": "launch: the number of operands is not the template's",
-    "operand": "launch: an operand is not the base-class ndarray or scalar that the template asks for",
+    "operand": "launch: an operand is not the base-class ndarray or scalar of the template",
 }
 
 _LAUNCH = """
@@ -268,6 +268,15 @@ leave:
   ret i1 0
 }
 """
+
+
+def hints(nanoseconds: float, release: bool) -> int:
+    """High bits of block word 7: the estimated time, and whether to `release` the GIL at any rate.
+
+    A block without them (0) is run as if it were long.
+    """
+    microseconds = min(max(int(nanoseconds / 1000), 1), 1 << 30)
+    return microseconds << 33 | (RELEASE_GIL if release else 0)
 
 
 def launch_ir(names: dict[str, str]) -> str:

@@ -24,8 +24,8 @@ MAX_WORKERS = 255
 #: 33 and up of word 7; 0 = unknown, which wakes.
 WAKE_US = 100
 
-#: Words of `@jitla_pool`, in order. `ready` = threads that exist (the launcher is one of them), `shared`
-#: = jobs that more than one thread could take part in.
+#: Words of `@jitla_pool`, in order. `ready` = threads that exist (the launcher is one of them),
+#: `shared` = jobs that more than one thread could take part in.
 SETTINGS = ("threads", "ready", "starting", "spin", "shared")
 
 _STATE = """

@@ -184,10 +184,10 @@ class Code:
         other = self.value(b, "f")
         return self.push(f"fcmp {how} {self.type('f')} {a.name}, {other.name}", "m")
 
-    def nonzero(self, a: Value) -> Value:
-        """Mask of the lanes whose integer is not 0."""
+    def negative(self, a: Value) -> Value:
+        """Mask of the lanes whose sign bit is set: what a blend instruction reads."""
         zero = self.value(0, "i")
-        return self.push(f"icmp ne {self.type('i')} {a.name}, {zero.name}", "m")
+        return self.push(f"icmp slt {self.type('i')} {a.name}, {zero.name}", "m")
 
     def cast(self, a: Value, kind: str) -> Value:
         """Reinterpret the bits."""

@@ -70,8 +70,8 @@ def reduce_short(code: Code, size: Value) -> tuple[Value, Value]:
     table = TABLES[64]
     shifted = size * table["TWO_OVER_PI"][0] + code.form.magic
     q = shifted - code.form.magic
-    first, second, third, _ = table["HALF_PI"]
-    return shifted.bits(), ((size - q * first) - q * second) - q * third
+    first, second = table["HALF_PI_SHORT"]
+    return shifted.bits(), (size - q * first) - q * second
 
 
 def parts(code: Code, r: Value, low: Value) -> tuple[Value, Value, Value, Value]:
@@ -86,7 +86,7 @@ def parts(code: Code, r: Value, low: Value) -> tuple[Value, Value, Value, Value]
 
 def odd_quadrant(code: Code, q: Value) -> Value:
     """Mask of the lanes whose quadrant is odd."""
-    return code.nonzero(q & 1)
+    return code.negative(q << 63)
 
 
 def turned(q: Value, sign: Value) -> Value:

@@ -1,6 +1,6 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: kernel, layout, results, templates, greedy, interp, text.
+Reading order: kernel, layout, walks, results, templates, greedy, interp, text.
 """
 
 from jitla.fusion.greedy import plan
@@ -16,10 +16,11 @@ from jitla.fusion.kernel import (
     Schedule,
     Step,
 )
-from jitla.fusion.layout import Layout, Operands, contiguous, geometry, operands, walk
+from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of
 from jitla.fusion.templates import CELL, MAGG, TEMPLATES, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
+from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
     "CELL", "MAGG", "TEMPLATES",

@@ -42,7 +42,7 @@ def result_of(
     if hop.op.kind is Kind.CELL:
         if name == "cast":
             return cast_layout(shape, size, sources[0], sizes[0])
-        return result_layout(shape, size, list(zip(sources, sizes)), ufunc=name != "where")
+        return result_layout(shape, size, list(zip(sources, sizes, strict=True)), ufunc=name != "where")
     if hop.op.kind is Kind.AGG or name in _LIKE_A_SUM:
         return reduced_layout(sources[0], size, attrs["axis"], attrs["keepdims"])
     if name in VIEWS:

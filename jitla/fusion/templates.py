@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from jitla.fusion.kernel import Form, Geometry, Kernel
-from jitla.fusion.layout import Layout, geometry
+from jitla.fusion.layout import Layout
+from jitla.fusion.walks import geometry
 from jitla.hops import Hop, Kind, Shape
 
 

@@ -21,7 +21,6 @@ from jitla.recompile.stores import Aliases, Outs
 from jitla.rewrites import Rule, RuleSet, simplify
 
 
-
 @dataclass(frozen=True, slots=True)
 class Draft:
     """What is known of a program on its way; a stage returns a draft with more in it."""

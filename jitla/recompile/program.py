@@ -31,8 +31,9 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Kind, Meta, Shape, leaf, make, topo
+from jitla.hops import Hop, Kind, Shape, topo
 from jitla.recompile.emit import Need, Script, write_script
+from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.stores import Aliases, Order, Outs, order_steps
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
@@ -131,7 +132,7 @@ class Program:
     @property
     def materialised(self) -> int:
         """Number of arrays per run that are written to fresh memory and are not results."""
-        results = {r for r, out in zip(self.plan.outputs, self.outs) if out is None}
+        results = {r for r, out in zip(self.plan.outputs, self.outs, strict=True) if out is None}
         return sum(
             h.meta.shape != () and not is_view(h) and h not in results and h not in self.order.direct
             for s in self.order.steps for h in s.outputs
@@ -162,13 +163,13 @@ class Program:
         except _Misfit:
             pass
         for variant, made_for in self._variants:
-            own = _compose(made_for, dims)
+            own = compose(made_for, dims)
             if own is not None:
                 try:
                     return Bound(variant, own, layouts)
                 except _Misfit:
                     continue
-        roots = _rebuild(self.plan.outputs, dims)
+        roots = rebuild(self.plan.outputs, dims)
         variant = self._workshop.build(roots, layouts, self.outs, self.aliases)
         self._variants = [*self._variants, (variant, dict(dims))][-MAX_VARIANTS:]
         return Bound(variant, variant.identity(), layouts)
@@ -179,7 +180,7 @@ class Program:
 
     def without_kernels(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Program:
         """Return the program for these sizes that leaves every step to NumPy."""
-        roots = _rebuild(self.plan.outputs, dims)
+        roots = rebuild(self.plan.outputs, dims)
         return self._workshop.build(roots, layouts, self.outs, self.aliases, kernels=False)
 
     def values_for(
@@ -329,39 +330,3 @@ class Bound:
             other = Bound(plain, plain.identity(), self._layouts)
             self.program, self.run = plain, other.run
         return self.run(leaves)
-
-
-def _compose(made_for: Mapping[int, int], dims: Mapping[int, int]) -> dict[int, int] | None:
-    """Return the sizes a variant was made for as the sizes now; None if it is of another class."""
-    found = {0: 0, 1: 1}
-    for old, size in made_for.items():
-        if found.setdefault(size, dims.get(old, -1)) != dims.get(old, -1):
-            return None
-    return found
-
-
-def _rebuild(roots: tuple[Hop, ...], dims: Mapping[int, int]) -> tuple[Hop, ...]:
-    """Return the same DAG over leaves of other sizes."""
-    new: dict[Hop, Hop] = {}
-    for hop in topo(roots):
-        inputs = [new[i] for i in hop.inputs]
-        if hop.op.name == "const":
-            new[hop] = hop
-        elif hop.op.name == "leaf":
-            shape = tuple(n if n < 2 else dims[n] for n in hop.meta.shape)
-            new[hop] = leaf(
-                hop.attr("slot"), Meta(shape, hop.meta.dtype), hop.attr("form"), hop.line)
-        else:
-            attrs = {k: _resize(v, inputs, dims) if k == "shape" else v for k, v in hop.attrs}
-            new[hop] = make(hop.op.name, inputs, hop.line, **attrs)
-    return tuple(new[r] for r in roots)
-
-
-def _resize(shape: Shape, inputs: Sequence[Hop], dims: Mapping[int, int]) -> Shape:
-    """Translate a shape; one size that no symbol stands for follows from the number of elements."""
-    sizes = [n if n < 2 else dims.get(n, -1) for n in shape]
-    if sizes.count(-1) == 1:
-        sizes[sizes.index(-1)] = inputs[0].meta.size // max(-prod(sizes), 1)
-    if -1 in sizes:
-        raise InternalError(f"program: sizes of {shape} are not among {dict(dims)}")
-    return tuple(sizes)

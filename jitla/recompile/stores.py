@@ -81,7 +81,7 @@ def order_steps(
 def _disjoint_elements(layout: Layout, itemsize: int) -> bool:
     """Tell whether no two elements of the array share memory."""
     end = itemsize
-    for stride, n in sorted((abs(s), n) for n, s in zip(*layout) if n != 1):
+    for stride, n in sorted((abs(s), n) for n, s in zip(*layout, strict=True) if n != 1):
         if stride < end:
             return False
         end += stride * (n - 1)

@@ -9,6 +9,6 @@ from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Pattern, 
 from jitla.rewrites.rule import LEVELS, Exactness, Hook, Rule, RuleSet
 
 __all__ = [
-    "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "AnyConst", "App", "AttrVar", "Bound", "Exactness",
-    "Hook", "Num", "Pattern", "Rule", "RuleSet", "Var", "once", "ops", "simplify",
+    "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "AnyConst", "App", "AttrVar", "Bound",
+    "Exactness", "Hook", "Num", "Pattern", "Rule", "RuleSet", "Var", "once", "ops", "simplify",
 ]

@@ -28,7 +28,7 @@ def order_products(roots: tuple[Hop, ...], hook: Hook) -> tuple[Hop, ...]:
 
 
 def _improvable(roots: tuple[Hop, ...], refused: set[Hop]) -> tuple[Hop, Hop] | None:
-    """Return the end of a chain that could be cheaper, and what it becomes; users come before inputs."""
+    """Return the end of a chain that could be cheaper, and what it becomes; outermost first."""
     shared = shared_nodes(roots)
     inner: set[Hop] = set()
     for hop in reversed(topo(roots)):
@@ -63,10 +63,11 @@ def _factors(hop: Hop, shared: set[Hop], inner: set[Hop]) -> list[Hop]:
 
 
 def _lengths(factors: list[Hop]) -> list[int]:
-    """Return the n + 1 lengths of a chain of n factors; a vector at an end counts as one row or column."""
+    """Return the n + 1 lengths of a chain of n factors; a vector at an end is one row or column."""
     first, last = factors[0].meta, factors[-1].meta
-    inside = [f.meta.shape[0] for f in factors[1:]]
-    return [first.shape[0] if first.ndim == 2 else 1, *inside, last.shape[1] if last.ndim == 2 else 1]
+    rows = first.shape[0] if first.ndim == 2 else 1
+    columns = last.shape[1] if last.ndim == 2 else 1
+    return [rows, *(f.meta.shape[0] for f in factors[1:]), columns]
 
 
 def _cheapest(hop: Hop, factors: list[Hop]) -> Hop:
@@ -78,8 +79,8 @@ def _cheapest(hop: Hop, factors: list[Hop]) -> Hop:
     for span in range(1, n):
         for i in range(n - span):
             j = i + span
-            options = [(cost[i, k] + cost[k + 1, j] + d[i] * d[k + 1] * d[j + 1], k) for k in range(i, j)]
-            cost[i, j], split[i, j] = min(options)
+            cost[i, j], split[i, j] = min(
+                (cost[i, k] + cost[k + 1, j] + d[i] * d[k + 1] * d[j + 1], k) for k in range(i, j))
     if cost[0, n - 1] >= _cost(hop, set(factors)):
         return hop
     return _assemble(factors, split, 0, n - 1, hop)
@@ -104,6 +105,7 @@ def _assemble(factors: list[Hop], split: Split, i: int, j: int, root: Hop) -> Ho
 
 MATMUL_CHAIN = Rule(
     "matmul-chain", ops.matmul(Var("A"), Var("B")), across=order_products, exactness="rounding",
-    doc="A @ B @ v costs as much as A @ (B @ v) has; roundings differ, and so may overflow, inf and NaN")
+    doc="A @ (B @ v) takes far fewer operations than A @ B @ v; roundings differ, overflow, inf "
+        "and NaN of partial products may")
 
 CHAINS = RuleSet([MATMUL_CHAIN])

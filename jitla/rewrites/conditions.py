@@ -62,7 +62,7 @@ def silent(hop: Hop) -> bool:
 
 
 def widens(old: np.dtype, new: np.dtype) -> bool:
-    """Say whether every value of `old` survives the cast to `new` (unlike NumPy's "safe": i8 to f8)."""
+    """Say whether every value of `old` survives the cast to `new`; int64 does not to float64."""
     if old == new or old.kind == "b":
         return new.kind in "biuf"
     if old.kind not in "iuf" or new.kind not in "iuf":
@@ -79,13 +79,12 @@ def power_of_two(value: np.floating) -> bool:
     """Say whether `value` and its reciprocal are normal powers of two."""
     info = np.finfo(value.dtype)
     size = abs(float(value))
-    if not math.isfinite(size) or not info.smallest_normal <= size <= 1 / float(info.smallest_normal):
-        return False
-    return math.frexp(size)[0] == 0.5
+    least = float(info.smallest_normal)
+    return least <= size <= 1 / least and math.frexp(size)[0] == 0.5
 
 
 def least_count(hop: Hop, axis: tuple[int, ...]) -> int:
-    """Return a lower bound of the elements that reducing `axis` joins, for every size of this class.
+    """Return a lower bound of the elements that reducing `axis` joins, for all sizes of the class.
 
     Plans serve all sizes; only lengths 0 and 1 are what they seem, any other is at least 2.
     """

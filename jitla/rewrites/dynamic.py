@@ -1,7 +1,7 @@
 """Rewrites that need sizes: statistics spelled out, moves and aggregates that do nothing.
 
-Every condition holds for all sizes of a class: lengths 0 and 1 are literal, equal lengths stay
-equal. Must not know: particular sizes. Receives nothing; returns `DYNAMIC`.
+Knows: size classes, in which lengths 0 and 1 are literal and equal lengths stay equal; every
+condition holds for a whole class. Must not know: particular sizes. Returns `DYNAMIC`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def spelled_var(root: Hop, b: Bound) -> Hop:
     wide = as_dtype(x, working, line)
     mean = over_count(_sum(wide, root, True), count, working, line)
     square = make("square", (make("subtract", (wide, mean), line),), line)
-    return over_count(_sum(square, root, b["keepdims"]), _less_ddof(count, root), root.meta.dtype, line)
+    total = _sum(square, root, b["keepdims"])
+    return over_count(total, _less_ddof(count, root), root.meta.dtype, line)
 
 
 def spelled_std(root: Hop, b: Bound) -> Hop:
@@ -76,13 +77,15 @@ def _less_ddof(count: Hop, root: Hop) -> Hop:
     ddof = _ddof(root)
     if ddof == 0:
         return count
-    return apply("subtract", count, const(ddof, DOUBLE if isinstance(ddof, float) else INTP), line=root.line)
+    lost = const(ddof, DOUBLE if isinstance(ddof, float) else INTP)
+    return apply("subtract", count, lost, line=root.line)
 
 
 def enough(root: Hop, b: Bound) -> bool:
-    """More elements than degrees of freedom lost, for all sizes: NumPy warns where there are not."""
+    """More elements than degrees of freedom lost, for all sizes; NumPy warns if there are not."""
     ddof = _ddof(root)
-    return isinstance(ddof, (int, float, np.integer)) and least_count(b["X"], b["axis"]) > max(ddof, 0)
+    known = isinstance(ddof, (int, float, np.integer))
+    return known and bool(least_count(b["X"], b["axis"]) > max(ddof, 0))
 
 
 def sums_alike(root: Hop, b: Bound) -> bool:
@@ -110,8 +113,10 @@ def _statistic(name: str) -> App:
 
 STATISTICS = RuleSet([
     *(Rule(f"{name}-spelled-out", _statistic(name), build=build, when=sums_alike,
-           doc="bit for bit what NumPy does, in operators that fuse") for name, build in _BUILDERS.items()),
-    *(Rule(f"{name}-spelled-out-wide", _statistic(name), build=build, when=sums_nearly_alike, exactness="rounding",
+           doc="bit for bit what NumPy does, in operators that fuse")
+      for name, build in _BUILDERS.items()),
+    *(Rule(f"{name}-spelled-out-wide", _statistic(name), build=build, when=sums_nearly_alike,
+           exactness="rounding",
            doc="the same where NumPy sums in pieces of 8192; pairwise is at least as exact")
       for name, build in _BUILDERS.items()),
 ])
@@ -119,10 +124,13 @@ STATISTICS = RuleSet([
 # --------------------------------------------------------------------------- counts
 # A count needs lengths only. Asked of the value itself it would keep that from being fused away.
 
+Sources = list[tuple[Hop, tuple[int, ...]]]
+
 
 def counted_below(root: Hop, b: Bound) -> bool:
     """The lengths are those of operands of X, or there is nothing to count."""
-    return any(b["X"].meta.shape[i] == 1 for i in b["axis"]) or not b["axis"] or _sources(b["X"], b["axis"]) is not None
+    x, axis = b["X"], b["axis"]
+    return not axis or any(x.meta.shape[i] == 1 for i in axis) or _sources(x, axis) is not None
 
 
 def count_of_operands(root: Hop, b: Bound) -> Hop:
@@ -139,7 +147,7 @@ def count_of_operands(root: Hop, b: Bound) -> Hop:
     return result
 
 
-def _sources(x: Hop, axis: tuple[int, ...]) -> list[tuple[Hop, tuple[int, ...]]] | None:
+def _sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
     """Operands of `x` and their axes whose lengths multiply to those of `axis`, None if unknown."""
     if x.op.name == "transpose":
         return [(x.inputs[0], tuple(sorted(x.attr("axes")[i] for i in axis)))]
@@ -153,12 +161,12 @@ def _sources(x: Hop, axis: tuple[int, ...]) -> list[tuple[Hop, tuple[int, ...]]]
     return None
 
 
-def _cell_sources(x: Hop, axis: tuple[int, ...]) -> list[tuple[Hop, tuple[int, ...]]] | None:
+def _cell_sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
     """One operand of the full shape, leaves first, or for each axis one that has its length."""
     same = [i for i in x.inputs if i.meta.shape == x.meta.shape]
     if same:
         return [(min(same, key=_is_no_leaf), axis)]
-    found = []
+    found: Sources = []
     for i in axis:
         for operand in x.inputs:
             j = i - (x.meta.ndim - operand.meta.ndim)

@@ -111,7 +111,7 @@ class _Work:
 
     def _fired(self, hop: Hop) -> Hop | None:
         """Return the result of the first rule that fires at `hop`."""
-        for rule in self.rules.rooted(hop.op.name):
+        for rule in self.rules.rooted(hop):
             for after in rule.candidates(hop, self.shared.__contains__):
                 if self.hook(rule, hop, after):
                     return after if self._within_budget(rule) else None

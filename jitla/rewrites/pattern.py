@@ -17,6 +17,7 @@ from jitla.errors import InternalError
 from jitla.hops import Hop, const, const_value, lookup, make
 
 Bound = dict[str, Any]
+Shared = Callable[[Hop], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,11 @@ class _Constructors:
         try:
             arity = lookup(name).arity
         except KeyError:
-            raise InternalError(f"rewrites: a pattern names the op {name!r}, which is not in the op table") from None
+            raise InternalError(f"rewrites: {name!r} is not in the op table") from None
 
         def construct(*args: Pattern, **attrs: Any) -> App:
             if arity is not None and len(args) != arity:
-                raise InternalError(f"rewrites: {name} takes {arity} operands, a pattern gives {len(args)}")
+                raise InternalError(f"rewrites: {name} takes {arity} operands, not {len(args)}")
             return App(name, args, tuple(sorted(attrs.items())))
 
         return construct
@@ -98,7 +99,13 @@ def variables(pattern: Pattern) -> set[str]:
             return below.union(*map(variables, args))
 
 
-def matches(pattern: Pattern, hop: Hop, bound: Bound, shared: Callable[[Hop], bool]) -> Iterator[Bound]:
+def operand_ops(app: App) -> frozenset[str]:
+    """Return the ops that the operands of a match have."""
+    apps = {a.op for a in app.args if isinstance(a, App)}
+    return frozenset(apps | {"const" for a in app.args if isinstance(a, (Num, AnyConst))})
+
+
+def matches(pattern: Pattern, hop: Hop, bound: Bound, shared: Shared) -> Iterator[Bound]:
     """Yield every way in which `hop` fits `pattern`, extending `bound`."""
     match pattern:
         case Var(name):
@@ -115,7 +122,7 @@ def matches(pattern: Pattern, hop: Hop, bound: Bound, shared: Callable[[Hop], bo
                 yield from _match_parts(pattern, hop, bound, shared)
 
 
-def _match_parts(app: App, hop: Hop, bound: Bound, shared: Callable[[Hop], bool]) -> Iterator[Bound]:
+def _match_parts(app: App, hop: Hop, bound: Bound, shared: Shared) -> Iterator[Bound]:
     """Match attributes, then operands in each order the op allows."""
     if len(app.args) != len(hop.inputs):
         return
@@ -142,7 +149,7 @@ def _match_attrs(app: App, hop: Hop, bound: Bound) -> Bound | None:
 
 
 def _match_all(
-    patterns: tuple[Pattern, ...], hops: tuple[Hop, ...], bound: Bound, shared: Callable[[Hop], bool],
+    patterns: tuple[Pattern, ...], hops: tuple[Hop, ...], bound: Bound, shared: Shared,
 ) -> Iterator[Bound]:
     if not patterns:
         yield bound
@@ -159,7 +166,7 @@ def build(pattern: Pattern, bound: Mapping[str, Any], line: Any = None) -> Hop:
             return hop
         case Num(value, like):
             if like is None:
-                raise InternalError(f"rewrites: the constant {value!r} on a right side needs a dtype (like=)")
+                raise InternalError(f"rewrites: to build {value!r} needs a dtype (like=)")
             return const(value, bound[like.name].meta.dtype)
         case App(op, args, attrs):
             given = {n: bound[v.name] if isinstance(v, AttrVar) else v for n, v in attrs}
@@ -172,4 +179,5 @@ def same_number(found: Any, wanted: Any) -> bool:
         return False
     if found != wanted:
         return False
-    return bool(found) or found.dtype.kind != "f" or bool(np.signbit(found)) == (math.copysign(1.0, wanted) < 0)
+    negative = math.copysign(1.0, wanted) < 0
+    return bool(found) or found.dtype.kind != "f" or bool(np.signbit(found)) == negative

@@ -1,14 +1,14 @@
 """Rewrites of reorganisations, aggregates and products that hold whatever the sizes are.
 
-Canonical direction: reorganisations go away, aggregates move towards the leaves, products get
-smaller. Must not know: element-wise rules. Receives nothing; returns `STRUCTURE`.
+Knows: the canonical direction: reorganisations go away, aggregates move towards the leaves,
+products get smaller. Must not know: element-wise rules. Returns `STRUCTURE`.
 """
 
 from __future__ import annotations
 
 from jitla.hops import Hop, make
 from jitla.rewrites.conditions import order_free, owns
-from jitla.rewrites.pattern import App, AttrVar, Bound, Var, once, ops
+from jitla.rewrites.pattern import App, AttrVar, Bound, Num, Var, once, ops
 from jitla.rewrites.rule import Rule, RuleSet
 
 X, A, B = Var("X"), Var("A"), Var("B")
@@ -38,7 +38,8 @@ MOVES = RuleSet([
     Rule("t-of-t", ops.transpose(ops.transpose(X, axes=INNER), axes=AXES), build=one_permutation,
          doc="two permutations are one"),
     Rule("t-in-order", ops.transpose(X, axes=AXES), X, when=in_order, doc="nothing moves"),
-    Rule("reshape-of-reshape", ops.reshape(ops.reshape(X), shape=SHAPE), ops.reshape(X, shape=SHAPE),
+    Rule("reshape-of-reshape",
+         ops.reshape(ops.reshape(X), shape=SHAPE), ops.reshape(X, shape=SHAPE),
          doc="the row-major order is the same in every shape"),
     Rule("ravel-as-reshape", ops.ravel(X), build=in_root_shape, doc="one form for both"),
     Rule("flip-of-flip", ops.flip(ops.flip(X, axis=AXIS), axis=AXIS), X, doc="reversed twice"),
@@ -48,7 +49,7 @@ MOVES = RuleSet([
          ops.broadcast_to(X, shape=SHAPE), doc="repeated once is enough"),
 ])
 
-# --------------------------------------------------------------------------- aggregates of moved values
+# --------------------------------------------------------------------------- aggregates
 
 _ORDER_FREE = ("min", "max", "any", "all")
 _AGGREGATES = ("sum", "prod", *_ORDER_FREE)
@@ -92,7 +93,7 @@ def any_order(root: Hop, b: Bound) -> bool:
 
 
 def total_of_fresh(root: Hop, b: Bound) -> bool:
-    """Everything is joined, and X is contiguous: NumPy then sums pairwise, which is at least as exact."""
+    """All is joined and X contiguous: NumPy sums pairwise then, which is at least as exact."""
     return root.meta.shape == () and owns(b["X"])
 
 
@@ -109,15 +110,18 @@ def _agg(name: str, *args: App | Var, **attrs: object) -> App:
 
 AGGREGATES = RuleSet([
     *(Rule(f"{name}-of-t", _agg(name, ops.transpose(X, axes=AXES), axis=AXIS, keepdims=KEEPDIMS),
-           build=joined_before, when=same_order, doc="the aggregate names its axes, no need to move them")
+           build=joined_before, when=same_order,
+           doc="the aggregate names its axes, no need to move them")
       for name in _AGGREGATES),
     Rule("sum-of-t-view", ops.sum(ops.transpose(X, axes=AXES), axis=AXIS, keepdims=KEEPDIMS),
          build=joined_before, when=axes_follow, exactness="rounding",
          doc="the same for arguments and views, whose strides may be zero: then the order differs"),
-    *(Rule(f"{name}-of-{name}", _agg(name, _agg(name, X, axis=INNER, keepdims=False), axis=AXIS, keepdims=False),
+    *(Rule(f"{name}-of-{name}",
+           _agg(name, _agg(name, X, axis=INNER, keepdims=False), axis=AXIS, keepdims=False),
            build=joined_once, when=any_order, doc="one aggregate over both sets of axes")
       for name in _AGGREGATES),
-    Rule("total-of-sum", ops.sum(once(ops.sum(X, axis=INNER, keepdims=False)), axis=AXIS, keepdims=False),
+    Rule("total-of-sum",
+         ops.sum(once(ops.sum(X, axis=INNER, keepdims=False)), axis=AXIS, keepdims=False),
          build=joined_once, when=total_of_fresh, exactness="rounding",
          doc="one pairwise sum over everything; roundings differ, overflow of partial sums may"),
 ])
@@ -128,18 +132,19 @@ AGGREGATES = RuleSet([
 
 def scalar_factor(root: Hop, b: Bound) -> bool:
     """A is one number, X many."""
-    return b["A"].meta.ndim == 0 < b["X"].meta.ndim
+    return bool(b["A"].meta.ndim == 0 < b["X"].meta.ndim)
 
 
 def both_vectors_or_matrices(root: Hop, b: Bound) -> bool:
     """A and B have one or two dimensions."""
-    return b["A"].meta.ndim in (1, 2) and b["B"].meta.ndim in (1, 2)
+    return all(b[v].meta.ndim in (1, 2) for v in "AB")
 
 
 def true_matrices(root: Hop, b: Bound) -> bool:
     """A and B have two dimensions, their product several rows and columns, and sums have room."""
     a, c = b["A"].meta, b["B"].meta
-    return a.ndim == c.ndim == 2 and a.shape[0] != 1 and c.shape[1] != 1 and a.dtype.itemsize >= 4
+    several = a.ndim == c.ndim == 2 and a.shape[0] > 1 and c.shape[1] > 1
+    return bool(several and a.dtype.itemsize >= 4)
 
 
 def sums_multiplied(root: Hop, b: Bound) -> Hop:
@@ -155,23 +160,44 @@ def sums_multiplied(root: Hop, b: Bound) -> Hop:
 def rank_one(root: Hop, b: Bound) -> bool:
     """A is a column and B a row: every element of the product is one product."""
     a, c = b["A"].meta, b["B"].meta
-    return a.ndim == c.ndim == 2 and a.shape[1] == 1
+    return bool(a.ndim == c.ndim == 2 and a.shape[1] == 1)
+
+
+def long_enough_float(root: Hop, b: Bound) -> bool:
+    """A is a float matrix of at least 32 bits, whose sums have room."""
+    a = b["A"].meta
+    return bool(a.ndim == 2 and a.dtype.kind == "f" and a.dtype.itemsize >= 4)
+
+
+def to_vector(root: Hop, b: Bound) -> bool:
+    """As `long_enough_float`, and the ones are a vector."""
+    return long_enough_float(root, b) and root.meta.ndim == 1
 
 
 MATRICES = RuleSet([
-    Rule("dot-as-matmul", ops.dot(A, B), ops.matmul(A, B), when=both_vectors_or_matrices, exactness="rounding",
-         doc="one form for both; NumPy may call another BLAS routine"),
-    Rule("outer-as-multiply", ops.matmul(A, B), ops.multiply(A, B), when=rank_one, exactness="rounding",
+    Rule("product-with-ones", ops.matmul(A, ops.full(Num(1))),
+         ops.sum(A, axis=(1,), keepdims=False), when=to_vector, exactness="rounding",
+         doc="the sums of the rows, which fuse; BLAS sums in another order"),
+    Rule("ones-with-product", ops.matmul(ops.full(Num(1)), A),
+         ops.sum(A, axis=(0,), keepdims=False), when=to_vector, exactness="rounding",
+         doc="the sums of the columns, which fuse; BLAS sums in another order"),
+    Rule("dot-as-matmul", ops.dot(A, B), ops.matmul(A, B), when=both_vectors_or_matrices,
+         exactness="rounding", doc="one form for both; NumPy may call another BLAS routine"),
+    Rule("outer-as-multiply", ops.matmul(A, B), ops.multiply(A, B), when=rank_one,
+         exactness="rounding",
          doc="a product without a sum fuses with its users; BLAS makes -0.0 into 0.0"),
-    Rule("sum-of-product", ops.sum(once(ops.matmul(A, B)), axis=AXIS, keepdims=False), build=sums_multiplied,
-         when=true_matrices, exactness="rounding",
-         doc="sums of the factors instead of a matrix product; where a factor holds inf or NaN the result is "
-             "one of inf, -inf, NaN, and sums may overflow where single products do not"),
+    Rule("sum-of-product", ops.sum(once(ops.matmul(A, B)), axis=AXIS, keepdims=False),
+         build=sums_multiplied, when=true_matrices, exactness="rounding",
+         doc="sums of the factors instead of a matrix product; where a factor holds inf or NaN the "
+             "result is one of inf, -inf, NaN, and sums may overflow where single products do not"),
     Rule("t-of-product-of-ts",
-         ops.transpose(once(ops.matmul(ops.transpose(A, axes=SWAP), ops.transpose(B, axes=SWAP))), axes=SWAP),
-         ops.matmul(B, A), exactness="rounding", doc="three transposes less; BLAS takes another path"),
+         ops.transpose(once(ops.matmul(ops.transpose(A, axes=SWAP), ops.transpose(B, axes=SWAP))),
+                       axes=SWAP),
+         ops.matmul(B, A), exactness="rounding",
+         doc="three transposes less; BLAS takes another path"),
     Rule("sum-of-scaled", ops.sum(once(ops.multiply(X, A)), axis=AXIS, keepdims=KEEPDIMS),
-         ops.multiply(ops.sum(X, axis=AXIS, keepdims=KEEPDIMS), A), when=scalar_factor, exactness="relaxed",
+         ops.multiply(ops.sum(X, axis=AXIS, keepdims=KEEPDIMS), A), when=scalar_factor,
+         exactness="relaxed",
          doc="one product instead of many; roundings differ, overflow may"),
 ])
 

@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 from jitla.errors import InternalError
 from jitla.hops import Hop, lookup
-from jitla.rewrites.pattern import App, Bound, Pattern, build, matches, variables
+from jitla.rewrites.pattern import App, Bound, Pattern, Shared, build, matches, operand_ops, variables
 
 Exactness = Literal["exact", "rounding", "relaxed"]
 Hook = Callable[["Rule", Hop, Hop], bool]
-Shared = Callable[[Hop], bool]
 
 LEVELS: dict[str, tuple[Exactness, ...]] = {
     "strict": ("exact",),
@@ -92,10 +91,11 @@ class RuleSet:
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise InternalError(f"rules: the names {twice} are given twice")
-        self._by_op: dict[str, tuple[Rule, ...]] = {}
+        self._by_op: dict[str, list[tuple[frozenset[str], Rule]]] = {}
         for rule in self.rules:
             if rule.across is None:
-                self._by_op[rule.left.op] = (*self._by_op.get(rule.left.op, ()), rule)
+                entry = (operand_ops(rule.left), rule)
+                self._by_op.setdefault(rule.left.op, []).append(entry)
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
@@ -121,9 +121,14 @@ class RuleSet:
         """Return the rules called `names`, in the set's order."""
         return RuleSet(r for r in self.rules if r.name in names)
 
-    def rooted(self, op: str) -> tuple[Rule, ...]:
-        """Return the rules whose left side has `op` at its root."""
-        return self._by_op.get(op, ())
+    def rooted(self, hop: Hop) -> Iterator[Rule]:
+        """Yield the rules whose left side has the op of `hop` at its root and its operands' below."""
+        entries = self._by_op.get(hop.op.name)
+        if entries:
+            below = {i.op.name for i in hop.inputs}
+            for needed, rule in entries:
+                if needed <= below:
+                    yield rule
 
     @property
     def across(self) -> tuple[Rule, ...]:

@@ -1,7 +1,7 @@
 """Rewrites of element-wise code and casts that hold whatever the sizes are.
 
-Canonical direction: fewer operators, then fewer kinds of operator (less for greater, logical for
-bitwise on bools), then cheaper ones. Must not know: shapes. Receives nothing; returns `CELLS`.
+Knows: the canonical direction: fewer operators, then fewer kinds (less for greater, logical for
+bitwise on bools), then cheaper ones. Must not know: shapes. Returns `CELLS`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ SIGNS = RuleSet([
     Rule("abs-of-neg", ops.absolute(ops.negative(X)), ops.absolute(X), when=x_is_signed,
          doc="the sign is dropped anyway; the least integer stays itself; unsigned numbers wrap"),
     Rule("square-of-neg", ops.square(ops.negative(X)), ops.square(X), doc="signs cancel"),
-    Rule("square-of-abs", ops.square(ops.absolute(X)), ops.square(X), when=x_is_real, doc="signs cancel"),
+    Rule("square-of-abs", ops.square(ops.absolute(X)), ops.square(X), when=x_is_real,
+         doc="signs cancel"),
     Rule("mul-of-negs", ops.multiply(ops.negative(X), ops.negative(Y)), ops.multiply(X, Y),
          doc="signs cancel"),
     Rule("sub-of-neg", ops.subtract(X, ops.negative(Y)), ops.add(X, Y),
@@ -45,13 +46,17 @@ SIGNS = RuleSet([
     Rule("add-of-neg", ops.add(X, ops.negative(Y)), ops.subtract(X, Y),
          doc="IEEE defines x - y as x + (-y)"),
     Rule("positive", ops.positive(X), X, doc="+x is a copy of x"),
-    Rule("conjugate-of-real", ops.conjugate(X), X, when=x_is_real, doc="real values are their conjugates"),
-    Rule("mul-by-one", ops.multiply(X, Num(1)), X, doc="exact for every value; the dtype is already the result's"),
+    Rule("conjugate-of-real", ops.conjugate(X), X, when=x_is_real,
+         doc="real values are their conjugates"),
+    Rule("mul-by-one", ops.multiply(X, Num(1)), X,
+         doc="exact for every value; the dtype is the result's already"),
     Rule("div-by-one", ops.divide(X, Num(1)), X, doc="exact for every value"),
-    Rule("sub-zero", ops.subtract(X, Num(0)), X, doc="also -0.0 - 0.0 is -0.0; x - -0.0 is not covered"),
+    Rule("sub-zero", ops.subtract(X, Num(0)), X,
+         doc="also -0.0 - 0.0 is -0.0; x - -0.0 is not covered"),
     Rule("add-zero", ops.add(X, Num(-0.0)), X,
          doc="-0.0 (or an integer 0) is neutral; 0.0 is not, it turns -0.0 into 0.0"),
-    Rule("mul-by-minus-one", ops.multiply(X, Num(-1)), ops.negative(X), doc="a change of sign, no product"),
+    Rule("mul-by-minus-one", ops.multiply(X, Num(-1)), ops.negative(X),
+         doc="a change of sign, no product"),
     Rule("double-as-sum", ops.multiply(X, Num(2)), ops.add(X, X),
          doc="same bits, no constant; an overflow warning then names add"),
 ])
@@ -87,15 +92,19 @@ def silent_x(root: Hop, b: Bound) -> bool:
 def zeros_like_root(root: Hop, b: Bound) -> Hop:
     """Build a zero in the shape of the result."""
     zero = const(0, root.meta.dtype)
-    return make("broadcast_to", (zero,), root.line, shape=root.meta.shape) if root.meta.shape else zero
+    if not root.meta.shape:
+        return zero
+    return make("broadcast_to", (zero,), root.line, shape=root.meta.shape)
 
 
 PRODUCTS = RuleSet([
     Rule("div-by-power-of-two", ops.divide(X, K), build=by_reciprocal, when=power_of_two_divisor,
          doc="a product is several times faster than a quotient; both round the same real number"),
-    Rule("div-by-constant", ops.divide(X, K), build=by_reciprocal, when=finite_reciprocal, exactness="relaxed",
+    Rule("div-by-constant", ops.divide(X, K), build=by_reciprocal, when=finite_reciprocal,
+         exactness="relaxed",
          doc="a product is several times faster than a quotient; up to 1 ULP off"),
-    Rule("mul-by-zero", ops.multiply(X, Num(0)), build=zeros_like_root, when=silent_x, exactness="relaxed",
+    Rule("mul-by-zero", ops.multiply(X, Num(0)), build=zeros_like_root, when=silent_x,
+         exactness="relaxed",
          doc="zero, though NaN and inf would give NaN and negative numbers -0.0"),
     Rule("sub-self", ops.subtract(X, X), build=zeros_like_root, when=silent_x, exactness="relaxed",
          doc="zero, though NaN and inf would give NaN"),
@@ -127,15 +136,19 @@ EXTREMES = RuleSet([
 
 
 def _logical(name: str, bitwise: App, logical: App) -> Rule:
-    return Rule(name, bitwise, logical, when=x_is_bool, doc="on bools the two are one operator; one form is kept")
+    return Rule(name, bitwise, logical, when=x_is_bool,
+                doc="on bools the two are one operator; one form is kept")
 
 
 LOGIC = RuleSet([
-    Rule("greater-as-less", ops.greater(X, Y), ops.less(Y, X), doc="one direction, so that equal tests are one node"),
+    Rule("greater-as-less", ops.greater(X, Y), ops.less(Y, X),
+         doc="one direction, so that equal tests are one node"),
     Rule("greater-equal-as-less-equal", ops.greater_equal(X, Y), ops.less_equal(Y, X),
          doc="one direction, so that equal tests are one node"),
-    Rule("not-of-equal", ops.logical_not(ops.equal(X, Y)), ops.not_equal(X, Y), doc="also true for NaN"),
-    Rule("not-of-unequal", ops.logical_not(ops.not_equal(X, Y)), ops.equal(X, Y), doc="also true for NaN"),
+    Rule("not-of-equal", ops.logical_not(ops.equal(X, Y)), ops.not_equal(X, Y),
+         doc="also true for NaN"),
+    Rule("not-of-unequal", ops.logical_not(ops.not_equal(X, Y)), ops.equal(X, Y),
+         doc="also true for NaN"),
     Rule("not-of-less", ops.logical_not(ops.less(X, Y)), ops.less_equal(Y, X), when=no_nans,
          doc="the opposite of an order; with NaN both x < y and y <= x are false"),
     Rule("not-of-less-equal", ops.logical_not(ops.less_equal(X, Y)), ops.less(Y, X), when=no_nans,
@@ -166,7 +179,7 @@ def already_so(root: Hop, b: Bound) -> bool:
 
 
 def detour(root: Hop, b: Bound) -> bool:
-    """The inner cast keeps every value, and the outer one rounds or wraps no matter where it starts."""
+    """The inner cast keeps every value, and the outer one does the same wherever it starts."""
     old, middle, new = b["X"].meta.dtype, root.inputs[0].meta.dtype, root.meta.dtype
     if not widens(old, middle) or new.kind not in "biuf":
         return False
@@ -180,8 +193,8 @@ def detour(root: Hop, b: Bound) -> bool:
 CASTS = RuleSet([
     Rule("cast-to-same", ops.cast(X, dtype=DTYPE), X, when=already_so, doc="a copy"),
     Rule("cast-of-cast", ops.cast(ops.cast(X), dtype=DTYPE), ops.cast(X, dtype=DTYPE), when=detour,
-         doc="a cast that loses nothing is no stop on the way; NumPy goes from integers to float16 by "
-             "float32, and its casts of floats to integers that do not hold them differ by dtype"),
+         doc="a cast that loses nothing is no stop on the way; NumPy goes from integers to float16 "
+             "by float32, and floats that no integer of the dtype holds become what the CPU likes"),
 ])
 
 CELLS = SIGNS + PRODUCTS + EXTREMES + LOGIC + CASTS

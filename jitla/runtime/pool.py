@@ -90,7 +90,7 @@ def default_threads() -> int:
 
 
 def _spawn(worker: int, index: int) -> bool:
-    """Whether there is a new native thread: it never holds the GIL, takes no signals and is not one of Python's."""
+    """Start a native thread, unknown to Python and without signals; whether there is one."""
     libc = ctypes.CDLL(None)
     thread = ctypes.c_size_t()
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

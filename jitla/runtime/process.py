@@ -1,7 +1,7 @@
 """The run time of this process: one pool, one memory handler, set up once, surviving forks.
 
 Knows: pool and buffers. Must not know: how native code is made, llvmlite.
-Receives the addresses of the loaded code; afterwards `empty`, `set_threads` and `statistics` use it.
+Receives the addresses of the loaded code; `empty`, `set_threads`, `statistics` then use it.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ def _close(scope: Scope) -> tuple[set[str], set[str]]:
         uses |= inner_uses
         hard |= inner_uses if child.kind in ESCAPING else inner_hard
     if scope.kind == "class":
-        return uses, hard
+        return uses, hard | scope.nonlocals
     own = scope.bindings.keys() - scope.nonlocals
     scope.captured = hard & (own - scope.globals)
     return uses - own, hard - own

@@ -31,7 +31,8 @@ FUTURE = reduce(
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # CO_NESTED, CO_ITERABLE_COROUTINE, CO_METHOD: say where a function stands or what was made of it
 PLACE_FLAGS = 0x10 | 0x100 | 0x800_0000
-_quiet = threading.Lock()
+# reentrant: the garbage collector may run a program's own functions inside
+_quiet = threading.RLock()
 
 
 @dataclass(frozen=True)

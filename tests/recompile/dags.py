@@ -149,7 +149,7 @@ class Builder:
         long, short = (a, b) if len(a) >= len(b) else (b, a)
         short = ("1",) * (len(long) - len(short)) + short
         out = []
-        for m, n in zip(long, short):
+        for m, n in zip(long, short, strict=True):
             if m != n and "1" not in (m, n):
                 return None
             out.append(n if m == "1" else m)
@@ -220,8 +220,8 @@ def binding(old: Sample, new: Sample) -> dict[int, int] | None:
     """Return which size of `old` became which in `new`; None if they are not of one class."""
     dims: dict[int, int] = {}
     for a, b in zip(topo(old.roots), topo(new.roots), strict=True):
-        pairs = list(zip(a.meta.shape, b.meta.shape))
-        pairs += list(zip(*(dict(h.attrs).get("shape", ()) for h in (a, b))))
+        pairs = list(zip(a.meta.shape, b.meta.shape, strict=True))
+        pairs += list(zip(*(dict(h.attrs).get("shape", ()) for h in (a, b)), strict=True))
         for n, m in pairs:
             if (n < 2 or m < 2) and n != m or dims.setdefault(n, m) != m:
                 return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from tests.recompile.dags import OTHER_SYMBOLS, SYMBOLS, binding, sample
-from tests.recompile.support import difference, expected, layouts_of, run
 
 from jitla.fusion import InterpretedBackend
-from jitla.hops import show, verify
+from jitla.hops import show
 from jitla.recompile import Compiler
+from tests.recompile.dags import OTHER_SYMBOLS, SYMBOLS, binding, sample
+from tests.recompile.support import difference, expected, layouts_of, run
 
 
 def compiler(**options: object) -> Compiler:

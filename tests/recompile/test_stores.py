@@ -151,7 +151,7 @@ def test_random_stores(seed):
     program = build(roots, leaves, outs, _pairs(leaves))
     want = [w.copy() for w in want]
     after = base.copy()
-    for out, value in zip(outs, want):
+    for out, value in zip(outs, want, strict=True):
         if out is not None:
             np.lib.stride_tricks.as_strided(
                 after[(leaves[out].__array_interface__["data"][0] - base.ctypes.data) // 8:],

@@ -57,7 +57,7 @@ class Reader:
         rest = args[arity:] if arity is not None else []
         args = args[:arity] if arity is not None else args
         known = {i: self.hop(a) for i, a in enumerate(args) if not literal(a)}
-        beside = list(known.values())[-1].meta.dtype
+        beside = list(known.values())[-1].meta.dtype if known else np.dtype("f8")
         inputs = [known.get(i) or self.hop(a, beside) for i, a in enumerate(args)]
         attrs |= attributes(op, inputs, rest, attrs)
         if lookup(op).kind.value in ("cell", "agg") and op not in ("cast", "where"):

@@ -56,8 +56,9 @@ def test_sets_add_and_select():
     pair = RULES.only("neg-of-neg", "matmul-chain")
     assert [r.name for r in pair] == ["neg-of-neg", "matmul-chain"]
     assert [r.name for r in pair.across] == ["matmul-chain"]
-    assert [r.name for r in pair.rooted("negative")] == ["neg-of-neg"]
-    assert pair.rooted("matmul") == ()
+    once = make("negative", (x,))
+    assert [r.name for r in pair.rooted(make("negative", (once,)))] == ["neg-of-neg"]
+    assert list(pair.rooted(once)) == []
     assert len(RULES.without("neg-of-neg")) == len(RULES) - 1
     assert len(pair + RULES.only("mul-by-one")) == 3
     assert RULES["mul-by-one"].right == X

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from jitla.codegen.jit import Jit
-from jitla.codegen.native import load_native
+from jitla.codegen import Jit, load_native
 
 KERNELS = """
 ; out[i] = a[i] * s + i
@@ -130,7 +129,7 @@ SYMBOLS = ("axpi", "mark", "mark_last", "slow", "divide", "nothing")
 
 jit = Jit()
 prefix = f'target triple = "{jit.target.triple}"\n'
-launch = load_native(jit.load, prefix)
+launch = load_native(Jit(level=0).load, prefix)
 library = jit.load(prefix + KERNELS, SYMBOLS)
 addresses = library.addresses
 

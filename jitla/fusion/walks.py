@@ -1,0 +1,172 @@
+"""How a kernel walks memory: dimensions ordered, dropped and merged, and the layout variant read off.
+
+Knows: kernels, layouts, in which order NumPy's reductions add. Must not know: any backend.
+Receives a kernel, its bound shape and layouts; returns Form and Geometry, or None where bits would differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from jitla.fusion.kernel import Form, Geometry, Kernel
+from jitla.fusion.layout import Layout, Strides, axis_order, contiguous, spread
+from jitla.hops import Hop, Kind, Shape
+
+
+class Operands(NamedTuple):
+    """What the walk of a kernel depends on besides layouts: its array operands, in launch order.
+
+    `axis` is None without aggregates; `keepdims` has one entry per output, None for cells;
+    `reduced` are the values that are aggregated.
+    """
+
+    inputs: tuple[Hop, ...]
+    outputs: tuple[Hop, ...]
+    sizes: tuple[int, ...]
+    axis: tuple[int, ...] | None
+    keepdims: tuple[bool | None, ...]
+    reduced: tuple[Hop, ...]
+
+
+def operands(kernel: Kernel) -> Operands:
+    """Return the array operands of `kernel`."""
+    inputs = tuple(h for h in kernel.inputs if h.meta.shape != ())
+    aggregates = [h for h in kernel.outputs if h.op.kind is Kind.AGG]
+    return Operands(
+        inputs,
+        kernel.outputs,
+        tuple(h.meta.dtype.itemsize for h in (*inputs, *kernel.outputs)),
+        aggregates[0].attr("axis") if aggregates else None,
+        tuple(h.attr("keepdims") if h.op.kind is Kind.AGG else None for h in kernel.outputs),
+        tuple(dict.fromkeys(h.inputs[0] for h in aggregates)),
+    )
+
+
+def geometry(
+    kernel: Kernel, shape: Shape, layouts: Mapping[Hop, Layout]
+) -> tuple[Form, Geometry] | None:
+    """Return how `kernel` walks `shape`; None if its aggregates would not be NumPy's bit for bit.
+
+    `layouts` knows the array inputs, the outputs, and the values that are aggregated.
+    """
+    return walk(operands(kernel), shape, layouts, {})
+
+
+def walk(
+    ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
+) -> tuple[Form, Geometry] | None:
+    """Like `geometry`; outputs in `stored` are written into memory that lies differently."""
+    if ops.axis is None and not stored and _all_in_order(ops, shape, layouts):
+        flat = Geometry((prod(shape),), tuple((size,) for size in ops.sizes))
+        return Form("cell", 1, "c" * len(ops.sizes)), flat
+    strides = [spread(shape, layouts[h]) for h in ops.inputs]
+    for hop, keepdims in zip(ops.outputs, ops.keepdims, strict=True):
+        own = stored.get(hop) or layouts[hop]
+        if keepdims is False and ops.axis is not None:
+            own = _with_ones(own, ops.axis)
+        strides.append(spread(shape, own))
+    if ops.axis is None:
+        order = axis_order(strides, len(shape)) if len(shape) > 1 else range(len(shape))
+        outer_first = [a for a in reversed(order) if shape[a] != 1]
+        dims, merged = _merge(shape, strides, outer_first)
+        return _form("cell", dims, merged, ops), Geometry(dims, merged)
+    return _walk_aggregates(ops, shape, strides, [spread(shape, layouts[h]) for h in ops.reduced])
+
+
+def _all_in_order(ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]) -> bool:
+    """Tell the usual case: every operand has the full shape in C order."""
+    hops = (*ops.inputs, *ops.outputs)
+    return all(layouts[h] == contiguous(shape, n) for h, n in zip(hops, ops.sizes, strict=True))
+
+
+def _with_ones(layout: Layout, axis: tuple[int, ...]) -> Layout:
+    """Put the dimensions back that a reduction over `axis` dropped."""
+    shape, strides = list(layout.shape), list(layout.strides)
+    for a in axis:
+        shape.insert(a, 1)
+        strides.insert(a, 0)
+    return Layout(tuple(shape), tuple(strides))
+
+
+def _merge(
+    shape: Shape, strides: Sequence[Strides], outer_first: Sequence[int]
+) -> tuple[Shape, tuple[Strides, ...]]:
+    """Join neighbouring axes that every operand walks as one; no axis at all counts as one of 1."""
+    if not outer_first:
+        return (1,), tuple((0,) for _ in strides)
+    runs = [[outer_first[0], shape[outer_first[0]]]]
+    for axis in outer_first[1:]:
+        last, length = runs[-1]
+        n = shape[axis]
+        if all(s[last] == s[axis] * n for s in strides):
+            runs[-1] = [axis, length * n]
+        else:
+            runs.append([axis, n])
+    return tuple(n for _, n in runs), tuple(tuple(s[a] for a, _ in runs) for s in strides)
+
+
+def _form(mode: str, dims: Shape, strides: Sequence[Strides], ops: Operands) -> Form:
+    """Read the layout variant off the strides; a walk of one element counts as contiguous."""
+    inner = ""
+    for i, (own, size) in enumerate(zip(strides, ops.sizes, strict=True)):
+        aggregate = i >= len(ops.inputs) and ops.keepdims[i - len(ops.inputs)] is not None
+        if own[-1] == size or dims == (1,) and not aggregate:
+            inner += "c"
+        else:
+            inner += "s" if own[-1] else "b"
+    return Form(mode, len(dims), inner)
+
+
+def _walk_aggregates(
+    ops: Operands, shape: Shape, strides: list[Strides], reduced: Sequence[Strides]
+) -> tuple[Form, Geometry] | None:
+    """Walk in the order NumPy's reduction takes the aggregated values in."""
+    outer_first = _memory_order(shape, reduced)
+    axis = ops.axis or ()
+    inside = [a for a in outer_first or () if a in axis]
+    if outer_first is None or not inside and max(shape, default=1) > 1:
+        return None
+    dims, merged = _merge(shape, strides, outer_first)
+    if len(inside) == len(outer_first):
+        form = _form("full", dims, merged, ops)
+        kinds = (None,) * len(ops.inputs) + ops.keepdims
+        alike = all(f == "c" or k is not None for f, k in zip(form.inner, kinds, strict=True))
+        return (form, Geometry(dims, merged)) if len(dims) == 1 and alike else None
+    at = _only_run(shape, strides, outer_first, inside)
+    if at is None:
+        return None
+    if at == len(dims) - 1:
+        form = _form("rows", dims, merged, ops)
+        return (form, Geometry(dims, merged)) if "s" not in form.inner[:len(ops.inputs)] else None
+    first = [at, *(i for i in range(len(dims)) if i != at)]
+    dims = tuple(dims[i] for i in first)
+    merged = tuple(tuple(s[i] for i in first) for s in merged)
+    return _form("cols", dims, merged, ops), Geometry(dims, merged)
+
+
+def _memory_order(shape: Shape, reduced: Sequence[Strides]) -> list[int] | None:
+    """Axes longer than 1, outermost first, as all of `reduced` lie in memory; None if they differ."""
+    found: list[int] | None = None
+    long = [a for a, n in enumerate(shape) if n != 1]
+    for strides in reduced:
+        if any(strides[a] <= 0 for a in long):
+            return None
+        order = [a for a in reversed(axis_order([strides], len(shape))) if shape[a] != 1]
+        if found not in (None, order):
+            return None
+        found = order
+    return found
+
+
+def _only_run(
+    shape: Shape, strides: Sequence[Strides], outer_first: Sequence[int], inside: Sequence[int]
+) -> int | None:
+    """Return which merged dimension the reduced axes `inside` make up; None if not exactly one."""
+    start = outer_first.index(inside[0])
+    if list(outer_first[start:start + len(inside)]) != list(inside):
+        return None
+    if len(_merge(shape, strides, inside)[0]) != 1:
+        return None
+    return len(_merge(shape, strides, outer_first[:start])[0]) if start else 0
