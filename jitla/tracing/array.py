@@ -35,7 +35,7 @@ class Gone:
 class Lazy:
     """What array and scalar proxies share: `_s` session, `_n` entry, `_m` meta id, `_v` value."""
 
-    __slots__ = ("_s", "_n", "_m", "_v", "_l", "_r", "_b", "__weakref__")
+    __slots__ = ("_s", "_n", "_m", "_v", "_l", "_r", "__weakref__")
 
     _s: Any
     _n: int
@@ -43,7 +43,6 @@ class Lazy:
     _v: Any
     _l: int
     _r: Any
-    _b: Any
 
     # Without this NumPy would try to build an object array out of a proxy that is an operand.
     __array_priority__ = 1e6
@@ -216,11 +215,9 @@ def pending(session: Any, entry: tuple, meta: int) -> Lazy:
     made._s = session
     made._n = len(ops)
     made._m = meta
-    made._v = made._b = None
+    made._v = None
     ops.append(entry)
     session.nodes.append(made)
-    if session.lines is not None:
-        session.note_line()
     return made
 
 
@@ -232,7 +229,6 @@ def in_memory(session: Any, value: np.ndarray, layout: int) -> LazyArray:
     made._v = value
     made._l = layout
     made._m = LAYOUTS[layout].meta
-    made._b = None
     return made
 
 
@@ -281,11 +277,9 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
         made._s = session
         made._n = len(ops)
         made._m = found[0]
-        made._v = made._b = None
+        made._v = None
         ops.append((op, j, i) if reflected else (op, i, j))
         session.nodes.append(made)
-        if session.lines is not None:
-            session.note_line()
         return made
 
     method.__name__ = method.__qualname__ = f"{'r' if reflected else ''}{name}"
@@ -311,11 +305,9 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
         made._s = session
         made._n = len(ops)
         made._m = found[0]
-        made._v = made._b = None
+        made._v = None
         ops.append((op, i))
         session.nodes.append(made)
-        if session.lines is not None:
-            session.note_line()
         return made
 
     method.__name__ = method.__qualname__ = name

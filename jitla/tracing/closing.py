@@ -47,6 +47,20 @@ class Closed(NamedTuple):
     ghosts: tuple[int, ...]
 
 
+class Learning(list[tuple]):
+    """A tape that also notes the user's line of each entry, until a site's plans are known."""
+
+    def __init__(self, lines: dict[int, Any]) -> None:
+        super().__init__()
+        lines.clear()
+        self.lines = lines
+
+    def append(self, entry: tuple) -> None:
+        """Append `entry` and note where it comes from."""
+        self.lines[len(self)] = frames.user_line()
+        super().append(entry)
+
+
 class Closing:
     """The part of a session that ends blocks; state is declared in `Session`."""
 
@@ -60,6 +74,7 @@ class Closing:
     entered: list[Lazy]
     ghosts: list[Lazy]
     lines: dict[int, Any] | None
+    views: dict[int, tuple[Lazy, str, tuple]]
     hole: object
     hits: int
 
@@ -162,11 +177,10 @@ class Closing:
             p._n = -1
         for i in closed.views:
             p = nodes[i]
-            parent, method, args = p._b
+            parent, method, args = self.views[i]
             p._v = v = getattr(parent._v, method)(*args)
             p._l = layout_id(v)
             p._n = -1
-            p._b = None
         if closed.ghosts:
             self._haunt(closed, key)
         self.reset()
@@ -189,17 +203,17 @@ class Closing:
 
     def reset(self) -> None:
         """Begin an empty block."""
-        self.ops = []
+        self.ops = [] if self.lines is None else Learning(self.lines)
         self.nodes = []
         self.leaves = []
         self.scalars = []
         self.entered = []
-        if self.lines is not None:
-            self.lines = {}
+        if self.views:
+            self.views = {}
 
     def block(self) -> Block:
         """Return the open block as a record."""
-        return Block(tuple(self.ops), self._metas(), self.leaves, self.scalars, self.lines or {})
+        return Block(tuple(self.ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}))
 
     def _metas(self) -> tuple[int, ...]:
         return tuple(
@@ -241,16 +255,16 @@ class Closing:
             live = unexplained > 0 or i in wanted or i in pins
             alive = refs[i] > _BASE
             if live or (alive and reads[i] and not (consumed[0] == i and unexplained <= 0)):
-                if node._b is not None:
+                if i in self.views:
                     views.append(i)
                 else:
                     roots.append(i)
             else:
                 if alive and consumed[0] != i:
                     ghosts.append(i)
-                if node._b is not None and node._b[0]._n >= 0:
+                if i in self.views and self.views[i][0]._n >= 0:
                     # Only this dead view still refers to its parent.
-                    dead[node._b[0]._n] += 1
+                    dead[self.views[i][0]._n] += 1
         return roots[::-1], views[::-1], ghosts[::-1]
 
     def _dead_references(self) -> list[int]:

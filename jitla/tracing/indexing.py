@@ -82,7 +82,7 @@ class Indexing(Closing):
         n = array._n if array._n >= 0 else self.enter(array)
         meta = self.infer(op, (array._m,), attrs)
         made = pending(self, (op, n, attrs), meta)
-        made._b = (array, method, args)
+        self.views[made._n] = (array, method, args)
         return made
 
     def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
@@ -99,8 +99,8 @@ class Indexing(Closing):
     def settle(self, array: LazyArray) -> np.ndarray:
         """Return the memory of `array`; its pending views become views of that memory."""
         root: Any = array
-        while root._v is None and root._b is not None:
-            root = root._b[0]
+        while root._v is None and root._n in self.views:
+            root = self.views[root._n][0]
         if root._v is None:
             self.value(root)
         if array._v is None:
@@ -109,9 +109,9 @@ class Indexing(Closing):
 
     def viewed(self, array: LazyArray) -> bool:
         """Say whether `array` is a pending view or has pending views."""
-        if array._b is not None:
-            return True
-        return any(type(n) in LAZY and n._b is not None and n._b[0] is array for n in self.nodes)
+        if not self.views:
+            return False
+        return array._n in self.views or any(v[0] is array for v in self.views.values())
 
     def setitem(self, array: LazyArray, key: Any, value: Any) -> None:
         """Do ``array[key] = value``."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas, in_memory
-from jitla.tracing.closing import EXIT
+from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch
-from jitla.tracing.frames import ROOT, mark, user_line, user_traceback
+from jitla.tracing.frames import ROOT, mark, user_traceback
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, TRACED, layout_id
 from jitla.tracing.site import Site
 
@@ -36,26 +36,22 @@ class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
-                 "hits", "foreigners", "slots")
+                 "hits", "foreigners", "slots", "views")
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.ops: list[tuple] = []
+        self.lines: dict[int, Any] | None = {} if site.learning > 0 else None
+        self.ops: list[tuple] = [] if self.lines is None else Learning(self.lines)
         self.nodes: list[Any] = []
         self.leaves: list[np.ndarray] = []
         self.scalars: list[Any] = []
         self.entered: list[Lazy] = []
         self.ghosts: list[Lazy] = []
-        self.lines: dict[int, Any] | None = {} if site.learning > 0 else None
+        self.views: dict[int, tuple[Lazy, str, tuple]] = {}
         self.hole = object()
         self.hits = 0
         self.foreigners: dict[int, LazyArray] = {}
         self.slots: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
-
-    def note_line(self) -> None:
-        """Remember the user's line of the newest entry."""
-        if self.lines is not None:
-            self.lines[len(self.ops) - 1] = user_line()
 
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
