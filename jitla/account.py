@@ -88,8 +88,7 @@ def program_record(program: Any, runs: int) -> ProgramRecord:
     stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in program.stages)
     steps = tuple(_step(s) for s in program.plan.steps)
     roots = ", ".join(h.op.name for h in program.plan.outputs)
-    fired = Counter(name for s in program.stages for name in s.draft.fired if s.name == "rewrites")
-    rules = tuple(FiredRule(name, n) for name, n in fired.items())
+    rules = tuple(FiredRule(name, n) for name, n in Counter(program.fired).items())
     seconds = sum(s.seconds for s in stages)
     return ProgramRecord(roots, stages, rules, steps, runs, program.written, seconds)
 

@@ -6,6 +6,7 @@ Receives a `Loop`; returns IR text of functions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jitla.codegen.layout import (
@@ -92,6 +93,13 @@ class Writer:
         else:
             self.b.store(x, at, self.nontemporal and op.role == "out")
 
+    def prefetch(self, op: Operand, at: str, ahead: int) -> None:
+        """Write the request for the memory `ahead` bytes behind `at`."""
+        self.lines += [
+            f"  %ahead{op.word} = getelementptr i8, ptr {at}, i64 {ahead}",
+            f"  call void @llvm.prefetch.p0(ptr %ahead{op.word}, i32 0, i32 3, i32 1)",
+        ]
+
     def body(self, values: dict[Hop, Value]) -> None:
         """Write the kernel's cells; `values` holds the inputs and receives every cell."""
         for hop in self.loop.kernel.body:
@@ -113,43 +121,51 @@ def span(loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = 
     w = Writer(loop, width, math, nontemporal)
     w.lines.append("entry:")
     w.begin()
-    w.lines.append(f"  %total = mul i64 %count, {width}")
     accs = []
     for k, op in enumerate(loop.aggregates):
         w.lines.append(f"  %acc{k} = getelementptr i8, ptr %acc, i64 {8 * width * k}")
         accs.append(w.b.load(f"%acc{k}", op.dtype))
-    w.lines += ["  br label %loop", "loop:"]
-    head = len(w.lines)
-    values = dict(w.fixed)
-    for op in loop.operands:
-        if op.role == "in" and op.walks:
-            values[op.hop] = w.read(op, w.pointer(op, f"%p{op.word}"))
-    w.body(values)
-    phis = ["  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]"]
-    ends = []
-    for k, op in enumerate(loop.aggregates):
-        kind = w.b.type(op.dtype)
-        ends.append(w.combine(op, Value(op.dtype, f"%sofar{k}"), values))
-        pair = f"[ {accs[k].text}, %entry ], [ {ends[k].text}, %loop ]"
-        phis.append(f"  %sofar{k} = phi {kind} {pair}")
-    for op in loop.operands:
-        if op.role == "out":
-            w.write(op, values[op.hop], w.pointer(op, f"%p{op.word}"))
-    w.lines[head:head] = phis
-    w.lines += [
-        f"  %i.next = add i64 %i, {width}", "  %more = icmp ult i64 %i.next, %total",
-        "  br i1 %more, label %loop, label %done", "done:",
-    ]
-    for k, end in enumerate(ends):
+    for k, end in enumerate(elements(w, "entry", accs)):
         w.b.store(end, f"%acc{k}")
     body = "\n".join(w.lines)
     return f"define internal void @{name}({SPAN}) {{\n{body}\n  ret void\n}}\n"
 
 
-def calls(width: int, length: str, start: str, acc: str, tail_acc: str, joint: str = "") -> str:
+def elements(w: Writer, before: str, accs: Sequence[Value], ahead: int = 0) -> list[Value]:
+    """Write the loop over `count` vectors after block `before`; return the aggregates behind it.
+
+    `ahead` is how many bytes in front of the loop memory is asked for; 0: the processor guesses.
+    """
+    w.lines += [f"  %total = mul i64 %count, {w.width}", "  br label %loop", "loop:"]
+    head = len(w.lines)
+    values = dict(w.fixed)
+    for op in w.loop.operands:
+        if op.role == "in" and op.walks:
+            at = w.pointer(op, f"%p{op.word}")
+            values[op.hop] = w.read(op, at)
+            if ahead and op.letter == "c":
+                w.prefetch(op, at, ahead)
+    w.body(values)
+    phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %loop ]"], []
+    for k, op in enumerate(w.loop.aggregates):
+        ends.append(w.combine(op, Value(op.dtype, f"%sofar{k}"), values))
+        pair = f"[ {accs[k].text}, %{before} ], [ {ends[k].text}, %loop ]"
+        phis.append(f"  %sofar{k} = phi {w.b.type(op.dtype)} {pair}")
+    for op in w.loop.operands:
+        if op.role == "out":
+            w.write(op, values[op.hop], w.pointer(op, f"%p{op.word}"))
+    w.lines[head:head] = phis
+    w.lines += [
+        f"  %i.next = add i64 %i, {w.width}", "  %more = icmp ult i64 %i.next, %total",
+        "  br i1 %more, label %loop, label %done", "done:",
+    ]
+    return ends
+
+
+def calls(width: int, length: str, start: str) -> str:
     """Return lines that run `length` elements from `start`: vectors, then one by one.
 
-    `joint` are lines between the two; the code goes on in block %ready.
+    The code goes on in block %ready.
     """
     return f"""  %vectors = lshr i64 {length}, {width.bit_length() - 1}
   %rest = and i64 {length}, {width - 1}
@@ -158,13 +174,13 @@ def calls(width: int, length: str, start: str, acc: str, tail_acc: str, joint: s
   %wide = icmp ne i64 %vectors, 0
   br i1 %wide, label %run, label %ran
 run:
-  call void @span(ptr %ops, ptr %steps, i64 {start}, i64 %vectors, ptr {acc})
+  call void @span(ptr %ops, ptr %steps, i64 {start}, i64 %vectors, ptr null)
   br label %ran
 ran:
-{joint}  %odd = icmp ne i64 %rest, 0
+  %odd = icmp ne i64 %rest, 0
   br i1 %odd, label %tail, label %ready
 tail:
-  call void @tail(ptr %ops, ptr %steps, i64 %behind, i64 %rest, ptr {tail_acc})
+  call void @tail(ptr %ops, ptr %steps, i64 %behind, i64 %rest, ptr null)
   br label %ready
 ready:
 """
@@ -223,7 +239,7 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
         lines.append("  call void @line(ptr %ops, ptr %steps, i64 %from, i64 %len)")
         end = NEXT + "  call void @llvm.x86.sse.sfence()\n"
         return "".join(parts) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"
-    text = "\n".join(lines) + "\n" + calls(loop.lanes, "%len", "%from", "null", "null")
+    text = "\n".join(lines) + "\n" + calls(loop.lanes, "%len", "%from")
     return "".join(parts) + text + NEXT + "  ret void\n}\n"
 
 
@@ -280,6 +296,6 @@ plain:
   %skip = phi i64 [ 0, %second ], [ %did, %streamed ]
   %here = add i64 %main, %skip
   %length = sub i64 %long, %skip
-{calls(loop.lanes, "%length", "%here", "null", "null")}  ret void
+{calls(loop.lanes, "%length", "%here")}  ret void
 }}
 """

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import COLD, NEXT, Writer, block_of_unit, entry, span
+from jitla.codegen.cell import COLD, NEXT, Writer, block_of_unit, elements, entry, span
 from jitla.codegen.layout import BATCH, DEPTH, INNER, ROWS, Loop, Operand, seek, word
 from jitla.codegen.scalar import BOOL, COMBINE, LlvmBuilder, MathCall, Value, identity
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
+AHEAD = 2048  # bytes: the tree's short loops keep the processor from seeing what comes
+RUN = "ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res"
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
@@ -66,28 +68,26 @@ def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
     return lines
 
 
-def _leaf(loop: Loop) -> str:
+def _leaf(loop: Loop, math: MathCall) -> str:
     """Return @leaf: the aggregates of `n` elements from `start`, with one vector accumulator each."""
-    n = len(loop.aggregates)
-    lanes = loop.lanes
-    lines = [
-        "define internal void @leaf(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res) {", "entry:",
-        f"  %acc = alloca [{n * lanes} x i64], align 64",
-        f"  %thin = icmp ult i64 %n, {lanes}", "  br i1 %thin, label %few, label %many", "few:",
-    ]
-    results = _slots(lines, "r", "%res", n, 8)
-    _start(lines, loop, results, 1, "o")
-    lines += ["  br label %ran", "many:"]
-    accs = _slots(lines, "a", "%acc", n, 8 * lanes)
-    _start(lines, loop, accs, lanes, "w")
+    lanes, aggs = loop.lanes, loop.aggregates
+    w = Writer(loop, lanes, math)
+    lines = w.lines
     lines += [
-        f"  %vectors = lshr i64 %n, {lanes.bit_length() - 1}",
-        "  call void @span(ptr %ops, ptr %steps, i64 %start, i64 %vectors, ptr %acc)",
+        "entry:", f"  %thin = icmp ult i64 %n, {lanes}", "  br i1 %thin, label %few, label %many", "few:",
     ]
-    results = _slots(lines, "g", "%res", n, 8)
-    for k, op in enumerate(loop.aggregates):
-        _fold(lines, op, accs[k], results[k], lanes, f"h{k}.")
-    return "\n".join(lines) + f"""
+    b = LlvmBuilder(lines, 1, prefix="o")
+    for slot, op in zip(_slots(lines, "r", "%res", len(aggs), 8), aggs, strict=True):
+        b.store(b.const(identity(op.hop.op.name, op.dtype), op.dtype), slot)
+    lines += ["  br label %ran", "many:", f"  %count = lshr i64 %n, {lanes.bit_length() - 1}"]
+    w.begin()
+    starts = [w.b.const(identity(op.hop.op.name, op.dtype), op.dtype) for op in aggs]
+    ends = elements(w, "many", starts, AHEAD if paired(loop) else 0)
+    for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), 8)):
+        _fold(w.b, aggs[k], ends[k], slot)
+    body = "\n".join(lines)
+    return f"""define internal void @leaf({RUN}) {{
+{body}
   br label %ran
 ran:
   %rest = and i64 %n, {lanes - 1}
@@ -104,25 +104,13 @@ ready:
 """
 
 
-def _start(
-    lines: list[str], loop: Loop, slots: Sequence[str], width: int, prefix: str
-) -> None:
-    """Write the stores of what every aggregate starts from."""
-    b = LlvmBuilder(lines, width, prefix=prefix)
-    for slot, op in zip(slots, loop.aggregates, strict=True):
-        b.store(b.const(identity(op.hop.op.name, op.dtype), op.dtype), slot)
-
-
-def _fold(
-    lines: list[str], op: Operand, source: str, target: str, lanes: int, prefix: str
-) -> None:
+def _fold(b: LlvmBuilder, op: Operand, x: Value, target: str) -> None:
     """Write the reduction of a vector to one element: neighbours first, as NumPy does."""
-    b = LlvmBuilder(lines, lanes, prefix=prefix)
-    x = b.load(source, op.dtype)
+    lines, k = b.lines, 0
     while b.width > 1:
-        narrow = LlvmBuilder(lines, b.width // 2, prefix=prefix)
+        narrow = LlvmBuilder(lines, b.width // 2, prefix=f"h{op.word}.{k}.")
         even, odd = b.halves(x, narrow)
-        x, b = _combine(narrow, op, even, odd), narrow
+        x, b, k = _combine(narrow, op, even, odd), narrow, k + 1
     b.store(x, target)
 
 
@@ -130,7 +118,7 @@ def _tree(loop: Loop) -> str:
     """Return @tree: like @leaf, for any `n`, in NumPy's order."""
     n = len(loop.aggregates)
     merge = "\n".join(_merge(loop, "%res", "%res", "%right", "m"))
-    return f"""define internal void @tree(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res) {{
+    return f"""define internal void @tree({RUN}) {{
 entry:
   %right = alloca [{n} x i64], align 16
   %small = icmp ule i64 %n, {LEAF}
@@ -153,7 +141,7 @@ two:
 
 def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     """Return the functions below a kernel and the name of the one that reduces a run."""
-    text = span(loop, "span", loop.lanes, math) + span(loop, "tail", 1, math) + _leaf(loop)
+    text = span(loop, "tail", 1, math) + _leaf(loop, math)
     return (text + _tree(loop), "tree") if paired(loop) else (text, "leaf")
 
 

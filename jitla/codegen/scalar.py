@@ -166,7 +166,6 @@ class LlvmBuilder:
             mask = f"<{narrow.width} x i32> <{lanes}>"
             text = self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}")
             parts.append(Value(x.dtype, text))
-        narrow._count = self._count
         return parts[0], parts[1]
 
     # -- constants and casts ------------------------------------------------------------------

@@ -15,6 +15,7 @@ from jitla.fusion.kernel import (
     Plan,
     Schedule,
     Step,
+    data_inputs,
 )
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of
@@ -26,6 +27,6 @@ __all__ = [
     "CELL", "MAGG", "TEMPLATES",
     "Backend", "Call", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Plan", "Schedule", "Step", "Template",
-    "all_layouts", "contiguous", "geometry", "is_certain", "is_view", "operands", "plan",
+    "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
     "result_of", "run_kernel", "show", "structure", "structure_key", "walk",
 ]

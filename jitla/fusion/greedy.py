@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jitla.fusion.kernel import Call, Kernel, Plan, Step
+from jitla.fusion.kernel import Call, Kernel, Plan, Step, data_inputs
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import all_layouts
 from jitla.fusion.templates import CELL, MAGG, Facts, iteration, template_of
-from jitla.hops import Hop, Kind, Shape, topo, uses
+from jitla.hops import Hop, Kind, Shape, topo
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
@@ -47,13 +47,13 @@ class _Graph:
     def __init__(self, roots: tuple[Hop, ...], facts: Facts) -> None:
         self.facts = facts
         self.roots = frozenset(roots)
-        self.order = topo(roots)
-        self.users = uses(roots)
+        self.users = _users(roots)
+        self.order = [h for h in topo(roots) if h in self.users]
         self.place = {h: i for i, h in enumerate(self.order)}
         self.level: dict[Hop, int] = {}
         for hop in self.order:
             if hop.op.kind is not Kind.LEAF:
-                self.level[hop] = max(map(self._behind(hop), hop.inputs), default=0)
+                self.level[hop] = max(map(self._behind(hop), data_inputs(hop)), default=0)
 
     def _behind(self, hop: Hop) -> Callable[[Hop], int]:
         """Level that `hop` needs because of one operand: every border crossed adds one."""
@@ -86,6 +86,20 @@ class _Graph:
     def together(self, hop: Hop, operand: Hop) -> bool:
         """Tell whether the two are in one group."""
         return self.joins(hop, operand) and self.level[hop] == self.level[operand]
+
+
+def _users(roots: tuple[Hop, ...]) -> dict[Hop, list[Hop]]:
+    """Map every hop whose elements are needed to the hops that need them."""
+    users: dict[Hop, list[Hop]] = {r: [] for r in roots}
+    stack = list(users)
+    while stack:
+        hop = stack.pop()
+        for operand in data_inputs(hop):
+            if operand not in users:
+                users[operand] = []
+                stack.append(operand)
+            users[operand].append(hop)
+    return users
 
 
 def _sink(graph: _Graph) -> None:

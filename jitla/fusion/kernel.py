@@ -29,6 +29,11 @@ class Kernel:
     outputs: tuple[Hop, ...]
 
 
+def data_inputs(hop: Hop) -> tuple[Hop, ...]:
+    """Return the operands whose elements `hop` needs, not only their shape."""
+    return () if hop.op.name == "count" else hop.inputs
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One NumPy call: `hop.op.ref(*hop.inputs, **hop.attrs)`; `reason` says why it is no kernel."""
@@ -38,8 +43,8 @@ class Call:
 
     @property
     def inputs(self) -> tuple[Hop, ...]:
-        """Values the call reads."""
-        return self.hop.inputs
+        """Values the call reads; counting elements reads none."""
+        return data_inputs(self.hop)
 
     @property
     def outputs(self) -> tuple[Hop, ...]:

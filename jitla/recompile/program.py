@@ -99,10 +99,10 @@ class Program:
         self._variants: list[tuple[Program, dict[int, int]]] = []
         kernels = [s for s in self.order.steps if isinstance(s, Kernel)]
         self._loops = [_Loop(k, structure_key(k), operands(k)) for k in kernels]
-        self._arrays = [h for h in topo(plan.outputs) if h.meta.shape != ()]
-        self._shapes = {h.meta.shape for h in self._arrays}
-        self._shapes |= {s.shape for s in kernels}
-        self._shapes |= {v for h in self._arrays for k, v in h.attrs if k == "shape"}
+        hops = topo(plan.outputs)
+        self._arrays = [h for h in hops if h.meta.shape != ()]
+        self._shapes = {h.meta.shape for h in hops} | {s.shape for s in kernels}
+        self._shapes |= {v for h in hops for k, v in h.attrs if k == "shape"}
         self._counts = [n.subject for n in self.script.needs if n.kind == "count"]
         self._shapes |= {h.inputs[0].meta.shape for h in self._counts if h.inputs}
         self._code = compile(self.script.source, "<jitla program>", "exec")
@@ -144,6 +144,11 @@ class Program:
         results = {r for r, out in zip(self.plan.outputs, self.outs) if out is None}
         fresh = {r for r in results if r.meta.shape and r.op.kind is not Kind.LEAF and not is_view(r)}
         return self.materialised + len(fresh)
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        """Names of the rewrites that fired, in order."""
+        return tuple(self.stages[-1].draft.fired) if self.stages else ()
 
     def text(self) -> str:
         """Return what every stage made of the roots, and the Python function that runs."""

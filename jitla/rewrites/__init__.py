@@ -3,8 +3,7 @@
 Reading order: pattern, rule, conditions, static, reorg, dynamic, chains, engine.
 """
 
-from jitla.rewrites.dynamic import DYNAMIC
-from jitla.rewrites.engine import DEFAULT, RULES, STATIC, simplify
+from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify
 from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Pattern, Var, once, ops
 from jitla.rewrites.rule import LEVELS, Exactness, Hook, Rule, RuleSet
 

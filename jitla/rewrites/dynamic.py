@@ -1,7 +1,7 @@
 """Rewrites that need sizes: statistics spelled out, moves and aggregates that do nothing.
 
 Knows: size classes, in which lengths 0 and 1 are literal and equal lengths stay equal; every
-condition holds for a whole class. Must not know: particular sizes. Returns `DYNAMIC`.
+condition holds for a whole class. Must not know: particular sizes. Returns `SIZED`.
 """
 
 from __future__ import annotations
@@ -225,4 +225,4 @@ NOTHING = RuleSet([
       for name in ("sum", "prod", "min", "max", "any", "all")),
 ])
 
-DYNAMIC = STATISTICS + COUNTS + NOTHING
+SIZED = STATISTICS + COUNTS + NOTHING

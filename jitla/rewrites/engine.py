@@ -10,13 +10,14 @@ from jitla.events import log
 from jitla.hops import Hop, make, topo
 from jitla.rewrites.chains import CHAINS
 from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns, shared_nodes
-from jitla.rewrites.dynamic import DYNAMIC
+from jitla.rewrites.dynamic import SIZED
 from jitla.rewrites.reorg import STRUCTURE
 from jitla.rewrites.rule import Hook, Rule, RuleSet
 from jitla.rewrites.static import CELLS
 
 STATIC: RuleSet = CELLS + STRUCTURE
-RULES: RuleSet = STATIC + DYNAMIC + CHAINS
+DYNAMIC: RuleSet = SIZED + CHAINS
+RULES: RuleSet = STATIC + DYNAMIC  # a dynamic rule may open the way for a static one
 DEFAULT: RuleSet = RULES.at("numpy")
 
 _ROUNDS = 3  # of local rules and whole-DAG rules in turn; one is usual

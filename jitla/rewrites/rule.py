@@ -12,7 +12,16 @@ from typing import Any, Literal
 
 from jitla.errors import InternalError
 from jitla.hops import Hop, lookup
-from jitla.rewrites.pattern import App, Bound, Pattern, Shared, build, matches, operand_ops, variables
+from jitla.rewrites.pattern import (
+    App,
+    Bound,
+    Pattern,
+    Shared,
+    build,
+    matches,
+    operand_ops,
+    variables,
+)
 
 Exactness = Literal["exact", "rounding", "relaxed"]
 Hook = Callable[["Rule", Hop, Hop], bool]

@@ -24,9 +24,9 @@ SMALL_INT = 1 << 62
 
 
 class Gone:
-    """Stands on the tape for a value whose proxy now means a later entry."""
+    """Stands on the tape for a value that has no proxy of its own."""
 
-    __slots__ = ("_m",)
+    __slots__ = ("_m", "_n", "_v", "_l")
 
     def __init__(self, meta: int) -> None:
         self._m = meta

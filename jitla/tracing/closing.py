@@ -27,6 +27,7 @@ _getrefcount = sys.getrefcount
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
 _BASE = next(map(_getrefcount, [object()]))
 EXIT: tuple = ("exit",)
+NOTHING = (-1, 0)
 
 
 class Store(NamedTuple):
@@ -133,11 +134,12 @@ class Closing:
 
     def close(
         self, want: Iterable[Lazy] = (), store: Store | None = None, path: tuple | None = None,
-        consumed: tuple[int, int] = (-1, 0),
+        consumed: tuple[int, int] = NOTHING,
     ) -> None:
         """End the block: compute `want`, what is live, and `store`; forget the tape.
 
-        `consumed` = (entry, references): a value that the running operation holds and drops.
+        `consumed` = (entry, references): a value that the running operation drops when it is done;
+        so many references to it are not the operation's own.
         """
         nodes = self.nodes
         if len(nodes) == len(self.entered):
@@ -238,8 +240,6 @@ class Closing:
         """Split the block's alive values into roots to compute, views to derive, and ghosts."""
         ops, refs, path, wanted, _ = key
         dead = [0] * len(ops) if path is EXIT else self._dead_references()
-        if consumed[0] >= 0:
-            dead[consumed[0]] += consumed[1]
         reads = readers(ops, {store.slot, *store.aliases}) if store else [False] * len(ops)
         pins = self.site.pinned.get((path, len(ops)), ())
         roots: list[int] = []
@@ -251,16 +251,17 @@ class Closing:
                 if store is not None and store.index == i:
                     roots.append(i)
                 continue
-            unexplained = refs[i] - _BASE - dead[i]
+            others = consumed[1] if i == consumed[0] else refs[i] - _BASE
+            unexplained = others - dead[i]
             live = unexplained > 0 or i in wanted or i in pins
-            alive = refs[i] > _BASE
-            if live or (alive and reads[i] and not (consumed[0] == i and unexplained <= 0)):
+            alive = others > 0
+            if live or (alive and reads[i]):
                 if i in self.views:
                     views.append(i)
                 else:
                     roots.append(i)
             else:
-                if alive and consumed[0] != i:
+                if alive:
                     ghosts.append(i)
                 if i in self.views and self.views[i][0]._n >= 0:
                     # Only this dead view still refers to its parent.

@@ -220,7 +220,7 @@ class Dispatch(Indexing):
             if type(made) is LazyArray and made._v is None:
                 known = METAS[made._m]
                 if known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
-                    self.store(memory, self._conformed(made._n, made._m, memory, True), (made._n, 1))
+                    self.store(memory, self._conformed(made._n, made._m, memory, True), (made._n, 0))
                     return out
         return self.eager(ufunc, inputs, {"out": out})
 

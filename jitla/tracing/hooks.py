@@ -11,6 +11,7 @@ import operator
 import site
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
+from sys import getrefcount
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,6 +27,8 @@ from jitla.tracing.signature import TRACED
 from jitla.tracing.twin import Twins
 
 _ArrayFunction = type(np.sum)
+# References to a pending temporary inside a hook: its parameter, getrefcount's, and the tape.
+_OWN = 3
 _CREATORS = frozenset({
     np.zeros, np.empty, np.ones, np.full, np.eye, np.identity, np.arange, np.linspace, np.array,
     np.copy, np.diag, np.tri, np.logspace, np.geomspace, np.meshgrid, np.asarray, np.asanyarray,
@@ -186,12 +189,12 @@ class Hooks:
         if kind is LazyArray:
             ufunc = _INPLACE_UFUNC.get(op)
             if target._s is session and ufunc is not None:
-                return session.inplace(target, ufunc, value, _HELD)
+                return session.inplace(target, ufunc, value, getrefcount(value) - _OWN)
             return op(target, value)
         if kind is np.ndarray:
             proxy = session.argument(target)
             if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
-                session.inplace(proxy, _INPLACE_UFUNC[op], value, _HELD)
+                session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN)
                 return target
             session.before_write(target)
             return op(target, session.plain(value))
@@ -209,11 +212,11 @@ class Hooks:
             return
         kind = type(obj)
         if kind is LazyArray:
-            obj[key] = value
+            obj._s.setitem(obj, key, value, getrefcount(value) - _OWN)
         elif kind is np.ndarray:
             proxy = session.argument(obj)
             if type(proxy) is LazyArray:
-                proxy[key] = value
+                session.setitem(proxy, key, value, getrefcount(value) - _OWN)
             else:
                 session.before_write(obj)
                 obj[session.plain(key)] = session.plain(value)
@@ -363,5 +366,4 @@ TWINS: WeakKeyDictionary[FunctionType, Callable[..., Any] | None] = WeakKeyDicti
 HOOKS = Hooks()
 _MADE = Twins(HOOKS, known)
 _NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
-_HELD = 0
 _MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})

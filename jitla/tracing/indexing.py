@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, pending
-from jitla.tracing.closing import Closing, lazy_array
+from jitla.tracing.closing import NOTHING, Closing, lazy_array
 from jitla.tracing.signature import METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import OP_ID
 
@@ -113,19 +113,19 @@ class Indexing(Closing):
             return False
         return array._n in self.views or any(v[0] is array for v in self.views.values())
 
-    def setitem(self, array: LazyArray, key: Any, value: Any) -> None:
-        """Do ``array[key] = value``."""
+    def setitem(self, array: LazyArray, key: Any, value: Any, others: int | None = None) -> None:
+        """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
         memory = self.settle(array)
         key = self.plain(key)
         if type(value) is LazyArray and value._v is None and value._s is self:
             target = memory[key] if _static_index(key) is not None else None
-            if type(target) is np.ndarray and self._assign(target, value):
+            if type(target) is np.ndarray and self._assign(target, value, others):
                 return
         value = self.plain(value)
         self.before_write(memory)
         memory[key] = value
 
-    def _assign(self, target: np.ndarray, value: LazyArray) -> bool:
+    def _assign(self, target: np.ndarray, value: LazyArray, others: int | None) -> bool:
         """Store a pending value into `target` with the casts of an assignment, if it can be fused."""
         shape = METAS[value._m].shape
         if target.dtype not in TRACED or not target.flags.writeable or len(shape) > target.ndim:
@@ -133,7 +133,7 @@ class Indexing(Closing):
         if any(n not in (1, m) for n, m in zip(shape[::-1], target.shape[::-1], strict=False)):
             return False
         n = value._n if value._n >= 0 else self.enter(value)
-        self.store(target, self._conformed(n, value._m, target, always=True), (-1, 0))
+        self.store(target, self._conformed(n, value._m, target, always=True), _consumed(n, others))
         return True
 
     def _conformed(self, n: int, meta: int, target: np.ndarray, always: bool = False) -> int:
@@ -152,8 +152,10 @@ class Indexing(Closing):
         self.nodes.append(Gone(meta))
         return len(self.ops) - 1
 
-    def inplace(self, array: LazyArray, ufunc: Any, other: Any, held: int = 0) -> LazyArray:
-        """Do ``array op= other``; `held` references to `other` belong to the running operation."""
+    def inplace(
+        self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
+    ) -> LazyArray:
+        """Do ``array op= other``; `others` counts the references to `other` elsewhere, if known."""
         lazy = type(other) in LAZY and other._v is None and other._s is self
         if array._v is None and not self.viewed(array) and self._rebind(array, ufunc, other):
             return array
@@ -168,7 +170,7 @@ class Indexing(Closing):
                 result._n = -1
                 used = other._n
                 n = self._conformed(n, meta, memory)
-                self.store(memory, n, (used, held))
+                self.store(memory, n, _consumed(used, others))
                 return array
         other = self.plain(other)
         self.before_write(memory)
@@ -201,6 +203,10 @@ class Indexing(Closing):
         array._n = n
         self.nodes[n] = array
         return True
+
+
+def _consumed(index: int, others: int | None) -> tuple[int, int]:
+    return NOTHING if others is None else (index, others)
 
 
 def _ufunc_in_place(ufunc: Any) -> Any:

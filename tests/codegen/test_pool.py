@@ -1,7 +1,9 @@
 """The pool: every chunk once, concurrent and forked launches, floating-point state, endings."""
 
+import ctypes
 import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -16,6 +18,8 @@ from tests.runtime.kernels import launch, template
 
 ROOT = Path(__file__).parents[2]
 PARALLEL = sys.platform == "linux"
+x86 = pytest.mark.skipif(not PARALLEL or platform.machine() != "x86_64",
+                         reason="the float state is handed on for x86-64 only")
 linux = pytest.mark.skipif(not PARALLEL, reason="the pool is serial here")
 
 
@@ -158,8 +162,23 @@ def test_idle_workers_use_no_processor() -> None:
     assert time.process_time() - before < 0.1
 
 
-@linux
-def test_workers_have_the_callers_rounding_and_report_its_flags() -> None:
+@x86
+def test_workers_round_as_the_caller() -> None:
+    libm, out = ctypes.CDLL("libm.so.6"), np.zeros(2000)
+    block = template("divide", 2000, 10, "as")
+    libm.fesetround(0x800)  # upward
+    try:
+        for _ in range(100):
+            launch(block, out, 3.0)
+    finally:
+        libm.fesetround(0)
+    assert set(out) == {np.nextafter(1 / 3, 1.0)}
+    launch(block, out, 3.0)
+    assert set(out) == {1 / 3}
+
+
+@x86
+def test_workers_raise_flags_for_the_caller() -> None:
     out = np.zeros(2000)
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
         # flags a worker raised are the launcher's afterwards, as if it had run alone
@@ -171,8 +190,6 @@ def test_workers_have_the_callers_rounding_and_report_its_flags() -> None:
 
 def status_of_launcher() -> None:
     """A ufunc clears the flags first; a native read of them does not."""
-    import ctypes
-
     libm = ctypes.CDLL("libm.so.6")
     if libm.fetestexcept(0x04):
         libm.feclearexcept(0x3D)

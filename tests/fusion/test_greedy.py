@@ -103,3 +103,15 @@ def test_sum_in_another_order_is_split_off():
     assert structure(plan((total(x),), gaps, SUPPORTS)) == {"Cell": 0, "MAgg": 0, "Call": 1}
     odd = apply("sum", apply("square", cube), axis=(0, 2), keepdims=False)
     assert structure(plan((odd,), {}, SUPPORTS)) == {"Cell": 1, "MAgg": 0, "Call": 1}
+
+
+def test_counting_elements_computes_none():
+    x, y = vector(0), vector(1)
+    cell = apply("multiply", x, y)
+    number = make("count", (cell,), axis=(0,))
+    mean = apply("divide", total(cell), number)
+    found = plan((mean,), {}, SUPPORTS)
+    assert structure(found) == {"Cell": 0, "MAgg": 1, "Call": 3}
+    kernel = next(s for s in found.steps if isinstance(s, Kernel))
+    assert len(kernel.outputs) == 1
+    assert structure(plan((number,), {}, SUPPORTS)) == {"Cell": 0, "MAgg": 0, "Call": 1}

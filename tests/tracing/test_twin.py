@@ -38,3 +38,267 @@ def test_twin_of_coroutine_does_the_same(body: str) -> None:
     assert twin is not None
     first, second = Outcome(original, "a", "b", "c"), Outcome(twin, "a", "b", "c")
     assert first.facts() == second.facts()
+
+
+def lines_of(fn: Any, *names: str) -> set[int]:
+    """Lines of the function's file that ran, as a debugger sees them."""
+    lines: set[int] = set()
+    file = fn.__code__.co_filename
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename != file:
+            return None
+        if event == "line":
+            lines.add(frame.f_lineno)
+        return trace
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        Outcome(fn, *names)
+    finally:
+        sys.settrace(old)
+    return lines
+
+
+@pytest.mark.parametrize("body", SNIPPETS)
+def test_debuggers_and_coverage_see_the_same_lines(body: str) -> None:
+    original = function(body)
+    twin = instrument(original, Hook())
+    assert twin is not None
+    first, second = lines_of(original, "a", "b", "c"), lines_of(twin, "a", "b", "c")
+    if body == "a[\n  0\n] = (\n  1 /\n  0)":
+        first.add(2)  # the hook of the store is loaded at the beginning of the statement
+    assert first == second
+
+
+def hooks(body: str, *args: Any, known: Any = None, **names: Any) -> list[str]:
+    """Hooks called, in order, when a function of `a, b` with this body runs."""
+    hook = Hook()
+    f = define("def f(a=None, b=None):\n" + textwrap.indent(body, "    "), np=np, **names)
+    twin = instrument(f, hook, known or (lambda g: g is np.sum))
+    assert twin is not None
+    result = twin(*args)
+    if hasattr(result, "send"):
+        list(result)
+    return hook.names()
+
+
+class Box:
+    """Something with attributes."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+A = np.ones(3)
+
+
+@pytest.mark.parametrize(("body", "args", "expected"), [
+    ("x = a + b * a\nreturn -x < a[0]", (A, A), []),
+    ("return np.exp(a) + np.sum(b) + abs(a)", (A, A), []),
+    ("return np.zeros(3)", (), ["call"]),
+    ("return np.add(a, b, a)", (A, A), ["call"]),
+    ("return np.exp(a, out=b)", (A, A), ["call"]),
+    ("return np.exp(*[a])", (A,), ["call"]),
+    ("return a.sum()", (A,), ["call"]),
+    ("return len(a) + float(1) + isinstance(a, int)", (A,), []),
+    ("len = a.sum\nreturn len()", (A,), ["call"]),
+    ("a += b", (A.copy(), A), ["inplace"]),
+    ("a[0] += 1", (A.copy(),), ["inplace", "setitem"]),
+    ("a.x += 1", (Box(x=1),), ["inplace", "setattr"]),
+    ("a[0] = a.y = 1", (type("K", (dict,), {})(),), ["setitem", "setattr"]),
+    ("del a[0], a.y", (type("K", (dict,), {"y": 1, "__delattr__": lambda s, n: None})({0: 1}),),
+     ["delitem", "delattr"]),
+    ("global g\ng = a\ng, x = a, 1", (A,), ["keep", "keep"]),
+    ("def g():\n    return a\na = b", (1, A), ["keep"]),
+    ("g = [a for _ in b]\na = b", (1, [1]), ["iterate", "item"]),
+    ("h = sum(a for _ in b)\na = b", (1, [1]), ["call", "iterate", "item"]),
+    ("h = (a for _ in b)\na = b", (1, [1]), ["iterate", "keep"]),
+    ("n = 0\nwhile n < 2:\n    n += 1", (), ["edge", "edge"]),
+    ("for i in range(3):\n    if i == 1: continue\n    if i == 2: break", (),
+     ["iterate", "edge", "edge"]),
+    ("with a: pass", (__import__("threading").Lock(),), ["enter"]),
+    ("yield a\nyield from b\nreturn a", (1, [2]), ["yields", "yields", "yields"]),
+    ("return a.w * a.v[0] + a.w.shape[0]", (Box(w=A, v=A),), ["lift", "lift", "lift"]),
+    ("w = a.w\nreturn w * 2 + w.T", (Box(w=A),), ["lift", "lift"]),
+    ("return a['w'] @ a['w'] + b[0]", ({"w": A}, A), ["lift", "lift"]),
+    ("return np.exp(a.w)", (Box(w=A),), ["lift"]),
+    ("return a.w.sum()", (Box(w=A),), ["lift", "call"]),
+    ("return G + K * np.pi + G2", (), ["lift"]),
+    ("return a.w is b or a.w in [b]", (Box(w=1), 1), []),
+    ("@staticmethod\ndef g(x=a, y=1): pass", (), ["keep"]),
+    ("import math\nclass C: x = a", (), ["call", "call", "keep"]),
+    ("return [1 for _ in a], {i: 1 for i in a}", ([1],), ["iterate", "iterate", "item"]),
+    ("match a:\n    case x if x.f(): pass", (Box(f=lambda: 1),), ["call"]),
+    ("try:\n    a()\nexcept TypeError:\n    b()\nfinally:\n    b()", (1, int), ["call"] * 3),
+    ("return f'{a.g():{b}}'", (Box(g=lambda: 1), 3), ["call"]),
+    ("(x := a)\ndef g(): return x", (1,), ["keep"]),
+])  # fmt: skip
+def test_hooks_stand_where_they_are_needed(
+    body: str, args: tuple[Any, ...], expected: list[str]
+) -> None:
+    assert hooks(body, *args, G=A, K=2, G2=3.5) == expected
+
+
+def test_key_of_a_store_is_what_python_builds() -> None:
+    hook = Hook()
+    f = define("def f(a):\n    a[:] = 0\n    a[1:, ..., None] = 0\n    a[::2] += 1")
+    instrument(f, hook)(np.zeros(4))
+    keys = [each[1] for each in hook.seen if each[0] == "setitem"]
+    assert keys == [slice(None), (slice(1, None), ..., None), slice(None, None, 2)]
+
+
+def test_twin_looks_like_its_function() -> None:
+    f = define('''
+        def deco(g): return g
+        @deco
+        @deco
+        def f(a: int, /, b: "str" = 3, *c, d=4, **e) -> float:
+            """Doc."""
+            a[0] = b
+            return lambda: a.x()
+    ''')
+    f.mark = 1
+    twin = instrument(f, Hook())
+    assert twin is not None and twin is not f
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__defaults__",
+                 "__kwdefaults__", "__annotations__", "__globals__"):  # fmt: skip
+        assert getattr(twin, name) == getattr(f, name)
+    for name in ("co_filename", "co_firstlineno", "co_name", "co_qualname", "co_flags"):
+        assert getattr(twin.__code__, name) == getattr(f.__code__, name)
+    assert twin.__dict__ is f.__dict__ and twin.__globals__ is f.__globals__
+    assert twin([0]).__qualname__ == f([0]).__qualname__ == "f.<locals>.<lambda>"
+    inner = [c for c in twin.__code__.co_consts if hasattr(c, "co_qualname")]
+    assert inner[0].co_qualname == "f.<locals>.<lambda>"
+    assert "__jitla__" not in f.__globals__
+    hash(twin.__code__)
+
+
+def test_twin_shares_the_cells() -> None:
+    f = define("""
+        def make():
+            n = 0
+            def f():
+                nonlocal n
+                n += 1
+                return n
+            return f, lambda: n
+    """, "make")
+    inner, read = f()
+    twin = instrument(inner, Hook())
+    assert twin is not None
+    assert (inner(), twin(), inner(), read()) == (1, 2, 3, 3)
+    shared = dict(zip(twin.__code__.co_freevars, twin.__closure__, strict=True))
+    assert shared["n"] is inner.__closure__[0]
+
+
+def test_methods_know_their_class() -> None:
+    k = define("""
+        class Base:
+            def f(self): return ['base']
+        class __K(Base):
+            __private = 5
+            def f(self):
+                self.__x = self.__private
+                return super().f() + [__class__, self.__x, type(self).__mro__[1]]
+            @classmethod
+            def g(cls): return cls.__private, super().__init__
+    """, "__K")
+    twin = instrument(k.f, Hook())
+    assert twin is not None
+    assert twin(k()) == k().f()
+    assert instrument(k.g.__func__, Hook())(k)[0] == 5
+
+
+def test_lambdas_on_one_line_are_told_apart() -> None:
+    fs = define("f = [lambda a: a.x(), lambda a: a.x(), lambda a: a.y()]")
+    hook = Hook()
+    box = Box(x=lambda: "x", y=lambda: "y")
+    assert [instrument(f, hook)(box) for f in fs] == ["x", "x", "y"]
+
+
+def test_one_code_object_has_one_twin_code() -> None:
+    make = define("def make(n):\n    def f(a):\n        a[n] = n\n    return f", "make")
+    twins = Twins(Hook())
+    first, second = twins.instrument(make(1)), twins.instrument(make(2))
+    assert first is not None and second is not None
+    assert first.__code__ is second.__code__ and first.__closure__ != second.__closure__
+    assert twins.instrument(first) is first
+    plain = define("def f(a):\n    return a + 1")
+    assert twins.instrument(plain) is plain
+
+
+def test_twins_are_forgotten_with_their_code() -> None:
+    twins = Twins(Hook())
+    f = define("def f(a):\n    a[0] = 1")
+    twin = twins.instrument(f)
+    assert twin is not None
+    gone = weakref.ref(twin.__code__)
+    del f, twin
+    linecache.clearcache()
+    gc.collect()
+    assert gone() is None and len(twins._made) == 0
+
+
+def test_rebound_globals_make_a_new_twin() -> None:
+    hook = Hook()
+    twins = Twins(hook)
+    f = define("def f(a):\n    a[0] = 1\n    return np.exp(a) * G, len(a)", np=np, G=2.0)
+    twins.instrument(f)(np.zeros(1))
+    assert hook.names() == ["setitem"] and twins.is_current(f)
+    f.__globals__["G"] = np.ones(1)
+    assert not twins.is_current(f)
+    twins.instrument(f)(np.zeros(1))
+    assert hook.names() == ["setitem", "setitem", "lift"]
+    f.__globals__["np"] = Box(exp=np.exp)
+    f.__globals__["len"] = lambda a: 1
+    assert not twins.is_current(f)
+    twins.instrument(f)(np.zeros(1))
+    assert sorted(hook.names()[3:]) == ["call", "call", "lift", "lift", "setitem"]
+
+
+@pytest.mark.parametrize("body", [
+    "return locals()", "x = a\nreturn eval('x')", "exec('x = 1')", "return vars()", "return dir()",
+    "import sys\nreturn sys._getframe()", "from inspect import currentframe as c\nreturn c().f_locals",
+    "g = locals\nreturn g()", "def g(): return locals()\nreturn g()", "return __jitla__",
+    "class K: x = locals()",
+])  # fmt: skip
+def test_functions_that_read_their_frame_have_none(body: str) -> None:
+    f = define("def f(a):\n    a[0] = 1\n" + textwrap.indent(body, "    "))
+    assert instrument(f, Hook()) is None
+
+
+def test_frame_readers_with_arguments_are_calls() -> None:
+    body = "a[0] = 1\nreturn vars(b), dir(b), eval('1 + x', {'x': 1}), (lambda vars: vars)(2)"
+    assert hooks(body, [0], Box()) == ["setitem"] + ["call"] * 4
+
+
+def test_without_sure_source_there_is_none(tmp_path: Any) -> None:
+    names: dict[str, Any] = {}
+    exec("def f(a):\n    a[0] = 1", names)
+    assert instrument(names["f"], Hook()) is None
+    path = tmp_path / "changing.py"
+    source = "def f(a):\n    a[0] = 1\n"
+    path.write_text(source)
+    exec(compile(source, str(path), "exec"), names)
+    assert instrument(names["f"], Hook()) is not None
+    for changed in ("def f(a):\n    a[0] = 2\n", "x = 1\n" + source, "def f(a:\n", "",
+                    "def f(a):\n    a[0] = 1.0\n", "def f(b):\n    b[0] = 1\n",
+                    "class K:\n    def f(a):\n        a[0] = 1\n"):  # fmt: skip
+        path.write_text(changed)
+        linecache.clearcache()
+        assert instrument(names["f"], Hook()) is None
+    path.unlink()
+    linecache.clearcache()
+    assert instrument(names["f"], Hook()) is None
+
+
+def test_constants_of_other_kinds_are_another_function(tmp_path: Any) -> None:
+    path = tmp_path / "constants.py"
+    names: dict[str, Any] = {}
+    for made, read in (("1", "True"), ("0.0", "-0.0"), ("(1, 2.0)", "(1.0, 2)"), ("'a'", "b'a'")):
+        exec(compile(f"def f(a):\n    a[0] = {made}\n", str(path), "exec"), names)
+        path.write_text(f"def f(a):\n    a[0] = {read}\n")
+        linecache.clearcache()
+        assert instrument(names["f"], Hook()) is None
