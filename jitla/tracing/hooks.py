@@ -344,6 +344,11 @@ def twin_of(function: FunctionType) -> Callable[..., Any] | None:
         return TWINS[function]
     except KeyError:
         pass
+    state = getattr(function, "__jitla_state__", None)
+    if state is not None:
+        # A decorated function goes on in the session of its caller by itself.
+        TWINS[function] = function
+        return function
     filename = function.__code__.co_filename
     library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
     twin = None if library else _MADE.instrument(function)

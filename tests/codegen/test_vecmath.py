@@ -10,7 +10,7 @@ from itertools import count
 import mpmath
 import numpy as np
 import pytest
-from vecmath_loop import compiled
+from tests.codegen.vecmath_loop import compiled
 
 from jitla.codegen.vecmath import FUNCTIONS, emit_math, inline_math, supports
 
