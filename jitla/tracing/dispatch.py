@@ -222,10 +222,13 @@ class Dispatch(Indexing):
         memory = self.settle(out) if type(out) is LazyArray else out
         if type(memory) is np.ndarray and memory.dtype in TRACED and memory.flags.writeable \
                 and owns_memory(memory):
-            made = UFUNCS[ufunc](*inputs)
+            known = [self.operand(x) for x in inputs]
+            if not any(type(x) in LAZY for x in known) or any(x is None for x in known):
+                return self.eager(ufunc, inputs, {"out": out})
+            made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:
-                known = METAS[made._m]
-                if known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
+                meta = METAS[made._m]
+                if meta.shape == memory.shape and np.can_cast(meta.dtype, memory.dtype, "same_kind"):
                     self.store(memory, self._conformed(made._n, made._m, memory, True), (made._n, 0))
                     return out
         return self.eager(ufunc, inputs, {"out": out})

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING, Closing, lazy_array
 from jitla.tracing.signature import METAS, TRACED, meta_id
@@ -128,9 +129,9 @@ class Indexing(Closing):
     def _assign(self, target: np.ndarray, value: LazyArray, others: int | None) -> bool:
         """Store a pending value into `target` with the casts of an assignment, if it can be fused."""
         shape = METAS[value._m].shape
-        if target.dtype not in TRACED or not target.flags.writeable or len(shape) > target.ndim:
+        if target.dtype not in TRACED or not target.flags.writeable:
             return False
-        if any(n not in (1, m) for n, m in zip(shape[::-1], target.shape[::-1], strict=False)):
+        if not _fits(shape, target.shape):
             return False
         n = value._n if value._n >= 0 else self.enter(value)
         self.store(target, self._conformed(n, value._m, target, always=True), _consumed(n, others))
@@ -160,7 +161,7 @@ class Indexing(Closing):
         if array._v is None and not self.viewed(array) and self._rebind(array, ufunc, other):
             return array
         memory = self.settle(array)
-        lazy = lazy and other._v is None
+        lazy = lazy and other._v is None and _fits(METAS[other._m].shape, memory.shape)
         if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
             result = self.ufuncs(ufunc, array, other)
             known = METAS[result._m]
@@ -183,7 +184,7 @@ class Indexing(Closing):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if ufunc is _MATMUL_IN_PLACE or type(other) is list:
+        if ufunc is _MATMUL_IN_PLACE or not _fits(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:
             self.enter(array)
@@ -203,6 +204,14 @@ class Indexing(Closing):
         array._n = n
         self.nodes[n] = array
         return True
+
+
+def _fits(shape: Shape, target: Shape) -> bool:
+    """Say whether `shape` broadcasts to `target` without changing it."""
+    if len(shape) > len(target):
+        return False
+    pairs = zip(shape[::-1], target[::-1], strict=False)
+    return all(n in (1, m) for n, m in pairs)
 
 
 def _consumed(index: int, others: int | None) -> tuple[int, int]:
