@@ -315,7 +315,6 @@ def asserting(a: Any) -> Any:
 
 def test_functions_of_test_files_have_twins() -> None:
     hook = Hook()
-
     twin = instrument(asserting, hook)
     assert twin is not None
     a = [0]
