@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
 
-from jitla.codegen.cell import emit_hop
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
 from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
-from jitla.codegen.scalar import LlvmBuilder, Value, refuse
+from jitla.codegen.scalar import LlvmBuilder
+from jitla.codegen.span import emit_hop
+from jitla.codegen.vector import Value, refuse
 from jitla.errors import BackendError
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
@@ -103,7 +104,8 @@ def _column_step(inner: int, workers: int) -> int:
 class LlvmBackend:
     """Kernels through LLVM; `launch` runs argument blocks, on up to `threads` threads.
 
-    Without `launch` the native run time is loaded on first use; without `threads` its number counts.
+    Without `launch` the native run time is loaded on first use; without `threads` it
+    is asked for theirs.
     `objects` maps content keys to machine code and may be kept from process to process.
     """
 

@@ -1,7 +1,7 @@
 """A kernel in one layout as the text of an LLVM module.
 
 Knows: which functions a module has. Must not know: how text becomes code.
-Receives kernel, form, schedule, target; returns IR text that depends on neither sizes nor identities.
+Receives kernel, form, schedule, target; returns IR text that no size or identity is in.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitla.codegen.cell import cell_kernel
+from jitla.codegen.columns import columns_kernel
 from jitla.codegen.layout import Loop, Target, operands
-from jitla.codegen.reduce import columns_kernel, full_kernel, rows_kernel
-from jitla.codegen.scalar import LlvmBuilder, MathCall, Value
+from jitla.codegen.reduce import full_kernel, rows_kernel
+from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.vecmath import emit_math, inline_math, supports
+from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
 
@@ -56,8 +58,8 @@ class MathFunctions:
         refuse_math(name, dtype)
         if b.width != self._lanes:
             wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
-            result = self.call(wide, name, [b.resized(x, wide) for x in xs])
-            return wide.resized(result, b)
+            full = self.call(wide, name, [b.resized(x, wide) for x in xs])
+            return wide.resized(full, b)
         if not self._inline:
             return self.call(b, name, xs)
         args = [x.text for x in xs]

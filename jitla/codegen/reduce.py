@@ -1,4 +1,4 @@
-"""Skeletons of kernels with aggregates: over everything, along rows, down columns.
+"""Skeletons of kernels with aggregates over everything or along the rows.
 
 Knows: NumPy's order of summation, partial results and how they meet. Must not know: ops of cells.
 Receives a `Loop`; returns IR text of functions whose results do not depend on the threads.
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import COLD, NEXT, Writer, block_of_unit, elements, entry, span
-from jitla.codegen.layout import BATCH, DEPTH, INNER, ROWS, Loop, Operand, seek, word
-from jitla.codegen.scalar import BOOL, COMBINE, LlvmBuilder, MathCall, Value, identity
+from jitla.codegen.cell import COLD, NEXT, entry
+from jitla.codegen.layout import DEPTH, HEADER, INNER, Loop, Operand, seek, word
+from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, identity
+from jitla.codegen.span import Writer, elements, span
+from jitla.codegen.vector import Value
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
 AHEAD = 2048  # bytes: the tree's short loops keep the processor from seeing what comes
 RUN = "ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res"
-COLUMN_SPAN = (
-    "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
-)
-
 
 def paired(loop: Loop) -> bool:
     """Tell whether an aggregate is a sum of floats, whose terms meet in NumPy's pairwise tree."""
@@ -69,12 +67,13 @@ def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
 
 
 def _leaf(loop: Loop, math: MathCall) -> str:
-    """Return @leaf: the aggregates of `n` elements from `start`, with one vector accumulator each."""
+    """Return @leaf: the aggregates of `n` elements from `start`, one vector accumulator each."""
     lanes, aggs = loop.lanes, loop.aggregates
     w = Writer(loop, lanes, math)
     lines = w.lines
     lines += [
-        "entry:", f"  %thin = icmp ult i64 %n, {lanes}", "  br i1 %thin, label %few, label %many", "few:",
+        "entry:", f"  %thin = icmp ult i64 %n, {lanes}",
+        "  br i1 %thin, label %few, label %many", "few:",
     ]
     b = LlvmBuilder(lines, 1, prefix="o")
     for slot, op in zip(_slots(lines, "r", "%res", len(aggs), 8), aggs, strict=True):
@@ -204,7 +203,10 @@ def _finish_kernel(loop: Loop) -> str:
     lines: list[str] = []
     word(lines, "units", "%block", 2)
     word(lines, "scratch", "%block", 6, "ptr")
-    outs = [word(lines, f"out{k}", "%block", 8 + o.word, "ptr") for k, o in enumerate(loop.aggregates)]
+    outs = [
+        word(lines, f"out{k}", "%block", HEADER + o.word, "ptr")
+        for k, o in enumerate(loop.aggregates)
+    ]
     merge = "\n".join(_merge(loop, "%into", "%left", "%right", "m"))
     finish = "\n".join(_finish(loop, "%scratch", outs))
     return f"""define void @fin(ptr %block) {COLD}{{
@@ -239,7 +241,7 @@ done:
 
 
 def rows_kernel(loop: Loop, math: MathCall) -> str:
-    """Return the functions of a kernel with aggregates along the last dimension; a unit is a row."""
+    """Return the functions of a kernel with aggregates along the rows; a unit is a row."""
     parts, reducer = _parts(loop, math)
     lines = entry(loop)
     lines.insert(2, f"  %res = alloca [{len(loop.aggregates)} x i64], align 16")
@@ -255,144 +257,3 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
         outs.append(f"%out{k}")
     lines += _finish(loop, "%res", outs)
     return parts + "\n".join(lines) + "\n" + NEXT + "  ret void\n}\n"
-
-
-def columns_kernel(loop: Loop, math: MathCall) -> str:
-    """Return the functions of a kernel with aggregates over the first dimension.
-
-    A unit is a block of columns. Rows are added one after the other, as NumPy does; a batch at a
-    time, so that sums stay in registers between rows and memory is still read along the rows.
-    """
-    wide = _column_span(loop, "span", loop.lanes, math)
-    parts = wide + _column_span(loop, "tail", 1, math)
-    lines = entry(loop)
-    word(lines, "height", "%geo", ROWS)
-    word(lines, "batch", "%geo", BATCH)
-    lines.append(f"  %rowsteps = getelementptr i64, ptr %geo, i64 {loop.row_steps_at}")
-    block_of_unit(lines, loop)
-    lines += [
-        f"  %vectors = lshr i64 %len, {loop.lanes.bit_length() - 1}",
-        f"  %rest = and i64 %len, {loop.lanes - 1}", "  %whole = sub i64 %len, %rest",
-        "  %behind = add i64 %from, %whole", "  %wide = icmp ne i64 %vectors, 0",
-        "  %odd = icmp ne i64 %rest, 0",
-    ]
-    fill = "\n".join(_fill(loop))
-    span_args = "ptr %ops, ptr %steps, ptr %rowsteps, i64 %r, i64 %now"
-    text = f"""  %none = icmp eq i64 %height, 0
-  %blanks = select i1 %none, i64 %len, i64 0
-  br label %fill
-fill:
-  %j = phi i64 [ 0, %unit ], [ %j.next, %filled ]
-  %filling = icmp ult i64 %j, %blanks
-  br i1 %filling, label %filled, label %rows
-filled:
-{fill}
-  %j.next = add i64 %j, 1
-  br label %fill
-rows:
-  %r = phi i64 [ 0, %fill ], [ %r.next, %ready ]
-  %ahead = sub i64 %height, %r
-  %now = call i64 @llvm.umin.i64(i64 %ahead, i64 %batch)
-  %going = icmp ne i64 %now, 0
-  br i1 %going, label %go, label %next
-go:
-  br i1 %wide, label %run, label %ran
-run:
-  call void @span({span_args}, i64 %from, i64 %vectors)
-  br label %ran
-ran:
-  br i1 %odd, label %tail, label %ready
-tail:
-  call void @tail({span_args}, i64 %behind, i64 %rest)
-  br label %ready
-ready:
-  %r.next = add i64 %r, %now
-  br label %rows
-"""
-    return parts + "\n".join(lines) + "\n" + text + NEXT.replace("  br label %next\n", "", 1) + \
-        "  ret void\n}\n"
-
-
-def _fill(loop: Loop) -> list[str]:
-    """Return lines that store the initial values of column %from + %j."""
-    lines = ["  %column = add i64 %from, %j"]
-    b = LlvmBuilder(lines, 1, prefix="z")
-    for op in loop.aggregates:
-        k = op.word
-        word(lines, f"zs{k}", "%steps", k)
-        lines += [
-            f"  %zp{k} = load ptr, ptr %op{k}, align 8", f"  %zd{k} = mul i64 %column, %zs{k}",
-            f"  %zq{k} = getelementptr i8, ptr %zp{k}, i64 %zd{k}",
-        ]
-        b.store(b.const(initial(op), op.dtype), f"%zq{k}")
-    return lines
-
-
-def _column_span(loop: Loop, name: str, width: int, math: MathCall) -> str:
-    """Return a function that adds `rows` rows from `row` on to `count` columns from `start` on."""
-    w = Writer(loop, width, math)
-    w.lines.append("entry:")
-    w.begin(varying="b")
-    moving = [o for o in loop.operands if o.letter != "v" and o.role != "agg"]
-    for op in moving:
-        k = op.word
-        word(w.lines, f"y{k}", "%rowsteps", k)
-        base = f"%p{k}.0" if op.letter == "b" else f"%p{k}"
-        w.lines += [
-            f"  %yd{k} = mul i64 %row, %y{k}", f"  %py{k} = getelementptr i8, ptr {base}, i64 %yd{k}",
-        ]
-    w.lines += [
-        f"  %total = mul i64 %count, {width}", "  %first = icmp eq i64 %row, 0",
-        f"  %fresh.0 = insertelement <{width} x i1> poison, i1 %first, i64 0",
-        f"  %fresh = shufflevector <{width} x i1> %fresh.0, <{width} x i1> poison, "
-        f"<{width} x i32> zeroinitializer",
-        "  br label %loop", "loop:",
-        "  %i = phi i64 [ 0, %entry ], [ %i.next, %down.end ]",
-    ]
-    ats = [w.pointer(op, f"%p{op.word}", "g") for op in loop.aggregates]
-    accs = []
-    for op, at in zip(loop.aggregates, ats, strict=True):
-        start = w.b.const(initial(op), op.dtype)
-        accs.append(w.b.select(Value(BOOL, "%fresh"), start, w.read(op, at)))
-    bases = {op: f"%py{op.word}" if op.letter == "b" else w.pointer(op, f"%py{op.word}", "x")
-             for op in moving}
-    w.lines += ["  br label %down", "down:", "  %r = phi i64 [ 0, %loop ], [ %r.next, %down ]"]
-    head = len(w.lines)
-    ends = _row_step(w, moving)
-    for k, op in enumerate(loop.aggregates):
-        pair = f"[ {accs[k].text}, %loop ], [ {ends[k].text}, %down ]"
-        w.lines.insert(head, f"  %sofar{k} = phi {w.b.type(op.dtype)} {pair}")
-    for op, base in bases.items():
-        k = op.word
-        pair = f"[ {base}, %loop ], [ %at{k}.next, %down ]"
-        w.lines.insert(head, f"  %at{k} = phi ptr {pair}")
-        w.lines.append(f"  %at{k}.next = getelementptr i8, ptr %at{k}, i64 %y{k}")
-    w.lines += [
-        "  %r.next = add i64 %r, 1", "  %lower = icmp ult i64 %r.next, %rows",
-        "  br i1 %lower, label %down, label %down.end", "down.end:",
-    ]
-    for op, at, end in zip(loop.aggregates, ats, ends, strict=True):
-        w.write(op, end, at)
-    w.lines += [
-        f"  %i.next = add i64 %i, {width}", "  %more = icmp ult i64 %i.next, %total",
-        "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}", "",
-    ]
-    return f"define internal void @{name}({COLUMN_SPAN}) {{\n" + "\n".join(w.lines)
-
-
-def _row_step(w: Writer, moving: Sequence[Operand]) -> list[Value]:
-    """Write loads, body and stores of one row and return the new accumulators."""
-    values = dict(w.fixed)
-    for op in moving:
-        if op.role == "in":
-            at = f"%at{op.word}"
-            values[op.hop] = w.b.splat(at, op.dtype) if op.letter == "b" else w.read(op, at)
-    w.body(values)
-    ends = [
-        w.combine(op, Value(op.dtype, f"%sofar{k}"), values)
-        for k, op in enumerate(w.loop.aggregates)
-    ]
-    for op in moving:
-        if op.role == "out":
-            w.write(op, values[op.hop], f"%at{op.word}")
-    return ends

@@ -6,88 +6,23 @@ Receives IR values; appends lines to a body and returns new IR values.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from jitla.codegen.vector import BOOL, Value, VectorText, element_type, literal, refuse
 from jitla.errors import BackendError
 
-BOOL = np.dtype(bool)
-_FLOATS = {4: "float", 8: "double"}
 
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An IR operand `text` of vectors of `dtype`."""
-
-    dtype: np.dtype
-    text: str
-
-
-def memory_type(dtype: np.dtype) -> str:
-    """Return the IR type of one element in memory."""
-    return "i8" if dtype == BOOL else element_type(dtype)
-
-
-def element_type(dtype: np.dtype) -> str:
-    """Return the IR type of one element in a register."""
-    if dtype == BOOL:
-        return "i1"
-    if dtype.kind == "f":
-        return _FLOATS[dtype.itemsize]
-    return f"i{8 * dtype.itemsize}"
-
-
-def refuse(dtype: np.dtype) -> str | None:
-    """Return why elements of `dtype` cannot be in a kernel, or None."""
-    if not dtype.isnative:
-        return "byte-swapped"
-    if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize in _FLOATS):
-        return None
-    return f"no kernels for {dtype}"
-
-
-def literal(value: Any, dtype: np.dtype) -> str:
-    """Return `value` as an IR constant of one element; floats by their bits."""
-    if dtype == BOOL:
-        return "true" if value else "false"
-    if dtype.kind == "f":
-        wide = np.array(value, dtype).astype(np.float64)
-        return f"0x{struct.unpack('<Q', wide.tobytes())[0]:016X}"
-    return str(int(value))
-
-
-class LlvmBuilder:
-    """`ScalarBuilder` over IR text: every value is a vector of `width` lanes.
-
-    `math_call(builder, name, xs)` writes a transcendental. `lines` grows; `prefix` keeps the names
-    of several builders in one function apart.
-    """
+class LlvmBuilder(VectorText):
+    """`ScalarBuilder` over IR text; `math_call(builder, name, xs)` writes a transcendental."""
 
     def __init__(
-        self, lines: list[str], width: int, math_call: Any = None, prefix: str = "t"
+        self, lines: list[str], width: int, math_call: MathCall | None = None, prefix: str = "t"
     ) -> None:
-        self.lines = lines
-        self.width = width
+        super().__init__(lines, width, prefix)
         self._math_call = math_call
-        self._prefix = prefix
-        self._count = 0
-
-    # -- text ---------------------------------------------------------------------------------
-
-    def type(self, dtype: np.dtype) -> str:
-        """Return the IR type of a value of `dtype`."""
-        return f"<{self.width} x {element_type(dtype)}>"
-
-    def line(self, text: str) -> str:
-        """Append the instruction `text` under a fresh name and return the name."""
-        name = f"%{self._prefix}{self._count}"
-        self._count += 1
-        self.lines.append(f"  {name} = {text}")
-        return name
 
     def _op(self, text: str, dtype: np.dtype, *xs: Value) -> Value:
         args = ", ".join(x.text for x in xs)
@@ -100,73 +35,8 @@ class LlvmBuilder:
         return Value(d, self.line(f"call {self.type(d)} @llvm.{name}.{suffix}({args})"))
 
     def _conv(self, text: str, x: Value, dtype: np.dtype) -> Value:
-        return Value(dtype, self.line(f"{text} {self.type(x.dtype)} {x.text} to {self.type(dtype)}"))
-
-    # -- memory -------------------------------------------------------------------------------
-
-    def load(self, pointer: str, dtype: np.dtype) -> Value:
-        """Load consecutive elements at `pointer`."""
-        kind = f"<{self.width} x {memory_type(dtype)}>"
-        return self._loaded(self.line(f"load {kind}, ptr {pointer}, align 1"), dtype)
-
-    def store(self, x: Value, pointer: str, nontemporal: bool = False) -> None:
-        """Store consecutive elements at `pointer` (aligned to the vector if `nontemporal`)."""
-        kind, text = self._stored(x)
-        align = self.width * x.dtype.itemsize
-        tail = f"align {align}, !nontemporal !0" if nontemporal else "align 1"
-        self.lines.append(f"  store {kind} {text}, ptr {pointer}, {tail}")
-
-    def splat(self, pointer: str, dtype: np.dtype) -> Value:
-        """Load one element at `pointer` into every lane."""
-        kind = memory_type(dtype)
-        one = self.line(f"load {kind}, ptr {pointer}, align 1")
-        vec = f"<{self.width} x {kind}>"
-        first = self.line(f"insertelement {vec} poison, {kind} {one}, i64 0")
-        mask = f"<{self.width} x i32> zeroinitializer"
-        return self._loaded(self.line(f"shufflevector {vec} {first}, {vec} poison, {mask}"), dtype)
-
-    def gather(self, pointer: str, stride: str, dtype: np.dtype) -> Value:
-        """Load elements that are `stride` bytes apart."""
-        kind = memory_type(dtype)
-        vec, text = f"<{self.width} x {kind}>", "poison"
-        for lane, at in enumerate(self._lane_pointers(pointer, stride)):
-            one = self.line(f"load {kind}, ptr {at}, align 1")
-            text = self.line(f"insertelement {vec} {text}, {kind} {one}, i64 {lane}")
-        return self._loaded(text, dtype)
-
-    def scatter(self, x: Value, pointer: str, stride: str) -> None:
-        """Store elements `stride` bytes apart."""
-        kind, text = self._stored(x)
-        for lane, at in enumerate(self._lane_pointers(pointer, stride)):
-            one = self.line(f"extractelement {kind} {text}, i64 {lane}")
-            self.lines.append(f"  store {memory_type(x.dtype)} {one}, ptr {at}, align 1")
-
-    def _lane_pointers(self, pointer: str, stride: str) -> list[str]:
-        pointers = [pointer]
-        for _ in range(1, self.width):
-            pointers.append(self.line(f"getelementptr i8, ptr {pointers[-1]}, i64 {stride}"))
-        return pointers
-
-    def _loaded(self, text: str, dtype: np.dtype) -> Value:
-        if dtype != BOOL:
-            return Value(dtype, text)
-        return Value(BOOL, self.line(f"icmp ne <{self.width} x i8> {text}, zeroinitializer"))
-
-    def _stored(self, x: Value) -> tuple[str, str]:
-        kind = f"<{self.width} x {memory_type(x.dtype)}>"
-        if x.dtype != BOOL:
-            return kind, x.text
-        return kind, self.line(f"zext {self.type(BOOL)} {x.text} to {kind}")
-
-    def halves(self, x: Value, narrow: LlvmBuilder) -> tuple[Value, Value]:
-        """Return the even and the odd lanes of `x` as values of `narrow`."""
-        kind, parts = self.type(x.dtype), []
-        for odd in (0, 1):
-            lanes = ", ".join(f"i32 {2 * i + odd}" for i in range(narrow.width))
-            mask = f"<{narrow.width} x i32> <{lanes}>"
-            text = self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}")
-            parts.append(Value(x.dtype, text))
-        return parts[0], parts[1]
+        source, target = self.type(x.dtype), self.type(dtype)
+        return Value(dtype, self.line(f"{text} {source} {x.text} to {target}"))
 
     # -- constants and casts ------------------------------------------------------------------
 
@@ -464,17 +334,6 @@ class LlvmBuilder:
         if self._math_call is None:
             raise BackendError(f"no vector code for {name} of {xs[0].dtype}")
         return self._math_call(self, name, xs)
-
-    def fresh(self, hint: str) -> str:
-        """Return an unused name for code that others write into `lines`."""
-        self._count += 1
-        return f"%{self._prefix}{self._count - 1}.{hint}"
-
-    def resized(self, x: Value, wide: LlvmBuilder) -> Value:
-        """Return the lanes of `x` that fit into `wide`, the first one repeated if there are more."""
-        lanes = ", ".join(f"i32 {i if i < self.width else 0}" for i in range(wide.width))
-        kind, mask = self.type(x.dtype), f"<{wide.width} x i32> <{lanes}>"
-        return Value(x.dtype, self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}"))
 
 
 MathCall = Callable[[LlvmBuilder, str, Sequence[Value]], Value]

@@ -2,7 +2,7 @@
 
 Reading order: percode, liveness, twin_scope, twin_source, twin_static, twin_hooks, twin_exprs,
 twin_stores, twin_rewrite, twin_scan, twin, frames, signature, tape, array, site, closing,
-indexing, dispatch, session, hooks.
+indexing, functions, dispatch, session, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS, twin_of

@@ -24,6 +24,7 @@ from jitla.tracing.array import (
     in_memory,
     pending,
 )
+from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction
 from jitla.tracing.indexing import Indexing
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, scalar_operand
@@ -37,8 +38,6 @@ _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "it
                                "byteswap", "setfield"})
 _SAME_OBJECT = {np.asarray, np.asanyarray}
 _inferred: dict[tuple, int] = {}
-_reduced: dict[Any, tuple[int, tuple, int]] = {}
-_AXIS_TYPES = (type(None), int, tuple)
 _MAX_INFERRED = 100_000
 
 
@@ -337,169 +336,16 @@ def _scalar_integer(x: Any) -> bool:
     return type(x) is LazyScalar and METAS[x._m].dtype.kind in INTEGRAL
 
 
-# ---------------------------------------------------------------------- functions
-
-_NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
-
-
-def reduction(
-    session: Dispatch, name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
-    keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE, ddof: Any = None,
-) -> Any:
-    """Record a reduction; NotImplemented for the options NumPy has to serve."""
-    plain = dtype is None and out is None and initial is _NONE and where is _NONE
-    plain = plain and type(axis) in _AXIS_TYPES and type(a) is LazyArray and a._s is session
-    key = (name, a._m, axis, keepdims, ddof) if plain else None
-    known = _reduced.get(key)
-    if known is not None:
-        op, attrs, meta = known
-        return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
-    made = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
-    if plain and made is not NotImplemented:
-        entry = session.ops[made._n]
-        if len(_reduced) > _MAX_INFERRED:
-            _reduced.clear()
-        _reduced[key] = (entry[0], entry[-1], made._m)
-    return made
-
-
-def _checked_reduction(
-    session: Dispatch, name: str, a: Any, axis: Any, dtype: Any, out: Any, keepdims: Any,
-    initial: Any, where: Any, ddof: Any,
-) -> Any:
-    if dtype is not None or out is not None or initial is not _NONE or where is not _NONE:
-        return NotImplemented
-    array = session.operand(a)
-    if type(array) is not LazyArray or array.ndim == 0:
-        return NotImplemented
-    axes = _axes(axis, array.ndim)
-    if axes is None:
-        return NotImplemented
-    keep = False if keepdims is _NONE else keepdims
-    if type(keep) is not bool or (name in ("min", "max", "mean", "var", "std") and array.size == 0):
-        return NotImplemented
-    attrs = (("axis", axes), ("keepdims", keep))
-    if ddof is not None:
-        if type(ddof) is not int:
-            return NotImplemented
-        count = 1
-        for i in axes:
-            count *= array.shape[i]
-        if ddof >= count:
-            return NotImplemented
-        attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep))
-    return session.traced(name, (array,), attrs)
-
-
-def _axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if type(axis) is tuple else (axis,)
-    if not given or any(type(i) is not int or not -ndim <= i < ndim for i in given):
-        return None
-    normal = tuple(sorted(i % ndim for i in given))
-    return normal if len(set(normal)) == len(normal) else None
-
-
-def _sum_like(name: str) -> Callable[..., Any]:
-    def handler(session: Dispatch, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
-                keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE) -> Any:
-        return reduction(session, name, a, axis, dtype, out, keepdims, initial, where)
-    return handler
-
-
-def _min_like(name: str) -> Callable[..., Any]:
-    def handler(session: Dispatch, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False,
-                initial: Any = _NONE, where: Any = _NONE) -> Any:
-        return reduction(session, name, a, axis, None, out, keepdims, initial, where)
-    return handler
-
-
-def _any_like(name: str) -> Callable[..., Any]:
-    def handler(session: Dispatch, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False,
-                *, where: Any = _NONE) -> Any:
-        return reduction(session, name, a, axis, None, out, keepdims, _NONE, where)
-    return handler
-
-
-def _mean(session: Dispatch, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
-          keepdims: Any = False, *, where: Any = _NONE) -> Any:
-    return reduction(session, "mean", a, axis, dtype, out, keepdims, _NONE, where)
-
-
-def _var_like(name: str) -> Callable[..., Any]:
-    def handler(session: Dispatch, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
-                ddof: Any = 0, keepdims: Any = False, *, where: Any = _NONE) -> Any:
-        return reduction(session, name, a, axis, dtype, out, keepdims, _NONE, where, ddof)
-    return handler
-
-
-def _arg_like(name: str) -> Callable[..., Any]:
-    def handler(session: Dispatch, a: Any, axis: Any = None, out: Any = None,
-                *, keepdims: Any = False) -> Any:
-        array = session.operand(a)
-        keep = False if keepdims is _NONE else keepdims
-        if out is not None or type(array) is not LazyArray or array.size == 0 or keep is not False:
-            return NotImplemented
-        if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
-            return NotImplemented
-        normal = axis if axis is None else axis % array.ndim
-        return session.traced(name, (array,), (("axis", normal), ("keepdims", False)))
-    return handler
-
-
-def _where(session: Dispatch, condition: Any, x: Any = _NONE, y: Any = _NONE) -> Any:
-    if x is _NONE or y is _NONE:
-        return NotImplemented
-    return session.traced("where", (condition, x, y))
-
-
-def _clip(session: Dispatch, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
-    if a_min is None or a_max is None or out is not None:
-        return NotImplemented
-    return session.traced("clip", (a, a_min, a_max))
-
-
-def _dot(session: Dispatch, a: Any, b: Any, out: Any = None) -> Any:
-    return NotImplemented if out is not None else session.product("dot", a, b)
-
-
-def _concatenate(session: Dispatch, arrays: Any, axis: Any = 0, out: Any = None) -> Any:
-    if out is not None or type(arrays) not in (list, tuple) or type(axis) is not int or not arrays:
-        return NotImplemented
-    known = [session.operand(a) for a in arrays]
-    if any(type(a) is not LazyArray for a in known):
-        return NotImplemented
-    ndim = known[0].ndim
-    if any(a.ndim != ndim for a in known) or not -ndim <= axis < ndim:
-        return NotImplemented
-    return session.traced("concatenate", tuple(known), (("axis", axis % ndim),))
-
-
-def _transpose(session: Dispatch, a: Any, axes: Any = None) -> Any:
-    array = session.operand(a)
-    if type(array) is not LazyArray:
-        return NotImplemented
-    return session.view(array, "transpose", () if axes is None else (tuple(axes),))
-
-
-def _reshape(session: Dispatch, a: Any, *shape: Any, **options: Any) -> Any:
-    array = session.operand(a)
-    if type(array) is not LazyArray or options or not shape:
-        return NotImplemented
-    return session.view(array, "reshape", shape)
-
-
-def _astype(session: Dispatch, a: Any, dtype: Any, **options: Any) -> Any:
-    array = session.operand(a)
-    wanted = np.dtype(dtype)
-    if options or type(array) is not LazyArray or wanted not in TRACED or wanted == array.dtype:
-        return NotImplemented
-    return session.traced("cast", (array,), (("dtype", wanted),))
-
-
-def _shape(session: Dispatch, a: Any) -> Any:
-    return a.shape if type(a) in LAZY else NotImplemented
+# Operators whose function form on scalars and arrays differs from the ufunc.
+OPERATORS = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
+    np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
+    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
+    np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.equal: operator.eq,
+    np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
+    np.greater: operator.gt, np.greater_equal: operator.ge, np.negative: operator.neg,
+    np.positive: operator.pos, np.absolute: operator.abs, np.invert: operator.invert,
+}
 
 
 def _method(func: Any) -> Callable[..., Any]:
@@ -512,33 +358,8 @@ def _method(func: Any) -> Callable[..., Any]:
             made = NotImplemented
         if made is not NotImplemented:
             return made
-        return session._plain_method(proxy, _METHOD_NAME[func], *args, **kwargs)
+        return session._plain_method(proxy, METHOD_NAME[func], *args, **kwargs)
     return call
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.sum: _sum_like("sum"), np.prod: _sum_like("prod"), np.min: _min_like("min"),
-    np.max: _min_like("max"), np.amin: _min_like("min"), np.amax: _min_like("max"),
-    np.any: _any_like("any"), np.all: _any_like("all"), np.mean: _mean, np.var: _var_like("var"),
-    np.std: _var_like("std"), np.argmin: _arg_like("argmin"), np.argmax: _arg_like("argmax"),
-    np.where: _where, np.clip: _clip, np.dot: _dot, np.concatenate: _concatenate,
-    np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
-}
-_METHOD_NAME = {
-    np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
-    np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
-    np.clip: "clip", np.dot: "dot", np.transpose: "transpose", np.reshape: "reshape",
-    np.ndarray.astype: "astype",
-}
-METHODS: dict[str, Callable[..., Any]] = {name: _method(f) for f, name in _METHOD_NAME.items()}
-
-# Operators whose function form on scalars and arrays differs from the ufunc.
-OPERATORS = {
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
-    np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
-    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
-    np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.equal: operator.eq,
-    np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
-    np.greater: operator.gt, np.greater_equal: operator.ge, np.negative: operator.neg,
-    np.positive: operator.pos, np.absolute: operator.abs, np.invert: operator.invert,
-}
+METHODS: dict[str, Callable[..., Any]] = {name: _method(f) for f, name in METHOD_NAME.items()}

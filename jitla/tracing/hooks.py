@@ -20,8 +20,9 @@ import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.closing import Closing
-from jitla.tracing.dispatch import FUNCTIONS, METHODS, Bound
+from jitla.tracing.dispatch import METHODS, Bound
 from jitla.tracing.frames import USER, mark
+from jitla.tracing.functions import FUNCTIONS
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twin import Twins
@@ -344,6 +345,11 @@ def twin_of(function: FunctionType) -> Callable[..., Any] | None:
         return TWINS[function]
     except KeyError:
         pass
+    state = getattr(function, "__jitla_state__", None)
+    if state is not None:
+        # A decorated function goes on in the session of its caller by itself.
+        TWINS[function] = function
+        return function
     filename = function.__code__.co_filename
     library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
     twin = None if library else _MADE.instrument(function)

@@ -66,7 +66,8 @@ def test_scalars_are_marked() -> None:
     executable = BACKEND.compile(kernel, Form("cell", 1, "cc"), ONE)
     block = words(executable.template(Geometry((9,), ((4,), (4,)))))
     kinds = block[8 + 3 : 8 + 6]
-    assert sorted(kinds) == [0, 0, 1] and kinds[[h.meta.shape for h in kernel.inputs].index(())] == 1
+    scalar_at = [h.meta.shape for h in kernel.inputs].index(())
+    assert sorted(kinds) == [0, 0, 1] and kinds[scalar_at] == 1
 
 
 @pytest.mark.parametrize("n", [0, 5, 100_000, 5_000_000])

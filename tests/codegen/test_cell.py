@@ -51,7 +51,8 @@ def test_one_dimension(n: int, dtype: str, schedule: Schedule) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("shape", [(1, 1), (7, 9), (3, 0), (0, 3), (5, 8200), (4, 3, 17), (2, 3, 4, 5)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (7, 9), (3, 0), (0, 3), (5, 8200), (4, 3, 17), (2, 3, 4, 5)], ids=str)
 def test_outer_dimensions_and_broadcasts(shape: tuple[int, ...], schedule: Schedule) -> None:
     full = ramp(*shape)
     row = np.broadcast_to(ramp(shape[-1]), shape)
@@ -131,3 +132,17 @@ def test_transcendentals_agree_in_vectors_and_tails(dtype: str) -> None:
     run_cells([apply("exp", *leaves_of([x]))], [x], [got])
     assert len(set(got.tolist())) == 1
     np.testing.assert_allclose(got, np.exp(x), rtol=4 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_tails_of_transcendentals_stay_in_place(schedule: Schedule) -> None:
+    memory = np.full((5, 60), 7.0)
+    wide = abs(ramp(5, 29)) + 1
+    run_cells([apply("log", *leaves_of([wide]))], [wide], [memory[:, 10:39]], schedule)
+    np.testing.assert_allclose(memory[:, 10:39], np.log(wide), rtol=1e-15)
+    assert (memory[:, :10] == 7).all() and (memory[:, 39:] == 7).all()
+    out = np.zeros((5, 30))
+    y = leaf(0, Meta((5, 15), wide.dtype))
+    run_cells([apply("log", y)], [wide[:, ::2]], [out[:, ::2]], schedule)
+    np.testing.assert_array_equal(out[:, ::2], memory[:, 10:39:2])
+    assert not out[:, 1::2].any()

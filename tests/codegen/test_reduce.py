@@ -1,4 +1,4 @@
-"""Aggregates have NumPy's bits for every shape, dtype and axis; run as a script for a long search."""
+"""Aggregates have NumPy's bits for any shape, dtype and axis; as a script: a long search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from jitla.fusion import Form, Geometry, Schedule
 from jitla.hops import Hop, Meta, apply, leaf, make
-from tests.codegen.driver import BACKEND, drive, kernel_of
+from tests.codegen.driver import BACKEND, drive, kernel_of, letter
 
 DTYPES = ["f8", "f4", "i8", "u8", "i4", "u2", "?"]
 
@@ -21,12 +21,14 @@ def agg(name: str, x: Hop, mode: str) -> Hop:
     return make(name, (x,), axis=axis, keepdims=False)
 
 
-def run(roots: list[Hop], arrays: list[np.ndarray], mode: str, chunk: int = 0) -> list[np.ndarray]:
-    """Return what one kernel computes for `roots` over C-contiguous `arrays`."""
+def run(roots: list[Hop], arrays: list, mode: str, chunk: int = 0) -> list[np.ndarray]:
+    """Return what one kernel computes for `roots` over `arrays`, by slot."""
     kernel = kernel_of(roots)
     shape = kernel.shape
     outs = [np.full(r.meta.shape, 99).astype(r.meta.dtype) for r in roots]
-    strides, letters = [a.strides for a in arrays], "c" * len(arrays)
+    operands = [arrays[h.attr("slot")] for h in kernel.inputs if h.op.name == "leaf"]
+    views = [np.broadcast_to(a, shape) for a in operands if isinstance(a, np.ndarray)]
+    strides, letters = [v.strides for v in views], "".join(map(letter, views))
     for root, out in zip(roots, outs, strict=True):
         whole = out.shape == shape
         tail = {"full": (0,) * len(shape), "rows": (*out.strides, 0), "cols": (0, *out.strides)}
@@ -37,7 +39,7 @@ def run(roots: list[Hop], arrays: list[np.ndarray], mode: str, chunk: int = 0) -
         shape = (int(np.prod(shape)),)
     executable = BACKEND.compile(kernel, Form(mode, len(shape), letters), Schedule())
     template = executable.template(Geometry(shape, tuple(strides)))
-    drive(template, *arrays, *(np.atleast_1d(o) for o in outs), chunk=chunk)
+    drive(template, *operands, *(np.atleast_1d(o) for o in outs), chunk=chunk)
     return outs
 
 
@@ -46,7 +48,7 @@ def values(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     kind = np.dtype(dtype)
     if kind.kind == "f":
         return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(kind)
-    if kind == bool:
+    if kind.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     info = np.iinfo(kind)
     return rng.integers(info.min, info.max, shape, kind, endpoint=True)
@@ -85,7 +87,9 @@ def _shape(mode: str, least: int, rng: np.random.Generator) -> tuple[int, ...]:
         return (int(10 ** rng.uniform(0, 5.5)) - 1 + least,)
     shape = (size(), size()) if rng.random() < 0.7 else (size() % 30 + least, size() % 30, size())
     # A single column is one contiguous run: planned as "full".
-    return (*shape[:-1], max(shape[-1], 2)) if mode == "cols" else tuple(max(s, least) for s in shape)
+    if mode == "cols":
+        return (*shape[:-1], max(shape[-1], 2))
+    return tuple(max(s, least) for s in shape)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -146,6 +150,36 @@ def test_chunks_do_not_change_the_result() -> None:
     root = agg("sum", leaf(0, Meta(x.shape, x.dtype)), "full")
     results = {run([root], [x], "full", chunk)[0].tobytes() for chunk in (0, 1, 2, 5)}
     assert results == {x.sum().tobytes()}
+
+
+@pytest.mark.parametrize("mode", ["rows", "cols"])
+@pytest.mark.parametrize("shape", [(3, 7), (50, 129), (4, 5, 300), (70, 2)])
+def test_broadcast_strided_and_scalar_operands(shape: tuple[int, ...], mode: str) -> None:
+    rng = np.random.default_rng(9)
+    wide = values("f8", (*shape[:-1], 2 * shape[-1]), rng)[..., ::2]
+    row, column = values("f8", shape[-1:], rng), values("f8", (*shape[:-1], 1), rng)
+    arrays = [wide, row, column, np.float64(1.25)]
+    leaves = [leaf(i, Meta(np.shape(a), np.dtype("f8")), "array" if np.shape(a) else "scalar")
+              for i, a in enumerate(arrays)]
+    x, r, c, s = leaves
+    product = apply("multiply", apply("add", x, r), apply("multiply", c, s))
+    got = run([agg("sum", product, mode), agg("min", product, mode)], arrays, mode)
+    want = (wide + row) * (column * np.float64(1.25))
+    axis = {"rows": -1, "cols": 0}[mode]
+    for g, w in zip(got, (want.sum(axis), want.min(axis)), strict=True):
+        assert g.tobytes() == w.tobytes()
+
+
+@pytest.mark.parametrize("mode", ["full", "rows", "cols"])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_transcendentals_under_aggregates(dtype: str, mode: str) -> None:
+    x = abs(values(dtype, (9, 131), np.random.default_rng(10))) + 1
+    a = leaf(0, Meta(x.shape, x.dtype))
+    logs = apply("log", a)
+    total, cells = run([agg("sum", logs, mode), logs], [x], mode)
+    np.testing.assert_allclose(cells, np.log(x), rtol=4 * np.finfo(dtype).eps)
+    axis = {"full": None, "rows": 1, "cols": 0}[mode]
+    assert total.tobytes() == np.asarray(cells.sum(axis)).tobytes()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,217 @@
+"""The inner loop around a kernel's body: loads, cells, aggregates, stores.
+
+Knows: the order of these and how operands step. Must not know: units, the block, any op.
+Receives a `Loop`; returns IR text of functions that run some elements of the last dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from jitla.codegen.layout import Loop, Operand, is_const, word
+from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall
+from jitla.codegen.vector import Value, memory_type
+from jitla.errors import BackendError
+from jitla.hops import Hop, Kind, const_value
+
+SPAN = "ptr %ops, ptr %steps, i64 %start, i64 %count, ptr %acc"
+
+
+def emit_hop(b: LlvmBuilder, hop: Hop, values: list[Value]) -> Value:
+    """Write the recipe of the cell `hop`."""
+    result = hop.op.emit(b, *values, dict(hop.attrs)) if hop.op.emit else None
+    if result is None:
+        dtypes = ", ".join(str(i.meta.dtype) for i in hop.inputs)
+        raise BackendError(f"{hop.op.name} of {dtypes} has no recipe")
+    return Value(hop.meta.dtype, result.text)
+
+
+@dataclass(slots=True)
+class Writer:
+    """The text of one inner loop over `width` elements at a time."""
+
+    loop: Loop
+    width: int
+    math: MathCall
+    nontemporal: bool = False
+    lines: list[str] = field(default_factory=list)
+    b: LlvmBuilder = field(init=False)
+    fixed: dict[Hop, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.b = LlvmBuilder(self.lines, self.width, self.math)
+        for hop in self.loop.kernel.inputs:
+            if is_const(hop):
+                self.fixed[hop] = self.b.const(const_value(hop), hop.meta.dtype)
+
+    def begin(self, varying: str = "") -> None:
+        """Write what precedes the loop: start pointers, operands that do not vary in it.
+
+        `varying` are letters of operands that the loop itself has to read.
+        """
+        for op in self.loop.operands:
+            at = f"%p{op.word}"
+            if op.letter == "v":
+                self.lines.append(f"  {at} = getelementptr i64, ptr %ops, i64 {op.word}")
+                self.fixed[op.hop] = self.b.splat(at, op.dtype)
+                continue
+            word(self.lines, f"p{op.word}.0", "%ops", op.word, "ptr")
+            if op.letter == "s":
+                word(self.lines, f"s{op.word}", "%steps", op.word)
+                self.lines.append(f"  %d{op.word} = mul i64 %start, %s{op.word}")
+                self.lines.append(f"  {at} = getelementptr i8, ptr {at}.0, i64 %d{op.word}")
+            elif op.letter == "c":
+                kind = memory_type(op.dtype)
+                self.lines.append(f"  {at} = getelementptr {kind}, ptr {at}.0, i64 %start")
+            elif op.role == "in" and "b" not in varying:
+                self.fixed[op.hop] = self.b.splat(f"{at}.0", op.dtype)
+
+    def pointer(self, op: Operand, base: str, name: str = "q") -> str:
+        """Write the address of element %i of `op`, counted from `base`."""
+        at = f"%{name}{op.word}"
+        if op.letter == "c":
+            kind = memory_type(op.dtype)
+            self.lines.append(f"  {at} = getelementptr {kind}, ptr {base}, i64 %i")
+        else:
+            self.lines.append(f"  {at}.d = mul i64 %i, %s{op.word}")
+            self.lines.append(f"  {at} = getelementptr i8, ptr {base}, i64 {at}.d")
+        return at
+
+    def read(self, op: Operand, at: str) -> Value:
+        """Write the load of elements of `op` from address `at`."""
+        if op.letter == "s":
+            return self.b.gather(at, f"%s{op.word}", op.dtype)
+        return self.b.load(at, op.dtype)
+
+    def write(self, op: Operand, x: Value, at: str) -> None:
+        """Write the store of elements of `op` to address `at`."""
+        if op.letter == "s":
+            self.b.scatter(x, at, f"%s{op.word}")
+        else:
+            self.b.store(x, at, self.nontemporal and op.role == "out")
+
+    def prefetch(self, op: Operand, at: str, ahead: int) -> None:
+        """Write the request for the memory `ahead` bytes behind `at`."""
+        self.lines += [
+            f"  %ahead{op.word} = getelementptr i8, ptr {at}, i64 {ahead}",
+            f"  call void @llvm.prefetch.p0(ptr %ahead{op.word}, i32 0, i32 3, i32 1)",
+        ]
+
+    def body(self, values: dict[Hop, Value]) -> None:
+        """Write the kernel's cells; `values` holds the inputs and receives every cell."""
+        for hop in self.loop.kernel.body:
+            if hop.op.kind is not Kind.AGG:
+                values[hop] = emit_hop(self.b, hop, [values[i] for i in hop.inputs])
+
+    def combine(self, op: Operand, acc: Value, values: dict[Hop, Value]) -> Value:
+        """Write one step of the aggregate `op`."""
+        x = self.b.cast(values[op.hop.inputs[0]], op.dtype)
+        result: Value = getattr(self.b, COMBINE[op.hop.op.name])(acc, x)
+        return result
+
+
+def span(loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = False) -> str:
+    """Return a function that runs the body `count` times on `width` elements from `start` on.
+
+    Aggregates are taken from `acc` and left there, 8 bytes per lane; `count` is at least 1.
+    """
+    w = Writer(loop, width, math, nontemporal)
+    w.lines.append("entry:")
+    w.begin()
+    accs = []
+    for k, op in enumerate(loop.aggregates):
+        w.lines.append(f"  %acc{k} = getelementptr i8, ptr %acc, i64 {8 * width * k}")
+        accs.append(w.b.load(f"%acc{k}", op.dtype))
+    for k, end in enumerate(elements(w, "entry", accs)):
+        w.b.store(end, f"%acc{k}")
+    body = "\n".join(w.lines)
+    return f"define internal void @{name}({SPAN}) {{\n{body}\n  ret void\n}}\n"
+
+
+def elements(w: Writer, before: str, accs: Sequence[Value], ahead: int = 0) -> list[Value]:
+    """Write the loop over `count` vectors after block `before`; return the aggregates behind it.
+
+    `ahead` is how many bytes in front of the loop memory is asked for; 0: the processor guesses.
+    """
+    w.lines += [f"  %total = mul i64 %count, {w.width}", "  br label %loop", "loop:"]
+    head = len(w.lines)
+    values = dict(w.fixed)
+    for op in w.loop.operands:
+        if op.role == "in" and op.walks:
+            at = w.pointer(op, f"%p{op.word}")
+            values[op.hop] = w.read(op, at)
+            if ahead and op.letter == "c":
+                w.prefetch(op, at, ahead)
+    w.body(values)
+    phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %loop ]"], []
+    for k, op in enumerate(w.loop.aggregates):
+        ends.append(w.combine(op, Value(op.dtype, f"%sofar{k}"), values))
+        pair = f"[ {accs[k].text}, %{before} ], [ {ends[k].text}, %loop ]"
+        phis.append(f"  %sofar{k} = phi {w.b.type(op.dtype)} {pair}")
+    for op in w.loop.operands:
+        if op.role == "out":
+            w.write(op, values[op.hop], w.pointer(op, f"%p{op.word}"))
+    w.lines[head:head] = phis
+    w.lines += [
+        f"  %i.next = add i64 %i, {w.width}", "  %more = icmp ult i64 %i.next, %total",
+        "  br i1 %more, label %loop, label %done", "done:",
+    ]
+    return ends
+
+
+def padded_tail(loop: Loop) -> str:
+    """Return @tail for fewer elements than a vector has, by one run of @span on copies.
+
+    Bodies with polynomials are long: this spares a second one. The last element fills the vector,
+    so that no lane computes on anything but the user's data.
+    """
+    n, lanes = len(loop.operands), loop.lanes
+    lines = [f"  %{name}.2 = alloca [{n} x i64], align 16" for name in ("ops", "steps")]
+    fill: list[str] = []
+    drain: list[str] = []
+    for op in loop.operands:
+        k, size = op.word, op.dtype.itemsize
+        value = word(lines, f"v{k}", "%ops", k)
+        lines.append(f"  %to{k} = getelementptr i64, ptr %ops.2, i64 {k}")
+        if op.walks:
+            word(lines, f"step{k}", "%steps", k)
+            lines += [
+                f"  %copy{k} = alloca [{lanes} x i{8 * size}], align 64",
+                f"  %from{k} = inttoptr i64 {value} to ptr",
+                f"  %s{k} = getelementptr i64, ptr %steps.2, i64 {k}",
+                f"  store i64 {size}, ptr %s{k}, align 8",
+                f"  store ptr %copy{k}, ptr %to{k}, align 8",
+            ]
+            _copy_element(drain if op.role == "out" else fill, op)
+        else:
+            lines.append(f"  store i64 {value}, ptr %to{k}, align 8")
+    return "\n".join([
+        f"define internal void @tail({SPAN}) noinline optnone {{", "entry:", *lines,
+        "  %last = sub i64 %count, 1", "  br label %fill", "fill:",
+        "  %i = phi i64 [ 0, %entry ], [ %i.next, %fill ]",
+        "  %j = call i64 @llvm.umin.i64(i64 %i, i64 %last)", "  %at = add i64 %start, %j", *fill,
+        "  %i.next = add i64 %i, 1", f"  %filling = icmp ult i64 %i.next, {lanes}",
+        "  br i1 %filling, label %fill, label %run", "run:",
+        "  call void @span(ptr %ops.2, ptr %steps.2, i64 0, i64 1, ptr null)",
+        "  br label %drain", "drain:", "  %o = phi i64 [ 0, %run ], [ %o.next, %drain ]",
+        "  %out = add i64 %start, %o", *drain, "  %o.next = add i64 %o, 1",
+        "  %draining = icmp ult i64 %o.next, %count",
+        "  br i1 %draining, label %drain, label %done", "done:", "  ret void", "}", "",
+    ])
+
+
+def _copy_element(lines: list[str], op: Operand) -> None:
+    """Write the copy of one element into the vector's memory, or out of it."""
+    k, kind, out = op.word, f"i{8 * op.dtype.itemsize}", op.role == "out"
+    at, lane = ("%out", "%o") if out else ("%at", "%i")
+    lines += [
+        f"  %far{k}.d = mul i64 {at}, %step{k}",
+        f"  %far{k} = getelementptr i8, ptr %from{k}, i64 %far{k}.d",
+        f"  %near{k} = getelementptr {kind}, ptr %copy{k}, i64 {lane}",
+    ]
+    source, target = (f"%near{k}", f"%far{k}") if out else (f"%far{k}", f"%near{k}")
+    lines += [
+        f"  %element{k} = load {kind}, ptr {source}, align 1",
+        f"  store {kind} %element{k}, ptr {target}, align 1",
+    ]

@@ -1,0 +1,158 @@
+"""Vectors in LLVM IR text: types, literals, names, loads and stores.
+
+Knows: how elements lie in registers and in memory. Must not know: any operation on them.
+Receives pointers and values; appends lines to a body and returns IR values.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+BOOL = np.dtype(bool)
+_FLOATS = {4: "float", 8: "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An IR operand `text` of vectors of `dtype`."""
+
+    dtype: np.dtype
+    text: str
+
+
+def memory_type(dtype: np.dtype) -> str:
+    """Return the IR type of one element in memory."""
+    return "i8" if dtype == BOOL else element_type(dtype)
+
+
+def element_type(dtype: np.dtype) -> str:
+    """Return the IR type of one element in a register."""
+    if dtype == BOOL:
+        return "i1"
+    if dtype.kind == "f":
+        return _FLOATS[dtype.itemsize]
+    return f"i{8 * dtype.itemsize}"
+
+
+def refuse(dtype: np.dtype) -> str | None:
+    """Return why elements of `dtype` cannot be in a kernel, or None."""
+    if not dtype.isnative:
+        return "byte-swapped"
+    if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize in _FLOATS):
+        return None
+    return f"no kernels for {dtype}"
+
+
+def literal(value: Any, dtype: np.dtype) -> str:
+    """Return `value` as an IR constant of one element; floats by their bits."""
+    if dtype == BOOL:
+        return "true" if value else "false"
+    if dtype.kind == "f":
+        wide = np.array(value, dtype).astype(np.float64)
+        return f"0x{struct.unpack('<Q', wide.tobytes())[0]:016X}"
+    return str(int(value))
+
+
+class VectorText:
+    """IR text under construction whose values are vectors of `width` lanes.
+
+    `lines` grows; `prefix` keeps the names of several builders in one function apart.
+    """
+
+    def __init__(self, lines: list[str], width: int, prefix: str = "t") -> None:
+        self.lines = lines
+        self.width = width
+        self._prefix = prefix
+        self._count = 0
+
+    def type(self, dtype: np.dtype) -> str:
+        """Return the IR type of a value of `dtype`."""
+        return f"<{self.width} x {element_type(dtype)}>"
+
+    def line(self, text: str) -> str:
+        """Append the instruction `text` under a fresh name and return the name."""
+        name = f"%{self._prefix}{self._count}"
+        self._count += 1
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def load(self, pointer: str, dtype: np.dtype) -> Value:
+        """Load consecutive elements at `pointer`."""
+        kind = f"<{self.width} x {memory_type(dtype)}>"
+        return self._loaded(self.line(f"load {kind}, ptr {pointer}, align 1"), dtype)
+
+    def store(self, x: Value, pointer: str, nontemporal: bool = False) -> None:
+        """Store consecutive elements at `pointer` (aligned to the vector if `nontemporal`)."""
+        kind, text = self._stored(x)
+        align = self.width * x.dtype.itemsize
+        tail = f"align {align}, !nontemporal !0" if nontemporal else "align 1"
+        self.lines.append(f"  store {kind} {text}, ptr {pointer}, {tail}")
+
+    def splat(self, pointer: str, dtype: np.dtype) -> Value:
+        """Load one element at `pointer` into every lane."""
+        kind = memory_type(dtype)
+        one = self.line(f"load {kind}, ptr {pointer}, align 1")
+        vec = f"<{self.width} x {kind}>"
+        first = self.line(f"insertelement {vec} poison, {kind} {one}, i64 0")
+        mask = f"<{self.width} x i32> zeroinitializer"
+        return self._loaded(self.line(f"shufflevector {vec} {first}, {vec} poison, {mask}"), dtype)
+
+    def gather(self, pointer: str, stride: str, dtype: np.dtype) -> Value:
+        """Load elements that are `stride` bytes apart."""
+        kind = memory_type(dtype)
+        vec, text = f"<{self.width} x {kind}>", "poison"
+        for lane, at in enumerate(self._lane_pointers(pointer, stride)):
+            one = self.line(f"load {kind}, ptr {at}, align 1")
+            text = self.line(f"insertelement {vec} {text}, {kind} {one}, i64 {lane}")
+        return self._loaded(text, dtype)
+
+    def scatter(self, x: Value, pointer: str, stride: str) -> None:
+        """Store elements `stride` bytes apart."""
+        kind, text = self._stored(x)
+        for lane, at in enumerate(self._lane_pointers(pointer, stride)):
+            one = self.line(f"extractelement {kind} {text}, i64 {lane}")
+            self.lines.append(f"  store {memory_type(x.dtype)} {one}, ptr {at}, align 1")
+
+    def _lane_pointers(self, pointer: str, stride: str) -> list[str]:
+        pointers = [pointer]
+        for _ in range(1, self.width):
+            pointers.append(self.line(f"getelementptr i8, ptr {pointers[-1]}, i64 {stride}"))
+        return pointers
+
+    def _loaded(self, text: str, dtype: np.dtype) -> Value:
+        if dtype != BOOL:
+            return Value(dtype, text)
+        return Value(BOOL, self.line(f"icmp ne <{self.width} x i8> {text}, zeroinitializer"))
+
+    def _stored(self, x: Value) -> tuple[str, str]:
+        kind = f"<{self.width} x {memory_type(x.dtype)}>"
+        if x.dtype != BOOL:
+            return kind, x.text
+        return kind, self.line(f"zext {self.type(BOOL)} {x.text} to {kind}")
+
+    def halves(self, x: Value, narrow: VectorText) -> tuple[Value, Value]:
+        """Return the even and the odd lanes of `x` as values of `narrow`."""
+        kind, parts = self.type(x.dtype), []
+        for odd in (0, 1):
+            lanes = ", ".join(f"i32 {2 * i + odd}" for i in range(narrow.width))
+            mask = f"<{narrow.width} x i32> <{lanes}>"
+            text = self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}")
+            parts.append(Value(x.dtype, text))
+        return parts[0], parts[1]
+
+    def fresh(self, hint: str) -> str:
+        """Return an unused name for code that others write into `lines`."""
+        self._count += 1
+        return f"%{self._prefix}{self._count - 1}.{hint}"
+
+    def resized(self, x: Value, wide: VectorText) -> Value:
+        """Return the lanes of `x` that `wide` has, the first one repeated where it has more."""
+        lanes = ", ".join(f"i32 {i if i < self.width else 0}" for i in range(wide.width))
+        kind, mask = self.type(x.dtype), f"<{wide.width} x i32> <{lanes}>"
+        return Value(x.dtype, self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}"))

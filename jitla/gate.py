@@ -1,0 +1,130 @@
+"""The gate to the heavy rooms, and the state of decorated functions behind it.
+
+Knows: every room by its front door, and loads it on first need. Must not know: how any of them works.
+Receives functions and configs; returns sites, twins and bound programs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from jitla.config import Config, current
+
+if TYPE_CHECKING:
+    from jitla.tracing import Request, Site
+
+
+class Gate:
+    """Rooms loaded so far, and one compiler per configuration."""
+
+    def __init__(self) -> None:
+        self._recorder: Any = None
+        self.states: WeakSet[State] = WeakSet()
+        self._lock = threading.RLock()
+        self._rooms: dict[str, Any] = {}
+        self._compilers: dict[tuple[str, int], Any] = {}
+        self._backend: Any = None
+
+    def room(self, name: str) -> Any:
+        """Return the front door of room or file `name`."""
+        found = self._rooms.get(name)
+        if found is None:
+            found = self._rooms[name] = import_module(f"jitla.{name}")
+        return found
+
+    @property
+    def recorder(self) -> Any:
+        """The memory of events."""
+        if self._recorder is None:
+            self._recorder = self.room("events").Recorder(current().events)
+        return self._recorder
+
+    def compiler(self, config: Config) -> Any:
+        """Return the compiler for `config`."""
+        key = (config.numerics, config.threads)
+        found = self._compilers.get(key)
+        if found is None:
+            with self._lock:
+                found = self._compilers.get(key) or self._make(config)
+                self._compilers[key] = found
+        return found
+
+    def _make(self, config: Config) -> Any:
+        codegen, recompile, runtime = map(self.room, ("codegen", "recompile", "runtime"))
+        if self._backend is None:
+            self._backend = codegen.LlvmBackend()
+        if config.threads > 1:
+            # A schedule cuts its work into so many parts; the pool has to have a thread for each.
+            runtime.set_threads(max(config.threads, runtime.threads()))
+        return recompile.Compiler(
+            self._backend, numerics=config.numerics, threads=config.threads,
+            observe=self.recorder.record)
+
+    def bind(
+        self, config: Config, key: tuple, sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
+    ) -> Any:
+        """Return the bound program of a block, building the program of its class if it is new."""
+        def recipe() -> tuple:
+            request = make()
+            return request.roots, request.layouts, request.outs, request.aliases
+
+        program = self.compiler(config).program(key, recipe)
+        if program.sizes is None:
+            program.sizes = sizes
+        layout = self.room("fusion").Layout
+        places = {slot: layout(*place) for slot, place in layouts.items()}
+        return program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
+
+
+GATE = Gate()
+
+
+class State:
+    """What belongs to one decorated function: its twin, and a site per configuration."""
+
+    def __init__(self, function: Callable[..., Any], changes: dict[str, Any]) -> None:
+        self.function = function
+        self.changes = changes
+        self.sites: dict[int, Site] = {}
+        self.tracing: Any = None
+        self.twin: Callable[..., Any] | None = None
+        GATE.states.add(self)
+
+    def start(self) -> Any:
+        """Load the tracer and make the twin; without one, `twin` stays None and NumPy runs the body."""
+        tracing = GATE.room("tracing")
+        if type(self.function) is FunctionType:
+            self.twin = tracing.twin_of(self.function)
+        self.tracing = tracing
+        return tracing
+
+    def site(self) -> Site:
+        """Return the site for the configuration in force."""
+        config = current()
+        return self.sites.get(config.epoch) or self._new_site(config)
+
+    def _new_site(self, config: Config) -> Site:
+        own = config.with_changes(self.changes)
+
+        def compile_block(key: tuple, sizes: tuple[int, ...], layouts: Any,
+                          make: Callable[[], Request]) -> Any:
+            return GATE.bind(own, key, sizes, layouts, make)
+
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        site = self.tracing.Site(name, compile_block, own.strict)
+        return self.sites.setdefault(config.epoch, site)
+
+    def all_sites(self) -> tuple[Site, ...]:
+        """Return the sites of all configurations so far."""
+        return tuple(self.sites.values())
+
+    def clear(self) -> None:
+        """Forget what was learnt in earlier calls."""
+        for site in self.all_sites():
+            site.clear()

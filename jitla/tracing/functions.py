@@ -1,0 +1,198 @@
+"""NumPy's functions as entries of the tape: which calls can be recorded, with normalised arguments.
+
+Knows: NumPy's signatures. Must not know: how entries are recorded, what happens to the rest.
+Receives a session and arguments as the user gave them; returns proxies, or NotImplemented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, LazyArray, pending
+from jitla.tracing.signature import TRACED
+
+Session = Any  # the session that the arguments belong to
+_reduced: dict[Any, tuple[int, tuple, int]] = {}
+_AXIS_TYPES = (type(None), int, tuple)
+_MAX_REMEMBERED = 100_000
+
+_NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
+
+
+def reduction(
+    session: Session, name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+    keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE, ddof: Any = None,
+) -> Any:
+    """Record a reduction; NotImplemented for the options NumPy has to serve."""
+    plain = dtype is None and out is None and initial is _NONE and where is _NONE
+    plain = plain and type(axis) in _AXIS_TYPES and type(a) is LazyArray and a._s is session
+    key = (name, a._m, axis, keepdims, ddof) if plain else None
+    known = _reduced.get(key)
+    if known is not None:
+        op, attrs, meta = known
+        return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
+    made = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
+    if plain and made is not NotImplemented:
+        entry = session.ops[made._n]
+        if len(_reduced) > _MAX_REMEMBERED:
+            _reduced.clear()
+        _reduced[key] = (entry[0], entry[-1], made._m)
+    return made
+
+
+def _checked_reduction(
+    session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any, keepdims: Any,
+    initial: Any, where: Any, ddof: Any,
+) -> Any:
+    if dtype is not None or out is not None or initial is not _NONE or where is not _NONE:
+        return NotImplemented
+    array = session.operand(a)
+    if type(array) is not LazyArray or array.ndim == 0:
+        return NotImplemented
+    axes = _axes(axis, array.ndim)
+    if axes is None:
+        return NotImplemented
+    keep = False if keepdims is _NONE else keepdims
+    if type(keep) is not bool or (name in ("min", "max", "mean", "var", "std") and array.size == 0):
+        return NotImplemented
+    attrs = (("axis", axes), ("keepdims", keep))
+    if ddof is not None:
+        if type(ddof) is not int:
+            return NotImplemented
+        count = 1
+        for i in axes:
+            count *= array.shape[i]
+        if ddof >= count:
+            return NotImplemented
+        attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep))
+    return session.traced(name, (array,), attrs)
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if type(axis) is tuple else (axis,)
+    if not given or any(type(i) is not int or not -ndim <= i < ndim for i in given):
+        return None
+    normal = tuple(sorted(i % ndim for i in given))
+    return normal if len(set(normal)) == len(normal) else None
+
+
+def _sum_like(name: str) -> Callable[..., Any]:
+    def handler(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+                keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, dtype, out, keepdims, initial, where)
+    return handler
+
+
+def _min_like(name: str) -> Callable[..., Any]:
+    def handler(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False,
+                initial: Any = _NONE, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, None, out, keepdims, initial, where)
+    return handler
+
+
+def _any_like(name: str) -> Callable[..., Any]:
+    def handler(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False,
+                *, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, None, out, keepdims, _NONE, where)
+    return handler
+
+
+def _mean(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+          keepdims: Any = False, *, where: Any = _NONE) -> Any:
+    return reduction(session, "mean", a, axis, dtype, out, keepdims, _NONE, where)
+
+
+def _var_like(name: str) -> Callable[..., Any]:
+    def handler(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+                ddof: Any = 0, keepdims: Any = False, *, where: Any = _NONE) -> Any:
+        return reduction(session, name, a, axis, dtype, out, keepdims, _NONE, where, ddof)
+    return handler
+
+
+def _arg_like(name: str) -> Callable[..., Any]:
+    def handler(session: Session, a: Any, axis: Any = None, out: Any = None,
+                *, keepdims: Any = False) -> Any:
+        array = session.operand(a)
+        keep = False if keepdims is _NONE else keepdims
+        if out is not None or type(array) is not LazyArray or array.size == 0 or keep is not False:
+            return NotImplemented
+        if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
+            return NotImplemented
+        normal = axis if axis is None else axis % array.ndim
+        return session.traced(name, (array,), (("axis", normal), ("keepdims", False)))
+    return handler
+
+
+def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE) -> Any:
+    if x is _NONE or y is _NONE:
+        return NotImplemented
+    return session.traced("where", (condition, x, y))
+
+
+def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
+    if a_min is None or a_max is None or out is not None:
+        return NotImplemented
+    return session.traced("clip", (a, a_min, a_max))
+
+
+def _dot(session: Session, a: Any, b: Any, out: Any = None) -> Any:
+    return NotImplemented if out is not None else session.product("dot", a, b)
+
+
+def _concatenate(session: Session, arrays: Any, axis: Any = 0, out: Any = None) -> Any:
+    if out is not None or type(arrays) not in (list, tuple) or type(axis) is not int or not arrays:
+        return NotImplemented
+    known = [session.operand(a) for a in arrays]
+    if any(type(a) is not LazyArray for a in known):
+        return NotImplemented
+    ndim = known[0].ndim
+    if any(a.ndim != ndim for a in known) or not -ndim <= axis < ndim:
+        return NotImplemented
+    return session.traced("concatenate", tuple(known), (("axis", axis % ndim),))
+
+
+def _transpose(session: Session, a: Any, axes: Any = None) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray:
+        return NotImplemented
+    return session.view(array, "transpose", () if axes is None else (tuple(axes),))
+
+
+def _reshape(session: Session, a: Any, *shape: Any, **options: Any) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray or options or not shape:
+        return NotImplemented
+    return session.view(array, "reshape", shape)
+
+
+def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
+    array = session.operand(a)
+    wanted = np.dtype(dtype)
+    if options or type(array) is not LazyArray or wanted not in TRACED or wanted == array.dtype:
+        return NotImplemented
+    return session.traced("cast", (array,), (("dtype", wanted),))
+
+
+def _shape(session: Session, a: Any) -> Any:
+    return a.shape if type(a) in LAZY else NotImplemented
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.sum: _sum_like("sum"), np.prod: _sum_like("prod"), np.min: _min_like("min"),
+    np.max: _min_like("max"), np.amin: _min_like("min"), np.amax: _min_like("max"),
+    np.any: _any_like("any"), np.all: _any_like("all"), np.mean: _mean, np.var: _var_like("var"),
+    np.std: _var_like("std"), np.argmin: _arg_like("argmin"), np.argmax: _arg_like("argmax"),
+    np.where: _where, np.clip: _clip, np.dot: _dot, np.concatenate: _concatenate,
+    np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
+}
+METHOD_NAME = {
+    np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
+    np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
+    np.clip: "clip", np.dot: "dot", np.transpose: "transpose", np.reshape: "reshape",
+    np.ndarray.astype: "astype",
+}

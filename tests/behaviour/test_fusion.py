@@ -1,0 +1,102 @@
+"""What fits in one kernel is one kernel, and temporaries are not written to memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+from tests.behaviour.counting import assert_same, counts, during
+
+N = 20_000
+RNG = np.random.default_rng(1)
+A, B, C, D, E = (RNG.uniform(0.5, 2, N) for _ in range(5))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@jitla.jit
+def two_sigmoids(a, b):
+    return sigmoid(a) + sigmoid(b)
+
+
+def test_a_helper_called_twice_is_one_kernel() -> None:
+    assert_same(two_sigmoids.__wrapped__(A, B), two_sigmoids(A, B))
+    done = during(two_sigmoids, lambda: two_sigmoids(A, B))
+    assert (done.kernel_runs, done.numpy_calls, done.materialised) == (1, 0, 0)
+    assert (counts(two_sigmoids).plans, counts(two_sigmoids).kernels) == (1, 1)
+
+
+@jitla.jit
+def chain(a, b, c, d, e):
+    return a * b + c * d - e
+
+
+@jitla.jit
+def total(a, b, c):
+    return (a * b * c).sum()
+
+
+@jitla.jit
+def moments(a, b):
+    return (a * b).sum(), (a + b).max(), (a - b).min(), (a * a).mean()
+
+
+@jitla.jit
+def normalised(a):
+    m = a.mean()
+    return (a - m) / np.sqrt(((a - m) ** 2).mean())
+
+
+@pytest.mark.parametrize(("function", "given", "kernels"), [
+    (chain, (A, B, C, D, E), 1), (total, (A, B, C), 1), (moments, (A, B), 1), (normalised, (A,), 3)])
+def test_few_kernels_and_no_temporaries(function, given, kernels) -> None:
+    assert_same(function.__wrapped__(*given), function(*given))
+    done = during(function, lambda: function(*given))
+    assert done.kernel_runs <= kernels
+    assert (done.numpy_calls, done.materialised, done.fallbacks) == (0, 0, 0)
+
+
+def search(xw, xd, y, wd, dd):
+    step = 0.0
+    turns = 0
+    while True:
+        out = 1.0 - y * (xw + step * xd)
+        sv = out > 0
+        out = out * sv
+        g = wd + step * dd - (out * y * xd).sum()
+        h = dd + (xd * sv * xd).sum()
+        step = step - g / h
+        turns += 1
+        if g * g / h <= 1e-14 or turns >= 20:
+            break
+    return step, turns
+
+
+def test_newton_line_search_materialises_no_vector() -> None:
+    jitted = jitla.jit(search)
+    y = np.sign(RNG.standard_normal(N))
+    given = (np.zeros(N), RNG.standard_normal(N) + y, y, 0.1, 2.0)
+    assert_same(search(*given), jitted(*given))
+    done = during(jitted, lambda: jitted(*given))
+    assert (done.materialised, done.numpy_calls, done.fallbacks) == (0, 0, 0)
+    assert done.kernel_runs == search(*given)[1]
+    assert counts(jitted).plans <= 3
+
+
+def test_the_demos_inner_loop_materialises_no_vector() -> None:
+    algorithms = pytest.importorskip("jitla.demo_algorithms")
+    jitted = jitla.jit(algorithms.hinge_search)
+    y = np.sign(RNG.standard_normal(N))
+    given = (np.zeros(N), RNG.standard_normal(N) + y, y, 0.1, 2.0)
+    assert_same(tuple(algorithms.hinge_search(*given)), tuple(jitted(*given)))
+    done = during(jitted, lambda: jitted(*given))
+    assert (done.materialised, done.numpy_calls, done.fallbacks) == (0, 0, 0)
+
+
+def test_explain_names_the_users_lines() -> None:
+    text = str(jitla.explain(chain, A, B, C, D, E))
+    assert "return a * b + c * d - e" in text
+    assert "test_fusion.py" in text

@@ -1,0 +1,184 @@
+"""Two outcomes of one call, compared in everything a user can see except warnings.
+
+Knows: numpy. Must not know: how programs are drawn or run.
+Receives outcomes and returns faults: what differs, where, and both sides as text.
+"""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.arrays import Box
+
+
+@dataclass
+class Outcome:
+    """What one call did: its result or exception, and all it could have changed."""
+
+    result: Any = None
+    error: BaseException | None = None
+    line: int = 0
+    reached: Any = None
+    undefined: bool = False
+    leaves: list[tuple[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One difference."""
+
+    kind: str
+    path: str
+    plain: str
+    jitted: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.path}: plain {self.plain}, jitted {self.jitted}"
+
+
+def outcome(
+    function: Callable[..., Any], arguments: tuple[Any, ...], state: Callable[[], Any], filename: str
+) -> Outcome:
+    """Call a function and keep what can be seen of it."""
+    found = Outcome()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found.result = function(*arguments)
+        except Exception as error:
+            found.error = error
+            found.line = innermost(error.__traceback__, filename)
+    found.undefined = any("invalid value encountered in cast" in str(w.message) for w in caught)
+    found.reached = (list(arguments), state())
+    found.leaves = [*leaves(found.result, "result"), *leaves(found.reached[0], "argument"),
+                    *leaves(found.reached[1], "state")]
+    return found
+
+
+def innermost(trace: TracebackType | None, filename: str) -> int:
+    """Return the last line of `filename` in a traceback."""
+    lines = [f.lineno or 0 for f in traceback.extract_tb(trace) if f.filename == filename]
+    return lines[-1] if lines else 0
+
+
+def leaves(held: Any, path: str) -> list[tuple[str, Any]]:
+    """Return what a result is made of, containers included, in a fixed order."""
+    found = [(path, held)]
+    if type(held) in (tuple, list):
+        for i, item in enumerate(held):
+            found += leaves(item, f"{path}[{i}]")
+    elif type(held) is dict:
+        for key, item in held.items():
+            found += leaves(item, f"{path}[{key!r}]")
+    elif type(held) is Box:
+        for key, item in vars(held).items():
+            found += leaves(item, f"{path}.{key}")
+    return found
+
+
+def compare(plain: Outcome, jitted: Outcome) -> list[Fault]:
+    """Return every difference, the one to read first first."""
+    faults = compare_errors(plain, jitted)
+    if [p for p, _ in plain.leaves] != [p for p, _ in jitted.leaves]:
+        return [*faults, Fault("structure", "leaves", str([p for p, _ in plain.leaves])[:200],
+                               str([p for p, _ in jitted.leaves])[:200])]
+    for (path, a), (_, b) in zip(plain.leaves, jitted.leaves, strict=True):
+        faults += compare_leaf(path, a, b)
+    if not faults:
+        faults += compare_aliases(plain.leaves, jitted.leaves)
+    return faults
+
+
+def compare_errors(plain: Outcome, jitted: Outcome) -> list[Fault]:
+    """Compare whether and what was raised, and at which line of the user."""
+    if type(plain.error) is not type(jitted.error):
+        return [Fault("outcome", "call", describe_error(plain), describe_error(jitted))]
+    if plain.error is None:
+        return []
+    if str(plain.error) != str(jitted.error):
+        return [Fault("text", "call", describe_error(plain), describe_error(jitted))]
+    if plain.line != jitted.line:
+        return [Fault("line", "call", str(plain.line), str(jitted.line))]
+    return []
+
+
+def describe_error(found: Outcome) -> str:
+    """Return the exception with its innermost frame, or that there is none."""
+    if found.error is None:
+        return "no exception"
+    last = traceback.extract_tb(found.error.__traceback__)[-1:]
+    where = f" ({last[0].filename.rpartition('/')[2]}:{last[0].lineno})" if last else ""
+    return f"{type(found.error).__name__}: {found.error} [line {found.line}]{where}"
+
+
+def compare_leaf(path: str, a: Any, b: Any) -> list[Fault]:
+    """Compare two leaves by type, dtype, shape, strides, flags and values."""
+    if type(a) is not type(b) and type(a).__qualname__ != type(b).__qualname__:
+        return [Fault("type", path, type(a).__name__, type(b).__name__)]
+    if isinstance(a, np.ndarray):
+        return _compare_arrays(path, a, b)
+    if isinstance(a, (np.generic, float, int, str, type(None))):
+        if isinstance(a, np.generic) and a.dtype != b.dtype:
+            return [Fault("dtype", path, str(a.dtype), str(b.dtype))]
+        if not bool(np.all(equal(np.asarray(a), np.asarray(b)))):
+            return [Fault("value", path, repr(a), repr(b))]
+    return []
+
+
+def _compare_arrays(path: str, a: np.ndarray, b: np.ndarray) -> list[Fault]:
+    for name in ("dtype", "shape"):
+        if getattr(a, name) != getattr(b, name):
+            return [Fault(name, path, str(getattr(a, name)), str(getattr(b, name)))]
+    if strides(a) != strides(b):
+        return [Fault("strides", path, str(a.strides), str(b.strides))]
+    for name in ("writeable", "owndata", "c_contiguous", "f_contiguous", "aligned"):
+        if getattr(a.flags, name) != getattr(b.flags, name):
+            return [Fault("flags", path, f"{name}={getattr(a.flags, name)}", f"{getattr(b.flags, name)}")]
+    same = equal(a, b)
+    if same.all():
+        return []
+    at = tuple(int(i) for i in np.argwhere(~same)[0])
+    return [Fault("value", f"{path}{list(at)}", f"{a[at]!r} ({(~same).sum()} of {a.size})", repr(b[at]))]
+
+
+def strides(a: np.ndarray) -> tuple[int, ...]:
+    """Return the strides that mean anything."""
+    return tuple(s for s, d in zip(a.strides, a.shape, strict=True) if d > 1) if a.size else ()
+
+
+def equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Say where two arrays have the same bits, or NaN both."""
+    if a.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
+    return np.asarray(a == b)
+
+
+def compare_aliases(plain: list[tuple[str, Any]], jitted: list[tuple[str, Any]]) -> list[Fault]:
+    """Compare which leaves are one object and which share memory."""
+    mine, theirs = relations(x for _, x in plain), relations(x for _, x in jitted)
+    for pair in sorted(set(mine) | set(theirs)):
+        if mine.get(pair) != theirs.get(pair):
+            paths = f"{plain[pair[0]][0]} ~ {plain[pair[1]][0]}"
+            return [Fault("alias", paths, mine.get(pair, "apart"), theirs.get(pair, "apart"))]
+    return []
+
+
+def relations(held: Iterable[Any]) -> dict[tuple[int, int], str]:
+    """Return which mutable leaves are the same or overlap."""
+    found = {}
+    mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, (np.ndarray, list, dict, Box))]
+    for n, (i, a) in enumerate(mutable):
+        for j, b in mutable[n + 1:]:
+            if a is b:
+                found[i, j] = "same"
+            elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b):
+                found[i, j] = "overlap"
+    return found

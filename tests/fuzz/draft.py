@@ -1,0 +1,95 @@
+"""A program while it is drawn: its choices, and its variables with the values they have now.
+
+Knows: arrays. Must not know: what is drawn. Every line drawn runs here first, in plain NumPy, so
+that what is drawn is known to be valid, or known to raise.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.arrays import Box, array
+
+MOST_CELLS = 40_000
+PREAMBLE = {"np": np, "array": array, "Box": Box, "jit": lambda f: f}
+
+
+class Draft:
+    """Choices, names and values of one program."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.names: dict[str, Any] = dict(PREAMBLE)
+        self.places: dict[str, str] = {}
+        self.helpers: dict[str, int] = {}
+        self.fresh = 0
+
+    def new_name(self, letter: str = "v") -> str:
+        """Return a name that is not in use."""
+        self.fresh += 1
+        return f"{letter}{self.fresh}"
+
+    def chance(self, share: float) -> bool:
+        """Say yes to a share of the questions."""
+        return self.rng.random() < share
+
+    def pick(self, options: Any) -> Any:
+        """Return one of the options."""
+        return self.rng.choice(options)
+
+    def weighted(self, options: dict[Any, float]) -> Any:
+        """Return a key, as often as its weight says."""
+        return self.rng.choices(list(options), list(options.values()))[0]
+
+    def value(self, text: str) -> Any:
+        """Evaluate an expression that changes nothing; None if it raises or is too large."""
+        try:
+            found = eval(text, self.names)  # noqa: S307
+        except Exception:
+            return None
+        return None if isinstance(found, np.ndarray) and found.size > MOST_CELLS else found
+
+    def run(self, text: str) -> bool:
+        """Run a statement; say whether it raised nothing and left no variable too large."""
+        try:
+            exec(text, self.names)  # noqa: S102
+        except Exception:
+            return False
+        return True
+
+    def aside(self) -> Draft:
+        """Return a draft with a copy of the values, and the same source of choices."""
+        other = Draft(0)
+        other.rng = self.rng
+        other.places = dict(self.places)
+        other.helpers = self.helpers
+        kept: dict[int, Any] = {}
+        for name, held in self.names.items():
+            shared = name in PREAMBLE or isinstance(held, (FunctionType, type))
+            shared = shared or name == "__builtins__"
+            other.names[name] = held if shared else copy.deepcopy(held, kept)
+        other.fresh = self.fresh
+        return other
+
+    def arrays(self, fits: Callable[[np.ndarray], bool] = lambda _: True) -> list[str]:
+        """Return the places that hold an array, by the text that reads them."""
+        found = []
+        for name, held in self.names.items():
+            if type(held) is np.ndarray and fits(held):
+                found.append(name)
+        for text in self.places:
+            held = self.value(text)
+            if type(held) is np.ndarray and fits(held):
+                found.append(text)
+        return found
+
+    def scalars(self) -> list[str]:
+        """Return the variables that hold a number."""
+        kinds = (np.generic, int, float)
+        return [name for name, held in self.names.items() if isinstance(held, kinds)]

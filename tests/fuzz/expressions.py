@@ -1,0 +1,292 @@
+"""Random expressions: text that computes an array or a number from what a draft holds.
+
+Knows: drafts. Must not know: statements, jitla. Receives a draft and returns text, or None where
+nothing was found that NumPy accepts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.fuzz.draft import Draft
+
+FLOAT_UNARY = {
+    "np.sqrt": 4, "np.exp": 3, "np.log": 2, "np.sin": 1, "np.cos": 1, "np.tanh": 2, "np.log1p": 1,
+    "np.expm1": 1, "np.exp2": 0.5, "np.log2": 0.5, "np.log10": 0.5, "np.arctan": 0.5,
+    "np.cbrt": 0.3, "np.sinh": 0.3, "np.cosh": 0.3, "np.arcsin": 0.3, "np.tan": 0.3,
+}
+ANY_UNARY = {
+    "np.abs": 3, "np.square": 3, "np.negative": 1, "-": 3, "np.floor": 1, "np.ceil": 1, "np.sign": 1,
+    "np.rint": 1, "np.trunc": 1, "np.reciprocal": 0.5, "np.isnan": 0.7, "np.isfinite": 0.7, "~": 0.5,
+    "np.positive": 0.3, "np.logical_not": 0.5, "np.isinf": 0.3, "np.signbit": 0.3, "abs": 0.5,
+}
+OPERATORS = {
+    "+": 8, "-": 8, "*": 8, "/": 5, "**": 0.7, "//": 1, "%": 1, "<": 1.5, "<=": 0.7, ">": 1.5, ">=": 0.7,
+    "==": 0.7, "!=": 0.7, "&": 0.6, "|": 0.6, "^": 0.4, "<<": 0.2, ">>": 0.2,
+}
+BINARY_CALLS = {
+    "np.minimum": 2, "np.maximum": 2, "np.add": 1, "np.multiply": 1, "np.subtract": 1, "np.fmin": 0.5,
+    "np.fmax": 0.5, "np.hypot": 0.4, "np.arctan2": 0.4, "np.logaddexp": 0.4, "np.copysign": 0.4,
+    "np.fmod": 0.4, "np.logical_and": 0.5, "np.logical_or": 0.5, "np.power": 0.4, "np.divide": 1,
+    "np.remainder": 0.3, "np.floor_divide": 0.3, "np.heaviside": 0.2, "np.greater": 0.3,
+}
+REDUCTIONS = {
+    "sum": 8, "mean": 3, "max": 3, "min": 3, "prod": 0.5, "any": 1, "all": 1, "argmax": 1, "argmin": 1,
+    "var": 1, "std": 1,
+}
+CASTS = ("np.float64", "np.float32", "np.int64", "np.int32", "np.int8", "np.uint8", "bool", "float", "int")
+NUMBERS = ("2", "0.5", "1.0", "3", "-1", "2.5", "0", "1", "10", "0.1", "-0.75", "True", "1e-3", "7",
+           "np.float32(1.5)", "np.float64(0.3)", "np.int64(2)", "np.int32(3)", "np.uint8(4)", "np.int8(-3)")
+EXPONENTS = ("2", "0.5", "-1", "1", "3", "2.0", "1.5", "0")
+
+
+def number(draft: Draft) -> str:
+    """Return a number: a literal or a variable."""
+    held = draft.scalars()
+    if held and draft.chance(0.4):
+        return draft.pick(held)
+    return draft.pick(NUMBERS)
+
+
+def array_expression(draft: Draft, depth: int | None = None, like: np.ndarray | None = None) -> str | None:
+    """Return an expression with an array as value; one that fits `like`, if given."""
+    depth = draft.pick((0, 1, 1, 2, 2, 3, 4)) if depth is None else depth
+    for _ in range(4):
+        text = _drawn(draft, depth, like)
+        if text is None:
+            continue
+        value = draft.value(text)
+        if type(value) is not np.ndarray or not _worth(draft, value):
+            continue
+        if like is None or _fits(value, like):
+            return text
+    return None
+
+
+def _worth(draft: Draft, value: np.ndarray) -> bool:
+    if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
+        return False
+    if value.dtype == np.float16 and draft.chance(0.8):
+        return False
+    dead = value.dtype.kind == "f" and value.size > 0 and not np.isfinite(value).any()
+    return not dead or draft.chance(0.1)
+
+
+def _fits(value: np.ndarray, like: np.ndarray) -> bool:
+    try:
+        return np.broadcast_shapes(value.shape, like.shape) == like.shape
+    except ValueError:
+        return False
+
+
+def place(draft: Draft, like: np.ndarray | None = None) -> str | None:
+    """Return a place that holds an array."""
+    found = draft.arrays(lambda a: like is None or _fits(a, like))
+    if not found:
+        return None
+    return draft.pick(found[-4:] if draft.chance(0.3) else found)
+
+
+def _drawn(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    if depth <= 0:
+        text = place(draft, like)
+        return view(draft, text) if text and like is None and draft.chance(0.15) else text
+    maker = draft.weighted(MAKERS)
+    return maker(draft, depth - 1, like)
+
+
+def _unary(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    inner = array_expression(draft, depth, like)
+    if inner is None:
+        return None
+    if draft.chance(0.45):
+        call = draft.weighted(FLOAT_UNARY)
+        if call in ("np.sqrt", "np.log", "np.log2", "np.log10") and draft.chance(0.7):
+            inner = f"np.abs({inner})"
+        if call in ("np.exp", "np.sinh", "np.cosh", "np.expm1", "np.exp2") and draft.chance(0.6):
+            inner = f"-np.abs({inner})"
+        return f"{call}({inner})"
+    call = draft.weighted(ANY_UNARY)
+    return f"({call}{inner})" if call in "-~" else f"{call}({inner})"
+
+
+def _binary(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    left = array_expression(draft, depth, like)
+    if left is None:
+        return None
+    right = _partner(draft, depth, left, like)
+    if right is None:
+        return None
+    if draft.chance(0.2):
+        return f"{draft.weighted(BINARY_CALLS)}({left}, {right})"
+    sign = draft.weighted(OPERATORS)
+    if sign == "**":
+        return f"({left}) ** {draft.pick(EXPONENTS)}"
+    if sign in ("/", "//", "%") and draft.chance(0.6):
+        right = f"(np.abs({right}) + 1)"
+    if draft.chance(0.3):
+        left, right = right, left
+    return f"({left} {sign} {right})"
+
+
+def _partner(draft: Draft, depth: int, left: str, like: np.ndarray | None) -> str | None:
+    """Return a second operand: a number, the same, or something that broadcasts."""
+    if draft.chance(0.35):
+        return number(draft)
+    if draft.chance(0.08):
+        return left
+    value = draft.value(left)
+    if value is None:
+        return None
+    if like is None and draft.chance(0.2):
+        return array_expression(draft, depth)
+    return array_expression(draft, depth, value if like is None or draft.chance(0.5) else like)
+
+
+def _choice(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    inner = array_expression(draft, depth, like)
+    if inner is None:
+        return None
+    other = _partner(draft, 0, inner, like)
+    if other is None:
+        return None
+    kind = draft.pick(("where", "where", "where", "clip", "clip", "method", "mask"))
+    if kind == "where":
+        test = array_expression(draft, 0, draft.value(inner))
+        return test and f"np.where({test} {draft.pick('<>')} {number(draft)}, {inner}, {other})"
+    if kind == "clip":
+        low, high = draft.pick((("-1", "1"), ("0", "2"), ("0.5", "3.5"), ("None", "1"), ("-2", other)))
+        return f"np.clip({inner}, {low}, {high})"
+    if kind == "method":
+        return f"({inner}).clip(0, 3)"
+    return f"({inner}) * ({inner} > {number(draft)})"
+
+
+def _cast(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    inner = array_expression(draft, depth, like)
+    if inner is None:
+        return None
+    kind = draft.pick(CASTS)
+    value = draft.value(inner)
+    if value is None:
+        return None
+    if value.dtype.kind == "f" and ("int" in kind):
+        inner = f"np.clip(np.nan_to_num({inner}), 0, 100)"
+    return f"({inner}).astype({kind})"
+
+
+def reduction(draft: Draft, inner: str, whole: bool = False) -> str | None:
+    """Return a reduction of `inner`: a number if `whole`, else perhaps over an axis."""
+    value = draft.value(inner)
+    if type(value) is not np.ndarray:
+        return None
+    name = draft.weighted(REDUCTIONS)
+    given = []
+    if value.ndim and not whole and draft.chance(0.8):
+        axis = draft.pick(range(-value.ndim, value.ndim))
+        several = value.ndim > 1 and name not in ("argmax", "argmin") and draft.chance(0.15)
+        given.append(f"axis={tuple(range(value.ndim))[-2:] if several else axis}")
+    if not whole and draft.chance(0.35):
+        given.append("keepdims=True")
+    if name in ("var", "std") and draft.chance(0.3):
+        given.append("ddof=1")
+    if draft.chance(0.5):
+        return f"np.{name}({', '.join([inner, *given])})"
+    return f"({inner}).{name}({', '.join(given)})"
+
+
+def _reduced(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    inner = array_expression(draft, depth, like)
+    return inner and reduction(draft, inner)
+
+
+def view(draft: Draft, text: str) -> str | None:
+    """Return an expression that is a view of `text`, or may be one."""
+    value = draft.value(text)
+    if type(value) is not np.ndarray or value.ndim == 0:
+        return text
+    one = ("[1:]", "[:-1]", "[::-1]", "[::2]", "[:]", "[1:-1]", ".reshape(-1)", "[...]", "[:2]",
+           "[np.newaxis]", "[:, None]", ".ravel()", ".T", "[-2:]", "[1::2]")
+    two = ("[:, 1:]", "[:, ::-1]", "[0]", "[:, 0]", "[-1]", "[:, :1]", "[:1]", "[::2, ::-1]",
+           "[..., -1]", ".reshape(-1)", "[:, None, :]", ".T", ".T", ".swapaxes(0, 1)", "[1:, :-1]",
+           ".reshape(A.shape[::-1])", ".transpose()")
+    ending = draft.pick(one if value.ndim == 1 or draft.chance(0.3) else two)
+    return text + ending.replace("A", text)
+
+
+def _viewed(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    inner = array_expression(draft, depth, like)
+    return inner and view(draft, inner)
+
+
+def _product(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    left = array_expression(draft, min(depth, 1))
+    value = left and draft.value(left)
+    if value is None or value.ndim == 0:
+        return None
+    length = value.shape[-1]
+    rights = draft.arrays(lambda a: a.ndim in (1, 2) and a.shape[0] == length)
+    turned = [f"{t}.T" for t in draft.arrays(lambda a: a.ndim == 2 and a.shape[1] == length)]
+    if not rights + turned:
+        return None
+    right = draft.pick(rights + turned)
+    form = draft.pick(("({} @ {})", "({} @ {})", "np.dot({}, {})", "np.matmul({}, {})", "({}).dot({})"))
+    return form.format(left, right)
+
+
+def _created(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    source = place(draft, like)
+    if source is None:
+        return None
+    length = f"{source}.shape[-1]"
+    forms = [f"np.zeros({source}.shape)", f"np.ones_like({source})", f"np.zeros_like({source})",
+             f"np.full({source}.shape, {number(draft)})", f"np.ones({source}.shape, dtype=np.float32)",
+             f"np.arange({length})", f"np.arange({length}) * 0.5", f"np.linspace(0, 1, {length})",
+             f"np.ones({length})", f"np.array({source})", f"{source}.copy()", f"np.copy({source})"]
+    return draft.pick(forms)
+
+
+def _helped(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    names = list(draft.helpers)
+    if not names:
+        return None
+    name = draft.pick(names)
+    first = array_expression(draft, depth, like)
+    if first is None or draft.helpers[name] == 1:
+        return first and f"{name}({first})"
+    second = _partner(draft, 0, first, like)
+    return second and f"{name}({first}, {second})"
+
+
+def _joined(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    first = array_expression(draft, depth, like)
+    second = first and place(draft)
+    if second is None:
+        return None
+    return draft.pick((f"np.concatenate([{first}, {second}])", f"np.stack([{first}, {first}])",
+                       f"np.cumsum({first})", f"np.outer({first}, {second})", f"np.diff({first})",
+                       f"np.sort({first}, axis=None)", f"np.round({first}, 1)", f"np.nan_to_num({first})"))
+
+
+MAKERS = {
+    _binary: 42, _unary: 18, _choice: 8, _cast: 3, _reduced: 7, _viewed: 9, _product: 4, _created: 4,
+    _helped: 5, _joined: 1.5,
+}
+
+
+def number_expression(draft: Draft) -> str | None:
+    """Return an expression with a number as value."""
+    source = array_expression(draft)
+    if source is None:
+        return None
+    text = reduction(draft, source, whole=True)
+    if draft.chance(0.15):
+        text = draft.pick((f"{source}.shape[0]", f"{source}.size", f"len({source})", f"{source}.flat[0]",
+                           f"{source}.item(0)"))
+    if text and draft.chance(0.25):
+        text = draft.pick(("float({})", "{} * 0.5", "{} + 1", "-{}", "np.sqrt({})", "abs({})", "{} / 3",
+                           "int({} > 0)", "bool({})")).format(text)
+    value = text and draft.value(text)
+    if value is None or isinstance(value, np.ndarray):
+        return None
+    return text

@@ -1,0 +1,101 @@
+"""A program's source as a module that runs: plain, jitted, or with noise in its inexact functions.
+
+Knows: numpy, ast; the public interface, in this one place. Must not know: how programs are drawn.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.noise import Noisy
+
+PLAIN = False
+
+
+def plain_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Stand for a decorator that does nothing."""
+    return function
+
+
+def the_jit() -> Callable[..., Any]:
+    """Return the decorator under test."""
+    if PLAIN:
+        return plain_jit
+    import jitla
+
+    return jitla.jit
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Run kernels on `count` threads."""
+    if PLAIN:
+        yield
+        return
+    import jitla
+
+    with jitla.options(threads=count):
+        yield
+
+
+def stats(function: Any) -> dict[str, float]:
+    """Return what a decorated function counted; nothing for a plain one."""
+    counted = getattr(function, "stats", None)
+    return dict(counted()) if counted else {}
+
+
+class _Reroute(ast.NodeTransformer):
+    """Send operators that round differently through functions that the noise reaches."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        names = {ast.MatMult: "matmul", ast.Pow: "power"}
+        return self._call(names.get(type(node.op)), [node.left, node.right], node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        called = node.func
+        if isinstance(called, ast.Attribute) and called.attr == "dot" and len(node.args) == 1:
+            if not (isinstance(called.value, ast.Name) and called.value.id == "np"):
+                return self._call("dot", [called.value, node.args[0]], node)
+        return node
+
+    def _call(self, name: str | None, operands: list[ast.expr], node: ast.expr) -> ast.AST:
+        if name is None:
+            return node
+        function = ast.Attribute(ast.Name("np", ast.Load()), name, ast.Load())
+        return ast.copy_location(ast.Call(function, operands, []), node)
+
+
+@lru_cache(4)
+def _code(source: str, filename: str, rerouted: bool) -> CodeType:
+    tree = ast.parse(source, filename)
+    if rerouted:
+        tree = ast.fix_missing_locations(_Reroute().visit(tree))
+    return compile(tree, filename, "exec")
+
+
+def module(
+    source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None
+) -> dict[str, Any]:
+    """Run the source of a program; the code can be found by its (invented) file name."""
+    filename = f"<{name}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    names: dict[str, Any] = {"jit": jit, "__name__": name}
+    exec(_code(source, filename, noise is not None), names)  # noqa: S102
+    if noise is not None:
+        names["np"] = noise
+    return names
+
+
+def forget(name: str) -> None:
+    """Let go of the text of a module."""
+    linecache.cache.pop(f"<{name}>", None)

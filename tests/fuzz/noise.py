@@ -1,0 +1,84 @@
+"""Noise: NumPy with every inexact function wrong by as much as is allowed to a compiled one.
+
+Knows: numpy, which functions may differ in their last bits. Must not know: programs, jitla.
+A difference between two runs that noise makes as large is rounding; any other is a fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+TRANSCENDENTAL = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
+    "arccosh arctanh hypot logaddexp cbrt power float_power".split())
+PRODUCTS = frozenset(("matmul", "dot", "outer"))
+EXACT_POWERS = (2, 0.5, -1, 1, 0)
+SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
+ULPS = 3
+
+
+class Noisy:
+    """What a program sees as `np` in a run with noise."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(np, name)
+        if name in TRANSCENDENTAL:
+            return self._shaken(name, function)
+        if name in PRODUCTS:
+            return self._product(function)
+        if name in SIGNED_ZEROS:
+            return self._either_zero(function)
+        return function
+
+    def _shaken(self, name: str, function: Any) -> Any:
+        def call(*operands: Any, **options: Any) -> Any:
+            if name == "power" and np.ndim(operands[1]) == 0 and operands[1] in EXACT_POWERS:
+                return operands[0] ** operands[1]
+            if name == "power" and not any(isinstance(o, (np.ndarray, np.generic)) for o in operands):
+                return operands[0] ** operands[1]
+            return self._nudged(function(*operands, **options), options.get("out"))
+
+        return call
+
+    def _nudged(self, result: Any, out: Any) -> Any:
+        if np.asarray(result).dtype.kind != "f" or np.size(result) == 0:
+            return result
+        steps = self._rng.integers(-ULPS, ULPS + 1, np.shape(result))
+        with np.errstate(all="ignore"):
+            moved = result + np.where(np.isfinite(result), steps * np.spacing(result), 0)
+        moved = np.asarray(moved).astype(result.dtype, copy=False)
+        if out is not None:
+            np.copyto(out, moved)
+            return out
+        return moved if isinstance(result, np.ndarray) else moved[()]
+
+    def _product(self, function: Any) -> Any:
+        def call(left: Any, right: Any, **options: Any) -> Any:
+            result = function(left, right, **options)
+            kind = np.asarray(result).dtype
+            if kind.kind != "f" or function is np.outer:
+                return result
+            with np.errstate(all="ignore"):
+                length = np.shape(left)[-1] if np.ndim(left) else 1
+                bound = function(np.abs(left), np.abs(right)) * (2 * length * np.finfo(kind).eps)
+                moved = result + np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
+            moved = np.asarray(moved).astype(kind, copy=False)
+            return moved if isinstance(result, np.ndarray) else moved[()]
+
+        return call
+
+    def _either_zero(self, function: Any) -> Any:
+        def call(*operands: Any, **options: Any) -> Any:
+            result = function(*operands, **options)
+            if np.asarray(result).dtype.kind != "f" or "out" in options:
+                return result
+            signs = np.where(self._rng.random(np.shape(result)) < 0.5, -1.0, 1.0)
+            moved = np.where(result == 0, signs * 0.0, result).astype(np.asarray(result).dtype)
+            return moved if isinstance(result, np.ndarray) else moved[()]
+
+        return call

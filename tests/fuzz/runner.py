@@ -1,0 +1,143 @@
+"""Run one program plain and jitted, several calls in a row, and judge the differences.
+
+Knows: load, compare, noise. Must not know: how programs are drawn.
+Receives source text and returns a `Report`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz import load
+from tests.fuzz.compare import Fault, Outcome, compare, outcome
+from tests.fuzz.noise import TRANSCENDENTAL, Noisy
+
+# (call, threads): cold, warm, changed sizes, changed layouts and dtypes, and all over again.
+SCHEDULE = ((0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
+SHAKES, MORE_SHAKES = 6, 30
+SLACK = 4.0
+INEXACT = re.compile(
+    r"np\.(" + "|".join(sorted(TRANSCENDENTAL)) + r"|matmul|dot|maximum|minimum|fmax|fmin|clip)\b"
+    r"|@ |\.dot\(|\*\*|\.(max|min|clip)\(")
+
+
+@dataclass
+class Report:
+    """What came of one program."""
+
+    calls: int = 0
+    raised: int = 0
+    undefined: int = 0
+    rounding: int = 0
+    counted: dict[str, float] = field(default_factory=dict)
+    faults: list[tuple[int, int, Fault]] = field(default_factory=list)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether any kernel was made."""
+        return self.counted.get("kernels", 0) > 0
+
+
+def run(source: str, name: str, jit: Callable[..., Any] | None = None) -> Report:
+    """Run the schedule of a program; stop at the first call that differs."""
+    report = Report()
+    plain = load.module(source, name, load.plain_jit)
+    jitted = load.module(source, name, jit or load.the_jit())
+    kept: list[tuple[Outcome, Outcome]] = []
+    for call, threads in SCHEDULE:
+        faults = _one(report, source, name, (plain, jitted), (call, threads), kept)
+        if faults:
+            report.faults = [(call, threads, fault) for fault in faults]
+            break
+    report.counted = load.stats(jitted["f"])
+    if not report.faults:
+        report.faults = [(-1, 0, fault) for fault in _changed_later(kept)]
+    load.forget(name)
+    return report
+
+
+def _one(
+    report: Report, source: str, name: str, sides: tuple[dict[str, Any], dict[str, Any]],
+    step: tuple[int, int], kept: list[tuple[Outcome, Outcome]],
+) -> list[Fault]:
+    call, threads = step
+    plain, jitted = sides
+    expected = outcome(plain["f"], plain["make"](call), plain["state"], f"<{name}>")
+    with load.threads(threads):
+        actual = outcome(jitted["f"], jitted["make"](call), jitted["state"], f"<{name}>")
+    report.calls += 1
+    report.raised += expected.error is not None
+    if expected.undefined:
+        report.undefined += 1
+        return []
+    faults = compare(expected, actual)
+    if faults and INEXACT.search(source):
+        left = [f for f in faults if not _is_rounding(f, source, name, call, expected, actual)]
+        report.rounding += not left
+        faults = left
+    elif not faults and not kept and expected.error is None:
+        kept.append((expected, actual))
+    return faults
+
+
+def _changed_later(kept: list[tuple[Outcome, Outcome]]) -> list[Fault]:
+    """Compare the first results again: later calls must not have touched them."""
+    found: list[Fault] = []
+    for expected, actual in kept:
+        found += [Fault(f"later {f.kind}", f.path, f.plain, f.jitted) for f in compare(expected, actual)]
+    return found
+
+
+def shaken(source: str, name: str, call: int, seeds: range) -> Iterator[Outcome]:
+    """Yield outcomes of the plain program with noise."""
+    for seed in seeds:
+        names = load.module(source, name, load.plain_jit, Noisy(seed))
+        if call:
+            outcome(names["f"], names["make"](0), names["state"], f"<{name}>")
+        yield outcome(names["f"], names["make"](call), names["state"], f"<{name}>")
+
+
+def _is_rounding(
+    fault: Fault, source: str, name: str, call: int, expected: Outcome, actual: Outcome
+) -> bool:
+    """Say whether noise as large as allowed makes a difference as large as this one."""
+    for seeds in (range(SHAKES), range(SHAKES, MORE_SHAKES)):
+        noisy = list(shaken(source, name, call, seeds))
+        if any(_same_kind(fault, compare(expected, other)) for other in noisy):
+            if fault.kind != "value" or _within(fault, expected, actual, noisy):
+                return True
+    return False
+
+
+def _same_kind(fault: Fault, others: list[Fault]) -> bool:
+    path = fault.path.split("[")[0] if fault.kind == "value" else fault.path
+    return any(o.kind == fault.kind and o.path.startswith(path) for o in others)
+
+
+def _within(fault: Fault, expected: Outcome, actual: Outcome, noisy: list[Outcome]) -> bool:
+    """Say whether a leaf is within the spread of its noisy values, element by element."""
+    mine, theirs = dict(expected.leaves), dict(actual.leaves)
+    paths = [p for p in mine if fault.path == p or fault.path.startswith(p + "[")]
+    path = max(paths, key=len)
+    a, b = np.asarray(mine[path]), np.asarray(theirs[path])
+    others = [np.asarray(dict(o.leaves).get(path)) for o in noisy]
+    others = [o for o in others if o.shape == a.shape and o.dtype == a.dtype]
+    if a.dtype.kind != "f":
+        moved = np.any([o != a for o in others], axis=0) if others else np.zeros(a.shape, bool)
+        return bool(np.all((a == b) | moved))
+    with np.errstate(all="ignore"):
+        wide = [x.astype(np.longdouble) for x in (a, b, *others)]
+        spread = np.max([_distance(o, wide[0]) for o in wide[2:]], axis=0) if others else 0
+        return bool(np.all(_distance(wide[1], wide[0]) <= SLACK * spread))
+
+
+def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return how far apart numbers are: infinite if only one is finite, 0 if both are the same."""
+    apart = np.where(np.isnan(x) & np.isnan(y) | (x == y), 0, np.abs(x - y))
+    # Zeros of either sign: an unsigned distance; NaN against a number: infinite.
+    return np.where(np.isnan(apart), np.inf, apart)

@@ -1,0 +1,316 @@
+"""Random statements: assignments, writes, branches, loops, calls.
+
+Knows: drafts, expressions. Must not know: jitla. Each maker runs the statement it returns in the
+draft, or returns None and leaves the draft's values as they were.
+"""
+
+from __future__ import annotations
+
+from textwrap import indent
+
+import numpy as np
+
+from tests.fuzz.draft import Draft
+from tests.fuzz.expressions import (
+    array_expression,
+    number,
+    number_expression,
+    place,
+    reduction,
+    view,
+)
+
+INPLACE = {"+=": 8, "-=": 7, "*=": 6, "/=": 2, "|=": 0.4, "&=": 0.4, "//=": 0.3, "%=": 0.3, "**= 2 #": 0.3}
+
+
+def assign(draft: Draft) -> str | None:
+    """Give a name to a new array."""
+    text = array_expression(draft)
+    return text and _named(draft, text)
+
+
+def _named(draft: Draft, text: str, letter: str = "v") -> str | None:
+    old = [n for n in draft.names if n[0] == "v" and n[1:].isdigit()]
+    name = draft.pick(old) if old and draft.chance(0.25) else draft.new_name(letter)
+    return _done(draft, f"{name} = {text}")
+
+
+def _done(draft: Draft, text: str | None) -> str | None:
+    return text if text and draft.run(text) else None
+
+
+def assign_number(draft: Draft) -> str | None:
+    """Give a name to a number."""
+    text = number_expression(draft)
+    if text is None:
+        return None
+    held = draft.scalars()
+    held = [n for n in held if n[0] == "s"]
+    name = draft.pick(held) if held and draft.chance(0.25) else draft.new_name("s")
+    sign = draft.pick(("+=", "=", "=")) if name in held else "="
+    return _done(draft, f"{name} {sign} {text}")
+
+
+def assign_view(draft: Draft) -> str | None:
+    """Give a name to a view."""
+    source = place(draft)
+    text = source and view(draft, source)
+    return text and _named(draft, text)
+
+
+def alias(draft: Draft) -> str | None:
+    """Give a second name to something, or exchange two names."""
+    names = [n for n in draft.names if n[0] == "v" and n[1:].isdigit()]
+    if len(names) > 1 and draft.chance(0.4):
+        a, b = draft.rng.sample(names, 2)
+        return _done(draft, f"{a}, {b} = {b}, {a}")
+    source = place(draft)
+    return source and _named(draft, source)
+
+
+def write_inplace(draft: Draft) -> str | None:
+    """Update an array in place: a name, an argument, an attribute, an entry, a view."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None:
+        return None
+    sign = draft.weighted(INPLACE)
+    if sign.endswith("#"):
+        return _done(draft, f"{target} **= 2")
+    part = _part(draft, target, held) if draft.chance(0.3) else ""
+    cells = draft.value(target + part)
+    if type(cells) is not np.ndarray:
+        return None
+    if draft.chance(0.3):
+        value: str | None = number(draft)
+    else:
+        value = array_expression(draft, None, cells)
+    return value and _done(draft, f"{target}{part} {sign} {value}")
+
+
+def _part(draft: Draft, target: str, held: np.ndarray) -> str:
+    if held.ndim == 0:
+        return "[...]"
+    options = ["[1:]", "[:-1]", "[::-1]", "[:]", "[0]", "[::2]", "[-1]", "[...]", "[1:-1]", "[:2]"]
+    if held.ndim > 1:
+        options += ["[:, 0]", "[:, 1:]", "[..., ::-1]", "[0, :]", "[:, :1]", "[1:, 1:]"]
+    if draft.chance(0.12):
+        return f"[{target} {draft.pick('<>')} {draft.pick(('0', '1', '0.5'))}]"
+    return draft.pick(options)
+
+
+def store(draft: Draft) -> str | None:
+    """Write into a part of an array."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None:
+        return None
+    part = _part(draft, target, held)
+    cells = draft.value(target + part)
+    if type(cells) is not np.ndarray or draft.chance(0.2):
+        return _done(draft, f"{target}{part} = {number(draft)}")
+    value = array_expression(draft, None, cells)
+    return value and _done(draft, f"{target}{part} = {value}")
+
+
+def overlap(draft: Draft) -> str | None:
+    """Write into an array from another part of it."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None or held.ndim == 0:
+        return None
+    a = target
+    forms = [f"{a}[1:] = {a}[:-1]", f"{a}[1:] += {a}[:-1]", f"{a}[:-1] += {a}[1:]", f"{a}[::-1] += {a}",
+             f"{a}[...] = {a}[::-1]", f"{a} -= {a}[0]", f"{a}[1:-1] = {a}[1:-1] + ({a}[2:] - {a}[:-2])",
+             f"{a}[2:] = {a}[1:-1] * 2 - {a}[:-2]", f"{a} += {a}[::-1] * 2", f"np.add({a}, {a}[::-1], out={a})",
+             f"np.copyto({a}[1:], {a}[:-1])", f"np.multiply({a}, 2, out={a}[::-1])"]
+    if held.ndim > 1:
+        forms += [f"{a} -= {a}[:, :1]", f"{a}[:, 1:] += {a}[:, :-1]", f"{a}[0], {a}[-1] = {a}[-1], {a}[0]",
+                  f"{a} -= {a}.mean(axis=0)", f"{a}[:] = {a}[:, ::-1]"]
+        if held.shape[0] == held.shape[1]:
+            forms += [f"{a} += {a}.T", f"{a}[:] = {a}.T"]
+    return _done(draft, draft.pick(forms))
+
+
+def out_argument(draft: Draft) -> str | None:
+    """Write into an array through `out=`."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None:
+        return None
+    value = array_expression(draft, 1, held)
+    other = value and (number(draft) if draft.chance(0.5) else array_expression(draft, 0, held))
+    call = draft.pick(("np.add", "np.multiply", "np.subtract", "np.maximum"))
+    return other and _done(draft, f"{call}({value}, {other}, out={target})")
+
+
+def keep(draft: Draft) -> str | None:
+    """Store an array where it outlives the statement: list, dict, attribute, global."""
+    value = array_expression(draft)
+    if value is None:
+        return None
+    text, kept = draft.pick((("log.append({})", None), ("p['new'] = {}", "p['new']"), ("self.v = {}", "self.v"),
+                       ("p['w'] = {}", "p['w']"), ("self.w = {}", "self.w"), ("G0 = {}", "G0"),
+                       ("log.append({})", "log[-1]"), ("self.v = 0.5 * {}", "self.v")))
+    if text == "G0 = {}" and "G0" not in draft.places:
+        return None
+    done = _done(draft, text.format(value))
+    if done and kept:
+        draft.places[kept] = ""
+    return done
+
+
+def call(draft: Draft) -> str | None:
+    """Call something that writes into its argument, or a function made here."""
+    target = place(draft)
+    if target is None:
+        return None
+    forms = [f"bump({target})", f"last = bump({target})", f"{target}.sort()", f"{target}.fill({number(draft)})"]
+    if draft.chance(0.5):
+        name = draft.new_name("f")
+        body = draft.pick((f"q * {number(draft)} + {target}", f"np.sqrt(np.abs(q)) - {number(draft)}", "q[::-1] + q"))
+        made = f"{name} = lambda q: {body}"
+        if draft.value(f"(lambda q: {body})({target})") is None or not _done(draft, made):
+            return None
+        draft.helpers[name] = 1
+        return made
+    return _done(draft, draft.pick(forms))
+
+
+def comprehend(draft: Draft) -> str | None:
+    """Build a list with a comprehension, or a number from a generator expression."""
+    source = place(draft)
+    held = source and draft.value(source)
+    if held is None or held.ndim == 0 or held.shape[0] > 40:
+        return None
+    text = draft.pick((
+        f"v{draft.fresh + 1} = np.array([float(np.sum(r)) for r in {source}])",
+        f"log.extend([r * 2 for r in {source}])",
+        f"s{draft.fresh + 1} = sum(float((r * r).sum()) for r in {source})",
+        f"v{draft.fresh + 1} = [{source} * k for k in range(3)][-1]",
+        f"v{draft.fresh + 1} = sum({source} + k for k in range(2))",
+        f"d{draft.fresh + 1} = {{k: {source} * k for k in range(2)}}; v{draft.fresh + 1} = d{draft.fresh + 1}[1]",
+    ))
+    draft.fresh += 1
+    return _done(draft, text)
+
+
+def delete(draft: Draft) -> str | None:
+    """Delete a name."""
+    names = [n for n in draft.names if n[0] == "v" and n[1:].isdigit()]
+    return _done(draft, f"del {draft.pick(names)}") if len(names) > 3 else None
+
+
+SIMPLE = {
+    assign: 30, assign_number: 7, assign_view: 6, alias: 2, write_inplace: 14, store: 8, overlap: 4,
+    out_argument: 1.5, keep: 5, call: 3, comprehend: 2, delete: 1,
+}
+
+
+def simple(draft: Draft) -> str | None:
+    """Draw one statement without a body."""
+    return draft.weighted(SIMPLE)(draft)
+
+
+def condition(draft: Draft) -> str:
+    """Return a test of a value."""
+    source = array_expression(draft, draft.pick((0, 0, 1)))
+    test = source and reduction(draft, source, whole=True)
+    options = [f"{number(draft)} {draft.pick('<>')} 0.5"]
+    if test:
+        options += [f"{test} > {number(draft)}"] * 3 + [f"({source} > 0).any()", f"{source}.shape[0] > 3",
+                                                       f"np.all({source} < 2)", f"{source}.size"]
+    text = draft.pick(options)
+    return text if draft.value(text) is not None else "True"
+
+
+def body(draft: Draft, most: int = 3) -> list[str]:
+    """Draw the statements of a body with a copy of the values: nothing has run afterwards."""
+    scratch = draft.aside()
+    drawn = [simple(scratch) for _ in range(draft.pick(range(1, most + 1)))]
+    draft.fresh = scratch.fresh
+    return [line for line in drawn if line] or ["pass"]
+
+
+def _block(head: str, lines: list[str]) -> str:
+    return head + "\n" + indent("\n".join(lines), "    ")
+
+
+def branch(draft: Draft) -> str | None:
+    """An `if`, perhaps with `else`."""
+    text = _block(f"if {condition(draft)}:", body(draft))
+    if draft.chance(0.5):
+        text += "\n" + _block("else:", body(draft))
+    return text
+
+
+def count(draft: Draft) -> str | None:
+    """A `for` over a range or over rows."""
+    name = draft.new_name("i")
+    source = place(draft)
+    held = source and draft.value(source)
+    if held is not None and held.ndim and 0 < held.shape[0] < 20 and draft.chance(0.3):
+        row = draft.new_name("r")
+        kind = draft.pick((f"{row} *= 2", f"log.append({row} * 2)", f"{name} = {row} + 1"))
+        return _block(f"for {row} in {source}:", [kind, *body(draft, 2)])
+    lines = body(draft)
+    if draft.chance(0.2):
+        lines.append(_block(f"if {condition(draft)}:", [draft.pick(("break", "continue"))]))
+    if draft.chance(0.15):
+        lines = [_block(f"for {name}j in range(2):", lines)]
+    return _block(f"for {name} in range({draft.pick((1, 2, 3, 3, 4, 5))}):", lines)
+
+
+def repeat(draft: Draft) -> str | None:
+    """A `while` with a test of a value and a bounded number of turns."""
+    name = draft.new_name("n")
+    lines = [*body(draft), f"{name} += 1"]
+    return _block(f"{name} = 0\nwhile {name} < {draft.pick((2, 3, 4))} and {condition(draft)}:", lines)
+
+
+def moving(draft: Draft) -> str | None:
+    """A loop whose slices move or change their size."""
+    source = place(draft)
+    held = source and draft.value(source)
+    if held is None or held.ndim == 0:
+        return None
+    a, i = source, draft.new_name("i")
+    m, j = draft.pick((1, 2, 3)), draft.pick(("0", f"{i} + 1", f"{i} + 2", f"2 * {i}", f"max({i} - 1, 0)"))
+    c = number(draft)
+    forms = [f"for {i} in range(min(4, max({a}.shape[0] - {m + 4}, 0))):\n    {a}[{i}:{i} + {m}] += {a}[{j}:{j} + {m}]",
+             f"for {i} in range(1, min(5, {a}.shape[0])):\n    {a}[{i}:] = {a}[{i}:] - {a}[:-{i}]",
+             f"t = 0.0\nfor {i} in range(min(5, {a}.shape[0])):\n    t = t + ({a}[:{i}] * {c}).sum()",
+             f"for {i} in range(1, min(5, {a}.shape[0])):\n    {a}[{i}] -= {c} * {a}[{i} - 1]",
+             f"for {i} in range(min(4, {a}.shape[0])):\n    {a}[{i}] = {a}[{i}:].sum(axis=0)"]
+    if held.ndim == 2:
+        forms += [f"for {i} in range(min(3, *{a}.shape) - 1):\n"
+                  f"    {a}[{i} + 1:, {i}] /= np.abs({a}[{i}, {i}]) + 5\n"
+                  f"    {a}[{i} + 1:, {i} + 1:] -= {a}[{i} + 1:, {i}:{i} + 1] * {a}[{i}, {i} + 1:]",
+                  f"for {i} in range(min(3, *{a}.shape)):\n    {a}[{i}, :{i}] *= {a}[:{i}, {i}].sum()",
+                  f"for {i} in range(min(4, {a}.shape[1])):\n    {a}[:, {i}] += {a}[:, :{i}].sum(axis=1)"]
+    return draft.pick(forms)
+
+
+def attempt(draft: Draft) -> str | None:
+    """Something that raises, caught."""
+    lines = [fault(draft)] if draft.chance(0.7) else []
+    return (_block("try:", [*body(draft, 1), *lines]) + "\n"
+            + _block("except (ValueError, TypeError, IndexError) as e:", ["log.append(str(e))"]))
+
+
+def fault(draft: Draft) -> str:
+    """Return a statement that raises for most arrays."""
+    a = place(draft) or "np.ones(3)"
+    return draft.pick((
+        f"{a}[10 ** 6]", f"{a}.sum(axis=7)", f"({a} * 2).reshape(-1, 7919)", f"{a} + np.ones(7919)[:, None, None][:5]",
+        f"np.add({a}, np.ones({a}.shape + (0,)), out={a})", f"np.ones(3) @ np.ones(5) + {a}", f"{a}[:, :, :, :, 0]",
+        f"({a} + 1).max(axis=(0, 0))", f"{a}.no_such_thing", f"[][{a}.ndim]", f"np.ones((0, 3)).max() + {a}",
+        f"{a}[...] = np.ones(7919)", f"({a} > 0) - ({a} > 0)"))
+
+
+COMPOUND = {branch: 3, count: 4, repeat: 2.5, moving: 4, attempt: 1}
+
+
+def compound(draft: Draft) -> str | None:
+    """Draw a statement with a body; it has not run."""
+    return draft.weighted(COMPOUND)(draft)
