@@ -6,7 +6,6 @@ Receives a function and a hook object; returns the twin, or None where none can 
 
 from __future__ import annotations
 
-import copy
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from jitla.tracing.twin_exprs import ReadsFrame
 from jitla.tracing.twin_hooks import CONSTANTS, HOOK
 from jitla.tracing.twin_rewrite import rewrite
 from jitla.tracing.twin_scope import analyse
-from jitla.tracing.twin_source import compile_inside, find_source
+from jitla.tracing.twin_source import compile_inside, copied, find_source
 from jitla.tracing.twin_static import Assumptions, Statics, holds
 
 __all__ = ["Twins", "instrument"]
@@ -61,7 +60,7 @@ class Twins:
         return made is not None and self._holds(made, fn)
 
     def _holds(self, made: Made, fn: FunctionType) -> bool:
-        return holds(made.assumed, fn.__globals__, fn.__builtins__)
+        return holds(made.assumed, fn.__globals__, fn.__builtins__)  # type: ignore[attr-defined]
 
     def _bind(self, fn: FunctionType, code: CodeType) -> FunctionType:
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
@@ -87,9 +86,9 @@ def make(fn: FunctionType, known: Callable[[Any], bool]) -> Made:
     if source is None:
         return Made(None, {})
     code = fn.__code__
-    statics = Statics(fn.__globals__, fn.__builtins__, known)
+    statics = Statics(fn.__globals__, fn.__builtins__, known)  # type: ignore[attr-defined]
     try:
-        node = copy.deepcopy(source.node)
+        node = copied(source.node)
         rewrite(node, analyse(node, code.co_freevars), statics, source.private)
         twin = compile_inside(source, node, code, [HOOK], CONSTANTS)
     except (ReadsFrame, RecursionError):

@@ -72,6 +72,8 @@ class ExpressionRewriter(ast.NodeTransformer):
                 return not described and (named or self.is_foreign(base))
             case ast.NamedExpr(value=value):
                 return self.is_foreign(value)
+            case ast.Call(func=ast.Name(id="getattr")):
+                return True
             case ast.IfExp(body=body, orelse=orelse):
                 return self.is_foreign(body) or self.is_foreign(orelse)
         return False

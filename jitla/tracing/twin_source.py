@@ -10,6 +10,7 @@ import __future__
 import ast
 import copy
 import linecache
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,10 +21,15 @@ from typing import Any
 
 from jitla.tracing.twin_scope import FunctionNode
 
-__all__ = ["Source", "compile_inside", "find_source"]
+__all__ = ["Source", "compile_inside", "copied", "find_source"]
 
 WRAPPER = "__jitla_outer__"
 SHIELD = "__jitla_class__"
+OTHER_NODES = (
+    ast.arguments, ast.arg, ast.keyword, ast.comprehension, ast.excepthandler, ast.withitem,
+    ast.match_case, ast.pattern, ast.alias,
+)  # fmt: skip
+PYTEST, PYTEST_NAME = "_pytest.assertion.rewrite", "@pytest_ar"
 FUTURE = reduce(
     int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
@@ -51,31 +57,41 @@ def find_source(fn: FunctionType) -> Source | None:
     if not text:
         return None
     try:
-        found = _index(text).get((code.co_name, code.co_firstlineno), ())
+        source = _match(code, _index(text, ""))
+        if source is None and PYTEST_NAME in fn.__globals__:
+            source = _match(code, _index(text, code.co_filename))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    return source
+
+
+def _match(code: CodeType, index: dict[tuple[str, int], list[Source]]) -> Source | None:
     exact: list[Source] = []
     close: list[Source] = []
-    for source in found:
-        compiled = compile_inside(source, source.node, code)
-        if compiled is None or not _same(compiled, code, lines=False):
-            continue
-        (exact if compiled.co_linetable == code.co_linetable else close).append(source)
+    for found in index.get((code.co_name, code.co_firstlineno), ()):
+        # a notebook compiles every statement alone: its functions see no imports
+        for source in (found, Source(found.node, found.private, ())):
+            compiled = compile_inside(source, source.node, code)
+            if compiled is not None and _same(compiled, code, lines=False):
+                if compiled.co_linetable == code.co_linetable:
+                    exact.append(source)
+                elif _same(compiled, code, lines=True):
+                    close.append(source)
+                break
     # columns tell lambdas on one line apart; without columns only a single candidate is safe
-    chosen = exact or [s for s in close if _same_lines(s, code)]
+    chosen = exact or close
     return chosen[0] if len(chosen) == 1 else None
 
 
-def _same_lines(source: Source, code: CodeType) -> bool:
-    compiled = compile_inside(source, source.node, code)
-    return compiled is not None and _same(compiled, code, lines=True)
-
-
 @lru_cache(maxsize=8)
-def _index(text: str) -> dict[tuple[str, int], list[Source]]:
+def _index(text: str, test_file: str) -> dict[tuple[str, int], list[Source]]:
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(text)
+        if test_file:
+            # pytest has compiled the test file with its own assert statements
+            pytest = sys.modules[PYTEST]
+            pytest.rewrite_asserts(tree, text.encode(), test_file)
     imports = tuple(_imports(tree))
     found: dict[tuple[str, int], list[Source]] = {}
     todo: list[tuple[ast.AST, str | None]] = [(tree, None)]
@@ -105,6 +121,16 @@ def _first_line(node: FunctionNode) -> int:
     if isinstance(node, ast.Lambda) or not node.decorator_list:
         return node.lineno
     return node.decorator_list[0].lineno
+
+
+def copied(node: Any) -> Any:
+    """Copy a syntax tree; a node that stands in several places becomes several nodes."""
+    if isinstance(node, list):
+        return [copied(each) for each in node]
+    if not isinstance(node, (ast.expr, ast.stmt, *OTHER_NODES)):
+        return node  # a name, a constant, or a node without contents
+    twin = type(node)(**{name: copied(value) for name, value in ast.iter_fields(node)})
+    return ast.copy_location(twin, node)
 
 
 def bare(node: FunctionNode) -> FunctionNode:

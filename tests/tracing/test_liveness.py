@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from jitla.tracing.liveness import live_locals, loop_of
-from tests.tracing.twin_kit import define
+from jitla.tracing.twin import instrument
+from tests.tracing.twin_kit import Hook, define
 
 
 def here() -> None:
@@ -91,6 +92,21 @@ def test_temporaries_of_l2svm_are_dead_at_the_inner_test() -> None:
     outer = loop_of(code, next(i.offset for i in calls if _line(code, i.offset) == row))
     assert loop is not None and outer is not None
     assert outer[0] <= loop[0] <= inner <= loop[1] <= outer[1] and loop != outer
+
+
+def test_temporaries_of_l2svm_are_dead_in_its_twin() -> None:
+    twin = instrument(define(L2SVM), Hook())
+    assert twin is not None
+    code = twin.__code__
+    row = next(i for i, line in enumerate(L2SVM.splitlines(), 1) if "= test(" in line)
+    calls = [i.offset for i in dis.get_instructions(code) if i.opname == "CALL"]
+    last = [offset for offset in calls if _line(code, offset) == row]
+    for offset in last[1:]:  # the call of the test, and the hook at the end of the loop
+        names = live_locals(code, offset)
+        assert names is not None
+        assert names.isdisjoint({"tmp_w", "out", "sv", "g", "h", "g_new", "tmp", "be"})
+        assert {"w", "Xw", "Xd", "s", "step_sz", "Y", "wd", "dd", "g_old", "X", "lam"} <= names
+    assert len(last) == 3
 
 
 def _line(code: CodeType, offset: int) -> int | None:

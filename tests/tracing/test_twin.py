@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import linecache
 import sys
 import textwrap
+import warnings
 import weakref
 from typing import Any
 
@@ -302,3 +304,39 @@ def test_constants_of_other_kinds_are_another_function(tmp_path: Any) -> None:
         path.write_text(f"def f(a):\n    a[0] = {read}\n")
         linecache.clearcache()
         assert instrument(names["f"], Hook()) is None
+
+
+def asserting(a: Any) -> Any:
+    """A function whose asserts pytest compiles its own way."""
+    assert a[0] == 0 and len(a) < 3, f"not {a}"
+    a[0] = 1
+    assert not a.missing(), "text"
+
+
+def test_functions_of_test_files_have_twins() -> None:
+    hook = Hook()
+    twin = instrument(asserting, hook)
+    assert twin is not None
+    a = [0]
+    with pytest.raises(AttributeError):
+        twin(a)
+    with pytest.raises(AssertionError, match="not"):
+        twin(a)
+    assert a == [1] and hook.names().count("setitem") == 1
+
+
+def test_statements_compiled_alone_have_twins() -> None:
+    source = "import math\ndef f(a):\n    a[0] = math.sqrt(4)\n"
+    filename = "<notebook cell>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    names: dict[str, Any] = {}
+    for statement in ast.parse(source).body:
+        exec(compile(ast.Module([statement], []), filename, "exec"), names)
+    assert instrument(names["f"], Hook()) is not None
+
+
+def test_instrumenting_warns_of_nothing() -> None:
+    f = define("def f(a):\n    a[0] = '\\d'\n    return a is 1, 'x'(2)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert instrument(f, Hook()) is not None
