@@ -12,6 +12,7 @@ import numpy as np
 
 from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
+from jitla.codegen.division import division
 from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
@@ -21,6 +22,7 @@ from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
 
 MAX_LANES = 64
+DIVISIONS = ("fmod", "quotient")
 
 
 def has_float_sum(kernel: Kernel) -> bool:
@@ -55,6 +57,8 @@ class MathFunctions:
     def __call__(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
         """Write `name` of `xs` into `b`."""
         dtype = xs[0].dtype
+        if name in DIVISIONS:
+            return self._divide(b, name, xs)
         refuse_math(name, dtype)
         if b.width != self._lanes:
             wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
@@ -67,11 +71,20 @@ class MathFunctions:
         b.lines += [f"  {line}" for line in lines]
         return Value(dtype, result)
 
+    def _divide(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+        if name == "fmod" and not self._fma:
+            x, y = xs
+            return Value(x.dtype, b.line(f"frem {b.type(x.dtype)} {x.text}, {y.text}"))
+        return self.call(b, name, xs)
+
     def call(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
         """Write a call of the function `name`, which the module then contains."""
         key = (name, xs[0].dtype)
         if key not in self._found:
-            symbol, text = emit_math(*key, self._lanes, self._fma)
+            if name in DIVISIONS:
+                symbol, text = division(*key, self._lanes)
+            else:
+                symbol, text = emit_math(*key, self._lanes, self._fma)
             self._found[key] = symbol
             self.text += text
         kind = b.type(xs[0].dtype)

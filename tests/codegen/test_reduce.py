@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from jitla.codegen import LlvmBackend
 from jitla.fusion import Form, Geometry, Schedule
 from jitla.hops import Hop, Meta, apply, leaf, make
 from tests.codegen.driver import BACKEND, drive, kernel_of, letter
@@ -21,7 +22,9 @@ def agg(name: str, x: Hop, mode: str) -> Hop:
     return make(name, (x,), axis=axis, keepdims=False)
 
 
-def run(roots: list[Hop], arrays: list, mode: str, chunk: int = 0) -> list[np.ndarray]:
+def run(
+    roots: list[Hop], arrays: list, mode: str, chunk: int = 0, backend: LlvmBackend = BACKEND
+) -> list[np.ndarray]:
     """Return what one kernel computes for `roots` over `arrays`, by slot."""
     kernel = kernel_of(roots)
     shape = kernel.shape
@@ -37,7 +40,7 @@ def run(roots: list[Hop], arrays: list, mode: str, chunk: int = 0) -> list[np.nd
     if mode == "full" and len(shape) > 1:
         strides = [s[-1:] for s in strides]
         shape = (int(np.prod(shape)),)
-    executable = BACKEND.compile(kernel, Form(mode, len(shape), letters), Schedule())
+    executable = backend.compile(kernel, Form(mode, len(shape), letters), Schedule())
     template = executable.template(Geometry(shape, tuple(strides)))
     drive(template, *operands, *(np.atleast_1d(o) for o in outs), chunk=chunk)
     return outs
