@@ -1,23 +1,21 @@
 """Nanoseconds per element of the vector math functions, against NumPy's ufuncs.
 
 Knows: the loop that the tests use. Must not know: how the functions are made.
-Receives function names as arguments; writes one line per function and dtype.
+Receives function names as arguments; writes one line per function and dtype. Run it from the
+repository's root as ``python -m bench.vecmath``.
 """
 
 from __future__ import annotations
 
-import pathlib
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "codegen"))
-
-from vecmath_loop import compiled
-
 from jitla.codegen.vecmath import FUNCTIONS
+from tests.codegen.vecmath_loop import compiled
 
 RANGES = {
     "exp": (-10, 10), "exp2": (-10, 10), "expm1": (-5, 5), "tanh": (-3, 3), "sinh": (-5, 5),
@@ -46,10 +44,9 @@ def main(names: list[str]) -> None:
         for name in names or FUNCTIONS:
             x = rng.uniform(*RANGES[name], 512 * width).astype(dtype)
             out = np.empty_like(x)
-            loop, ufunc = compiled(name, dtype, width), getattr(np, name)
-            a, b = x.ctypes.data, out.ctypes.data
-            ours = best(lambda: loop.raw(a, b, x.size), x.size)
-            theirs = best(lambda: ufunc(x, out), x.size)
+            raw = compiled(name, dtype, width).raw
+            ours = best(partial(raw, x.ctypes.data, out.ctypes.data, x.size), x.size)
+            theirs = best(partial(getattr(np, name), x, out), x.size)
             line = f"{dtype} {name:8} {ours:6.2f} {theirs:6.2f} {ours / theirs:5.2f}\n"
             sys.stdout.write(line)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import textwrap
 from collections.abc import Callable
 
 import numpy as np
@@ -188,8 +189,10 @@ def table(dtype: type, suffix: int) -> list[str]:
 
 
 def entry(name: str, numbers: list[float]) -> list[str]:
-    """One entry of a table, one number per line when there are many."""
-    return [f'    "{name}": (', *(f"        {v!r}," for v in numbers), "    ),"]
+    """One entry of a table, filled lines."""
+    text = " ".join(f"{v!r}," for v in numbers)
+    lines = textwrap.wrap(text, 88, break_on_hyphens=False)
+    return [f'    "{name}": (', *(f"        {line}" for line in lines), "    ),"]
 
 
 def main(path: str) -> None:
@@ -215,7 +218,9 @@ def main(path: str) -> None:
         "",
         "# The binary digits of 2/pi behind 64 zeros, 64 a word: for arguments up to 2**1024.",
         "TWO_OVER_PI_WORDS = (",
-        *(f"    0x{word:016X}," for word in digits()),
+        *textwrap.indent(
+            textwrap.fill(" ".join(f"0x{word:016X}," for word in digits()), 92), "    "
+        ).split("\n"),
         ")",
     ]
     pathlib.Path(path).write_text("\n".join(text) + "\n")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from .vecmath_code import Code, Value
-from .vecmath_exp import power_of_two
-from .vecmath_log import split
-from .vecmath_tables import TABLES
+from jitla.codegen.vecmath_code import Code, Value
+from jitla.codegen.vecmath_exp import power_of_two
+from jitla.codegen.vecmath_log import split
+from jitla.codegen.vecmath_tables import TABLES
 
 __all__ = ["arccos", "arcsin", "arctan", "cbrt"]
 

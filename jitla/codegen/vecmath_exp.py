@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from .vecmath_code import Code, Value
-from .vecmath_tables import TABLES
+from jitla.codegen.vecmath_code import Code, Value
+from jitla.codegen.vecmath_tables import TABLES
 
 __all__ = ["exp", "exp2", "expm1", "tanh"]
 
@@ -83,8 +83,8 @@ def exp2(code: Code, x: Value) -> Value:
     shifted = x + code.form.magic
     r = x - (shifted - code.form.magic)
     upper = code.upper_half(r)
-    high, rest = table["LN2_HALVES"]
-    low = (r - upper) * high + r * rest
+    high, remainder = table["LN2_HALVES"]
+    low = (r - upper) * high + r * remainder
     tail = low + (r * r) * code.poly(r, table["EXP2"])
     total, rest = one_plus(upper * high, tail)
     return scale(code, total + rest, shifted.bits())

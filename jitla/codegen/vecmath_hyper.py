@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from .vecmath_code import Code, Value
-from .vecmath_exp import power_of_two, reduce
-from .vecmath_log import log_pair
-from .vecmath_tables import TABLES
+from jitla.codegen.vecmath_code import Code, Value
+from jitla.codegen.vecmath_exp import power_of_two, reduce
+from jitla.codegen.vecmath_log import log_pair
+from jitla.codegen.vecmath_tables import TABLES
 
 __all__ = ["arccosh", "arcsinh", "arctanh", "cosh", "sinh"]
 
@@ -102,20 +102,28 @@ def arccosh(code: Code, x: Value) -> Value:
     """log(1 + t + sqrt(2t + t**2)) with t = x - 1; log(2x) where the square could overflow."""
     huge = x > 2.0 ** (code.form.mantissa + 8)
     t = code.select(huge, 1.0, x - 1.0)
-    root = code.sqrt(t + t + t * t)
+    twice, square = t + t, t * t
+    total = twice + square
+    root = code.sqrt(code.select(x < 1.0, -1.0, total))
+    # What the sum and the root lost: near 1 the result is hardly more than the root.
+    upper = code.upper_half(root)
+    lower = root - upper
+    residual = ((total - upper * upper) - (upper + upper) * lower) - lower * lower
+    fix = (residual + ((twice - total) + square)) / (root + root + code.form.tiny)
     near = root + t
-    near_low = (root - near) + t
+    near_low = ((root - near) + t) + fix
     whole = 1.0 + near
     lost = (near - (whole - 1.0)) + near_low
     result = log_pair(code, code.select(huge, x, whole), lost, near, near_low, huge)
-    result = code.select(x >= 1.0, result, math.nan)
     return code.select(x < math.inf, result, x)
 
 
 def arctanh(code: Code, x: Value) -> Value:
     """k*ln2/2 + atanh(s), where (1 + x)/(1 - x) = 2**k * (1 + s)/(1 - s)."""
     form, table = code.form, TABLES[code.form.bits]
-    size = code.abs(x)
+    whole_size = code.abs(x)
+    size = code.select(whole_size < 1.0, whole_size, 0.5)
+    pole = whole_size.equals(1.0)
     # log2 of the quotient from the difference of the bit patterns, biased to a small s.
     base = 2.0**form.mantissa
     above, below = 1.0 + size, 1.0 - size
@@ -127,7 +135,7 @@ def arctanh(code: Code, x: Value) -> Value:
     scaled = power * size
     # 2**k*x - (2**k - 1), in the order that is exact.
     whole = code.select(size < 0.5, scaled - (power - 1.0), (scaled - power) + 1.0)
-    s = (whole + size) / (power * below + above)
+    s = (whole + size) / code.select(pole, 0.0, power * below + above)
     s = code.select(near, size, s)
     z = s * s
     high, low = table["LN2_EXPONENT"]
@@ -135,5 +143,7 @@ def arctanh(code: Code, x: Value) -> Value:
     total = start + s
     tail = s * z * code.poly(z, table["ATANH"]) + k * (0.5 * low)
     result = total + (((start - total) + s) + tail)
-    edge = code.select(size.equals(1.0), math.inf, code.value(math.nan, "f"))
-    return code.with_sign(code.select(size < 1.0, result, edge), code.sign_of(x))
+    # Beyond 1 NaN is made as inf - inf, so that the processor's flags tell of it.
+    beyond = code.select(whole_size > 1.0, math.inf, whole_size)
+    edge = code.select(pole, math.inf, beyond - beyond)
+    return code.with_sign(code.select(whole_size < 1.0, result, edge), code.sign_of(x))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from .vecmath_code import Code, Value
-from .vecmath_tables import TABLES
+from jitla.codegen.vecmath_code import Code, Value
+from jitla.codegen.vecmath_tables import TABLES
 
 __all__ = ["log", "log1p", "log2", "log10", "log_pair"]
 
@@ -38,16 +38,24 @@ def kernel(code: Code, f: Value) -> tuple[Value, Value]:
     return half_square, s * (half_square + rest)
 
 
+def above_one(code: Code, x: Value, m: Value) -> Value:
+    """m - 1, and -2 where x is 0: the kernel then divides by zero and ends at -inf."""
+    return code.select(x.equals(0.0), -2.0, m - 1.0)
+
+
 def edges(code: Code, x: Value, result: Value) -> Value:
-    """The result with -inf at 0, NaN below, inf and NaN passed through."""
-    outside = code.select(x.equals(0.0), -math.inf, code.value(math.nan, "f"))
-    return code.select(x < math.inf, code.select(x > 0.0, result, outside), x)
+    """The result with NaN below 0, inf and NaN passed through.
+
+    NaN is made as inf - inf: the processor's flags tell of a domain error, as NumPy's do.
+    """
+    outside = code.select(x < 0.0, math.inf, code.value(0.0, "f"))
+    return code.select(x < math.inf, result - (outside - outside), x)
 
 
 def log(code: Code, x: Value) -> Value:
     """Natural logarithm."""
     k, m = split(code, x)
-    f = m - 1.0
+    f = above_one(code, x, m)
     high, low = TABLES[code.form.bits]["LN2_EXPONENT"]
     first, second = kernel(code, f)
     whole = k * high
@@ -62,7 +70,7 @@ def other_base(
 ) -> Value:
     """Logarithm to another base: log(m) in two parts times the factor in two parts."""
     k, m = split(code, x)
-    f = m - 1.0
+    f = above_one(code, x, m)
     first, second = kernel(code, f)
     upper = code.upper_half(f - first)
     lower = ((f - upper) - first) + second
@@ -72,7 +80,9 @@ def other_base(
     if exponent[1]:
         rest = k * exponent[1] + rest
     total = whole + main
-    return edges(code, x, total + (((whole - total) + main) + rest))
+    result = total + (((whole - total) + main) + rest)
+    # The two parts have infinities of both signs at 0.
+    return edges(code, x, code.select(x.equals(0.0), -math.inf, result))
 
 
 def log2(code: Code, x: Value) -> Value:
@@ -115,7 +125,7 @@ def log_pair(
     exponent = (k + form.magic).bits()
     inverse = ((form.bias - exponent) << form.mantissa).real()
     lost = code.select(far, 0.0, lost * inverse)
-    f = code.select(flat, near, m - 1.0)
+    f = code.select(flat, near, above_one(code, u, m))
     lost = code.select(flat, near_low, lost) * (1.0 - f * (1.0 - f))
     if doubled is not None:
         k = code.select(doubled, k + 1.0, k)

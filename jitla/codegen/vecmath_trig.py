@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
-from .vecmath_code import DOUBLE, Code, Value
-from .vecmath_tables import TABLES, TWO_OVER_PI_WORDS
+from jitla.codegen.vecmath_code import DOUBLE, Code, Value
+from jitla.codegen.vecmath_tables import TABLES, TWO_OVER_PI_WORDS
 
 __all__ = ["cos", "definitions", "sin", "tan"]
 
@@ -115,7 +115,11 @@ def finish_tan(
     top, bottom = code.select(odd, c, s), code.select(odd, s, c)
     top_low, bottom_low = code.select(odd, c_low, s_low), code.select(odd, s_low, c_low)
     quotient = top / bottom
-    result = quotient + (top_low - quotient * bottom_low) / bottom
+    # The division's own remainder, exactly from halves: without it tan is not monotone.
+    upper, wide = code.upper_half(quotient), code.upper_half(bottom)
+    lower, narrow = quotient - upper, bottom - wide
+    remainder = ((top - upper * wide) - upper * narrow) - lower * wide - lower * narrow
+    result = quotient + (remainder + (top_low - quotient * bottom_low)) / bottom
     flip = code.select(odd, code.value(-DOUBLE.sign, "i"), code.value(0, "i"))
     return (result.bits() ^ (flip ^ sign)).real()
 
