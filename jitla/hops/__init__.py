@@ -17,6 +17,7 @@ from jitla.hops.node import (
     substitute,
     topo,
     uses,
+    verify,
 )
 from jitla.hops.spec import (
     Kind,
@@ -38,4 +39,5 @@ __all__ = [
     "common_dtype", "const", "const_value", "evaluate", "expressible", "flops", "index_key",
     "leaf", "leaf_value", "lookup", "make", "parse", "reduced_shape", "register", "show",
     "substitute", "topo", "uses",
+    "verify",
 ]

@@ -17,7 +17,7 @@ from jitla.hops.table_cell import value
 
 
 def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
-    """Return the values of `roots`; `leaves` are the objects by slot. 0-d results are NumPy scalars."""
+    """Return the values of `roots`, 0-d ones as NumPy scalars; `leaves` are the objects by slot."""
     roots = tuple(roots)
     values: dict[Hop, Any] = {}
     for hop in topo(roots):
@@ -27,19 +27,22 @@ def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
             case "const":
                 values[hop] = const_value(hop)
             case _:
-                values[hop] = value(hop.op.ref(*[values[i] for i in hop.inputs], **dict(hop.attrs)))
+                values[hop] = hop.op.ref(*[values[i] for i in hop.inputs], **dict(hop.attrs))
     return [values[r] for r in roots]
 
 
 def leaf_value(hop: Hop, given: Any) -> Any:
-    """Return the object `given` for leaf `hop` as later operators see it: weak scalars are converted."""
+    """Return the object `given` for leaf `hop` as its users see it: weak scalars are converted."""
     return hop.meta.dtype.type(given) if hop.attr("form") == "weak" else given
 
 
 def _verb(ufunc: np.ufunc) -> Any:
-    """Make a verb of `ufunc` that insists on operands of one dtype."""
+    """Make a verb of `ufunc`: operands of one dtype, and bools only where it is bitwise."""
+    bitwise = ufunc in (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert)
 
     def verb(*xs: Any) -> Any:
+        if xs[0].dtype == np.bool_ and not bitwise:
+            raise InternalError(f"{ufunc.__name__}: a recipe does arithmetic on bools")
         if any(x.dtype != xs[0].dtype for x in xs):
             raise InternalError(f"{ufunc.__name__}: a recipe mixes {[str(x.dtype) for x in xs]}")
         return ufunc(*xs)

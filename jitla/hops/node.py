@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.spec import Kind, OpSpec, lookup
 
@@ -52,12 +53,16 @@ class Weak:
     kind: type
 
 
-_POOL: WeakValueDictionary[tuple, Hop] = WeakValueDictionary()
-_LOCK = threading.Lock()
+_POOL: WeakValueDictionary[tuple[Any, ...], Hop] = WeakValueDictionary()
+# Reentrant: collecting garbage inside may run code that makes hops.
+_LOCK = threading.RLock()
 
 
-def _intern(op: OpSpec, inputs: tuple[Hop, ...], attrs: tuple, meta: Meta, line: Any) -> Hop:
-    exact = tuple([(k, type(v), v) for k, v in attrs])  # True, 1 and 1.0 are equal, yet not the same
+def _intern(
+    op: OpSpec, inputs: tuple[Hop, ...], attrs: tuple[tuple[str, Any], ...], meta: Meta, line: Any,
+) -> Hop:
+    # True, 1 and 1.0 are equal, and 0.0 equals -0.0, but as attributes they differ.
+    exact = tuple([(k, type(v), v.hex() if type(v) is float else v) for k, v in attrs])
     key = (op.name, tuple(map(id, inputs)), exact, meta if op.kind is Kind.LEAF else None)
     with _LOCK:
         hop = _POOL.get(key)
@@ -89,7 +94,7 @@ def const_value(hop: Hop) -> Any:
 
 
 def make(name: str, inputs: Iterable[Hop], line: Any = None, **attrs: Any) -> Hop:
-    """Return the node `name(*inputs, **attrs)`; inputs already have the dtypes the op computes in."""
+    """Return the node `name(*inputs, **attrs)`; inputs have the dtypes the op computes in."""
     op = lookup(name)
     args = tuple(inputs)
     if "dtype" in attrs:
@@ -100,7 +105,7 @@ def make(name: str, inputs: Iterable[Hop], line: Any = None, **attrs: Any) -> Ho
     return _intern(op, args, tuple(sorted(attrs.items())), meta, line)
 
 
-def _rank(hop: Hop) -> tuple:
+def _rank(hop: Hop) -> tuple[bool, bool, str, int]:
     """Order of operands of commuting ops: arrays before scalars, leaves by slot."""
     slot = hop.attr("slot") if hop.op.name == "leaf" else -1
     return (hop.meta.ndim == 0, hop.op.kind is not Kind.LEAF, hop.op.name, slot)
@@ -152,7 +157,7 @@ def uses(roots: Iterable[Hop]) -> dict[Hop, list[Hop]]:
 
 
 def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, ...]:
-    """Rebuild `roots` with the nodes in `replace` exchanged; metas are recomputed by construction."""
+    """Rebuild `roots` with the nodes in `replace` exchanged; metas are inferred anew."""
     roots = tuple(roots)
     new: dict[Hop, Hop] = {}
     for hop in topo(roots):
@@ -164,3 +169,13 @@ def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, .
             inputs = [new[i] for i in hop.inputs]
             new[hop] = make(hop.op.name, inputs, hop.line, **dict(hop.attrs))
     return tuple(new[r] for r in roots)
+
+
+def verify(roots: Iterable[Hop], stage: str = "hops") -> None:
+    """Raise `InternalError`, naming `stage`, unless every meta is what its operator infers anew."""
+    for hop in topo(roots):
+        if hop.op.kind is Kind.LEAF:
+            continue
+        inferred = hop.op.meta(tuple([i.meta for i in hop.inputs]), dict(hop.attrs))
+        if inferred != hop.meta:
+            raise InternalError(f"{stage}: {hop!r} should have {inferred}")

@@ -39,10 +39,14 @@ class Zeros(Enum):
 class ScalarBuilder(Protocol):
     """Verbs that a cell recipe may use; values carry `.dtype`, operands of one verb share it.
 
-    `cast` follows ``astype(casting="unsafe")``. Comparisons return bool. `select` takes a bool first.
-    `floordiv`/`rem` follow NumPy's floor semantics (ints: 0 for a zero divisor; floats: npy_divmod);
-    `fmod` has C's sign. `minimum`/`maximum` propagate NaN, `fmin`/`fmax` ignore it.
-    `math(name, *xs)` is a transcendental by its NumPy name. Integer arithmetic wraps;
+    `cast` follows ``astype(casting="unsafe")``, never to bool from another dtype (recipes write
+    that as `ne`). Comparisons return bool. `select` takes a bool first, then any dtype, bool too.
+    On bools only `and_ or_ xor not_`, `select` and `cast` from bool are used.
+    `floordiv`/`rem` follow NumPy's floor semantics (ints: 0 for a zero divisor; floats:
+    npy_divmod); `fmod` has C's sign. `minimum`/`maximum` propagate NaN, `fmin`/`fmax` ignore it;
+    which of two zeros they return is free. `copysign` may get a constant first.
+    `math(name, *xs)` is a transcendental by its NumPy name. Integer arithmetic wraps, also `neg`
+    and `abs` of the least integer; `and_ or_ xor not_` of integers are bitwise;
     shifts by at least the width give 0 (or the sign, for `shr` of negative values).
     """
 
@@ -87,7 +91,8 @@ class ScalarBuilder(Protocol):
 class OpSpec:
     """One operator: everything any room needs to know of it.
 
-    `ref(*arrays, **attrs)` is the NumPy meaning. `meta(metas, attrs)` infers the result.
+    `ref(*arrays, **attrs)` is the NumPy meaning; what has shape () it returns as NumPy scalar.
+    `meta(metas, attrs)` infers the result.
     `resolve(dtypes, attrs)` returns (dtypes the inputs are cast to); weak Python scalars appear
     as the types bool/int/float/complex. `numpy` holds the callables the entry stands for.
 

@@ -1,6 +1,6 @@
 """The op table, part one: every element-wise operator, one entry each.
 
-Knows: what each operator computes, as a NumPy reference and as a recipe. Must not know: LLVM, layout.
+Knows: what each operator computes, as NumPy reference and as recipe. Must not know: LLVM, layout.
 Receives metas and dtypes; returns metas, dtypes, or values made by the builder it is given.
 """
 
@@ -96,13 +96,9 @@ def cell(
     return register(OpSpec(
         name=name or ufunc.__name__, kind=Kind.CELL, arity=ufunc.nin, ref=ufunc, meta=meta,
         resolve=lambda dtypes, attrs: loop(ufunc, dtypes)[0], doc=doc, numpy=(ufunc, *also),
-        emit=_portable(emit), zeros=zeros, commutes=commutes, transcendental=transcendental, flops=flops,
+        emit=_portable(emit), zeros=zeros, commutes=commutes, transcendental=transcendental,
+        flops=flops,
     ))
-
-
-def transcendental(ufunc: np.ufunc, doc: str, zeros: Zeros = NONE, flops: float = 20.0) -> OpSpec:
-    """Declare a function that is one `math` verb."""
-    return cell(ufunc, _math(ufunc.__name__), doc, zeros, transcendental=True, flops=flops)
 
 
 def _math(name: str) -> Recipe:
@@ -114,7 +110,7 @@ def _verb(name: str) -> Recipe:
 
 
 def _by_kind(**recipes: Recipe) -> Recipe:
-    """Choose the recipe by the first operand: `b` bool, `i` any integer, `f` float; absent = none."""
+    """Choose the recipe by the first operand: `b` bool, `i` integers, `f` float; absent = none."""
 
     def emit(b: ScalarBuilder, x: Any, *rest: Any) -> Any:
         recipe = recipes.get("i" if x.dtype.kind == "u" else x.dtype.kind)
@@ -138,7 +134,7 @@ _AND, _OR, _XOR, _NOT = _verb("and_"), _verb("or_"), _verb("xor"), _verb("not_")
 
 
 def _reciprocal_int(b: ScalarBuilder, x: Any) -> Any:
-    """1 and -1 are their own reciprocal, 0 gives what NumPy's loop gives, all else truncates to 0."""
+    """1 and -1 are their own reciprocal, 0 gives what NumPy gives, all else truncates to 0."""
     dtype = x.dtype
     with np.errstate(all="ignore"):
         at_zero = np.reciprocal(np.zeros(1, dtype))[0]
@@ -186,25 +182,30 @@ cell(np.add, _or_bool("add", _OR), "sum; `or` of bools", ALL, commutes=True)
 cell(np.subtract, _verb("sub"), "difference", ALL)
 cell(np.multiply, _or_bool("mul", _AND), "product; `and` of bools", ANY, commutes=True)
 cell(np.divide, _verb("div"), "true quotient")
-cell(np.floor_divide, _verb("floordiv"), "quotient rounded down", flops=4)
-cell(np.remainder, _verb("rem"), "remainder with the divisor's sign", flops=4)
-cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign", flops=4)
+cell(np.floor_divide, _verb("floordiv"), "quotient rounded down")
+cell(np.remainder, _verb("rem"), "remainder with the divisor's sign")
+cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign")
 cell(np.power, _by_kind(f=_math("power")), "x to the power y; integers are left to NumPy",
      transcendental=True, flops=40)
-cell(np.float_power, _math("float_power"), "power in at least float64", transcendental=True, flops=40)
+cell(np.float_power, _math("float_power"), "power in at least float64",
+     transcendental=True, flops=40)
 cell(np.negative, _verb("neg"), "-x", ANY)
 cell(np.positive, _same, "+x", ANY)
-cell(np.absolute, _by_kind(b=_same, i=_verb("abs"), f=_verb("abs")), "magnitude; of the least integer: itself", ANY)
+cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itself", ANY)
 cell(np.fabs, _verb("abs"), "magnitude, in floating point", ANY)
-cell(np.sqrt, _verb("sqrt"), "square root", ANY, flops=4)
+cell(np.sqrt, _verb("sqrt"), "square root", ANY)
 cell(np.square, _square, "x * x", ANY)
 cell(np.reciprocal, _by_kind(i=_reciprocal_int, f=lambda b, x: b.div(b.const(1, x.dtype), x)),
      "1 / x in the dtype of x")
 cell(np.sign, _sign, "-1, 0 or 1", ANY)
 cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL)
-cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY, also=(np.radians,))
-cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY, also=(np.degrees,))
+cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY,
+     also=(np.radians,))
+cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY,
+     also=(np.degrees,))
 cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
+cell(np.gcd, None, "greatest common divisor", ALL, commutes=True)
+cell(np.lcm, None, "least common multiple", ANY, commutes=True)
 cell(np.conjugate, _same, "complex conjugate", ANY)
 cell(np.nextafter, None, "next float from x towards y", ALL)
 cell(np.spacing, None, "distance to the next float")
@@ -212,43 +213,51 @@ cell(np.ldexp, None, "x * 2**n", ALL)
 
 # --------------------------------------------------------------------------- rounding
 
-for _ufunc, _doc in (
-    (np.floor, "round down"), (np.ceil, "round up"), (np.trunc, "round towards zero"), (np.rint, "round half to even"),
-):
-    _name = _ufunc.__name__
-    cell(_ufunc, _by_kind(b=_same, i=_same, f=_verb(_name)), _doc, ANY)
+
+def _rounding(ufunc: np.ufunc, doc: str) -> OpSpec:
+    """Declare a function that is one verb on floats and leaves integers alone."""
+    return cell(ufunc, _by_kind(b=_same, i=_same, f=_verb(ufunc.__name__)), doc, ANY)
+
+
+_rounding(np.floor, "round down")
+_rounding(np.ceil, "round up")
+_rounding(np.trunc, "round towards zero")
+_rounding(np.rint, "round half to even")
 
 # --------------------------------------------------------------------------- transcendental
 
-for _ufunc, _doc, _zeros in (
-    (np.cbrt, "cube root", ANY), (np.exp, "e**x", NONE), (np.exp2, "2**x", NONE), (np.expm1, "e**x - 1", ANY),
-    (np.log, "natural logarithm", NONE), (np.log2, "logarithm to base 2", NONE),
-    (np.log10, "logarithm to base 10", NONE), (np.log1p, "log(1 + x)", ANY),
-    (np.sin, "sine", ANY), (np.cos, "cosine", NONE), (np.tan, "tangent", ANY),
-    (np.arcsin, "inverse sine", ANY), (np.arccos, "inverse cosine", NONE), (np.arctan, "inverse tangent", ANY),
-    (np.sinh, "hyperbolic sine", ANY), (np.cosh, "hyperbolic cosine", NONE), (np.tanh, "hyperbolic tangent", ANY),
-    (np.arcsinh, "inverse hyperbolic sine", ANY), (np.arccosh, "inverse hyperbolic cosine", NONE),
-    (np.arctanh, "inverse hyperbolic tangent", ANY), (np.arctan2, "angle of the point (y, x)", NONE),
-    (np.hypot, "length of the vector (x, y)", ALL), (np.logaddexp, "log(e**x + e**y)", NONE),
-    (np.logaddexp2, "log2(2**x + 2**y)", NONE),
-):
-    transcendental(_ufunc, _doc, _zeros)
+
+def _transcendental(ufunc: np.ufunc, doc: str, zeros: Zeros = NONE) -> OpSpec:
+    """Declare a function that is one `math` verb."""
+    return cell(ufunc, _math(ufunc.__name__), doc, zeros, transcendental=True, flops=20)
+
+
+_transcendental(np.exp, "e**x")
+_transcendental(np.exp2, "2**x")
+_transcendental(np.expm1, "e**x - 1", ANY)
+_transcendental(np.log, "natural logarithm")
+_transcendental(np.log2, "logarithm to base 2")
+_transcendental(np.log10, "logarithm to base 10")
+_transcendental(np.log1p, "log(1 + x)", ANY)
+_transcendental(np.cbrt, "cube root", ANY)
+_transcendental(np.sin, "sine", ANY)
+_transcendental(np.cos, "cosine")
+_transcendental(np.tan, "tangent", ANY)
+_transcendental(np.arcsin, "inverse sine", ANY)
+_transcendental(np.arccos, "inverse cosine")
+_transcendental(np.arctan, "inverse tangent", ANY)
+_transcendental(np.sinh, "hyperbolic sine", ANY)
+_transcendental(np.cosh, "hyperbolic cosine")
+_transcendental(np.tanh, "hyperbolic tangent", ANY)
+_transcendental(np.arcsinh, "inverse hyperbolic sine", ANY)
+_transcendental(np.arccosh, "inverse hyperbolic cosine")
+_transcendental(np.arctanh, "inverse hyperbolic tangent", ANY)
+_transcendental(np.arctan2, "angle of the point (y, x)")
+_transcendental(np.hypot, "length of the vector (x, y)", ALL)
+_transcendental(np.logaddexp, "log(e**x + e**y)")
+_transcendental(np.logaddexp2, "log2(2**x + 2**y)")
 
 # --------------------------------------------------------------------------- comparisons
-
-
-def _compare(verb: str, on_bool: Recipe, on_mixed: Recipe) -> Recipe:
-    """Compare operands of one dtype; `on_mixed(b, int64, uint64)` serves NumPy's mixed-sign loops."""
-    swapped = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}.get(verb, verb)
-
-    def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
-        if x.dtype.kind == "b":
-            return on_bool(b, x, y)
-        if x.dtype == y.dtype:
-            return getattr(b, verb)(x, y)
-        return on_mixed(b, verb, x, y) if x.dtype.kind == "i" else on_mixed(b, swapped, y, x)
-
-    return emit
 
 
 def _mixed(b: ScalarBuilder, verb: str, signed: Any, unsigned: Any) -> Any:
@@ -260,16 +269,36 @@ def _mixed(b: ScalarBuilder, verb: str, signed: Any, unsigned: Any) -> Any:
     return b.and_(b.not_(negative), plain)
 
 
-for _ufunc, _verb_name, _on_bool, _zeros, _doc in (
-    (np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), NONE, "x == y"),
-    (np.not_equal, "ne", _XOR, ALL, "x != y"),
-    (np.less, "lt", lambda b, x, y: b.and_(b.not_(x), y), ALL, "x < y"),
-    (np.less_equal, "le", lambda b, x, y: b.or_(b.not_(x), y), NONE, "x <= y"),
-    (np.greater, "gt", lambda b, x, y: b.and_(x, b.not_(y)), ALL, "x > y"),
-    (np.greater_equal, "ge", lambda b, x, y: b.or_(x, b.not_(y)), NONE, "x >= y"),
-):
-    cell(_ufunc, _compare(_verb_name, _on_bool, _mixed), _doc, _zeros,
-         commutes=_ufunc in (np.equal, np.not_equal))
+_SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _compare(verb: str, on_bool: Recipe) -> Recipe:
+    """Compare operands of one dtype, or int64 with uint64, for which NumPy has loops."""
+
+    def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
+        if x.dtype.kind == "b":
+            return on_bool(b, x, y)
+        if x.dtype == y.dtype:
+            return getattr(b, verb)(x, y)
+        return _mixed(b, verb, x, y) if x.dtype.kind == "i" else _mixed(b, _SWAPPED[verb], y, x)
+
+    return emit
+
+
+def _comparison(
+    ufunc: np.ufunc, verb: str, on_bool: Recipe, doc: str, zeros: Zeros = NONE, *,
+    commutes: bool = False,
+) -> OpSpec:
+    """Declare a comparison: `verb` on numbers, logic on bools."""
+    return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes)
+
+
+_comparison(np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), "x == y", commutes=True)
+_comparison(np.not_equal, "ne", _XOR, "x != y", ALL, commutes=True)
+_comparison(np.less, "lt", lambda b, x, y: b.and_(b.not_(x), y), "x < y", ALL)
+_comparison(np.less_equal, "le", lambda b, x, y: b.or_(b.not_(x), y), "x <= y")
+_comparison(np.greater, "gt", lambda b, x, y: b.and_(x, b.not_(y)), "x > y", ALL)
+_comparison(np.greater_equal, "ge", lambda b, x, y: b.or_(x, b.not_(y)), "x >= y")
 
 # --------------------------------------------------------------------------- selection
 # Not declared commuting: which of two zeros wins, or which NaN, depends on the order.
@@ -311,9 +340,9 @@ def _where_meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
 
 
 register(OpSpec(
-    name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: value(np.where(c, x, y)), meta=_where_meta,
-    resolve=_where_resolve, doc="x where the condition holds, else y", numpy=(np.where,),
-    emit=_portable(_verb("select")), zeros=ALL,
+    name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: value(np.where(c, x, y)),
+    meta=_where_meta, resolve=_where_resolve, doc="x where the condition holds, else y",
+    numpy=(np.where,), emit=_portable(_verb("select")), zeros=ALL,
 ))
 
 
@@ -329,8 +358,8 @@ def _cast(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
 register(OpSpec(
     name="cast", kind=Kind.CELL, arity=1, ref=lambda x, dtype: value(np.asarray(x).astype(dtype)),
     meta=lambda metas, attrs: cell_meta(metas, np.dtype(attrs["dtype"]), ANY),
-    resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)), doc="x in another dtype, as `astype` converts",
-    emit=_cast, zeros=ANY,
+    resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
+    doc="x in another dtype, as `astype` converts", emit=_cast, zeros=ANY,
 ))
 
 # --------------------------------------------------------------------------- logic and bits
@@ -353,6 +382,7 @@ cell(np.logical_not, _by_kind(b=_NOT, i=lambda b, x: b.eq(x, b.const(0, x.dtype)
 cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True)
 cell(np.bitwise_or, _OR, "bits set in one", ALL, commutes=True)
 cell(np.bitwise_xor, _XOR, "bits set in exactly one", ALL, commutes=True)
+cell(np.bitwise_count, None, "number of set bits of the magnitude", ANY)
 cell(np.invert, _NOT, "all bits flipped")
 cell(np.left_shift, _verb("shl"), "bits moved up; past the width all are lost", ALL)
 cell(np.right_shift, _verb("shr"), "bits moved down; past the width the sign remains", ALL)
@@ -378,5 +408,6 @@ def _signbit(b: ScalarBuilder, x: Any) -> Any:
 
 cell(np.isnan, _by_kind(b=_never, i=_never, f=lambda b, x: b.ne(x, x)), "is NaN", ANY)
 cell(np.isinf, _by_kind(b=_never, i=_never, f=_against_inf("eq")), "is infinite", ANY)
-cell(np.isfinite, _by_kind(b=_always, i=_always, f=_against_inf("lt")), "is neither NaN nor infinite")
+cell(np.isfinite, _by_kind(b=_always, i=_always, f=_against_inf("lt")),
+     "is neither NaN nor infinite")
 cell(np.signbit, _signbit, "has the sign bit set")

@@ -1,6 +1,6 @@
 """The op table, part two: leaves, aggregates, products, reorganisations, indexing, ranges.
 
-Knows: the NumPy meaning, result meta and cost of each operator. Must not know: how a backend runs it.
+Knows: NumPy meaning, result meta and cost of each operator. Must not know: how it is run.
 Receives metas and attributes; returns metas; wrong operands raise what NumPy raises.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,6 +22,7 @@ Dtypes = tuple[Any, ...]
 Metas = tuple[Meta, ...]
 MetaFn = Callable[..., Meta]
 INTP = np.dtype(np.intp)
+ANY, ALL, NONE = Zeros.ANY, Zeros.ALL, Zeros.NONE
 
 # --------------------------------------------------------------------------- shared by the entries
 
@@ -31,10 +32,24 @@ def _stand_in(meta: Meta) -> Any:
     return np.broadcast_to(np.zeros((), meta.dtype), meta.shape)
 
 
-def _refuse(ref: Callable[..., Any], metas: Metas, attrs: Attrs) -> Any:
+def _refuse(ref: Callable[..., Any], metas: Metas, attrs: Attrs) -> NoReturn:
     """Raise NumPy's own exception for operands that do not fit, by asking NumPy."""
     ref(*map(_stand_in, metas), **attrs)
     raise InternalError(f"NumPy accepts what the op table refuses: {metas} {dict(attrs)}")
+
+
+def _inferring(
+    ref: Callable[..., Any], meta: Callable[..., Meta],
+) -> Callable[[Metas, Attrs], Meta]:
+    """Turn `meta(*metas, **attrs)` into an entry's: what it refuses, NumPy refuses in its words."""
+
+    def infer(metas: Metas, attrs: Attrs) -> Meta:
+        try:
+            return meta(*metas, **attrs)
+        except (LookupError, ValueError, ArithmeticError):
+            _refuse(ref, metas, attrs)
+
+    return infer
 
 
 def _as_given(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
@@ -53,28 +68,30 @@ def _scalar(ref: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(
-    name: str, ref: Callable[..., Any], meta: MetaFn, doc: str, *, numpy: tuple[Any, ...] = (), arity: int | None = 1,
-    resolve: Callable[[Dtypes, Attrs], tuple[np.dtype, ...]] = _as_given, zeros: Zeros = Zeros.NONE,
-    flops: float | Callable[[Metas, Attrs], float] = 0.0,
+    name: str, ref: Callable[..., Any], meta: MetaFn, doc: str, *, arity: int | None = 1,
+    resolve: Callable[[Dtypes, Attrs], tuple[np.dtype, ...]] = _as_given, zeros: Zeros = NONE,
+    flops: float | Callable[[Metas, Attrs], float] = 0.0, also: tuple[Any, ...] = (),
 ) -> OpSpec:
     """Declare an operator that is always a NumPy call; `meta(*metas, **attrs)` infers its result.
 
-    Where the operands do not fit, `meta` raises any LookupError or ValueError; the user gets NumPy's own.
+    Where the operands do not fit, `meta` raises anything: the user gets what NumPy raises.
+    `also` are other callables than `ref` that mean it.
     """
 
-    def infer(metas: Metas, attrs: Attrs) -> Meta:
-        try:
-            return meta(*metas, **attrs)
-        except (LookupError, ValueError):
-            return _refuse(ref, metas, attrs)
-
     return register(OpSpec(
-        name=name, kind=Kind.CALL, arity=arity, ref=_scalar(ref), meta=infer, resolve=resolve, doc=doc,
-        numpy=numpy, zeros=zeros, flops=flops,
+        name=name, kind=Kind.CALL, arity=arity, ref=_scalar(ref), meta=_inferring(ref, meta),
+        resolve=resolve, doc=doc, numpy=(ref, *also), zeros=zeros, flops=flops,
     ))
 
 
 # --------------------------------------------------------------------------- leaves
+
+
+def _valid(axis: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """Return `axis` if it is sorted, distinct, in range."""
+    if list(axis) != sorted(set(axis)) or any(not 0 <= i < ndim for i in axis):
+        raise IndexError(axis)
+    return axis
 
 
 def _no_meta(metas: Metas, attrs: Attrs) -> Meta:
@@ -87,7 +104,8 @@ def _no_ref(*xs: Any, **attrs: Any) -> Any:
 
 for _name, _doc in (("leaf", "the value at a leaf position"), ("const", "a 0-d constant")):
     register(OpSpec(
-        name=_name, kind=Kind.LEAF, arity=0, ref=_no_ref, meta=_no_meta, resolve=_as_given, doc=_doc, flops=0.0,
+        name=_name, kind=Kind.LEAF, arity=0, ref=_no_ref, meta=_no_meta, resolve=_as_given,
+        doc=_doc, flops=0.0,
     ))
 
 # --------------------------------------------------------------------------- aggregates
@@ -99,56 +117,50 @@ def _accumulator(ufunc: np.ufunc, dtype: Any) -> np.dtype:
     return ufunc.resolve_dtypes((None, np.dtype(dtype), None), reduction=True)[1]
 
 
-def _agg(name: str, ufunc: np.ufunc, doc: str, numpy: tuple[Any, ...], zeros: Zeros = Zeros.NONE) -> OpSpec:
+def _agg(
+    name: str, ufunc: np.ufunc, doc: str, also: tuple[Any, ...], zeros: Zeros = NONE,
+) -> OpSpec:
     """Declare the reduction by `ufunc` over `axis` (sorted tuple) with `keepdims`."""
 
     def ref(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
         return ufunc.reduce(x, axis=axis, keepdims=keepdims)
 
-    def meta(metas: Metas, attrs: Attrs) -> Meta:
-        (x,) = metas
-        axis, keepdims = attrs["axis"], attrs["keepdims"]
+    def meta(x: Meta, axis: tuple[int, ...], keepdims: bool) -> Meta:
         if x.dtype != _accumulator(ufunc, x.dtype):
             raise InternalError(f"{name}: {x.dtype} is not the dtype it accumulates in")
-        shape = reduced_shape(x.shape, axis, keepdims)
-        empty = any(x.shape[i] == 0 for i in axis) and 0 not in shape
-        if list(axis) != sorted(set(axis)) or axis and axis[0] < 0 or ufunc.identity is None and empty:
-            return _refuse(ref, metas, attrs)
+        shape = reduced_shape(x.shape, _valid(axis, x.ndim), keepdims)
+        if ufunc.identity is None and 0 not in shape and any(x.shape[i] == 0 for i in axis):
+            raise ValueError("nothing to reduce, and no identity")
         return Meta(shape, x.dtype)
 
     return register(OpSpec(
-        name=name, kind=Kind.AGG, arity=1, ref=_scalar(ref), meta=meta,
-        resolve=lambda dtypes, attrs: (_accumulator(ufunc, dtypes[0]),), doc=doc, numpy=(ufunc.reduce, *numpy),
-        zeros=zeros,
+        name=name, kind=Kind.AGG, arity=1, ref=_scalar(ref), meta=_inferring(ref, meta),
+        resolve=lambda dtypes, attrs: (_accumulator(ufunc, dtypes[0]),), doc=doc,
+        numpy=(ufunc.reduce, *also), zeros=zeros,
     ))
 
 
-_agg("sum", np.add, "sum over axes", (np.sum,), Zeros.ALL)
+_agg("sum", np.add, "sum over axes", (np.sum,), ALL)
 _agg("prod", np.multiply, "product over axes", (np.prod,))
-_agg("min", np.minimum, "least element over axes; NaN wins", (np.min, np.amin), Zeros.ALL)
-_agg("max", np.maximum, "greatest element over axes; NaN wins", (np.max, np.amax), Zeros.ALL)
-_agg("any", np.logical_or, "is one element true", (np.any,), Zeros.ALL)
+_agg("min", np.minimum, "least element over axes; NaN wins", (np.min, np.amin), ALL)
+_agg("max", np.maximum, "greatest element over axes; NaN wins", (np.max, np.amax), ALL)
+_agg("any", np.logical_or, "is one element true", (np.any,), ALL)
 _agg("all", np.logical_and, "are all elements true", (np.all,))
 
 
 @lru_cache(maxsize=256)
 def _result_dtype(ref: Callable[..., Any], dtype: np.dtype) -> np.dtype:
     """The dtype of `ref` for one element of `dtype`."""
-    return ref(np.ones(1, dtype)).dtype
+    found: np.dtype = ref(np.ones(1, dtype)).dtype
+    return found
 
 
 def _statistic(ref: Callable[..., Any]) -> MetaFn:
     def meta(x: Meta, axis: tuple[int, ...], keepdims: bool, ddof: int = 0) -> Meta:
-        return Meta(reduced_shape(x.shape, _valid(axis, x.ndim), keepdims), _result_dtype(ref, x.dtype))
+        shape = reduced_shape(x.shape, _valid(axis, x.ndim), keepdims)
+        return Meta(shape, _result_dtype(ref, x.dtype))
 
     return meta
-
-
-def _valid(axis: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """Return `axis` if it is sorted, distinct, in range."""
-    if list(axis) != sorted(set(axis)) or any(not 0 <= i < ndim for i in axis):
-        raise IndexError(axis)
-    return axis
 
 
 def _arg_meta(x: Meta, axis: int | None, keepdims: bool) -> Meta:
@@ -167,12 +179,13 @@ def _over_input(per_element: float) -> Callable[[Metas, Attrs], float]:
     return lambda metas, attrs: per_element * metas[0].size
 
 
-call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", numpy=(np.mean,), flops=_over_input(1))
-call("var", np.var, _statistic(np.var), "variance over axes", numpy=(np.var,), flops=_over_input(4))
-call("std", np.std, _statistic(np.std), "standard deviation over axes", numpy=(np.std,), flops=_over_input(4))
-call("argmin", np.argmin, _arg_meta, "index of the first least element", numpy=(np.argmin,), flops=_over_input(1))
-call("argmax", np.argmax, _arg_meta, "index of the first greatest element", numpy=(np.argmax,), flops=_over_input(1))
-call("count", _count, lambda x, axis: Meta((), INTP), "number of elements that a reduction over `axis` joins")
+call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", flops=_over_input(1))
+call("var", np.var, _statistic(np.var), "variance over axes", flops=_over_input(4))
+call("std", np.std, _statistic(np.std), "standard deviation over axes", flops=_over_input(4))
+call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_over_input(1))
+call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_over_input(1))
+call("count", _count, lambda x, axis: Meta((), INTP),
+     "number of elements that a reduction over `axis` joins")
 
 
 def _cumsum_meta(x: Meta, axis: int | None) -> Meta:
@@ -182,7 +195,7 @@ def _cumsum_meta(x: Meta, axis: int | None) -> Meta:
 
 
 call("cumsum", np.cumsum, _cumsum_meta, "running sum along an axis, or of all elements in order",
-     numpy=(np.cumsum,), resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(1))
+     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(1))
 
 # --------------------------------------------------------------------------- products
 
@@ -217,10 +230,10 @@ def _matmul_dtypes(dtypes: Dtypes) -> tuple[np.dtype, ...]:
     return np.matmul.resolve_dtypes((*map(strong, dtypes), None))[:2]
 
 
-call("matmul", np.matmul, _matmul_meta, "matrix product `x @ y`", numpy=(np.matmul,), arity=2,
-     resolve=lambda dtypes, attrs: _matmul_dtypes(dtypes), zeros=Zeros.ANY, flops=_product_flops(_matmul_meta))
-call("dot", np.dot, _dot_meta, "product over the last axis of x and the second to last of y", numpy=(np.dot,),
-     arity=2, resolve=_in_common, zeros=Zeros.ANY, flops=_product_flops(_dot_meta))
+call("matmul", np.matmul, _matmul_meta, "matrix product `x @ y`", arity=2, zeros=ANY,
+     resolve=lambda dtypes, attrs: _matmul_dtypes(dtypes), flops=_product_flops(_matmul_meta))
+call("dot", np.dot, _dot_meta, "product over the last axis of x and the second to last of y",
+     arity=2, zeros=ANY, resolve=_in_common, flops=_product_flops(_dot_meta))
 
 # --------------------------------------------------------------------------- reorganisation
 
@@ -293,21 +306,20 @@ def _stack(*xs: Any, axis: int) -> Any:
     return np.stack(xs, axis=axis)
 
 
-call("transpose", np.transpose, _transpose_meta, "axes permuted", numpy=(np.transpose,), zeros=Zeros.ANY)
+call("transpose", np.transpose, _transpose_meta, "axes permuted", zeros=ANY)
 call("reshape", np.reshape, _reshape_meta, "the elements in row-major order, in another shape",
-     numpy=(np.reshape,), zeros=Zeros.ANY)
-call("ravel", np.ravel, lambda x: _kept(x, (x.size,)), "the elements in row-major order, in one dimension",
-     numpy=(np.ravel,), zeros=Zeros.ANY)
+     zeros=ANY)
+call("ravel", np.ravel, lambda x: _kept(x, (x.size,)),
+     "the elements in row-major order, in one dimension", zeros=ANY)
 call("broadcast_to", np.broadcast_to, _broadcast_to_meta, "repeated along new and length-1 axes",
-     numpy=(np.broadcast_to,), zeros=Zeros.ANY)
-call("expand_dims", np.expand_dims, _expand_dims_meta, "length-1 axes inserted", numpy=(np.expand_dims,),
-     zeros=Zeros.ANY)
-call("squeeze", np.squeeze, _squeeze_meta, "length-1 axes dropped", numpy=(np.squeeze,), zeros=Zeros.ANY)
-call("flip", np.flip, _flip_meta, "reversed along axes", numpy=(np.flip,), zeros=Zeros.ANY)
-call("concatenate", _concatenate, _concatenate_meta, "joined along an axis", numpy=(np.concatenate,), arity=None,
-     resolve=_in_common, zeros=Zeros.ALL)
-call("stack", _stack, _stack_meta, "joined along a new axis", numpy=(np.stack,), arity=None, resolve=_in_common,
-     zeros=Zeros.ALL)
+     zeros=ANY)
+call("expand_dims", np.expand_dims, _expand_dims_meta, "length-1 axes inserted", zeros=ANY)
+call("squeeze", np.squeeze, _squeeze_meta, "length-1 axes dropped", zeros=ANY)
+call("flip", np.flip, _flip_meta, "reversed along axes", zeros=ANY)
+call("concatenate", _concatenate, _concatenate_meta, "joined along an axis", arity=None,
+     resolve=_in_common, zeros=ALL, also=(np.concatenate,))
+call("stack", _stack, _stack_meta, "joined along a new axis", arity=None,
+     resolve=_in_common, zeros=ALL, also=(np.stack,))
 
 # --------------------------------------------------------------------------- indexing
 
@@ -359,7 +371,8 @@ def _getitem_meta(x: Meta, index: tuple[tuple[Any, ...], ...]) -> Meta:
     return Meta(tuple(shape), x.dtype, nnz)
 
 
-call("getitem", _getitem, _getitem_meta, "basic indexing: integers, slices, new axes, ellipsis", zeros=Zeros.ANY)
+call("getitem", _getitem, _getitem_meta, "basic indexing: integers, slices, new axes, ellipsis",
+     zeros=ANY)
 
 # --------------------------------------------------------------------------- new arrays
 
@@ -379,8 +392,6 @@ def _arange(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Any:
 
 
 def _arange_meta(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Meta:
-    if step == 0:
-        raise ValueError("step")
     return Meta((max(math.ceil((stop - start) / step), 0),), np.dtype(dtype))
 
 
@@ -399,11 +410,12 @@ def _linspace_meta(start: Meta, stop: Meta, num: int, endpoint: bool) -> Meta:
 
 
 def _linspace_resolve(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
-    """NumPy computes in at least the default float: the number of steps joins as a weak float."""
+    """The number of steps joins the promotion as a weak float, so integers become float64."""
     return (common_dtype((*dtypes, float)),) * 2
 
 
-call("full", _full, _full_meta, "a new array with every element equal to the 0-d operand", zeros=Zeros.ANY)
+call("full", _full, _full_meta, "a new array with every element equal to the 0-d operand",
+     zeros=ANY)
 call("arange", _arange, _arange_meta, "evenly spaced values from start below stop", arity=0)
 call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype), max(min(n, m), 0)),
      "ones on the k-th diagonal of an n by m matrix", arity=0)

@@ -1,0 +1,74 @@
+"""Costs come from counting recipes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jitla.hops import (
+    REFERENCE,
+    Kind,
+    Machine,
+    Meta,
+    NumpyBuilder,
+    ScalarBuilder,
+    all_ops,
+    apply,
+    bytes_of,
+    const,
+    expressible,
+    flops,
+    leaf,
+    lookup,
+    make,
+)
+from jitla.hops.cost import CountingBuilder
+
+F8 = np.dtype("f8")
+X, Y = leaf(0, Meta((10, 20), F8)), leaf(1, Meta((20,), F8))
+
+
+def test_builders_have_every_verb() -> None:
+    verbs = {name for name in vars(ScalarBuilder) if not name.startswith("_")}
+    for builder in (CountingBuilder, NumpyBuilder):
+        assert verbs == {name for name in vars(builder) if not name.startswith("_")}
+
+
+def test_cells_cost_what_their_recipe_counts() -> None:
+    assert flops(make("add", [X, Y])) == 200
+    assert flops(make("square", [X])) == 200
+    assert flops(make("sign", [X])) > flops(make("negative", [X]))
+    assert flops(make("exp", [X])) == 200 * lookup("exp").flops
+    assert flops(X) == flops(const(1, "f8")) == 0
+    assert flops(make("positive", [X])) == 0
+
+
+def test_what_has_no_recipe_still_costs() -> None:
+    whole = leaf(0, Meta((10,), np.dtype("i8")))
+    assert not expressible(make("power", [whole, whole]))
+    assert flops(make("power", [whole, whole])) == 10 * lookup("power").flops
+    assert expressible(make("power", [Y, Y]))
+    assert not expressible(make("sum", [X], axis=(0,), keepdims=False))
+
+
+def test_bytes_are_inputs_and_output() -> None:
+    assert bytes_of(X) == 0
+    assert bytes_of(make("add", [X, Y])) == 8 * (200 + 20 + 200)
+    assert bytes_of(make("multiply", [X, X])) == 8 * (200 + 200)
+    assert bytes_of(make("transpose", [X], axes=(1, 0))) == 0
+    assert bytes_of(make("sum", [X], axis=(0, 1), keepdims=False)) == 8 * 201
+
+
+def test_every_cell_has_a_finite_cost() -> None:
+    for op in all_ops():
+        if op.kind is not Kind.CELL or op.name == "cast":
+            continue
+        for dtype in (F8, np.dtype("i4")):
+            try:
+                hop = apply(op.name, *[leaf(i, Meta((3,), dtype)) for i in range(op.arity or 0)])
+            except TypeError:
+                continue
+            assert 0 <= flops(hop) < 1e3
+
+
+def test_the_reference_machine_is_a_record() -> None:
+    assert isinstance(REFERENCE, Machine) and REFERENCE.name == "reference"
