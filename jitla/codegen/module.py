@@ -16,7 +16,7 @@ from jitla.codegen.division import division
 from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
-from jitla.codegen.vecmath import emit_math, inline_math, supports
+from jitla.codegen.vecmath import definitions, emit_math, inline_math, supports
 from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
@@ -52,7 +52,12 @@ class MathFunctions:
         self._fma = "fma" in loop.target.features
         self._inline = inline
         self._found: dict[tuple[str, np.dtype], str] = {}
-        self.text = ""
+        self._defined: dict[str, str] = {}
+
+    @property
+    def text(self) -> str:
+        """Functions and tables that the written code refers to."""
+        return "".join(self._defined.values())
 
     def __call__(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
         """Write `name` of `xs` into `b`."""
@@ -64,6 +69,7 @@ class MathFunctions:
             wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
             full = self.call(wide, name, [b.resized(x, wide) for x in xs])
             return wide.resized(full, b)
+        self._defined |= definitions(name, dtype, self._lanes)
         if not self._inline:
             return self.call(b, name, xs)
         args = [x.text for x in xs]
@@ -84,9 +90,10 @@ class MathFunctions:
             if name in DIVISIONS:
                 symbol, text = division(*key, self._lanes)
             else:
+                self._defined |= definitions(*key, self._lanes)
                 symbol, text = emit_math(*key, self._lanes, self._fma)
             self._found[key] = symbol
-            self.text += text
+            self._defined[symbol] = text
         kind = b.type(xs[0].dtype)
         args = ", ".join(f"{kind} {x.text}" for x in xs)
         return Value(key[1], b.line(f"call {kind} @{self._found[key]}({args})"))
@@ -94,7 +101,7 @@ class MathFunctions:
 
 def refuse_math(name: str, dtype: np.dtype) -> None:
     """Raise if there is no vector code for `name`."""
-    if not supports(name, dtype):
+    if not supports(name, dtype, defines=True):
         raise BackendError(f"no vector code for {name} of {dtype}")
 
 
