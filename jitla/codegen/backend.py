@@ -1,6 +1,6 @@
 """The LLVM backend: what it can compile, and how a compiled kernel is cut into chunks.
 
-Knows: the contract of plans with backends. Must not know: how kernels were chosen.
+Knows: what plans ask of a backend. Must not know: how kernels were chosen.
 Receives kernels, forms and geometries; returns executables and argument blocks.
 """
 
