@@ -18,6 +18,9 @@ import numpy as np
 from tests.fuzz.arrays import Box
 
 
+MOST_RELATED = 60
+
+
 @dataclass
 class Outcome:
     """What one call did: its result or exception, and all it could have changed."""
@@ -174,7 +177,7 @@ def compare_aliases(plain: list[tuple[str, Any]], jitted: list[tuple[str, Any]])
 def relations(held: Iterable[Any]) -> dict[tuple[int, int], str]:
     """Return which mutable leaves are the same or overlap."""
     found = {}
-    mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, (np.ndarray, list, dict, Box))]
+    mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, (np.ndarray, list, dict, Box))][:MOST_RELATED]
     for n, (i, a) in enumerate(mutable):
         for j, b in mutable[n + 1:]:
             if a is b:

@@ -7,7 +7,7 @@ Receives source text and returns a `Report`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,13 +43,16 @@ class Report:
         return self.counted.get("kernels", 0) > 0
 
 
-def run(source: str, name: str, jit: Callable[..., Any] | None = None) -> Report:
-    """Run the schedule of a program; stop at the first call that differs."""
+def run(
+    source: str, name: str, jit: Callable[..., Any] | None = None,
+    schedule: Sequence[tuple[int, int]] = SCHEDULE,
+) -> Report:
+    """Run a program's calls, as (call, threads); stop at the first that differs."""
     report = Report()
     plain = load.module(source, name, load.plain_jit)
     jitted = load.module(source, name, jit or load.the_jit())
     kept: list[tuple[Outcome, Outcome]] = []
-    for call, threads in SCHEDULE:
+    for call, threads in schedule:
         faults = _one(report, source, name, (plain, jitted), (call, threads), kept)
         if faults:
             report.faults = [(call, threads, fault) for fault in faults]
