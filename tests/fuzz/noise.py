@@ -19,6 +19,13 @@ SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
 ULPS = 3
 
 
+def _like(result: Any, cells: Any) -> np.ndarray:
+    """Return cells with the dtype and layout of a result."""
+    moved = np.empty_like(result)
+    np.copyto(moved, cells, casting="same_kind")
+    return moved
+
+
 class Noisy:
     """What a program sees as `np` in a run with noise."""
 
@@ -50,8 +57,7 @@ class Noisy:
             return result
         steps = self._rng.integers(-ULPS, ULPS + 1, np.shape(result))
         with np.errstate(all="ignore"):
-            moved = result + np.where(np.isfinite(result), steps * np.spacing(result), 0)
-        moved = np.asarray(moved).astype(result.dtype, copy=False)
+            moved = _like(result, result + np.where(np.isfinite(result), steps * np.spacing(result), 0))
         if out is not None:
             np.copyto(out, moved)
             return out
@@ -66,8 +72,8 @@ class Noisy:
             with np.errstate(all="ignore"):
                 length = np.shape(left)[-1] if np.ndim(left) else 1
                 bound = function(np.abs(left), np.abs(right)) * (2 * length * np.finfo(kind).eps)
-                moved = result + np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
-            moved = np.asarray(moved).astype(kind, copy=False)
+                nudge = np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
+                moved = _like(result, result + nudge)
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call
@@ -78,7 +84,7 @@ class Noisy:
             if np.asarray(result).dtype.kind != "f" or "out" in options:
                 return result
             signs = np.where(self._rng.random(np.shape(result)) < 0.5, -1.0, 1.0)
-            moved = np.where(result == 0, signs * 0.0, result).astype(np.asarray(result).dtype)
+            moved = _like(result, np.where(result == 0, signs * 0.0, result))
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call
