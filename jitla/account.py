@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jitla.explain import (
+from jitla.explanation import (
     Covered,
     FallbackRecord,
     FiredRule,

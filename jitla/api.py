@@ -16,7 +16,7 @@ from jitla.errors import TraceError
 from jitla.gate import GATE, State
 
 if TYPE_CHECKING:
-    from jitla.explain import Explanation
+    from jitla.explanation import Explanation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -157,14 +157,14 @@ def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> 
         decorated(*args, **kwargs)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
     record = GATE.room("account").function_record(state.function, state.all_sites())
-    made: Explanation = GATE.room("explain").explanation(record, level)
+    made: Explanation = GATE.room("explanation").explanation(record, level)
     return made
 
 
 def coverage() -> str:
     """Return a table of what decorated functions handed to NumPy: where, how often, how long."""
     sites = [site for state in list(GATE.states) for site in state.all_sites()]
-    table: str = GATE.room("explain").coverage_table(GATE.room("account").fallbacks_of(sites))
+    table: str = GATE.room("explanation").coverage_table(GATE.room("account").fallbacks_of(sites))
     return table
 
 

@@ -1,13 +1,15 @@
 """Kernels to machine code through LLVM, and the native run time they are launched by.
 
 Reading order: layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
-vecmath_arc, vecmath_trig, vecmath, vector, scalar, span, cell, reduce, columns, module, jit, host,
-pool_os, pool_worker, pool, memory_list, memory, empty, launch, native, backend.
+vecmath_arc, vecmath_trig, vecmath, vector, division, scalar, span, cell, reduce, columns, module,
+jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, launch, native, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable
-from jitla.codegen.jit import Jit, Library
+from jitla.codegen.jit import Jit, Library, host_target
 from jitla.codegen.layout import Target
 from jitla.codegen.native import load_native
 
-__all__ = ["Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "load_native"]
+__all__ = [
+    "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "host_target", "load_native",
+]

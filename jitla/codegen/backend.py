@@ -1,6 +1,6 @@
 """The LLVM backend: what it can compile, and how a compiled kernel is cut into chunks.
 
-Knows: the contract of plans with backends. Must not know: how kernels were chosen.
+Knows: what plans ask of a backend. Must not know: how kernels were chosen.
 Receives kernels, forms and geometries; returns executables and argument blocks.
 """
 
@@ -11,8 +11,8 @@ from math import prod
 
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.launch import hints
-from jitla.codegen.layout import BLOCK, Loop, geometry_words, pack_block
-from jitla.codegen.module import MathFunctions, lay_out, module_text, refuse_math
+from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, pack_block
+from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
@@ -106,18 +106,19 @@ class LlvmBackend:
 
     Without `launch` the native run time is loaded on first use; without `threads` it
     is asked for theirs.
-    `objects` maps content keys to machine code and may be kept from process to process.
+    `objects` maps content keys to machine code and may be kept from process to process. `target`
+    is the host unless given.
     """
 
     name = "llvm"
 
     def __init__(
         self, launch: Callable[..., None] | None = None, threads: int | None = None,
-        objects: MutableMapping[str, bytes] | None = None,
+        objects: MutableMapping[str, bytes] | None = None, target: Target | None = None,
     ) -> None:
         self._launch = launch
         self._threads = threads
-        self.jit = Jit(objects)
+        self.jit = Jit(objects, target=target)
 
     @property
     def launch(self) -> Callable[..., None]:
@@ -156,7 +157,8 @@ class LlvmBackend:
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
-    refuse_math(name, xs[0].dtype)
+    if name not in DIVISIONS:
+        refuse_math(name, xs[0].dtype)
     return Value(xs[0].dtype, "%math")
 
 

@@ -36,13 +36,15 @@ class Jit:
     """Compiles and loads modules; `objects` maps content keys to object bytes.
 
     Everything that enters LLVM happens under one lock; LLVM starts on first use. `level` is LLVM's
-    for code generation: 0 compiles five times as fast as 2.
+    for code generation: 0 compiles five times as fast as 2. `target` is the host unless given.
     """
 
     def __init__(
         self, objects: MutableMapping[str, bytes] | None = None, level: int = 2,
+        target: Target | None = None,
     ) -> None:
         self._level = level
+        self._wanted = target
         self.objects: MutableMapping[str, bytes] = {} if objects is None else objects
         self._lock = threading.RLock()
         self._numbers = itertools.count()
@@ -53,7 +55,7 @@ class Jit:
 
     @property
     def target(self) -> Target:
-        """The host."""
+        """The processor code is made for."""
         if self._target is None:
             with self._lock:
                 if self._target is None:
@@ -64,20 +66,21 @@ class Jit:
     def _start(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        host = host_target()
-        self._machine = llvm.Target.from_triple(host.triple).create_target_machine(
-            cpu=host.cpu, features=host.feature_string, opt=self._level, reloc="pic",
-            codemodel="default")
-        self._engine = llvm.create_lljit_compiler(
-            llvm.Target.from_triple(host.triple).create_target_machine(
-                cpu=host.cpu, features=host.feature_string, opt=self._level, reloc="pic",
-                codemodel="jitdefault"))
-        self._target = host
+        target = self._wanted or host_target()
+
+        def machine(model: str) -> Any:
+            return llvm.Target.from_triple(target.triple).create_target_machine(
+                cpu=target.cpu, features=target.feature_string, opt=self._level, reloc="pic",
+                codemodel=model)
+
+        self._machine = machine("default")
+        self._engine = llvm.create_lljit_compiler(machine("jitdefault"))
+        self._target = target
 
     def key(self, text: str) -> str:
-        """Return the content key of the object made from `text` on this host."""
+        """Return the content key of the object made from `text` here."""
         host = self.target
-        version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
+        version = f"{llvmlite.__version__} {llvm.llvm_version_info} {self._level}"
         parts = (version, str(self._level), host.triple, host.cpu, host.feature_string, text)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -12,15 +12,17 @@ import numpy as np
 
 from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
+from jitla.codegen.division import division
 from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
-from jitla.codegen.vecmath import emit_math, inline_math, supports
+from jitla.codegen.vecmath import definitions, emit_math, inline_math, supports
 from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
 
 MAX_LANES = 64
+DIVISIONS = ("fmod", "quotient")
 
 
 def has_float_sum(kernel: Kernel) -> bool:
@@ -50,16 +52,24 @@ class MathFunctions:
         self._fma = "fma" in loop.target.features
         self._inline = inline
         self._found: dict[tuple[str, np.dtype], str] = {}
-        self.text = ""
+        self._defined: dict[str, str] = {}
+
+    @property
+    def text(self) -> str:
+        """Functions and tables that the written code refers to."""
+        return "".join(self._defined.values())
 
     def __call__(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
         """Write `name` of `xs` into `b`."""
         dtype = xs[0].dtype
+        if name in DIVISIONS:
+            return self._divide(b, name, xs)
         refuse_math(name, dtype)
         if b.width != self._lanes:
             wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
             full = self.call(wide, name, [b.resized(x, wide) for x in xs])
             return wide.resized(full, b)
+        self._defined |= definitions(name, dtype, self._lanes)
         if not self._inline:
             return self.call(b, name, xs)
         args = [x.text for x in xs]
@@ -67,13 +77,23 @@ class MathFunctions:
         b.lines += [f"  {line}" for line in lines]
         return Value(dtype, result)
 
+    def _divide(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+        if name == "fmod" and not self._fma:
+            x, y = xs
+            return Value(x.dtype, b.line(f"frem {b.type(x.dtype)} {x.text}, {y.text}"))
+        return self.call(b, name, xs)
+
     def call(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
         """Write a call of the function `name`, which the module then contains."""
         key = (name, xs[0].dtype)
         if key not in self._found:
-            symbol, text = emit_math(*key, self._lanes, self._fma)
+            if name in DIVISIONS:
+                symbol, text = division(*key, self._lanes)
+            else:
+                self._defined |= definitions(*key, self._lanes)
+                symbol, text = emit_math(*key, self._lanes, self._fma)
             self._found[key] = symbol
-            self.text += text
+            self._defined[symbol] = text
         kind = b.type(xs[0].dtype)
         args = ", ".join(f"{kind} {x.text}" for x in xs)
         return Value(key[1], b.line(f"call {kind} @{self._found[key]}({args})"))
@@ -81,7 +101,7 @@ class MathFunctions:
 
 def refuse_math(name: str, dtype: np.dtype) -> None:
     """Raise if there is no vector code for `name`."""
-    if not supports(name, dtype):
+    if not supports(name, dtype, defines=True):
         raise BackendError(f"no vector code for {name} of {dtype}")
 
 

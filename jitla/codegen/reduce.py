@@ -15,7 +15,7 @@ from jitla.codegen.span import Writer, elements, span
 from jitla.codegen.vector import Value
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
-AHEAD = 2048  # bytes: the tree's short loops keep the processor from seeing what comes
+AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down several streams
 RUN = "ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res"
 
 def paired(loop: Loop) -> bool:
@@ -81,7 +81,8 @@ def _leaf(loop: Loop, math: MathCall) -> str:
     lines += ["  br label %ran", "many:", f"  %count = lshr i64 %n, {lanes.bit_length() - 1}"]
     w.begin()
     starts = [w.b.const(identity(op.hop.op.name, op.dtype), op.dtype) for op in aggs]
-    ends = elements(w, "many", starts, AHEAD if paired(loop) else 0)
+    streams = sum(op.role == "in" and op.walks for op in loop.operands)
+    ends = elements(w, "many", starts, AHEAD if paired(loop) and streams == 1 else 0)
     for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), 8)):
         _fold(w.b, aggs[k], ends[k], slot)
     body = "\n".join(lines)

@@ -16,7 +16,7 @@ from jitla.errors import BackendError
 
 
 class LlvmBuilder(VectorText):
-    """`ScalarBuilder` over IR text; `math_call(builder, name, xs)` writes a transcendental."""
+    """`ScalarBuilder` over IR text; `math_call(builder, name, xs)` writes what is no verb."""
 
     def __init__(
         self, lines: list[str], width: int, math_call: MathCall | None = None, prefix: str = "t"
@@ -125,7 +125,7 @@ class LlvmBuilder(VectorText):
     def fmod(self, x: Value, y: Value) -> Value:
         """Return the remainder with the dividend's sign; 0 for integers over 0."""
         if x.dtype.kind == "f":
-            return self._op("frem", x.dtype, x, y)
+            return self._float_rest(x, y)
         return self._int_divide(x, y)[1]
 
     def _divmod(self, x: Value, y: Value) -> tuple[Value, Value]:
@@ -165,6 +165,8 @@ class LlvmBuilder(VectorText):
         d = x.dtype
         signed = d.kind == "i"
         if d.itemsize == 8:
+            if self.width > 1 and self._math_call is not None:
+                return self._math_call(self, "quotient", (x, y))
             return self._op("sdiv" if signed else "udiv", d, x, y)
         # Vectors have no integer division. The nearest float of a quotient of n-bit integers
         # truncates to the right integer as soon as it has 2n/2 + 1 bits: 24 for 16, 53 for 32.
@@ -174,11 +176,16 @@ class LlvmBuilder(VectorText):
         how = "fptosi" if wide.kind == "i" else "fptoui"
         return self.cast(self._conv(how, self.div(xf, yf), wide), d)
 
+    def _float_rest(self, x: Value, y: Value) -> Value:
+        if self.width > 1 and self._math_call is not None:
+            return self._math_call(self, "fmod", (x, y))
+        return self._op("frem", x.dtype, x, y)
+
     def _float_divmod(self, x: Value, y: Value) -> tuple[Value, Value]:
         d = x.dtype
         zero, one, half = self.const(0, d), self.const(1, d), self.const(0.5, d)
         ratio = self.div(x, y)
-        mod = self._op("frem", d, x, y)
+        mod = self._float_rest(x, y)
         div = self.div(self.sub(x, mod), y)
         uneven = self.ne(mod, zero)
         wrong = self.and_(uneven, self.xor(self.lt(y, zero), self.lt(mod, zero)))

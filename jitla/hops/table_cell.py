@@ -312,10 +312,18 @@ _CLIP: np.ufunc = np._core.umath.clip  # type: ignore[attr-defined]
 
 
 def _clip(b: ScalarBuilder, x: Any, low: Any, high: Any) -> Any:
-    """The upper bound wins where the bounds cross; a NaN anywhere gives NaN."""
+    """The upper bound wins where the bounds cross; a NaN anywhere gives NaN.
+
+    A zero that equals a bound keeps its sign, as with scalar bounds in NumPy.
+    """
     if x.dtype.kind == "b":
         return b.and_(b.or_(x, low), high)
-    return b.minimum(b.maximum(x, low), high)
+    raised = b.select(b.lt(x, low), low, x)
+    inside = b.select(b.gt(raised, high), high, raised)
+    if x.dtype.kind != "f":
+        return inside
+    inside = b.select(b.ne(low, low), low, inside)
+    return b.select(b.ne(high, high), high, inside)
 
 
 cell(_CLIP, _clip, "x limited to [low, high]", ALL, also=(np.clip,), name="clip")

@@ -263,7 +263,7 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
                 j = session.enter(other)
             found = metas.get((self._m, other._m))
         else:
-            j = KIND_CODE.get(kind, 0)
+            j = KIND_CODE.get(kind, UNKNOWN)
             if i < 0:
                 i = session.enter(self)
             found = metas.get((self._m, j))
@@ -323,6 +323,7 @@ def _inplace(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
 
 
 _INT = KIND_CODE[int]
+UNKNOWN = -1000  # neither a meta id nor the code of a scalar
 _INFERRED: list[dict] = []
 # ufunc -> function that records a plain call of it; the operands may be anything.
 UFUNCS: dict[Any, Callable[..., Any]] = {}

@@ -121,8 +121,12 @@ class Dispatch(Indexing):
             return NotImplemented
         if not _python_ints_fit(known):
             return NotImplemented
+        return self.recorded(name, known, attrs)
+
+    def recorded(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
+        """Like `record`; NotImplemented for operands that NumPy has to refuse in its own words."""
         try:
-            return self.record(name, known, attrs)
+            return self.record(name, operands, attrs)
         except (TypeError, ValueError, OverflowError, KeyError):
             return NotImplemented
 
@@ -139,9 +143,8 @@ class Dispatch(Indexing):
         code = y._m if type(y) in LAZY else KIND_CODE[type(y)]
         if not _python_ints_fit((x, y)) or (_scalar_integer(x) and type(y) is not LazyArray):
             return self.operate(ufunc, args, other)
-        try:
-            made = self.record(name, args)
-        except (TypeError, ValueError, OverflowError, KeyError):
+        made = self.recorded(name, args)
+        if made is NotImplemented:
             return self.operate(ufunc, args, other)
         if not (code == _INT and METAS[x._m].dtype.kind in INTEGRAL):
             metas[(x._m, code)] = (made._m, type(made))
@@ -160,9 +163,8 @@ class Dispatch(Indexing):
         """Slow path of a unary operator."""
         if _scalar_integer(x):
             return self.eager(OPERATORS.get(ufunc, ufunc), (x,), {})
-        try:
-            made = self.record(name, (x,))
-        except (TypeError, ValueError, KeyError):
+        made = self.recorded(name, (x,))
+        if made is NotImplemented:
             return self.eager(OPERATORS.get(ufunc, ufunc), (x,), {})
         metas[x._m] = (made._m, type(made))
         return made

@@ -39,7 +39,7 @@ _CREATORS = frozenset({
 SAFE = frozenset({
     len, range, isinstance, issubclass, enumerate, zip, float, int, bool, str, repr, type, id, abs,
     min, max, sum, any, all, tuple, reversed, divmod, round, format, iter, next, slice, hasattr,
-    callable, complex, super, object, property, vars, ord, chr, pow, hash,
+    callable, complex, super, object, property, vars, ord, chr, pow, hash, globals,
     *(getattr(math, n) for n in dir(math) if callable(getattr(math, n)) and not n.startswith("_")),
 })
 _EXCEPTIONS = BaseException

@@ -57,7 +57,7 @@ def letter(array: np.ndarray) -> str:
 
 def run_cells(
     roots: Sequence[Hop], leaves: Sequence[object], outs: Sequence[np.ndarray],
-    schedule: Schedule | None = None, chunk: int = 0,
+    schedule: Schedule | None = None, chunk: int = 0, backend: LlvmBackend = BACKEND,
 ) -> None:
     """Compute cell roots over the shape of `outs`, no dimension dropped or merged."""
     kernel = kernel_of(roots)
@@ -66,6 +66,6 @@ def run_cells(
     arrays = [np.broadcast_to(x, shape) for x in operands if isinstance(x, np.ndarray)]
     arrays += outs
     form = Form("cell", len(shape), "".join(map(letter, arrays)))
-    executable = BACKEND.compile(kernel, form, schedule or Schedule())
+    executable = backend.compile(kernel, form, schedule or Schedule())
     geometry = Geometry(shape, tuple(a.strides for a in arrays))
     drive(executable.template(geometry), *operands, *outs, chunk=chunk)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jitla.errors import ConfigError
-from jitla.explain import (
+from jitla.explanation import (
     LEVELS,
     Covered,
     FallbackRecord,
@@ -94,5 +94,5 @@ def test_a_program_without_stages_shows_its_steps():
 
 def test_lines_are_read_from_the_file():
     here = SourceLine.at(__file__, 1)
-    assert here.text.startswith('"""Explanations of made-up') and here.place == "test_explain.py:1"
+    assert here.text.startswith('"""Explanations of made-up') and here.place == "test_explanation.py:1"
     assert SourceLine.at("/nowhere.py", 3).text == ""
