@@ -23,9 +23,10 @@ SHAKES, MORE_SHAKES = 6, 30
 SLACK = 4.0
 INEXACT = re.compile(
     r"np\.(" + "|".join(sorted(TRANSCENDENTAL)) + r"|matmul|dot|maximum|minimum|fmax|fmin|clip)\b"
-    r"|@ |\.dot\(|\*\*|\.(max|min|clip)\(")
+    r"|sum\(|mean\(|@ |\.dot\(|\*\*|\.(max|min|clip)\(")
 
 
+SUMMED = re.compile(r"(sum|mean)\(|@|dot\(|matmul\(")
 EITHER_ZERO = re.compile(r"(maximum|minimum|fmax|fmin|clip|max|min)\(")
 
 
@@ -101,8 +102,9 @@ def _changed_later(kept: list[tuple[Outcome, Outcome]]) -> list[Fault]:
 
 def shaken(source: str, name: str, call: int, seeds: range) -> Iterator[Outcome]:
     """Yield outcomes of the plain program with noise."""
+    sums = len(SUMMED.findall(source)) > 1
     for seed in seeds:
-        names = load.module(source, name, load.plain_jit, Noisy(seed))
+        names = load.module(source, name, load.plain_jit, Noisy(seed, sums))
         if call:
             outcome(names["f"], names["make"](0), names["state"], f"<{name}>")
         yield outcome(names["f"], names["make"](call), names["state"], f"<{name}>")
