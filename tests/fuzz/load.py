@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import CodeType
@@ -63,16 +63,17 @@ class _Reroute(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         called = node.func
-        if isinstance(called, ast.Attribute) and called.attr == "dot" and len(node.args) == 1:
+        if isinstance(called, ast.Attribute) and called.attr in ("dot", "sum", "mean"):
             if not (isinstance(called.value, ast.Name) and called.value.id == "np"):
-                return self._call("dot", [called.value, node.args[0]], node)
+                return self._call(called.attr, [called.value, *node.args], node, node.keywords)
         return node
 
-    def _call(self, name: str | None, operands: list[ast.expr], node: ast.expr) -> ast.AST:
+    def _call(self, name: str | None, operands: list[ast.expr], node: ast.expr,
+              options: Sequence[ast.keyword] = ()) -> ast.AST:
         if name is None:
             return node
         function = ast.Attribute(ast.Name("np", ast.Load()), name, ast.Load())
-        return ast.copy_location(ast.Call(function, operands, []), node)
+        return ast.copy_location(ast.Call(function, operands, list(options)), node)
 
 
 @lru_cache(4)

@@ -13,17 +13,27 @@ import numpy as np
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
     "arccosh arctanh hypot logaddexp cbrt power float_power".split())
+# Sums keep NumPy's bits, but a sum of sums or of a product may be reordered as a whole.
+SUMS = frozenset(("sum", "mean"))
 PRODUCTS = frozenset(("matmul", "dot", "outer"))
 EXACT_POWERS = (2, 0.5, -1, 1, 0)
 SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
 ULPS = 3
 
 
+def _like(result: Any, cells: Any) -> np.ndarray:
+    """Return cells with the dtype and layout of a result."""
+    moved = np.empty_like(result)
+    np.copyto(moved, cells, casting="same_kind")
+    return moved
+
+
 class Noisy:
     """What a program sees as `np` in a run with noise."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sums: bool = False) -> None:
         self._rng = np.random.default_rng(seed)
+        self._sums = sums
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
@@ -31,6 +41,8 @@ class Noisy:
             return self._shaken(name, function)
         if name in PRODUCTS:
             return self._product(function)
+        if name in SUMS and self._sums:
+            return self._summed(function)
         if name in SIGNED_ZEROS:
             return self._either_zero(function)
         return function
@@ -50,8 +62,7 @@ class Noisy:
             return result
         steps = self._rng.integers(-ULPS, ULPS + 1, np.shape(result))
         with np.errstate(all="ignore"):
-            moved = result + np.where(np.isfinite(result), steps * np.spacing(result), 0)
-        moved = np.asarray(moved).astype(result.dtype, copy=False)
+            moved = _like(result, result + np.where(np.isfinite(result), steps * np.spacing(result), 0))
         if out is not None:
             np.copyto(out, moved)
             return out
@@ -66,8 +77,22 @@ class Noisy:
             with np.errstate(all="ignore"):
                 length = np.shape(left)[-1] if np.ndim(left) else 1
                 bound = function(np.abs(left), np.abs(right)) * (2 * length * np.finfo(kind).eps)
-                moved = result + np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
-            moved = np.asarray(moved).astype(kind, copy=False)
+                nudge = np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
+                moved = _like(result, result + nudge)
+            return moved if isinstance(result, np.ndarray) else moved[()]
+
+        return call
+
+    def _summed(self, function: Any) -> Any:
+        def call(cells: Any, *given: Any, **options: Any) -> Any:
+            result = function(cells, *given, **options)
+            kind = np.asarray(result).dtype
+            if kind.kind != "f" or "out" in options:
+                return result
+            with np.errstate(all="ignore"):
+                bound = function(np.abs(cells), *given, **options) * (2 * np.log2(np.size(cells) + 16) * np.finfo(kind).eps)
+                moved = _like(result, result + np.where(np.isfinite(bound), bound, 0)
+                              * self._rng.uniform(-1, 1, np.shape(result)))
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call
@@ -78,7 +103,7 @@ class Noisy:
             if np.asarray(result).dtype.kind != "f" or "out" in options:
                 return result
             signs = np.where(self._rng.random(np.shape(result)) < 0.5, -1.0, 1.0)
-            moved = np.where(result == 0, signs * 0.0, result).astype(np.asarray(result).dtype)
+            moved = _like(result, np.where(result == 0, signs * 0.0, result))
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call
