@@ -18,7 +18,7 @@ from jitla.fusion.kernel import (
     data_inputs,
 )
 from jitla.fusion.layout import Layout, contiguous
-from jitla.fusion.results import all_layouts, is_certain, is_view, result_of
+from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.templates import CELL, MAGG, TEMPLATES, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.walks import Operands, geometry, operands, walk
@@ -28,5 +28,5 @@ __all__ = [
     "Backend", "Call", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Plan", "Schedule", "Step", "Template",
     "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
-    "result_of", "run_kernel", "show", "structure", "structure_key", "walk",
+    "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",
 ]

@@ -32,12 +32,19 @@ def is_certain(hop: Hop) -> bool:
     return hop.op.kind is not Kind.CALL or is_view(hop) or len(hop.meta.shape) < 2
 
 
+def seen_operands(hop: Hop) -> tuple[Hop, ...]:
+    """Return the operands whose layouts NumPy looks at: a ufunc casts while it reads."""
+    if hop.op.kind is not Kind.CELL or hop.op.name == "cast":
+        return hop.inputs
+    return tuple(i.inputs[0] if i.op.name == "cast" else i for i in hop.inputs)
+
+
 def result_of(
     hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]
 ) -> Layout:
-    """Return the layout of `hop`, bound to `shape` and `attrs`, for operands that lie as `sources`."""
+    """Return the layout of `hop`, bound to `shape` and `attrs`; its `seen_operands` lie as `sources`."""
     size = hop.meta.dtype.itemsize
-    sizes = [h.meta.dtype.itemsize for h in hop.inputs]
+    sizes = [h.meta.dtype.itemsize for h in seen_operands(hop)]
     name = hop.op.name
     if hop.op.kind is Kind.CELL:
         if name == "cast":
@@ -77,5 +84,5 @@ def all_layouts(roots: Sequence[Hop], leaves: Mapping[int, Layout]) -> dict[Hop,
             given = leaves.get(hop.attr("slot"))
             found[hop] = given or contiguous(shape, hop.meta.dtype.itemsize)
         else:
-            found[hop] = result_of(hop, shape, dict(hop.attrs), [found[i] for i in hop.inputs])
+            found[hop] = result_of(hop, shape, dict(hop.attrs), [found[i] for i in seen_operands(hop)])
     return found

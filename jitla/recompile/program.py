@@ -28,6 +28,7 @@ from jitla.fusion import (
     is_view,
     operands,
     result_of,
+    seen_operands,
     structure_key,
     walk,
 )
@@ -253,7 +254,7 @@ class Program:
         self, hop: Hop, shape: Shape, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout]
     ) -> Layout:
         attrs = {k: shapes[v] if k == "shape" else v for k, v in hop.attrs}
-        return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in hop.inputs])
+        return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in seen_operands(hop)])
 
     def _block(
         self, loop: _Loop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],

@@ -175,6 +175,8 @@ def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
     wanted = np.dtype(dtype)
     if options or type(array) is not LazyArray or wanted not in TRACED or wanted == array.dtype:
         return NotImplemented
+    if array._v is not None and 0 in array._v.strides:
+        return NotImplemented  # a repeated axis orders the copy in another way than a ufunc's operand
     return session.traced("cast", (array,), (("dtype", wanted),))
 
 
