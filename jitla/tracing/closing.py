@@ -163,7 +163,7 @@ class Closing:
     def _finish_block(self, closed: Closed, key: tuple, store: Store | None) -> None:
         nodes = self.nodes
         try:
-            outs = closed.bound.run(self.leaves + self.scalars)
+            outs = closed.bound.run(self.leaves + self.scalars) if closed.roots else ()
         except Exception as error:
             replay = self.site.replay(self.block(), closed.roots, store, error)
             outs = replay.run(self.leaves + self.scalars)
@@ -229,7 +229,7 @@ class Closing:
         roots, views, ghosts = self._fates(key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
-        bound = self.site.program(block, tuple(roots), store)
+        bound = self.site.program(block, tuple(roots), store) if roots else None
         closed = Closed(bound, tuple(roots), [], tuple(views), tuple(ghosts))
         self.site.keep(key, closed)
         return closed

@@ -25,7 +25,7 @@ from jitla.tracing.array import (
     pending,
 )
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction
-from jitla.tracing.indexing import Indexing
+from jitla.tracing.indexing import Indexing, fits
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, scalar_operand
 
@@ -225,7 +225,8 @@ class Dispatch(Indexing):
         if type(memory) is np.ndarray and memory.dtype in TRACED and memory.flags.writeable \
                 and owns_memory(memory):
             known = [self.operand(x) for x in inputs]
-            if not any(type(x) in LAZY for x in known) or any(x is None for x in known):
+            if not any(type(x) in LAZY for x in known) or any(x is None for x in known) \
+                    or not all(fits(np.shape(x), memory.shape) for x in inputs):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
-from jitla.tracing.closing import NOTHING, Closing, lazy_array
+from jitla.tracing.closing import NOTHING, Closing, lazy_array, same_view
 from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
@@ -118,10 +118,13 @@ class Indexing(Closing):
         """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
         memory = self.settle(array)
         key = self.plain(key)
-        if type(value) is LazyArray and value._v is None and value._s is self:
-            target = memory[key] if _static_index(key) is not None else None
-            if type(target) is np.ndarray and self._assign(target, value, others):
-                return
+        if type(value) is LazyArray and value._s is self and _basic(key):
+            target = memory[key]
+            if type(target) is np.ndarray:
+                if value._v is not None and same_view(target, value._v):
+                    return  # the end of `x[key] += y`: the view has been written already
+                if value._v is None and self._assign(target, value, others):
+                    return
         value = self.plain(value)
         self.before_write(memory)
         memory[key] = value
@@ -131,7 +134,7 @@ class Indexing(Closing):
         shape = METAS[value._m].shape
         if target.dtype not in TRACED or not target.flags.writeable:
             return False
-        if not _fits(shape, target.shape):
+        if not fits(shape, target.shape):
             return False
         n = value._n if value._n >= 0 else self.enter(value)
         self.store(target, self._conformed(n, value._m, target, always=True), _consumed(n, others))
@@ -161,7 +164,7 @@ class Indexing(Closing):
         if array._v is None and not self.viewed(array) and self._rebind(array, ufunc, other):
             return array
         memory = self.settle(array)
-        lazy = lazy and other._v is None and _fits(METAS[other._m].shape, memory.shape)
+        lazy = lazy and other._v is None and fits(METAS[other._m].shape, memory.shape)
         if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
             result = self.ufuncs(ufunc, array, other)
             known = METAS[result._m]
@@ -184,7 +187,7 @@ class Indexing(Closing):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if ufunc is _MATMUL_IN_PLACE or not _fits(np.shape(other), METAS[array._m].shape):
+        if ufunc is _MATMUL_IN_PLACE or not fits(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:
             self.enter(array)
@@ -206,7 +209,7 @@ class Indexing(Closing):
         return True
 
 
-def _fits(shape: Shape, target: Shape) -> bool:
+def fits(shape: Shape, target: Shape) -> bool:
     """Say whether `shape` broadcasts to `target` without changing it."""
     if len(shape) > len(target):
         return False
@@ -223,6 +226,12 @@ def _ufunc_in_place(ufunc: Any) -> Any:
             "floor_divide": "floordiv", "power": "pow", "bitwise_and": "and", "bitwise_or": "or",
             "bitwise_xor": "xor", "left_shift": "lshift", "right_shift": "rshift"}
     return getattr(operator, f"i{name.get(ufunc.__name__, ufunc.__name__)}")
+
+
+def _basic(key: Any) -> bool:
+    """Say whether ``x[key]`` is a view (or an element) and not a copy."""
+    parts = key if type(key) is tuple else (key,)
+    return all(type(p) in _BASIC or isinstance(p, np.integer) for p in parts)
 
 
 def _static_index(key: Any) -> tuple | None:

@@ -142,7 +142,7 @@ class Site:
         """Forget exact blocks, but not what they have done."""
         for key in keys:
             closed = self.exact.pop(key, None)
-            if closed is not None and closed.bound.count:
+            if closed is not None and closed.bound is not None:
                 program = closed.bound.program
                 self.past[program] = self.past.get(program, 0) + closed.bound.count
 
@@ -150,6 +150,8 @@ class Site:
         """Return how often each program has run."""
         found = dict(self.past)
         for closed in list(self.exact.values()):
+            if closed.bound is None:
+                continue
             program = closed.bound.program
             found[program] = found.get(program, 0) + closed.bound.count
         return found

@@ -144,7 +144,7 @@ class StoreRewriter(ExpressionRewriter):
             case ast.Subscript(value=obj, slice=key) as target:
                 first, again, spent = self._twice(self.visit(obj), rebinds)
                 key, key_again, spent_key = self._twice(key_of(self.visit(key)), rebinds)
-                old = placed(ast.Subscript(first, key, ast.Load()), target)
+                old = placed(ast.Subscript(hook("lift", [first], target), key, ast.Load()), target)
                 new = hook("inplace", [function, old, value], node)
                 call = hook("setitem", [new, again, key_again], target)
                 spent = spent + spent_key

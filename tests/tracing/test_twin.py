@@ -107,7 +107,7 @@ A = np.ones(3)
     ("return len(a) + float(1) + isinstance(a, int)", (A,), []),
     ("len = a.sum\nreturn len()", (A,), ["call"]),
     ("a += b", (A.copy(), A), ["inplace"]),
-    ("a[0] += 1", (A.copy(),), ["inplace", "setitem"]),
+    ("a[0] += 1", (A.copy(),), ["lift", "inplace", "setitem"]),
     ("a.x += 1", (Box(x=1),), ["inplace", "setattr"]),
     ("a[0] = a.y = 1", (type("K", (dict,), {})(),), ["setitem", "setattr"]),
     ("del a[0], a.y", (type("K", (dict,), {"y": 1, "__delattr__": lambda s, n: None})({0: 1}),),
