@@ -78,7 +78,7 @@ def own_exception(x):
 
 def negative_power(x):
     n = x.astype(int)
-    return n ** -1
+    return n**-1
 
 
 def bool_minus(x):
@@ -89,19 +89,36 @@ def in_a_helper(x):
     return wrong_shape(x * 2)
 
 
-@pytest.mark.parametrize("function", [
-    wrong_shape, wrong_axis, wrong_index, wrong_product, wrong_reshape, wrong_store, wrong_cast, empty_maximum,
-    ambiguous, no_attribute, out_of_range, own_exception, negative_power, bool_minus, in_a_helper])
+@pytest.mark.parametrize(
+    "function",
+    [
+        wrong_shape,
+        wrong_axis,
+        wrong_index,
+        wrong_product,
+        wrong_reshape,
+        wrong_store,
+        wrong_cast,
+        empty_maximum,
+        ambiguous,
+        no_attribute,
+        out_of_range,
+        own_exception,
+        negative_power,
+        bool_minus,
+        in_a_helper,
+    ],
+)
 @pytest.mark.parametrize("call", ["cold", "warm"])
 def test_exceptions_are_numpys(function, call: str) -> None:
     jitted = jitla.jit(function)
     if call == "warm":
-        with pytest.raises(Exception):  # noqa: B017, PT011
+        with pytest.raises(Exception):  # noqa: B017
             jitted(X.copy())
     x, y = X.copy(), X.copy()
-    with pytest.raises(Exception) as expected:  # noqa: B017, PT011
+    with pytest.raises(Exception) as expected:
         function(x)
-    with pytest.raises(Exception) as actual:  # noqa: B017, PT011
+    with pytest.raises(Exception) as actual:
         jitted(y)
     assert actual.type is expected.type
     assert str(actual.value) == str(expected.value)
@@ -110,13 +127,25 @@ def test_exceptions_are_numpys(function, call: str) -> None:
     np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("function", [
-    wrong_shape, wrong_axis, wrong_product, wrong_reshape, wrong_store, wrong_cast, ambiguous, no_attribute,
-    own_exception, in_a_helper])
+@pytest.mark.parametrize(
+    "function",
+    [
+        wrong_shape,
+        wrong_axis,
+        wrong_product,
+        wrong_reshape,
+        wrong_store,
+        wrong_cast,
+        ambiguous,
+        no_attribute,
+        own_exception,
+        in_a_helper,
+    ],
+)
 def test_the_users_line_is_the_innermost_frame(function) -> None:
-    with pytest.raises(Exception) as plain:  # noqa: B017, PT011
+    with pytest.raises(Exception) as plain:
         function(X.copy())
-    with pytest.raises(Exception) as jitted:  # noqa: B017, PT011
+    with pytest.raises(Exception) as jitted:
         jitla.jit(function)(X.copy())
     if traceback.extract_tb(plain.value.__traceback__)[-1].filename == __file__:
         assert traceback.extract_tb(jitted.value.__traceback__)[-1].filename == __file__

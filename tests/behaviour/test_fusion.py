@@ -51,9 +51,15 @@ def normalised(a):
     return (a - m) / np.sqrt(((a - m) ** 2).mean())
 
 
-@pytest.mark.parametrize(("function", "given", "kernels", "temporaries"), [
-    (chain, (A, B, C, D, E), 1, 0), (total, (A, B, C), 1, 0), (moments, (A, B), 1, 0),
-    (normalised, (A,), 3, 1)])
+@pytest.mark.parametrize(
+    ("function", "given", "kernels", "temporaries"),
+    [
+        (chain, (A, B, C, D, E), 1, 0),
+        (total, (A, B, C), 1, 0),
+        (moments, (A, B), 1, 0),
+        (normalised, (A,), 3, 1),
+    ],
+)
 def test_few_kernels_and_temporaries(function, given, kernels, temporaries) -> None:
     assert_same(function.__wrapped__(*given), function(*given))
     done = during(function, lambda: function(*given))

@@ -65,6 +65,7 @@ def inner_generator(x, turns):
         for _ in range(turns):
             w = w * 0.9 + 1
             yield w
+
     last = None
     for last in steps():
         pass
@@ -126,9 +127,23 @@ def created_inside(x, turns):
     return w
 
 
-LOOPS = {f.__name__: f for f in (
-    in_a_helper, nested, recursion, comprehension, generator, inner_generator, value_test, branches,
-    early_continue, several_values, in_place, created_inside)}
+LOOPS = {
+    f.__name__: f
+    for f in (
+        in_a_helper,
+        nested,
+        recursion,
+        comprehension,
+        generator,
+        inner_generator,
+        value_test,
+        branches,
+        early_continue,
+        several_values,
+        in_place,
+        created_inside,
+    )
+}
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -203,7 +218,7 @@ def lower(a, c):
 def shifted(x, m):
     for i in range(len(x) - 2 * m):
         j = i + m // 2
-        x[i:i + m] += x[j:j + m]
+        x[i : i + m] += x[j : j + m]
     return x
 
 
@@ -223,8 +238,8 @@ def shrinking(x):
 
 def eliminated(a):
     for k in range(min(a.shape) - 1):
-        a[k + 1:, k] /= a[k, k] + 50
-        a[k + 1:, k + 1:] -= a[k + 1:, k:k + 1] * a[k, k + 1:]
+        a[k + 1 :, k] /= a[k, k] + 50
+        a[k + 1 :, k + 1 :] -= a[k + 1 :, k : k + 1] * a[k, k + 1 :]
     return a
 
 
@@ -232,10 +247,16 @@ def table(n, m):
     return np.random.default_rng(n).standard_normal((n, m))
 
 
-@pytest.mark.parametrize(("function", "short", "long"), [
-    (lower, (table(10, 40), 0.5), (table(100, 40), 0.25)),
-    (shifted, (X[:40], 6), (X[:200], 8)), (growing, (table(12, 12),), (table(60, 60),)),
-    (shrinking, (X[:20],), (X[:150],)), (eliminated, (table(12, 12),), (table(50, 50),))])
+@pytest.mark.parametrize(
+    ("function", "short", "long"),
+    [
+        (lower, (table(10, 40), 0.5), (table(100, 40), 0.25)),
+        (shifted, (X[:40], 6), (X[:200], 8)),
+        (growing, (table(12, 12),), (table(60, 60),)),
+        (shrinking, (X[:20],), (X[:150],)),
+        (eliminated, (table(12, 12),), (table(50, 50),)),
+    ],
+)
 def test_moving_bounds_compile_once(function, short, long) -> None:
     jitted = jitla.jit(function)
     for given in (short, long):

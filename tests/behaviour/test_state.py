@@ -112,6 +112,7 @@ def closure_over(held):
     @jitla.jit
     def total():
         return (held * 2 + 1).sum()
+
     return total
 
 

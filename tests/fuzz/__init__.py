@@ -1,5 +1,5 @@
 """Differential fuzzing: random NumPy programs, run plain and jitted, compared in everything.
 
-Reading order: arrays, values (what programs compute with), expressions, statements, generate
-(how a program is drawn), load, compare, noise (how two runs are compared), runner, shrink.
+Reading order: arrays, draft, operators, expressions, statements, blocks, generate (how a program is
+drawn); noise, load, compare, runner (how two runs are compared); shrink; sums (a fuzzer of its own).
 """

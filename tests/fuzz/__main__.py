@@ -46,9 +46,18 @@ def work(first: int, last: int, plain: bool) -> None:
         faulthandler.dump_traceback_later(HANGS, exit=True)
         say({"start": seed})
         report = run(generate(seed), f"fuzz-{seed}")
-        say({"seed": seed, "calls": report.calls, "raised": report.raised, "compiled": report.compiled,
-             "undefined": report.undefined, "rounding": report.rounding, "counted": report.counted,
-             "faults": [(call, threads, fault.kind, str(fault)) for call, threads, fault in report.faults]})
+        say(
+            {
+                "seed": seed,
+                "calls": report.calls,
+                "raised": report.raised,
+                "compiled": report.compiled,
+                "undefined": report.undefined,
+                "rounding": report.rounding,
+                "counted": report.counted,
+                "faults": [(call, threads, fault.kind, str(fault)) for call, threads, fault in report.faults],
+            }
+        )
     faulthandler.cancel_dump_traceback_later()
 
 
@@ -99,11 +108,14 @@ class Tally:
         """Return the counts as text."""
         took, c = time.monotonic() - self.began, self.counts
         share = 100 * c["compiled"] / max(c["programs"], 1)
-        lines = [f"{c['programs']} programs in {took:.0f} s ({c['programs'] / took:.1f}/s), {c['calls']} calls,"
-                 f" {c['raised']} raised; {share:.0f} % compiled a kernel",
-                 f"{c['rounding']} calls differ by rounding only, {c['undefined']} left out (undefined cast)",
-                 "  ".join(f"{n[4:]} {v:g}" for n, v in c.items() if n.startswith("jit ")),
-                 f"{len(self.failing)} differences  " + "  ".join(f"{k}: {n}" for k, n in self.kinds.most_common())]
+        lines = [
+            f"{c['programs']} programs in {took:.0f} s ({c['programs'] / took:.1f}/s), {c['calls']} calls,"
+            f" {c['raised']} raised; {share:.0f} % compiled a kernel",
+            f"{c['rounding']} calls differ by rounding only, {c['undefined']} left out (undefined cast)",
+            "  ".join(f"{n[4:]} {v:g}" for n, v in c.items() if n.startswith("jit ")),
+            f"{len(self.failing)} differences  "
+            + "  ".join(f"{k}: {n}" for k, n in self.kinds.most_common()),
+        ]
         return "\n".join(lines)
 
 
@@ -120,9 +132,19 @@ def drive(chunks: Queue, tally: Tally, plain: bool) -> None:
 
 def one_worker(first: int, last: int, tally: Tally, plain: bool) -> int:
     """Run one process; return the first program it did not finish, or `last`."""
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--worker", "--seeds", f"{first}:{last}"]
-    process = subprocess.Popen(command + ["--plain"] * plain, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-m",
+        "tests.fuzz",
+        "--worker",
+        "--seeds",
+        f"{first}:{last}",
+    ]
+    process = subprocess.Popen(
+        command + ["--plain"] * plain, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     errors: list[str] = []
     listener = threading.Thread(target=lambda: errors.extend(process.stderr or []), daemon=True)
     listener.start()

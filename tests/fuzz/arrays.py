@@ -30,9 +30,7 @@ def array(
     return _lay_out(cells, layout)
 
 
-def _cells(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, values: str
-) -> np.ndarray:
+def _cells(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, values: str) -> np.ndarray:
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.kind in "iu":

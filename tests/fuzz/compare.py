@@ -17,7 +17,6 @@ import numpy as np
 
 from tests.fuzz.arrays import Box
 
-
 MOST_RELATED = 60
 
 
@@ -60,8 +59,11 @@ def outcome(
             found.line = innermost(error.__traceback__, filename)
     found.undefined = any("invalid value encountered in cast" in str(w.message) for w in caught)
     found.reached = (list(arguments), state())
-    found.leaves = [*leaves(found.result, "result"), *leaves(found.reached[0], "argument"),
-                    *leaves(found.reached[1], "state")]
+    found.leaves = [
+        *leaves(found.result, "result"),
+        *leaves(found.reached[0], "argument"),
+        *leaves(found.reached[1], "state"),
+    ]
     return found
 
 
@@ -90,8 +92,15 @@ def compare(plain: Outcome, jitted: Outcome) -> list[Fault]:
     """Return every difference, the one to read first first."""
     faults = compare_errors(plain, jitted)
     if [p for p, _ in plain.leaves] != [p for p, _ in jitted.leaves]:
-        return [*faults, Fault("structure", "leaves", str([p for p, _ in plain.leaves])[:200],
-                               str([p for p, _ in jitted.leaves])[:200])]
+        return [
+            *faults,
+            Fault(
+                "structure",
+                "leaves",
+                str([p for p, _ in plain.leaves])[:200],
+                str([p for p, _ in jitted.leaves])[:200],
+            ),
+        ]
     for (path, a), (_, b) in zip(plain.leaves, jitted.leaves, strict=True):
         faults += compare_leaf(path, a, b)
     if not faults:
@@ -178,9 +187,11 @@ def compare_aliases(plain: list[tuple[str, Any]], jitted: list[tuple[str, Any]])
 def relations(held: Iterable[Any]) -> dict[tuple[int, int], str]:
     """Return which mutable leaves are the same or overlap."""
     found = {}
-    mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, (np.ndarray, list, dict, Box))][:MOST_RELATED]
+    mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, (np.ndarray, list, dict, Box))][
+        :MOST_RELATED
+    ]
     for n, (i, a) in enumerate(mutable):
-        for j, b in mutable[n + 1:]:
+        for j, b in mutable[n + 1 :]:
             if a is b:
                 found[i, j] = "same"
             elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b):

@@ -50,7 +50,7 @@ class Draft:
     def value(self, text: str) -> Any:
         """Evaluate an expression that changes nothing; None if it raises or is too large."""
         try:
-            found = eval(text, self.names)  # noqa: S307
+            found = eval(text, self.names)
         except Exception:
             return None
         return None if isinstance(found, np.ndarray) and found.size > MOST_CELLS else found
@@ -58,7 +58,7 @@ class Draft:
     def run(self, text: str) -> bool:
         """Run a statement; say whether it raised nothing and left no variable too large."""
         try:
-            exec(text, self.names)  # noqa: S102
+            exec(text, self.names)
         except Exception:
             return False
         return True

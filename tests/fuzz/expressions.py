@@ -9,35 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from tests.fuzz.draft import Draft
-
-FLOAT_UNARY = {
-    "np.sqrt": 4, "np.exp": 3, "np.log": 2, "np.sin": 1, "np.cos": 1, "np.tanh": 2, "np.log1p": 1,
-    "np.expm1": 1, "np.exp2": 0.5, "np.log2": 0.5, "np.log10": 0.5, "np.arctan": 0.5,
-    "np.cbrt": 0.3, "np.sinh": 0.3, "np.cosh": 0.3, "np.arcsin": 0.3, "np.tan": 0.3,
-}
-ANY_UNARY = {
-    "np.abs": 3, "np.square": 3, "np.negative": 1, "-": 3, "np.floor": 1, "np.ceil": 1, "np.sign": 1,
-    "np.rint": 1, "np.trunc": 1, "np.reciprocal": 0.5, "np.isnan": 0.7, "np.isfinite": 0.7, "~": 0.5,
-    "np.positive": 0.3, "np.logical_not": 0.5, "np.isinf": 0.3, "np.signbit": 0.3, "abs": 0.5,
-}
-OPERATORS = {
-    "+": 8, "-": 8, "*": 8, "/": 5, "**": 0.7, "//": 1, "%": 1, "<": 1.5, "<=": 0.7, ">": 1.5, ">=": 0.7,
-    "==": 0.7, "!=": 0.7, "&": 0.6, "|": 0.6, "^": 0.4, "<<": 0.2, ">>": 0.2,
-}
-BINARY_CALLS = {
-    "np.minimum": 2, "np.maximum": 2, "np.add": 1, "np.multiply": 1, "np.subtract": 1, "np.fmin": 0.5,
-    "np.fmax": 0.5, "np.hypot": 0.4, "np.arctan2": 0.4, "np.logaddexp": 0.4, "np.copysign": 0.4,
-    "np.fmod": 0.4, "np.logical_and": 0.5, "np.logical_or": 0.5, "np.power": 0.4, "np.divide": 1,
-    "np.remainder": 0.3, "np.floor_divide": 0.3, "np.heaviside": 0.2, "np.greater": 0.3,
-}
-REDUCTIONS = {
-    "sum": 8, "mean": 3, "max": 3, "min": 3, "prod": 0.5, "any": 1, "all": 1, "argmax": 1, "argmin": 1,
-    "var": 1, "std": 1,
-}
-CASTS = ("np.float64", "np.float32", "np.int64", "np.int32", "np.int8", "np.uint8", "bool", "float", "int")
-NUMBERS = ("2", "0.5", "1.0", "3", "-1", "2.5", "0", "1", "10", "0.1", "-0.75", "True", "1e-3", "7",
-           "np.float32(1.5)", "np.float64(0.3)", "np.int64(2)", "np.int32(3)", "np.uint8(4)", "np.int8(-3)")
-EXPONENTS = ("2", "0.5", "-1", "1", "3", "2.0", "1.5", "0")
+from tests.fuzz.operators import (
+    ANY_UNARY,
+    BINARY_CALLS,
+    CASTS,
+    EXPONENTS,
+    FLOAT_UNARY,
+    NUMBERS,
+    OPERATORS,
+    REDUCTIONS,
+)
 
 
 def number(draft: Draft) -> str:
@@ -205,11 +186,42 @@ def view(draft: Draft, text: str) -> str | None:
     value = draft.value(text)
     if type(value) is not np.ndarray or value.ndim == 0:
         return text
-    one = ("[1:]", "[:-1]", "[::-1]", "[::2]", "[:]", "[1:-1]", ".reshape(-1)", "[...]", "[:2]",
-           "[np.newaxis]", "[:, None]", ".ravel()", ".T", "[-2:]", "[1::2]")
-    two = ("[:, 1:]", "[:, ::-1]", "[0]", "[:, 0]", "[-1]", "[:, :1]", "[:1]", "[::2, ::-1]",
-           "[..., -1]", ".reshape(-1)", "[:, None, :]", ".T", ".T", ".swapaxes(0, 1)", "[1:, :-1]",
-           ".reshape(A.shape[::-1])", ".transpose()")
+    one = (
+        "[1:]",
+        "[:-1]",
+        "[::-1]",
+        "[::2]",
+        "[:]",
+        "[1:-1]",
+        ".reshape(-1)",
+        "[...]",
+        "[:2]",
+        "[np.newaxis]",
+        "[:, None]",
+        ".ravel()",
+        ".T",
+        "[-2:]",
+        "[1::2]",
+    )
+    two = (
+        "[:, 1:]",
+        "[:, ::-1]",
+        "[0]",
+        "[:, 0]",
+        "[-1]",
+        "[:, :1]",
+        "[:1]",
+        "[::2, ::-1]",
+        "[..., -1]",
+        ".reshape(-1)",
+        "[:, None, :]",
+        ".T",
+        ".T",
+        ".swapaxes(0, 1)",
+        "[1:, :-1]",
+        ".reshape(A.shape[::-1])",
+        ".transpose()",
+    )
     ending = draft.pick(one if value.ndim == 1 or draft.chance(0.3) else two)
     return text + ending.replace("A", text)
 
@@ -239,10 +251,20 @@ def _created(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     if source is None:
         return None
     length = f"{source}.shape[-1]"
-    forms = [f"np.zeros({source}.shape)", f"np.ones_like({source})", f"np.zeros_like({source})",
-             f"np.full({source}.shape, {number(draft)})", f"np.ones({source}.shape, dtype=np.float32)",
-             f"np.arange({length})", f"np.arange({length}) * 0.5", f"np.linspace(0, 1, {length})",
-             f"np.ones({length})", f"np.array({source})", f"{source}.copy()", f"np.copy({source})"]
+    forms = [
+        f"np.zeros({source}.shape)",
+        f"np.ones_like({source})",
+        f"np.zeros_like({source})",
+        f"np.full({source}.shape, {number(draft)})",
+        f"np.ones({source}.shape, dtype=np.float32)",
+        f"np.arange({length})",
+        f"np.arange({length}) * 0.5",
+        f"np.linspace(0, 1, {length})",
+        f"np.ones({length})",
+        f"np.array({source})",
+        f"{source}.copy()",
+        f"np.copy({source})",
+    ]
     return draft.pick(forms)
 
 
@@ -263,14 +285,31 @@ def _joined(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     second = first and place(draft)
     if second is None:
         return None
-    return draft.pick((f"np.concatenate([{first}, {second}])", f"np.stack([{first}, {first}])",
-                       f"np.cumsum({first})", f"np.outer({first}, {second})", f"np.diff({first})",
-                       f"np.sort({first}, axis=None)", f"np.round({first}, 1)", f"np.nan_to_num({first})"))
+    return draft.pick(
+        (
+            f"np.concatenate([{first}, {second}])",
+            f"np.stack([{first}, {first}])",
+            f"np.cumsum({first})",
+            f"np.outer({first}, {second})",
+            f"np.diff({first})",
+            f"np.sort({first}, axis=None)",
+            f"np.round({first}, 1)",
+            f"np.nan_to_num({first})",
+        )
+    )
 
 
 MAKERS = {
-    _binary: 42, _unary: 18, _choice: 8, _cast: 3, _reduced: 7, _viewed: 9, _product: 4, _created: 4,
-    _helped: 5, _joined: 1.5,
+    _binary: 42,
+    _unary: 18,
+    _choice: 8,
+    _cast: 3,
+    _reduced: 7,
+    _viewed: 9,
+    _product: 4,
+    _created: 4,
+    _helped: 5,
+    _joined: 1.5,
 }
 
 
@@ -281,11 +320,29 @@ def number_expression(draft: Draft) -> str | None:
         return None
     text = reduction(draft, source, whole=True)
     if draft.chance(0.15):
-        text = draft.pick((f"{source}.shape[0]", f"{source}.size", f"len({source})", f"{source}.flat[0]",
-                           f"{source}.item(0)"))
+        text = draft.pick(
+            (
+                f"{source}.shape[0]",
+                f"{source}.size",
+                f"len({source})",
+                f"{source}.flat[0]",
+                f"{source}.item(0)",
+            )
+        )
     if text and draft.chance(0.25):
-        text = draft.pick(("float({})", "{} * 0.5", "{} + 1", "-{}", "np.sqrt({})", "abs({})", "{} / 3",
-                           "int({} > 0)", "bool({})")).format(text)
+        text = draft.pick(
+            (
+                "float({})",
+                "{} * 0.5",
+                "{} + 1",
+                "-{}",
+                "np.sqrt({})",
+                "abs({})",
+                "{} / 3",
+                "int({} > 0)",
+                "bool({})",
+            )
+        ).format(text)
     value = text and draft.value(text)
     if value is None or isinstance(value, np.ndarray):
         return None

@@ -12,14 +12,24 @@ from textwrap import indent
 import numpy as np
 
 from tests.fuzz.arrays import VALUES
+from tests.fuzz.blocks import compound, fault
 from tests.fuzz.draft import Draft
-from tests.fuzz.statements import compound, fault, simple
+from tests.fuzz.statements import simple
 
 CALLS = 4
 SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 65, 127, 128, 129, 1000, 8193)
 SMALL = (1, 2, 3, 4, 7, 8, 9, 16, 17, 33)
 DTYPES = {"f8": 48, "f4": 18, "i8": 9, "i4": 6, "?": 6, "i1": 3, "u1": 4}
-LAYOUTS = {"C": 62, "F": 10, "sliced": 6, "reversed": 5, "permuted": 5, "broadcast": 3, "readonly": 3, "offset": 6}
+LAYOUTS = {
+    "C": 62,
+    "F": 10,
+    "sliced": 6,
+    "reversed": 5,
+    "permuted": 5,
+    "broadcast": 3,
+    "readonly": 3,
+    "offset": 6,
+}
 HELPERS = (
     "def scale(a, b=2.0):\n    t = a * b\n    return t - a\n",
     "def sigmoid(a):\n    return 1 / (1 + np.exp(-a))\n",
@@ -59,9 +69,20 @@ class Frame:
         return (min(n, 1000) if m * k > 30 else n), m, k
 
     def _shape(self) -> str:
-        return self.draft.weighted({
-            "(n,)": 8, "(m,)": 2, "(m, n)": 5, "(n, m)": 3, "(1, n)": 0.7, "(m, 1)": 0.8, "(m, m)": 2, "(k, m, n)": 1.2,
-            "()": 0.4, "(m, k)": 0.8})
+        return self.draft.weighted(
+            {
+                "(n,)": 8,
+                "(m,)": 2,
+                "(m, n)": 5,
+                "(n, m)": 3,
+                "(1, n)": 0.7,
+                "(m, 1)": 0.8,
+                "(m, m)": 2,
+                "(k, m, n)": 1.2,
+                "()": 0.4,
+                "(m, k)": 0.8,
+            }
+        )
 
     def _array(self, seed: int) -> str:
         draft = self.draft
@@ -79,7 +100,13 @@ class Frame:
         for i in range(self.count):
             text = self._array(10 * i)
             if i and draft.chance(0.2):
-                text = "x0" if flat else draft.pick(("x0", "x0[1:]", "x0[::-1]", "x0.T", "x0[..., ::2]", "x0.reshape(-1)", "x0[:]"))
+                text = (
+                    "x0"
+                    if flat
+                    else draft.pick(
+                        ("x0", "x0[1:]", "x0[::-1]", "x0.T", "x0[..., ::2]", "x0.reshape(-1)", "x0[:]")
+                    )
+                )
             elif i and draft.chance(0.1):
                 text = draft.pick(("2.5", "3", "np.float32(0.5)", "True", "1 + call"))
             flat = flat or (i == 0 and "array(()" in text)
@@ -87,27 +114,38 @@ class Frame:
         lines.append(f"G0 = {draft.pick(('x0', self._array(70), self._array(70)))}")
         lines.append(f"G1 = {draft.pick(('0.5', '3', '1.5 * call'))}")
         held = [draft.pick(("x0", "x0[...]", self._array(80), self._array(80))), self._array(90)]
-        lines += [f"p = {{'w': {held[0]}, 'b': {number_text(draft)}}}", f"me = Box(w={held[1]}, v=x0 * 0.5, rate=0.1)"]
+        lines += [
+            f"p = {{'w': {held[0]}, 'b': {number_text(draft)}}}",
+            f"me = Box(w={held[1]}, v=x0 * 0.5, rate=0.1)",
+        ]
         return lines
 
     def makers(self) -> str:
         """Return the text of `make` and `state`."""
         given = ", ".join(f"x{i}" for i in range(self.count))
-        text = ["def make(call):", "    global G0, G1", f"    n, m, k = {self.sizes}[call]",
-                *(f"    {line}" for line in self.lines), f"    return me, {given}, p, []", "", "",
-                "def state():", "    return G0, G1" + (", peek()" if self.closure else "")]
+        text = [
+            "def make(call):",
+            "    global G0, G1",
+            f"    n, m, k = {self.sizes}[call]",
+            *(f"    {line}" for line in self.lines),
+            f"    return me, {given}, p, []",
+            "",
+            "",
+            "def state():",
+            "    return G0, G1" + (", peek()" if self.closure else ""),
+        ]
         return "\n".join(text)
 
     def start(self) -> None:
         """Give the draft the values of the first call."""
         draft, names = self.draft, self.draft.names
         for text in (BUMP, *self.helpers):
-            exec(text, names)  # noqa: S102
-        draft.helpers = {text[4:text.index("(")]: 2 if ", b):" in text else 1 for text in self.helpers}
+            exec(text, names)
+        draft.helpers = {text[4 : text.index("(")]: 2 if ", b):" in text else 1 for text in self.helpers}
         names["call"] = 0
         names["n"], names["m"], names["k"] = self.sizes[0]
         for line in self.lines:
-            exec(line, names)  # noqa: S102
+            exec(line, names)
         names["self"], names["log"] = names.pop("me"), []
         del names["n"], names["m"], names["k"], names["call"]
         draft.places = {"self.w": "", "self.v": "", "p['w']": ""}
@@ -199,12 +237,25 @@ def assemble(seed: int, frame: Frame, lines: list[str]) -> str:
         function = function.replace("{}", "f = Model.f\n") if not frame.closure else function
     if frame.closure:
         inner = function.replace("{}", "f = Model.f\n") if frame.method else function
-        function = (f"def surround(C0):\n{indent(inner, '    ')}\n    return f, lambda: C0\n\n\n"
-                    f"f, peek = surround(array(({frame.sizes[0][1]},), 'f8', 'C', 'nice', 5))\n")
+        function = (
+            f"def surround(C0):\n{indent(inner, '    ')}\n    return f, lambda: C0\n\n\n"
+            f"f, peek = surround(array(({frame.sizes[0][1]},), 'f8', 'C', 'nice', 5))\n"
+        )
     mark = "@jit\n" if frame.jitted_helper else ""
     helpers = "\n\n".join(mark + h for h in (BUMP, *frame.helpers))
-    return "\n".join([f'"""Program {seed}."""', "import numpy as np", "",
-                      "from tests.fuzz.arrays import Box, array", "", "", helpers, "", function, "",
-                      frame.makers(), ""])
-
-
+    return "\n".join(
+        [
+            f'"""Program {seed}."""',
+            "import numpy as np",
+            "",
+            "from tests.fuzz.arrays import Box, array",
+            "",
+            "",
+            helpers,
+            "",
+            function,
+            "",
+            frame.makers(),
+            "",
+        ]
+    )

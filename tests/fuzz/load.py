@@ -13,8 +13,6 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-import numpy as np
-
 from tests.fuzz.noise import Noisy
 
 PLAIN = False
@@ -68,8 +66,9 @@ class _Reroute(ast.NodeTransformer):
                 return self._call(called.attr, [called.value, *node.args], node, node.keywords)
         return node
 
-    def _call(self, name: str | None, operands: list[ast.expr], node: ast.expr,
-              options: Sequence[ast.keyword] = ()) -> ast.AST:
+    def _call(
+        self, name: str | None, operands: list[ast.expr], node: ast.expr, options: Sequence[ast.keyword] = ()
+    ) -> ast.AST:
         if name is None:
             return node
         function = ast.Attribute(ast.Name("np", ast.Load()), name, ast.Load())
@@ -84,14 +83,12 @@ def _code(source: str, filename: str, rerouted: bool) -> CodeType:
     return compile(tree, filename, "exec")
 
 
-def module(
-    source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None
-) -> dict[str, Any]:
+def module(source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None) -> dict[str, Any]:
     """Run the source of a program; the code can be found by its (invented) file name."""
     filename = f"<{name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     names: dict[str, Any] = {"jit": jit, "__name__": name}
-    exec(_code(source, filename, noise is not None), names)  # noqa: S102
+    exec(_code(source, filename, noise is not None), names)
     if noise is not None:
         names["np"] = noise
     return names

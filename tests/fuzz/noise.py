@@ -12,7 +12,8 @@ import numpy as np
 
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
-    "arccosh arctanh hypot logaddexp cbrt power float_power".split())
+    "arccosh arctanh hypot logaddexp cbrt power float_power".split()
+)
 # Sums keep NumPy's bits, but a sum of sums or of a product may be reordered as a whole.
 SUMS = frozenset(("sum", "mean"))
 PRODUCTS = frozenset(("matmul", "dot", "outer"))
@@ -90,9 +91,14 @@ class Noisy:
             if kind.kind != "f" or "out" in options:
                 return result
             with np.errstate(all="ignore"):
-                bound = function(np.abs(cells), *given, **options) * (2 * np.log2(np.size(cells) + 16) * np.finfo(kind).eps)
-                moved = _like(result, result + np.where(np.isfinite(bound), bound, 0)
-                              * self._rng.uniform(-1, 1, np.shape(result)))
+                bound = function(np.abs(cells), *given, **options) * (
+                    2 * np.log2(np.size(cells) + 16) * np.finfo(kind).eps
+                )
+                moved = _like(
+                    result,
+                    result
+                    + np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result)),
+                )
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call

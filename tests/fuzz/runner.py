@@ -23,7 +23,8 @@ SHAKES, MORE_SHAKES = 6, 30
 SLACK = 4.0
 INEXACT = re.compile(
     r"np\.(" + "|".join(sorted(TRANSCENDENTAL)) + r"|matmul|dot|maximum|minimum|fmax|fmin|clip)\b"
-    r"|sum\(|mean\(|@ |\.dot\(|\*\*|\.(max|min|clip)\(")
+    r"|sum\(|mean\(|@ |\.dot\(|\*\*|\.(max|min|clip)\("
+)
 
 
 SUMMED = re.compile(r"(sum|mean)\(|@|dot\(|matmul\(")
@@ -48,7 +49,9 @@ class Report:
 
 
 def run(
-    source: str, name: str, jit: Callable[..., Any] | None = None,
+    source: str,
+    name: str,
+    jit: Callable[..., Any] | None = None,
     schedule: Sequence[tuple[int, int]] = SCHEDULE,
 ) -> Report:
     """Run a program's calls, as (call, threads); stop at the first that differs."""
@@ -64,13 +67,20 @@ def run(
     report.counted = load.stats(jitted["f"])
     if not report.faults:
         report.faults = [(-1, 0, fault) for fault in _changed_later(kept)]
+    failures = report.counted.get("failures", 0)
+    if failures and not report.faults:
+        report.faults = [(-1, 0, Fault("internal", "stats", "no failures", f"{failures:g} failures"))]
     load.forget(name)
     return report
 
 
 def _one(
-    report: Report, source: str, name: str, sides: tuple[dict[str, Any], dict[str, Any]],
-    step: tuple[int, int], kept: list[tuple[Outcome, Outcome]],
+    report: Report,
+    source: str,
+    name: str,
+    sides: tuple[dict[str, Any], dict[str, Any]],
+    step: tuple[int, int],
+    kept: list[tuple[Outcome, Outcome]],
 ) -> list[Fault]:
     call, threads = step
     plain, jitted = sides
@@ -110,9 +120,7 @@ def shaken(source: str, name: str, call: int, seeds: range) -> Iterator[Outcome]
         yield outcome(names["f"], names["make"](call), names["state"], f"<{name}>")
 
 
-def _is_rounding(
-    fault: Fault, source: str, name: str, call: int, expected: Outcome, actual: Outcome
-) -> bool:
+def _is_rounding(fault: Fault, source: str, name: str, call: int, expected: Outcome, actual: Outcome) -> bool:
     """Say whether noise as large as allowed makes a difference as large as this one."""
     if fault.kind == "value" and EITHER_ZERO.search(source) and _zeros_only(fault, expected, actual):
         return True
@@ -132,7 +140,9 @@ def _zeros_only(fault: Fault, expected: Outcome, actual: Outcome) -> bool:
 
 def _leaf(fault: Fault, found: Outcome) -> np.ndarray:
     held = dict(found.leaves)
-    return np.asarray(held[max((p for p in held if fault.path == p or fault.path.startswith(p + "[")), key=len)])
+    return np.asarray(
+        held[max((p for p in held if fault.path == p or fault.path.startswith(p + "[")), key=len)]
+    )
 
 
 def _same_kind(fault: Fault, others: list[Fault]) -> bool:

@@ -38,7 +38,13 @@ def shrink(source: str, fails: Test, seconds: float = 30.0) -> str:
         size = len(source) + 1
         while len(best[0]) < size:
             size = len(best[0])
-            for step in (_without_runs, _without_statements, _flattened, _simpler_expressions, _smaller_sizes):
+            for step in (
+                _without_runs,
+                _without_statements,
+                _flattened,
+                _simpler_expressions,
+                _smaller_sizes,
+            ):
                 _descend(best[0], step, counted)
     except _Enough:
         pass
@@ -64,13 +70,17 @@ def _without_runs(source: str) -> Iterator[str]:
     for width in (length // 2, length // 4, length // 8):
         for start in range(0, length - 1, width) if width > 1 else ():
             other = copy.deepcopy(tree)
-            del _bodies(other)[place][start:min(start + width, length - 1)]
+            del _bodies(other)[place][start : min(start + width, length - 1)]
             yield ast.unparse(ast.fix_missing_locations(other))
 
 
 def _bodies(tree: ast.Module) -> list[list[ast.stmt]]:
-    return [value for node in ast.walk(tree) for name in ("body", "orelse")
-            if isinstance(value := getattr(node, name, None), list) and value and not isinstance(node, ast.Lambda)]
+    return [
+        value
+        for node in ast.walk(tree)
+        for name in ("body", "orelse")
+        if isinstance(value := getattr(node, name, None), list) and value and not isinstance(node, ast.Lambda)
+    ]
 
 
 def _without_statements(source: str) -> Iterator[str]:
@@ -97,7 +107,7 @@ def _flattened(source: str) -> Iterator[str]:
             if isinstance(line, (ast.If, ast.For, ast.While, ast.Try)):
                 other = copy.deepcopy(tree)
                 lines = _bodies(other)[place]
-                lines[at:at + 1] = lines[at].body  # type: ignore[attr-defined]
+                lines[at : at + 1] = lines[at].body  # type: ignore[attr-defined]
                 yield ast.unparse(ast.fix_missing_locations(other))
 
 
@@ -109,12 +119,16 @@ def _smaller_sizes(source: str) -> Iterator[str]:
             for value in ("1", "2", "3", "17", str(int(number.group()) // 2)):
                 if int(value) < int(number.group()):
                     at = found.start(1) + number.start()
-                    yield source[:at] + value + source[at + len(number.group()):]
-    for old, new in ((r"'(sliced|reversed|permuted|broadcast|readonly|offset|F)'", "'C'"),
-                     (r"'(special|wide|normal|uniform)'", "'nice'"), (r"'(f4|i1|u1|i4|i8)'", "'f8'"),
-                     (r"\('C', 'C'\)\[call > 2\]", "'C'"), (r"\('f8', 'f8'\)\[call > 2\]", "'f8'")):
+                    yield source[:at] + value + source[at + len(number.group()) :]
+    for old, new in (
+        (r"'(sliced|reversed|permuted|broadcast|readonly|offset|F)'", "'C'"),
+        (r"'(special|wide|normal|uniform)'", "'nice'"),
+        (r"'(f4|i1|u1|i4|i8)'", "'f8'"),
+        (r"\('C', 'C'\)\[call > 2\]", "'C'"),
+        (r"\('f8', 'f8'\)\[call > 2\]", "'f8'"),
+    ):
         for match in re.finditer(old, source):
-            yield source[:match.start()] + new + source[match.end():]
+            yield source[: match.start()] + new + source[match.end() :]
 
 
 def _simpler_expressions(source: str) -> Iterator[str]:
@@ -155,5 +169,7 @@ def _dropped(tree: ast.Module, at: int, number: int) -> str:
 
 def as_test(source: str, name: str, said: str) -> str:
     """Return a pytest file that runs one program."""
-    return (f'"""{said}"""\n\nfrom tests.fuzz.runner import run\n\nSOURCE = r\'\'\'\n{source}\n\'\'\'\n\n\n'
-            f"def test_program() -> None:\n    assert run(SOURCE, {name!r}).faults == []\n")
+    return (
+        f"\"\"\"{said}\"\"\"\n\nfrom tests.fuzz.runner import run\n\nSOURCE = r'''\n{source}\n'''\n\n\n"
+        f"def test_program() -> None:\n    assert run(SOURCE, {name!r}).faults == []\n"
+    )

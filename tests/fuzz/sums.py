@@ -18,7 +18,33 @@ import jitla
 from tests.fuzz.arrays import LAYOUTS, array
 from tests.fuzz.compare import compare_leaf
 
-LENGTHS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 200, 255, 257, 1000, 1023, 8191, 8193)
+LENGTHS = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    9,
+    15,
+    16,
+    17,
+    31,
+    33,
+    63,
+    64,
+    65,
+    127,
+    128,
+    129,
+    200,
+    255,
+    257,
+    1000,
+    1023,
+    8191,
+    8193,
+)
 MOST_CELLS = 40_000
 DTYPES = ("f8", "f8", "f8", "f4", "f4", "f4", "i8", "i4", "i2", "i1", "u1", "u4", "?")
 VALUES = ("normal", "normal", "wide", "wide", "special", "uniform", "nice")
@@ -40,8 +66,10 @@ class Case:
 
     def operands(self) -> tuple[np.ndarray, np.ndarray]:
         """Make the two arrays."""
-        return (array(self.shape, self.dtype, self.layout, self.values, self.seed),
-                array(self.shape, self.dtype, self.layout, self.values, self.seed + 1))
+        return (
+            array(self.shape, self.dtype, self.layout, self.values, self.seed),
+            array(self.shape, self.dtype, self.layout, self.values, self.seed + 1),
+        )
 
 
 def total(x, y, axis, keepdims):
@@ -80,7 +108,8 @@ def several(x, y, axis, keepdims):
 
 
 FORMS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (total, along, mean, product, product_along, shifted, several)}
+    f.__name__: f for f in (total, along, mean, product, product_along, shifted, several)
+}
 JITTED = {name: jitla.jit(f) for name, f in FORMS.items()}
 
 
@@ -92,8 +121,16 @@ def cases(count: int, seed: int = 0) -> Iterator[Case]:
         axes = [None, *range(-len(shape), len(shape))]
         if len(shape) > 1:
             axes += [(0, 1), (len(shape) - 2, len(shape) - 1)]
-        yield Case(rng.choice(list(FORMS)), shape, rng.choice(DTYPES), rng.choice(("C", "C", *LAYOUTS)),
-                   rng.choice(VALUES), rng.choice(axes), rng.random() < 0.3, 2 * at + seed)
+        yield Case(
+            rng.choice(list(FORMS)),
+            shape,
+            rng.choice(DTYPES),
+            rng.choice(("C", "C", *LAYOUTS)),
+            rng.choice(VALUES),
+            rng.choice(axes),
+            rng.random() < 0.3,
+            2 * at + seed,
+        )
 
 
 def _shape(rng: random.Random) -> tuple[int, ...]:

@@ -28,8 +28,9 @@ def quiet() -> object:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_do_the_same(part: int) -> None:
     seeds = [*range(SEEDS), *ONCE_WRONG][part::PARTS]
-    wrong = {seed: report.faults[0] for seed in seeds
-             if (report := run(generate(seed), f"fuzz-{seed}")).faults}
+    wrong = {
+        seed: report.faults[0] for seed in seeds if (report := run(generate(seed), f"fuzz-{seed}")).faults
+    }
     assert wrong == {}
 
 

@@ -49,7 +49,7 @@ def _module(text: str, name: str, jit: Callable[..., Any]) -> dict[str, Any]:
     made = sys.modules[name] = ModuleType(name)
     names = vars(made)
     names.update(jit=jit, array=array, Box=Box)
-    exec(compile(text, filename, "exec"), names)  # noqa: S102
+    exec(compile(text, filename, "exec"), names)
     return names
 
 
@@ -61,8 +61,9 @@ def _called(names: dict[str, Any], n: int, name: str) -> Any:
         return (result, after(result, arguments)) if after else result
 
     given = names["make"](n)
-    return outcome(call, given if isinstance(given, tuple) else (given,), names.get("state", tuple),
-                   f"<{name}>")
+    return outcome(
+        call, given if isinstance(given, tuple) else (given,), names.get("state", tuple), f"<{name}>"
+    )
 
 
 def check(source: str, **options: Any) -> None:

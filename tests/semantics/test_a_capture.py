@@ -13,13 +13,35 @@ def make(n):
 """
 
 
-@pytest.mark.parametrize("update", ["self.x += 1", "self.x[:] = 7", "self.x[0] = 5", "self.x *= self.x",
-                                    "self.x.fill(3)", "np.add(self.x, 1, out=self.x)", "self.x = self.x + 1",
-                                    "self.x.sort()", "bump(self.x)", "np.copyto(self.x, 0)"])
-@pytest.mark.parametrize("read", ["a + self.x", "self.x * 2", "np.sqrt(np.abs(self.x)) + a",
-                                  "a * self.x[::-1]", "(a * self.x).sum()", "self.x @ a"])
+@pytest.mark.parametrize(
+    "update",
+    [
+        "self.x += 1",
+        "self.x[:] = 7",
+        "self.x[0] = 5",
+        "self.x *= self.x",
+        "self.x.fill(3)",
+        "np.add(self.x, 1, out=self.x)",
+        "self.x = self.x + 1",
+        "self.x.sort()",
+        "bump(self.x)",
+        "np.copyto(self.x, 0)",
+    ],
+)
+@pytest.mark.parametrize(
+    "read",
+    [
+        "a + self.x",
+        "self.x * 2",
+        "np.sqrt(np.abs(self.x)) + a",
+        "a * self.x[::-1]",
+        "(a * self.x).sum()",
+        "self.x @ a",
+    ],
+)
 def test_a1_attribute(update: str, read: str) -> None:
-    check(f"""
+    check(
+        f"""
     def bump(q):
         q += 1
     class Model:
@@ -36,16 +58,30 @@ def test_a1_attribute(update: str, read: str) -> None:
     def make(n):
         model.x = array((n,), 'f8', 'C', 'normal', n)
         return array((n,), 'f8', 'C', 'normal', n + 1),
-    """, sizes=(3, 1000))
+    """,
+        sizes=(3, 1000),
+    )
 
 
-@pytest.mark.parametrize(("holder", "place"), [
-    ("[x]", "h[0]"), ("(x, 1)", "h[0]"), ("{'w': x}", "h['w']"), ("Field(x)", "h.x"), ("Slotted(x)", "h.x"),
-    ("Property(x)", "h.x"), ("Named(x)", "h.x"), ("[[x]]", "h[0][0]"), ("Box(deep=Box(x=x))", "h.deep.x"),
-    ("shared(x)", "Class.x")])
+@pytest.mark.parametrize(
+    ("holder", "place"),
+    [
+        ("[x]", "h[0]"),
+        ("(x, 1)", "h[0]"),
+        ("{'w': x}", "h['w']"),
+        ("Field(x)", "h.x"),
+        ("Slotted(x)", "h.x"),
+        ("Property(x)", "h.x"),
+        ("Named(x)", "h.x"),
+        ("[[x]]", "h[0][0]"),
+        ("Box(deep=Box(x=x))", "h.deep.x"),
+        ("shared(x)", "Class.x"),
+    ],
+)
 @pytest.mark.parametrize("write", ["[:] = 9", "[0] = 9", "[1:] += 1", ".fill(4)"])
 def test_a2_container(holder: str, place: str, write: str) -> None:
-    check(f"""
+    check(
+        f"""
     from collections import namedtuple
     from dataclasses import dataclass
     Named = namedtuple('Named', 'x')
@@ -76,14 +112,27 @@ def test_a2_container(holder: str, place: str, write: str) -> None:
         x = kept[0]
         return array((n,), 'f8', 'C', 'normal', n + 1), {holder}
     def state(): return kept
-    """, sizes=(3, 1000))
+    """,
+        sizes=(3, 1000),
+    )
 
 
-@pytest.mark.parametrize("write", ["G[0] = 99", "G[...] = 1", "G += a", "np.multiply(G, 2, out=G)", "G.sort()",
-                                   "globals()['G'][1] = 4", "change()"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        "G[0] = 99",
+        "G[...] = 1",
+        "G += a",
+        "np.multiply(G, 2, out=G)",
+        "G.sort()",
+        "globals()['G'][1] = 4",
+        "change()",
+    ],
+)
 def test_a3_global(write: str) -> None:
     declared = "global G" if "+=" in write else "pass"
-    check(f"""
+    check(
+        f"""
     G = None
     def change(): G[:] = G[::-1].copy()
     @jit
@@ -98,7 +147,9 @@ def test_a3_global(write: str) -> None:
             G = array((n,), 'f8', 'C', 'normal', 5)
         return array((n,), 'f8', 'C', 'normal', n),
     def state(): return G,
-    """, calls=3)
+    """,
+        calls=3,
+    )
 
 
 @pytest.mark.parametrize("write", ["G[0] = 7", "G[:] = 7", "G += 1", "G[1:] = G[:-1]", "G *= a"])
@@ -122,7 +173,8 @@ def test_a4_alias_through_a_global(write: str) -> None:
 
 @pytest.mark.parametrize("view", ["a.T", "a[1:]", "a[::-1]", "a[:, 0]", "a.reshape(-1)", "a.view('i8')"])
 def test_a5_alias_through_a_view(view: str) -> None:
-    check(f"""
+    check(
+        f"""
     @jit
     def f(a):
         b = a * 2
@@ -136,15 +188,26 @@ def test_a5_alias_through_a_view(view: str) -> None:
         V = {view}
         return a,
     def state(): return V,
-    """, sizes=(3, 17, 1000))
+    """,
+        sizes=(3, 17, 1000),
+    )
 
 
 HELPERS = {
-    "plain": "q += 1", "store": "q[0] = 5", "sort": "q.sort()", "shuffle": "np.random.default_rng(3).shuffle(q)",
-    "random out": "np.random.default_rng(3).random(out=q)", "blas": "scipy.linalg.blas.dscal(2.0, q)",
-    "readinto": "io.BytesIO(bytes(8 * len(q))).readinto(q)", "memoryview": "memoryview(q)[0] = 4.0",
-    "put": "np.put(q, [0], 8.0)", "copyto": "np.copyto(q, 2.0)", "at": "np.add.at(q, [0, 0], 1.0)",
-    "place": "np.place(q, q > 0, [1.0])", "partition": "q.partition(1)", "list": "q[:] = [0.5] * len(q)",
+    "plain": "q += 1",
+    "store": "q[0] = 5",
+    "sort": "q.sort()",
+    "shuffle": "np.random.default_rng(3).shuffle(q)",
+    "random out": "np.random.default_rng(3).random(out=q)",
+    "blas": "scipy.linalg.blas.dscal(2.0, q)",
+    "readinto": "io.BytesIO(bytes(8 * len(q))).readinto(q)",
+    "memoryview": "memoryview(q)[0] = 4.0",
+    "put": "np.put(q, [0], 8.0)",
+    "copyto": "np.copyto(q, 2.0)",
+    "at": "np.add.at(q, [0, 0], 1.0)",
+    "place": "np.place(q, q > 0, [1.0])",
+    "partition": "q.partition(1)",
+    "list": "q[:] = [0.5] * len(q)",
 }
 
 
@@ -152,9 +215,14 @@ HELPERS = {
 @pytest.mark.parametrize("where", ["helper", "inline", "nested", "method"])
 def test_a6_helper_that_is_not_decorated(how: str, where: str) -> None:
     line = HELPERS[how]
-    call = {"helper": "change(a)", "inline": line.replace("q", "a"), "nested": "outer(a)",
-            "method": "Tool().change(a)"}[where]
-    check(f"""
+    call = {
+        "helper": "change(a)",
+        "inline": line.replace("q", "a"),
+        "nested": "outer(a)",
+        "method": "Tool().change(a)",
+    }[where]
+    check(
+        f"""
     import io
     import scipy.linalg.blas
     def change(q):
@@ -170,13 +238,20 @@ def test_a6_helper_that_is_not_decorated(how: str, where: str) -> None:
         {call}
         c = a * 3
         return b, c
-    {ONE}""", sizes=(3, 1000))
+    {ONE}""",
+        sizes=(3, 1000),
+    )
 
 
 @pytest.mark.parametrize("how", ["argument", "closure", "global", "attribute", "key function"])
 def test_a7_callback(how: str) -> None:
-    call = {"argument": "cb()", "closure": "inner()", "global": "G()", "attribute": "h.cb()",
-            "key function": "sorted([2, 1], key=h.key)"}[how]
+    call = {
+        "argument": "cb()",
+        "closure": "inner()",
+        "global": "G()",
+        "attribute": "h.cb()",
+        "key function": "sorted([2, 1], key=h.key)",
+    }[how]
     check(f"""
     G = None
     def surround(inner_of):
@@ -203,7 +278,8 @@ def test_a7_callback(how: str) -> None:
 
 
 def test_a8_generator() -> None:
-    check("""
+    check(
+        """
     @jit
     def g(a):
         b = a * 2
@@ -218,11 +294,14 @@ def test_a8_generator() -> None:
         second = next(steps)
         a[0] = 5
         return first, second, next(steps), list(steps)
-    """ + ONE)
+    """
+        + ONE
+    )
 
 
 def test_a9_result_and_then_the_argument() -> None:
-    check("""
+    check(
+        """
     @jit
     def f(a):
         return a * 2 + 1, a[1:], a.sum()
@@ -230,11 +309,14 @@ def test_a9_result_and_then_the_argument() -> None:
         before = result[0].copy()
         arguments[0][:] = 0
         return before, result[0]
-    """ + ONE)
+    """
+        + ONE
+    )
 
 
 def test_a10_two_decorated_functions() -> None:
-    check("""
+    check(
+        """
     @jit
     def first(a): return a * 2 + 1
     @jit
@@ -250,23 +332,29 @@ def test_a10_two_decorated_functions() -> None:
         y = first(a)
         z = second(a)
         return y, z, both(a)
-    """ + ONE)
+    """
+        + ONE
+    )
 
 
 def test_a11_default_argument() -> None:
-    check("""
+    check(
+        """
     @jit
     def h(a, buf=np.zeros(3)):
         buf += a
         return buf
     def f(a):
         return h(a[:3]) is h(a[:3]), h(a[:3]), getattr(h, '__wrapped__', h).__defaults__
-    """ + ONE)
+    """
+        + ONE
+    )
 
 
 @pytest.mark.parametrize("update", ["acc = acc + a", "acc += a", "acc[:] = acc * 2", "acc = acc * 0.5"])
 def test_a12_nonlocal(update: str) -> None:
-    check(f"""
+    check(
+        f"""
     def surround(n):
         acc = np.zeros(n)
         @jit
@@ -282,11 +370,14 @@ def test_a12_nonlocal(update: str) -> None:
         first = step(a)
         second = step(a)
         return first, second, peek()
-    """ + ONE)
+    """
+        + ONE
+    )
 
 
 def test_a13_cache_in_an_attribute() -> None:
-    check("""
+    check(
+        """
     import pickle
     class Model:
         @jit
@@ -300,11 +391,14 @@ def test_a13_cache_in_an_attribute() -> None:
         kept = pickle.loads(pickle.dumps(vars(m)))
         a[:] = 0
         return first, kept, m.c, type(m.c).__name__, m.g(a)
-    """ + ONE)
+    """
+        + ONE
+    )
 
 
 def test_a13_cache_in_a_class_a_dict_and_a_default() -> None:
-    check("""
+    check(
+        """
     class Model:
         table = {}
         @jit
@@ -316,11 +410,14 @@ def test_a13_cache_in_a_class_a_dict_and_a_default() -> None:
         Model.table.clear()
         m = Model()
         return m.g(a, 1), m.g(a, 1), m.g(a + 1, 2), Model.table
-    """ + ONE)
+    """
+        + ONE
+    )
 
 
 def test_a14_thread_that_writes() -> None:
-    check("""
+    check(
+        """
     import threading
     @jit
     def g(a): return (a * 2 + 1) - a
@@ -336,7 +433,10 @@ def test_a14_thread_that_writes() -> None:
         stop.set()
         other.join()
         return results
-    """ + ONE, calls=1)
+    """
+        + ONE,
+        calls=1,
+    )
 
 
 def test_a15_read_only_operand_of_a_writable_base() -> None:
@@ -355,10 +455,24 @@ def test_a15_read_only_operand_of_a_writable_base() -> None:
     """)
 
 
-@pytest.mark.parametrize("operand", [
-    "np.broadcast_to(self.x, (2, len(self.x)))", "self.x.T", "self.x[1:]", "self.x[::-1]", "self.x.reshape(1, -1)",
-    "self.x[None]", "self.x.ravel()", "self.x.view()", "np.asarray(self.x)", "np.frombuffer(self.x.data)",
-    "self.x[self.x > 0]", "self.x.copy()", "np.flip(self.x)"])
+@pytest.mark.parametrize(
+    "operand",
+    [
+        "np.broadcast_to(self.x, (2, len(self.x)))",
+        "self.x.T",
+        "self.x[1:]",
+        "self.x[::-1]",
+        "self.x.reshape(1, -1)",
+        "self.x[None]",
+        "self.x.ravel()",
+        "self.x.view()",
+        "np.asarray(self.x)",
+        "np.frombuffer(self.x.data)",
+        "self.x[self.x > 0]",
+        "self.x.copy()",
+        "np.flip(self.x)",
+    ],
+)
 def test_a16_views_of_an_attribute(operand: str) -> None:
     check(f"""
     @jit
@@ -373,8 +487,15 @@ def test_a16_views_of_an_attribute(operand: str) -> None:
     """)
 
 
-@pytest.mark.parametrize("write", ["ctypes.memset(a.ctypes.data, 0, 8)", "ctypes.memset(P, 0, 8)",
-                                   "ctypes.memmove(P, (ctypes.c_double * 1)(4.0), 8)", "late()"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        "ctypes.memset(a.ctypes.data, 0, 8)",
+        "ctypes.memset(P, 0, 8)",
+        "ctypes.memmove(P, (ctypes.c_double * 1)(4.0), 8)",
+        "late()",
+    ],
+)
 def test_a17_raw_pointer(write: str) -> None:
     check(f"""
     import ctypes

@@ -19,9 +19,11 @@ BODIES_OF_VECTORS = {
     "b2 pending and then overwritten": "y = x * 2\nx[:] = 0\nreturn y, x",
     "b2 pending view and then overwritten": "y = x[1:] * 2\nz = x[:-1]\nx[:] = 0\nreturn y, z, x",
     "b2 two writes": "y = x\ny += 1\nx *= 2\nreturn x, y, x is y",
-    "b4 identities": ("return (np.asarray(x) is x, x.astype(float, copy=False) is x, np.ascontiguousarray(x) is x,"
-                      " np.atleast_1d(x) is x, np.require(x) is x, np.real(x) is x, x.squeeze() is x,"
-                      " np.squeeze(x) is x, np.nan_to_num(x, copy=False) is x)"),
+    "b4 identities": (
+        "return (np.asarray(x) is x, x.astype(float, copy=False) is x, np.ascontiguousarray(x) is x,"
+        " np.atleast_1d(x) is x, np.require(x) is x, np.real(x) is x, x.squeeze() is x,"
+        " np.squeeze(x) is x, np.nan_to_num(x, copy=False) is x)"
+    ),
     "b4 no identities": "return x.reshape(-1) is x, x.view() is x, x[...] is x, +x is x, x.T is x, x[:] is x",
     "b5 the argument": "return x",
     "b5 a view of the argument": "y = x[...]\nreturn y, y.base is x",
@@ -48,7 +50,8 @@ BODIES_OF_VECTORS = {
 BODIES_OF_TABLES = {
     "b1 column": "y = x[:, 0]\ny += 10\nreturn x.sum(), x, y",
     "b1 transposed": "y = x.T\ny *= 2\ny[0] = 1\nreturn x, y",
-    "b3 reshape of a transposed is a copy": "y = x.T.reshape(-1)\ny += 1\nreturn x, y, np.shares_memory(x, y)",
+    "b3 reshape of a transposed is a copy": (
+        "y = x.T.reshape(-1)\ny += 1\nreturn x, y, np.shares_memory(x, y)"),
     "b3 reshape is a view": "y = x.reshape(-1)\ny += 1\nreturn x, y, np.shares_memory(x, y)",
     "b3 ravel": "y = x.ravel()\nz = x.T.ravel()\ny += 1\nz += 2\nreturn x, y, z",
     "b3 flatten": "y = x.flatten()\ny += 1\nreturn x, y",
@@ -58,13 +61,15 @@ BODIES_OF_TABLES = {
     "b3 split": "a, b = np.split(x, [1])\na += 1\nb *= 2\nreturn x, a, b",
     "b3 broadcast_to": "y = np.broadcast_to(x[0], x.shape)\nx += 1\nreturn x, y, y.flags.writeable",
     "b3 flip": "y = np.flip(x)\ny[0, 0] = 5\nreturn x, y",
-    "b3 expand, move, squeeze": "y = np.moveaxis(np.expand_dims(x, 0), 0, 2)\ny.squeeze()[0] = 3\nreturn x, y",
+    "b3 expand, move, squeeze": (
+        "y = np.moveaxis(np.expand_dims(x, 0), 0, 2)\ny.squeeze()[0] = 3\nreturn x, y"),
     "b3 views of a temporary": "t = x * 2\na = t.T\nb = t.reshape(-1)\na[0] = 1\nb[-1] = 2\nreturn t, a, b",
     "b15 swap of rows": "x[0], x[1] = x[1], x[0]\nreturn x",
     "b16 rows are views": "for r in x:\n    r += 1\nreturn x",
     "b16 rows of a temporary": "t = x * 1\nfor i, r in enumerate(t):\n    r *= i\nreturn t",
     "b16 unpacked": "r, *rest = x\nr[0] = 9\nreturn x, rest",
-    "rows written one by one": "t = np.zeros(x.shape)\nfor i in range(min(5, len(x))):\n    t[i] = x[i] * 2\nreturn t",
+    "rows written one by one": (
+        "t = np.zeros(x.shape)\nfor i in range(min(5, len(x))):\n    t[i] = x[i] * 2\nreturn t"),
     "columns written one by one": "for i in range(1, min(4, len(x))):\n    x[:, i] += x[:, i - 1]\nreturn x",
     "row and then table": "r = x[0]\ny = x * 2\nr += 1\nz = x * 3\nreturn y, z, r",
 }
@@ -85,9 +90,15 @@ def test_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("second", ["x", "x[:]", "x[::-1]", "x[1:]", "x[:-1]", "x.view(np.int64)", "x[::2]"])
-@pytest.mark.parametrize("body", [
-    "a += 1\nreturn b * 2", "y = a * 2\nb[0] = 7\nreturn y, a + 1", "y = b * 2\na[:] = 3\nreturn y, b",
-    "s = b.sum()\na *= 2\nt = b.sum()\nreturn s, t"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a += 1\nreturn b * 2",
+        "y = a * 2\nb[0] = 7\nreturn y, a + 1",
+        "y = b * 2\na[:] = 3\nreturn y, b",
+        "s = b.sum()\na *= 2\nt = b.sum()\nreturn s, t",
+    ],
+)
 def test_b8_b9_arguments_that_overlap(second: str, body: str) -> None:
     check(f"""
 @jit
@@ -99,21 +110,33 @@ def make(n):
 """)
 
 
-@pytest.mark.parametrize("body", ["a += b\nreturn a", "c = a - b\na[:] = c\nreturn b", "a[:] = b\nreturn a, b",
-                                  "a *= b[0]\nreturn a", "b -= a.sum(axis=0)\nreturn a"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a += b\nreturn a",
+        "c = a - b\na[:] = c\nreturn b",
+        "a[:] = b\nreturn a, b",
+        "a *= b[0]\nreturn a",
+        "b -= a.sum(axis=0)\nreturn a",
+    ],
+)
 def test_b9_table_and_its_transpose(body: str) -> None:
-    check(f"""
+    check(
+        f"""
 @jit
 def f(a, b):
 {indented(body)}
 def make(n):
     x = array((n, n), 'f8', 'C', 'normal', n)
     return x, x.T
-""", sizes=(3, 17, 100))
+""",
+        sizes=(3, 17, 100),
+    )
 
 
 def test_b8_b9_one_function_with_changing_overlap() -> None:
-    check("""
+    check(
+        """
 @jit
 def g(a, b):
     a += b
@@ -125,11 +148,14 @@ def f(x):
     results.append(g(x[1:], x[:-1]))
     results.append(g(x[:-1], x[1:]))
     return results
-""" + VECTOR)
+"""
+        + VECTOR
+    )
 
 
 def test_b9_interleaved_fields() -> None:
-    check("""
+    check(
+        """
 @jit
 def g(a, b):
     a += b
@@ -139,11 +165,14 @@ def f(x):
     r = np.zeros(len(x), dtype=[('a', 'f8'), ('b', 'f8')])
     r['a'], r['b'] = x, x * 2
     return g(r['a'], r['b']), r['a'].copy(), r['b'].copy()
-""" + VECTOR)
+"""
+        + VECTOR
+    )
 
 
 def test_b10_bits_of_numbers() -> None:
-    check("""
+    check(
+        """
 @jit
 def f(x):
     y = x.view(np.int64)
@@ -151,26 +180,34 @@ def f(x):
     y += 1
     w = x * 2
     return z, w, y, 0x5fe6eb50c7b537a9 - (x.view(np.int64) >> 1)
-""" + VECTOR)
+"""
+        + VECTOR
+    )
 
 
 def test_b11_parts_of_complex_numbers() -> None:
-    check("""
+    check(
+        """
 @jit
 def f(x):
     z = x + 1j
     r = z.real
     z *= 2
     return r, z.imag, z
-""" + VECTOR)
+"""
+        + VECTOR
+    )
 
 
 def test_b13_shape_assignment() -> None:
-    check("""
+    check(
+        """
 @jit
 def f(x):
     y = x * 2
     x.shape = (1, -1)
     y.shape = (-1, 1)
     return x + 1, y
-""" + VECTOR)
+"""
+        + VECTOR
+    )
