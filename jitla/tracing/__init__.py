@@ -1,8 +1,7 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
-Reading order: percode, liveness, twin_scope, twin_source, twin_static, twin_hooks, twin_exprs,
-twin_stores, twin_rewrite, twin_scan, twin, frames, signature, tape, array, site, closing,
-indexing, functions, dispatch, session, hooks.
+Reading order: frames, signature, tape, array, site, closing, indexing, functions, dispatch, session,
+hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS, twin_of

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
-from jitla.tracing.liveness import live_locals
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, split
 

@@ -103,6 +103,8 @@ class Dispatch(Indexing):
         op = OP_ID[name]
         ids = tuple([x._m if type(x) in LAZY else KIND_CODE[type(x)] for x in operands])
         meta = self.infer(op, ids, attrs)
+        if METAS[meta].dtype not in TRACED:
+            raise TypeError(f"{name} gives {METAS[meta].dtype}, which is not traced")
         refs: list[int] = []
         for x in operands:
             if type(x) in LAZY:

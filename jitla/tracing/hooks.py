@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from jitla.source import Twins
 from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.closing import Closing
 from jitla.tracing.dispatch import METHODS, Bound
@@ -25,7 +26,6 @@ from jitla.tracing.frames import USER, mark
 from jitla.tracing.functions import FUNCTIONS
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
-from jitla.tracing.twin import Twins
 
 _ArrayFunction = type(np.sum)
 # References to a pending temporary inside a hook: its parameter, getrefcount's, and the tape.

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.tracing.twin import Twins, instrument
-from tests.tracing.twin_corpus import COROUTINES, SNIPPETS
-from tests.tracing.twin_kit import Hook, Outcome, define
+from jitla.source.twin import Twins, instrument
+from tests.source.twin_corpus import COROUTINES, SNIPPETS
+from tests.source.twin_kit import Hook, Outcome, define
 
 
 def function(body: str, prefix: str = "") -> Any:

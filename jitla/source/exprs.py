@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import sys
 
-from jitla.tracing.twin_hooks import HOOK, hook, placed
-from jitla.tracing.twin_scope import Scope
-from jitla.tracing.twin_static import MISSING, Statics, plain_names
+from jitla.source.inserts import HOOK, hook, placed
+from jitla.source.scope import Scope
+from jitla.source.static import MISSING, Statics, plain_names
 
 __all__ = ["ExpressionRewriter", "ReadsFrame"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jitla.tracing.liveness import live_locals, loop_of
-from jitla.tracing.twin import instrument
-from tests.tracing.twin_kit import Hook, define
+from jitla.source.liveness import live_locals, loop_of
+from jitla.source.twin import instrument
+from tests.source.twin_kit import Hook, define
 
 
 def here() -> None:

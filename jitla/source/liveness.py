@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 
-from jitla.tracing.percode import PerCode
+from jitla.source.percode import PerCode
 
 __all__ = ["live_locals", "loop_of"]
 

@@ -19,7 +19,7 @@ from functools import lru_cache, reduce
 from types import CodeType, FunctionType
 from typing import Any
 
-from jitla.tracing.twin_scope import FunctionNode
+from jitla.source.scope import FunctionNode
 
 __all__ = ["Source", "compile_inside", "copied", "find_source"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from jitla.tracing.percode import PerCode
-from jitla.tracing.twin_exprs import ReadsFrame
-from jitla.tracing.twin_hooks import CONSTANTS, HOOK
-from jitla.tracing.twin_rewrite import rewrite
-from jitla.tracing.twin_scope import analyse
-from jitla.tracing.twin_source import compile_inside, copied, find_source
-from jitla.tracing.twin_static import Assumptions, Statics, holds
+from jitla.source.percode import PerCode
+from jitla.source.exprs import ReadsFrame
+from jitla.source.inserts import CONSTANTS, HOOK
+from jitla.source.rewrite import rewrite
+from jitla.source.scope import analyse
+from jitla.source.origin import compile_inside, copied, find_source
+from jitla.source.static import Assumptions, Statics, holds
 
 __all__ = ["Twins", "instrument"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.tracing.twin import Twins
-from tests.tracing.twin_kit import Hook
+from jitla.source.twin import Twins
+from tests.source.twin_kit import Hook
 
 TWINS = Twins(Hook(), lambda function: function in (np.sum, np.where, np.dot))
 

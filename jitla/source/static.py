@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.twin_scope import Binding, Scope
+from jitla.source.scope import Binding, Scope
 
 __all__ = ["MISSING", "NOT_ARRAY", "Assumptions", "Statics", "holds", "mangle", "plain_names"]
 

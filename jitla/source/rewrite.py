@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from jitla.tracing.twin_hooks import at_line, barrier, hook, hook_statement, placed
-from jitla.tracing.twin_scope import FunctionNode, Scope
-from jitla.tracing.twin_static import Statics, plain_names
-from jitla.tracing.twin_stores import StoreRewriter
+from jitla.source.inserts import at_line, barrier, hook, hook_statement, placed
+from jitla.source.scope import FunctionNode, Scope
+from jitla.source.static import Statics, plain_names
+from jitla.source.stores import StoreRewriter
 
 __all__ = ["rewrite"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.twin_static import MISSING, SAFE_BUILTINS, look_up, positional_inputs
+from jitla.source.static import MISSING, SAFE_BUILTINS, look_up, positional_inputs
 
 __all__ = ["needs_twin"]
 

@@ -7,8 +7,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from jitla.tracing.twin_scan import needs_twin
-from tests.tracing.twin_kit import define
+from jitla.source.scan import needs_twin
+from tests.source.twin_kit import define
 
 # attributes of what a module imports are called by other instructions
 IMPORTS = "import numpy as np\nfrom numpy import exp\n"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from jitla.tracing.twin_exprs import ExpressionRewriter
-from jitla.tracing.twin_hooks import (
+from jitla.source.exprs import ExpressionRewriter
+from jitla.source.inserts import (
     INPLACE,
     constant,
     hook,
@@ -20,8 +20,8 @@ from jitla.tracing.twin_hooks import (
     stores_attribute,
     stores_item,
 )
-from jitla.tracing.twin_scope import Scope
-from jitla.tracing.twin_static import Statics, mangle
+from jitla.source.scope import Scope
+from jitla.source.static import Statics, mangle
 
 __all__ = ["StoreRewriter"]
 

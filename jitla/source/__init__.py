@@ -1,0 +1,11 @@
+"""What the user's own code says: its instrumented twins, and which local variables are still read.
+
+Reading order: percode, liveness, scope, origin, static, inserts, exprs, stores, rewrite, scan, twin.
+"""
+
+from jitla.source.inserts import BARRIER, HOOK
+from jitla.source.liveness import live_locals, loop_of
+from jitla.source.scan import needs_twin
+from jitla.source.twin import Twins, instrument
+
+__all__ = ["BARRIER", "HOOK", "Twins", "instrument", "live_locals", "loop_of", "needs_twin"]
