@@ -18,7 +18,6 @@ import numpy as np
 from jitla.tracing.signature import INTEGRAL, LAYOUTS, METAS
 from jitla.tracing.tape import KIND_CODE, OP_ID, SCALAR
 
-_new = object.__new__
 # A Python int up to this many bits converts to any float without question.
 SMALL_INT = 1 << 62
 
@@ -211,7 +210,7 @@ class LazyArray(Lazy):
 def pending(session: Any, entry: tuple, meta: int) -> Lazy:
     """Append `entry` to the session's tape and return the proxy of its value."""
     ops = session.ops
-    made = _new(LazyArray if METAS[meta].shape else LazyScalar)
+    made = LazyArray() if METAS[meta].shape else LazyScalar()
     made._s = session
     made._n = len(ops)
     made._m = meta
@@ -223,7 +222,7 @@ def pending(session: Any, entry: tuple, meta: int) -> Lazy:
 
 def in_memory(session: Any, value: np.ndarray, layout: int) -> LazyArray:
     """Return a proxy of the ndarray `value`, whose layout id is `layout`."""
-    made = _new(LazyArray)
+    made = LazyArray()
     made._s = session
     made._n = -1
     made._v = value
@@ -246,37 +245,42 @@ def scalar_entry(session: Any, proxy: LazyScalar) -> int:
 def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]:
     """Make the method that records the binary operator `name`; the fast path is one dict look-up."""
     op = OP_ID[name]
+    alike: dict[int, tuple[int, type]] = {}
     metas: dict[tuple[int, int], tuple[int, type]] = {}
-    _INFERRED.append(metas)
+    remembered = (alike, metas)
+    _INFERRED.extend(remembered)
 
     def method(self: Any, other: Any) -> Any:
         session = self._s
         i = self._n
+        m = self._m
         kind = type(other)
-        if kind is LazyArray or kind is LazyScalar:
-            if other._s is not session:
-                return session.binary(name, ufunc, self, other, reflected, metas)
-            if i < 0:
-                i = session.enter(self)
-            j = other._n
-            if j < 0:
-                j = session.enter(other)
-            found = metas.get((self._m, other._m))
-        else:
-            j = KIND_CODE.get(kind, UNKNOWN)
-            if i < 0:
-                i = session.enter(self)
-            found = metas.get((self._m, j))
-            if found is None or (j == _INT and not -SMALL_INT < other < SMALL_INT):
-                return session.binary(name, ufunc, self, other, reflected, metas)
-            session.scalars.append(other)
-        if found is None:
-            return session.binary(name, ufunc, self, other, reflected, metas)
+        try:
+            if kind is LazyArray or kind is LazyScalar:
+                if other._s is not session:
+                    return session.binary(name, ufunc, self, other, reflected, remembered)
+                if i < 0:
+                    i = session.enter(self)
+                j = other._n
+                if j < 0:
+                    j = session.enter(other)
+                n = other._m
+                meta, cls = alike[m] if m == n else metas[m, n]
+            else:
+                j = KIND_CODE[kind]
+                meta, cls = metas[m, j]
+                if j == _INT and not -SMALL_INT < other < SMALL_INT:
+                    return session.binary(name, ufunc, self, other, reflected, remembered)
+                if i < 0:
+                    i = session.enter(self)
+                session.scalars.append(other)
+        except KeyError:
+            return session.binary(name, ufunc, self, other, reflected, remembered)
         ops = session.ops
-        made = _new(found[1])
+        made = cls()
         made._s = session
         made._n = len(ops)
-        made._m = found[0]
+        made._m = meta
         made._v = None
         ops.append((op, j, i) if reflected else (op, i, j))
         session.nodes.append(made)
@@ -297,14 +301,15 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
         i = self._n
         if i < 0:
             i = session.enter(self)
-        found = metas.get(self._m)
-        if found is None:
+        try:
+            meta, cls = metas[self._m]
+        except KeyError:
             return session.unary(name, ufunc, self, metas)
         ops = session.ops
-        made = _new(found[1])
+        made = cls()
         made._s = session
         made._n = len(ops)
-        made._m = found[0]
+        made._m = meta
         made._v = None
         ops.append((op, i))
         session.nodes.append(made)
@@ -323,7 +328,6 @@ def _inplace(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
 
 
 _INT = KIND_CODE[int]
-UNKNOWN = -1000  # neither a meta id nor the code of a scalar
 _INFERRED: list[dict] = []
 # ufunc -> function that records a plain call of it; the operands may be anything.
 UFUNCS: dict[Any, Callable[..., Any]] = {}

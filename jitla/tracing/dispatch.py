@@ -136,7 +136,8 @@ class Dispatch(Indexing):
         return made
 
     def binary(
-        self, name: str, ufunc: Any, x: Lazy, other: Any, reflected: bool, metas: dict,
+        self, name: str, ufunc: Any, x: Lazy, other: Any, reflected: bool,
+        remembered: tuple[dict, dict],
     ) -> Any:
         """Slow path of a binary operator: foreign operands, first sight of a pair of metas, errors."""
         args = (other, x) if reflected else (x, other)
@@ -152,7 +153,11 @@ class Dispatch(Indexing):
         if made is NotImplemented:
             return self.operate(ufunc, args, other)
         if not (code == _INT and METAS[x._m].dtype.kind in INTEGRAL):
-            metas[(x._m, code)] = (made._m, type(made))
+            alike, metas = remembered
+            if code == x._m:
+                alike[code] = (made._m, type(made))
+            else:
+                metas[x._m, code] = (made._m, type(made))
         return made
 
     def operate(self, ufunc: Any, args: tuple, other: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas, in_memory
+from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas
 from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.frames import ROOT, mark, user_traceback
@@ -59,10 +59,16 @@ class Session(Dispatch):
             shape = value.shape
             layout = LAYOUT_ID.get((value.dtype, shape, value.strides))
             if layout is not None and shape and value.base is None and value.flags.owndata:
-                known = self.foreigners.get(id(value))
-                if known is not None and known._v is value and known._l == layout:
-                    return known
-                made = self.foreigners[id(value)] = in_memory(self, value, layout)
+                foreigners = self.foreigners
+                key = id(value)
+                if key in foreigners and foreigners[key]._l == layout:
+                    return foreigners[key]
+                made = foreigners[key] = LazyArray()
+                made._s = self
+                made._n = -1
+                made._v = value
+                made._l = layout
+                made._m = LAYOUTS[layout].meta
                 return made
             if shape and value.dtype in TRACED:
                 proxy = self.foreign(value)

@@ -30,7 +30,7 @@ class Layout(NamedTuple):
     group: tuple
 
 
-# Interned for the life of the process; `prune` empties both when sizes keep changing.
+# Interned; `forget` empties all when sizes keep changing and no session is open.
 METAS: list[Meta] = []
 _META_ID: dict[tuple[Shape, np.dtype], int] = {}
 LAYOUTS: list[Layout] = []
@@ -82,6 +82,15 @@ def _packed(shape: Shape, strides: tuple[int, ...], itemsize: int) -> bool:
                 return False
             expected *= n
     return True
+
+
+def forget(keep: int) -> None:
+    """Drop all layouts and all metas but the first `keep`; ids given out before mean nothing any more."""
+    for key in [k for k, i in _META_ID.items() if i >= keep]:
+        del _META_ID[key]
+    del METAS[keep:]
+    LAYOUT_ID.clear()
+    LAYOUTS.clear()
 
 
 class Symbols:

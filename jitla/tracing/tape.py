@@ -33,6 +33,9 @@ CODE_KIND: tuple[type, ...] = (*WEAK, *STRONG)
 # Operand code of a strong scalar -> its meta id.
 SCALAR_META = {KIND_CODE[t]: meta_id((), np.dtype(t)) for t in STRONG}
 
+# The ids above belong to the process; those of sizes that users bring may be forgotten.
+OWN_METAS = len(METAS)
+
 Entry = tuple[Any, ...]
 
 
