@@ -126,9 +126,12 @@ class Dispatch(Indexing):
     def recorded(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
         """Like `record`; NotImplemented for operands that NumPy has to refuse in its own words."""
         try:
-            return self.record(name, operands, attrs)
+            made = self.record(name, operands, attrs)
         except (TypeError, ValueError, OverflowError, KeyError):
             return NotImplemented
+        if name == "power" and METAS[made._m].dtype.kind in INTEGRAL:
+            return NotImplemented  # a negative exponent is an error at this line; the entry stays dead
+        return made
 
     def binary(
         self, name: str, ufunc: Any, x: Lazy, other: Any, reflected: bool, metas: dict,
@@ -297,11 +300,17 @@ class Dispatch(Indexing):
         memory = self.settle(proxy)
         if name in _MUTATING_METHODS:
             self.before_write(memory)
-        bound = getattr(memory, name)
-        result = self.eager(bound, args, kwargs)
+        plain = self.plain(args)
+        options = {k: self.plain(v) for k, v in kwargs.items()}
+        for target in (*plain[1:], options.get("out")):
+            if isinstance(target, np.ndarray):  # it may be the place for the result
+                self.before_write(target)
+        result = self.site.fallback(getattr(memory, name), plain, options)
+        result = self.result(
+            result, (proxy, *args, kwargs.get("out")), (memory, *plain, options.get("out")))
         if name in _MUTATING_METHODS and proxy._l != layout_id(memory):
             self.relabel(proxy)
-        return proxy if result is memory else result
+        return result
 
     def method(self, proxy: Lazy, name: str, args: tuple, kwargs: dict) -> Any:
         """Call method `name` with NumPy."""

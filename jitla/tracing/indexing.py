@@ -33,10 +33,13 @@ class Indexing(Closing):
 
     __slots__ = ()
 
+    foreigners: dict[int, LazyArray]
+
     def wrap(self, value: Any) -> Any:
         """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
         if type(value) is np.ndarray and value.dtype in TRACED:
-            return lazy_array(self, value)
+            known = self.foreigners.get(id(value))
+            return known if known is not None and known._v is value else lazy_array(self, value)
         return value
 
     def plain(self, value: Any) -> Any:
