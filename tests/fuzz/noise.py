@@ -79,7 +79,7 @@ class Noisy:
                 length = np.shape(left)[-1] if np.ndim(left) else 1
                 bound = function(np.abs(left), np.abs(right)) * (2 * length * np.finfo(kind).eps)
                 nudge = np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
-                moved = _like(result, result + nudge)
+                moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call
