@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.fusion import Call, Kernel, Step, is_certain, is_view
+from jitla.fusion import Call, Kernel, Step, is_certain, is_view, seen_operands
 from jitla.hops import Hop, Kind, const_value, index_key
 from jitla.recompile.stores import Order, Outs
 
@@ -56,6 +56,20 @@ def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs) -> Script:
     return writer.finish(outs)
 
 
+def uncast(hop: Hop) -> tuple[Hop, ...]:
+    """Return the operands of a call, arrays as they are before the cast that NumPy does by itself."""
+    able = hop.op.kind is Kind.CELL and hop.op.numpy and not hop.attrs
+    if not able or not hop.meta.shape:
+        return hop.inputs
+    pairs = zip(hop.inputs, seen_operands(hop), strict=True)
+    return tuple(seen if seen.meta.shape else given for given, seen in pairs)
+
+
+def reads(step: Step) -> tuple[Hop, ...]:
+    """Return the values that the text of a step names."""
+    return (*step.inputs, *uncast(step.hop)) if isinstance(step, Call) else step.inputs
+
+
 class _Writer:
     """Lines, constants and needs of one script."""
 
@@ -70,7 +84,7 @@ class _Writer:
         self.numbers: dict[Hop, int] = {}
         self.kernels = 0
         self.final: dict[int, str] = {}
-        self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
+        self.last = {h: at for at, s in enumerate(order.steps) for h in reads(s)}
         self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
 
     # ---------------------------------------------------------------------- names
@@ -162,7 +176,7 @@ class _Writer:
 
     def release(self, at: int, step: Step) -> None:
         """Forget arrays that nobody reads after step `at`, so that their memory is used again."""
-        for hop in dict.fromkeys(step.inputs):
+        for hop in dict.fromkeys(reads(step)):
             dead = self.last[hop] == at and hop not in self.roots
             if dead and hop.meta.shape != () and hop.op.kind is not Kind.LEAF:
                 self.lines.append(f"del {self.names[hop]}")
@@ -173,6 +187,8 @@ class _Writer:
         """Write the NumPy call or operator that computes `hop`."""
         if hop.op.name == "count":
             return self.need(f"N{self.number(hop)}", "count", hop)
+        if uncast(hop) != hop.inputs:
+            return self._casting(hop)
         words = [self.value(i) for i in hop.inputs]
         if all(self._is_scalar(i) for i in hop.inputs) and words:
             return self._scalar(hop, words) or self._general(hop, words)
@@ -181,6 +197,15 @@ class _Writer:
         if hop.meta.shape == () and hop.op.kind is Kind.CALL and is_view(hop):
             return self._general(hop, words)  # NumPy may give a 0-d array; the reference a scalar
         return self._method(hop, words) or self._general(hop, words)
+
+    def _casting(self, hop: Hop) -> str:
+        """Write a call that casts while it reads: NumPy orders the result by the uncast operands."""
+        words = ", ".join(self.value(i) for i in uncast(hop))
+        function = self.constant("f", hop.op.numpy[0])
+        if not isinstance(hop.op.numpy[0], np.ufunc):
+            return f"{function}({words})"
+        dtypes = (*(i.meta.dtype for i in hop.inputs), hop.meta.dtype)
+        return f"{function}({words}, signature={self.constant('g', dtypes)}, casting='unsafe')"
 
     def _is_scalar(self, hop: Hop) -> bool:
         return hop.meta.shape == () and not (
