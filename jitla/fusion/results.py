@@ -47,7 +47,8 @@ def result_of(
     sizes = [h.meta.dtype.itemsize for h in seen_operands(hop)]
     name = hop.op.name
     if hop.op.kind is Kind.CELL:
-        if name == "cast":
+        # a cast to the same dtype is a copy that stands for a ufunc whose result it is
+        if name == "cast" and hop.inputs[0].meta.dtype != hop.meta.dtype:
             return cast_layout(shape, size, sources[0], sizes[0])
         return result_layout(shape, size, list(zip(sources, sizes, strict=True)), ufunc=name != "where")
     if hop.op.kind is Kind.AGG or name in _LIKE_A_SUM:

@@ -57,17 +57,15 @@ def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs) -> Script:
 
 
 def uncast(hop: Hop) -> tuple[Hop, ...]:
-    """Return the operands of a call, arrays as they are before the cast that NumPy does by itself."""
+    """Return the operands of a call, leaves as they are before the cast that NumPy does by itself.
+
+    Other values lie in memory as their casts do.
+    """
     able = hop.op.kind is Kind.CELL and hop.op.numpy and not hop.attrs
     if not able or not hop.meta.shape:
         return hop.inputs
     pairs = zip(hop.inputs, seen_operands(hop), strict=True)
-    return tuple(seen if seen.meta.shape else given for given, seen in pairs)
-
-
-def reads(step: Step) -> tuple[Hop, ...]:
-    """Return the values that the text of a step names."""
-    return (*step.inputs, *uncast(step.hop)) if isinstance(step, Call) else step.inputs
+    return tuple(s if s.meta.shape and s.op.kind is Kind.LEAF else given for given, s in pairs)
 
 
 class _Writer:
@@ -84,7 +82,7 @@ class _Writer:
         self.numbers: dict[Hop, int] = {}
         self.kernels = 0
         self.final: dict[int, str] = {}
-        self.last = {h: at for at, s in enumerate(order.steps) for h in reads(s)}
+        self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
         self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
 
     # ---------------------------------------------------------------------- names
@@ -176,7 +174,7 @@ class _Writer:
 
     def release(self, at: int, step: Step) -> None:
         """Forget arrays that nobody reads after step `at`, so that their memory is used again."""
-        for hop in dict.fromkeys(reads(step)):
+        for hop in dict.fromkeys(step.inputs):
             dead = self.last[hop] == at and hop not in self.roots
             if dead and hop.meta.shape != () and hop.op.kind is not Kind.LEAF:
                 self.lines.append(f"del {self.names[hop]}")
