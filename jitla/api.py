@@ -7,7 +7,7 @@ Receives functions from users; returns decorated functions, explanations, tables
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -101,7 +101,7 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
 
 
 def _generator(function: Any, state: State) -> Callable[..., Any]:
-    def generator(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         tracing = state.tracing or state.start()
         if state.twin is None:
             return (yield from function(*args, **kwargs))

@@ -58,19 +58,17 @@ class Gate:
         codegen, recompile, runtime = map(self.room, ("codegen", "recompile", "runtime"))
         if self._backend is None:
             self._backend = codegen.LlvmBackend()
-        if config.threads > 1:
-            # A schedule cuts its work into so many parts; the pool has to have a thread for each.
-            runtime.set_threads(max(config.threads, runtime.threads()))
+        runtime.reserve_threads(config.threads)
         return recompile.Compiler(
             self._backend, numerics=config.numerics, threads=config.threads,
             observe=self.recorder.record)
 
     def bind(
-        self, config: Config, key: tuple, sizes: tuple[int, ...],
+        self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
     ) -> Any:
         """Return the bound program of a block, building the program of its class if it is new."""
-        def recipe() -> tuple:
+        def recipe() -> tuple[Any, ...]:
             request = make()
             return request.roots, request.layouts, request.outs, request.aliases
 
@@ -112,7 +110,7 @@ class State:
     def _new_site(self, config: Config) -> Site:
         own = config.with_changes(self.changes)
 
-        def compile_block(key: tuple, sizes: tuple[int, ...], layouts: Any,
+        def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
                           make: Callable[[], Request]) -> Any:
             if own.compile == "off":
                 return self.tracing.Replay(make())

@@ -9,9 +9,11 @@ import sys
 import threading
 from dataclasses import FrozenInstanceError, fields
 
+import numpy as np
 import pytest
 
-from jitla import config
+import jitla
+from jitla import config, runtime
 from jitla.config import Config, configure, current, describe, from_environment, options
 from jitla.errors import ConfigError, JitlaWarning
 
@@ -142,3 +144,26 @@ def test_options_are_attributes_of_the_module():
 def test_the_process_starts_with_its_environment():
     code = "from jitla.config import current; assert current().numerics == 'relaxed'"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "JITLA_NUMERICS": "relaxed"})
+
+
+def test_threads_are_those_of_the_block_and_only_there() -> None:
+    @jitla.jit
+    def f(a, b):
+        return np.exp(a * b) - a, (a * b).sum()
+
+    def shared() -> int:
+        return runtime.statistics()["shared"]
+
+    a, b = np.random.default_rng(0).random((2, 300_000))
+    first = f(a, b)
+    usual = runtime.threads()
+    with options(threads=1):
+        before = shared()
+        alone = f(a, b), f(a, b)
+        assert shared() == before
+    with options(threads=7):
+        many = f(a, b)
+        assert runtime.threads() == usual
+    again = f(a, b)
+    for values in (*alone, many, again):
+        assert all(x.tobytes() == y.tobytes() for x, y in zip(first, values, strict=True))

@@ -64,7 +64,7 @@ class LlvmExecutable:
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
         cut = (units, grain, scratch)
-        flags = hints(nanoseconds, release=nanoseconds > BLOCKING_NS)
+        flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, self._threads)
         words = geometry_words(self._loop, geometry, head)
         return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
 

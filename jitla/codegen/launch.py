@@ -270,13 +270,14 @@ leave:
 """
 
 
-def hints(nanoseconds: float, release: bool) -> int:
-    """High bits of block word 7: the estimated time, and whether to `release` the GIL at any rate.
+def hints(nanoseconds: float, release: bool, threads: int = 0) -> int:
+    """High bits of block word 7: the estimated time, whether to `release` the GIL at any rate.
 
-    A block without them (0) is run as if it were long.
+    At most `threads` threads take part, 0 for as many as is usual. A block without hints (0) is run
+    as if it were long.
     """
-    microseconds = min(max(int(nanoseconds / 1000), 1), 1 << 30)
-    return microseconds << 33 | (RELEASE_GIL if release else 0)
+    microseconds = min(max(int(nanoseconds / 1000), 1), (1 << 21) - 1)
+    return min(threads, 511) << 54 | microseconds << 33 | (RELEASE_GIL if release else 0)
 
 
 def launch_ir(names: dict[str, str]) -> str:

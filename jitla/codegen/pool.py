@@ -21,12 +21,14 @@ __all__ = ["MAX_WORKERS", "SETTINGS", "WAKE_US", "pool_ir"]
 MAX_WORKERS = 255
 
 #: Jobs estimated to take fewer microseconds do not wake workers. A block says its estimate in bits
-#: 33 and up of word 7; 0 = unknown, which wakes.
+#: 33 to 53 of word 7; 0 = unknown, which wakes. Bits 54 and up say how many threads may take part,
+#: 0 = as many as `usual` says.
 WAKE_US = 100
 
 #: Words of `@jitla_pool`, in order. `ready` = threads that exist (the launcher is one of them),
-#: `shared` = jobs that more than one thread could take part in.
-SETTINGS = ("threads", "ready", "starting", "spin", "shared")
+#: `shared` = jobs that more than one thread could take part in, `usual` = threads that take part in
+#: a job that does not say how many.
+SETTINGS = ("threads", "ready", "starting", "spin", "shared", "usual")
 
 _STATE = """
 ; word, seq, ... stand on lines of their own: they are written by different threads
@@ -36,6 +38,7 @@ _STATE = """
 @pool.lock = internal global [32 x i32] zeroinitializer, align 128
 @pool.sleepers = internal global [32 x i32] zeroinitializer, align 128
 @pool.waiting = internal global [32 x i32] zeroinitializer, align 128
+@pool.members = internal global [16 x i64] zeroinitializer, align 128
 @pool.block = internal global [16 x ptr] zeroinitializer, align 128
 @pool.control = internal global i32 0, align 4   ; the launcher's floating-point control bits
 @pool.flags = internal global i32 0, align 4     ; floating-point flags raised by workers
@@ -45,7 +48,8 @@ _STATE = """
 @pool.live = internal global [256 x i32] zeroinitializer, align 64
 @pool.tids = internal global [256 x i32] zeroinitializer, align 64
 @jitla_allowed = global [16 x i64] zeroinitializer, align 64
-@jitla_pool = global [8 x i64] [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 0, i64 0, i64 0], align 64
+@pool.limit = internal global i32 0, align 4     ; threads that may take part in the job
+@jitla_pool = global [8 x i64] [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 1, i64 0, i64 0], align 64
 """
 
 _WAITING = """
@@ -110,21 +114,57 @@ out:
 """
 
 _WORK = """
+; Whether this worker may take part in %job. The word `job << 32 | threads in it` belongs to one job
+; only: a worker that comes late never counts in the next one.
+define internal i1 @pool.enter(i64 %job) nounwind {
+entry:
+  %first = load atomic i64, ptr @pool.members acquire, align 8
+  br label %try
+try:
+  %word = phi i64 [ %first, %entry ], [ %other, %claim ]
+  %whose = lshr i64 %word, 32
+  %same = icmp eq i64 %whose, %job
+  %count = trunc i64 %word to i32
+  %limit = load atomic i32, ptr @pool.limit monotonic, align 4
+  %room = icmp ult i32 %count, %limit
+  %fits = and i1 %same, %room
+  br i1 %fits, label %claim, label %no
+claim:
+  %word1 = add i64 %word, 1
+  %swap = cmpxchg ptr @pool.members, i64 %word, i64 %word1 acq_rel acquire, align 8
+  %other = extractvalue { i64, i1 } %swap, 0
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %yes, label %try
+yes:
+  ret i1 1
+no:
+  ret i1 0
+}
 ; Claim and run chunks until none is left; how many this thread ran.
 define internal i32 @pool.work(i1 %worker) nounwind {
 entry:
   br label %next
 next:
   %ran = phi i32 [ 0, %entry ], [ %ran1, %counted ]
+  %in = phi i64 [ -1, %entry ], [ %job, %counted ]
   %first = load atomic i64, ptr @pool.word acquire, align 8
   br label %try
 try:
   %word = phi i64 [ %first, %next ], [ %other, %claim ]
+  %job = lshr i64 %word, 40
   %chunk = and i64 %word, 1048575
   %shifted = lshr i64 %word, 20
   %chunks = and i64 %shifted, 1048575
   %left = icmp ult i64 %chunk, %chunks
-  br i1 %left, label %claim, label %out
+  br i1 %left, label %known, label %out
+known:
+  %member = icmp eq i64 %in, %job
+  %launcher = xor i1 %worker, 1
+  %inside = or i1 %member, %launcher
+  br i1 %inside, label %claim, label %enter
+enter:
+  %let = call i1 @pool.enter(i64 %job)
+  br i1 %let, label %claim, label %out
 claim:
   %word1 = add i64 %word, 1
   %swap = cmpxchg ptr @pool.word, i64 %word, i64 %word1 acq_rel acquire, align 8
@@ -253,6 +293,12 @@ entry:
   %high = shl i64 %job, 40
   %middle = shl i64 %chunks, 20
   %word = or i64 %high, %middle
+  %limit = call i32 @pool.parts(ptr %block, i64 %chunks)
+  store atomic i32 %limit, ptr @pool.limit monotonic, align 4
+  %number = lshr i64 %word, 40
+  %number32 = shl i64 %number, 32
+  %alone = or i64 %number32, 1
+  store atomic i64 %alone, ptr @pool.members release, align 8
   store atomic i64 %word, ptr @pool.word release, align 8
   %bump = atomicrmw add ptr @pool.seq, i32 1 seq_cst, align 4
   %sleepers = load atomic i32, ptr @pool.sleepers seq_cst, align 4
@@ -262,8 +308,7 @@ ask:
   %worth = call i1 @pool.worth(ptr %block)
   br i1 %worth, label %wake, label %work
 wake:
-  %n = trunc i64 %chunks to i32
-  %others = sub i32 %n, 1
+  %others = sub i32 %limit, 1
   call void @os.wake(ptr @pool.seq, i32 %others)
   br label %work
 work:
@@ -285,13 +330,27 @@ give:
   store atomic i32 0, ptr @pool.lock release, align 4
   ret void
 }
+; How many threads may take part in the job.
+define internal i32 @pool.parts(ptr %block, i64 %chunks) nounwind {
+  %pflags = getelementptr i64, ptr %block, i64 7
+  %flags = load i64, ptr %pflags
+  %own = lshr i64 %flags, 54
+  %usual = load i64, ptr getelementptr (i64, ptr @jitla_pool, i64 5)
+  %free = icmp eq i64 %own, 0
+  %most = select i1 %free, i64 %usual, i64 %own
+  %least = call i64 @llvm.smin.i64(i64 %most, i64 %chunks)
+  %r = trunc i64 %least to i32
+  ret i32 %r
+}
+declare i64 @llvm.smin.i64(i64, i64)
 ; Whether to wake sleepers. That takes the launcher about 15 us, and they come 40 us later: not for
 ; a short job, unless it follows the last one so closely that they will stay awake for the next.
 define internal i1 @pool.worth(ptr %block) nounwind {
 entry:
   %phint = getelementptr i64, ptr %block, i64 7
   %high = load i64, ptr %phint
-  %hint = lshr i64 %high, 33
+  %upper = lshr i64 %high, 33
+  %hint = and i64 %upper, 2097151
   %less = sub i64 %hint, 1
   %long = icmp uge i64 %less, $wake
   br i1 %long, label %yes, label %near

@@ -142,7 +142,7 @@ class Program:
     @property
     def written(self) -> int:
         """Number of arrays per run that are written to fresh memory."""
-        results = {r for r, out in zip(self.plan.outputs, self.outs) if out is None}
+        results = {r for r, out in zip(self.plan.outputs, self.outs, strict=True) if out is None}
         fresh = {r for r in results if r.meta.shape and r.op.kind is not Kind.LEAF and not is_view(r)}
         return self.materialised + len(fresh)
 

@@ -10,12 +10,13 @@ from jitla.runtime.process import (
     install,
     installed,
     keep_limit,
+    reserve_threads,
     set_threads,
     statistics,
     threads,
 )
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "set_threads",
-    "statistics", "threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "reserve_threads",
+    "set_threads", "statistics", "threads",
 ]

@@ -46,11 +46,15 @@ class Pool:
     def __getitem__(self, name: str) -> int:
         return int(self._words[self._at[name]])
 
-    def resize(self, threads: int) -> None:
-        """Use `threads` threads, the caller's included; more than the platform has are cut off."""
-        if threads < 1:
-            raise ConfigError(f"threads must be at least 1, not {threads}")
-        threads = min(threads, self._most)
+    def resize(self, usual: int, reserved: int = 0) -> None:
+        """Use `usual` threads, the caller's included; more than the platform has are cut off.
+
+        Up to `reserved` are there for kernels that ask for so many.
+        """
+        if usual < 1:
+            raise ConfigError(f"threads must be at least 1, not {usual}")
+        threads = min(max(usual, reserved), self._most)
+        self._words[self._at["usual"]] = min(usual, self._most)
         self._words[self._at["threads"]] = threads
         if self["ready"] > threads:
             self._words[self._at["ready"]] = threads

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from jitla.errors import ConfigError
 from jitla.runtime.buffers import Buffers, Maker, plain_empty
 from jitla.runtime.entry import builtin
 from jitla.runtime.pool import Pool, default_threads
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "set_threads",
-    "statistics", "threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "reserve_threads",
+    "set_threads", "statistics", "threads",
 ]
 
 
@@ -31,7 +32,14 @@ class _Process:
         self.launch: Callable[..., None] | None = None
         self.empty: Maker = plain_empty
         self.threads: int | None = None
+        self.reserved = 0
         self.held = False
+
+    def resize(self) -> None:
+        """Give the pool, once there is one, the threads that are wanted."""
+        if self.pool is not None:
+            usual = default_threads() if self.threads is None else self.threads
+            self.pool.resize(usual, self.reserved)
 
     def before_fork(self) -> None:
         """Let no thread be inside the list of kept blocks when memory is copied."""
@@ -63,8 +71,7 @@ def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable
     _PROCESS.pool = Pool(addresses, layout)
     _PROCESS.buffers = Buffers(addresses, layout)
     _PROCESS.empty = _PROCESS.buffers.empty
-    if _PROCESS.threads is not None:
-        _PROCESS.pool.resize(_PROCESS.threads)
+    _PROCESS.resize()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_PROCESS.before_fork, after_in_parent=_PROCESS.after_fork,
                             after_in_child=_PROCESS.in_child)
@@ -91,15 +98,23 @@ def allocator() -> Maker:
 
 
 def set_threads(n: int | None) -> None:
-    """Run kernels on `n` threads, None for as many as there are processors."""
+    """Run kernels that do not say otherwise on `n` threads, None for one on each processor."""
+    if n is not None and n < 1:
+        raise ConfigError(f"threads must be at least 1, not {n}")
     _PROCESS.threads = n
-    if _PROCESS.pool is not None:
-        _PROCESS.pool.resize(default_threads() if n is None else n)
+    _PROCESS.resize()
+
+
+def reserve_threads(n: int) -> None:
+    """Have `n` threads for kernels that ask for so many; other kernels use no more than before."""
+    _PROCESS.reserved = max(n, _PROCESS.reserved)
+    _PROCESS.resize()
 
 
 def threads() -> int:
-    """Number of threads kernels run on."""
-    return 1 if _PROCESS.pool is None else _PROCESS.pool["threads"]
+    """Number of threads a kernel runs on that does not say how many."""
+    pool = _PROCESS.pool
+    return 1 if pool is None else min(pool["usual"], pool["threads"])
 
 
 def keep_limit(nbytes: int) -> None:

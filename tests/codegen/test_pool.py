@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from jitla import runtime
+from jitla.codegen.launch import hints
+from jitla.runtime.process import _PROCESS
 from tests.runtime.kernels import launch, template
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,7 @@ linux = pytest.mark.skipif(not PARALLEL, reason="the pool is serial here")
 def _two_threads():
     runtime.set_threads(2)
     yield
+    _PROCESS.reserved = 0
     runtime.set_threads(None)
 
 
@@ -54,6 +57,25 @@ def test_many_small_launches() -> None:
         assert run_slow(3, 1) == 3
     if PARALLEL:
         assert runtime.statistics()["shared"] - before == 5000
+
+
+@linux
+@pytest.mark.parametrize(("usual", "reserved", "own"), [
+    (2, 7, 0), (7, 7, 3), (7, 7, 1), (2, 7, 5), (2, 2, 7), (7, 7, 0),
+])
+def test_no_more_threads_take_part_than_the_block_or_the_process_says(usual, reserved, own) -> None:
+    runtime.set_threads(usual)
+    runtime.reserve_threads(reserved)
+    assert runtime.threads() == usual
+    most = own or usual
+    block = template("crowd", 40, 1, "as", flags=hints(1e6, True, own))
+    crowds = []
+    for _ in range(8):
+        out = np.zeros(2, np.int64)
+        launch(block, out, np.int64(100_000))
+        assert out[0] == 0
+        crowds.append(out[1])
+    assert max(crowds) <= most and (most == 1 or max(crowds) > 1)
 
 
 def test_launches_after_the_workers_fell_asleep() -> None:

@@ -102,6 +102,28 @@ out:
   ret void
 }
 declare void @llvm.donothing()
+; out[0] = units being run now, out[1] = most units that ever were; dawdles operand 1 turns per unit
+define void @crowd(ptr %block, i64 %begin, i64 %end) nounwind {
+entry:
+  %v = getelementptr i64, ptr %block, i64 8
+  %o = load ptr, ptr %v
+  %most = getelementptr i64, ptr %o, i64 1
+  %pt = getelementptr i64, ptr %block, i64 9
+  %turns = load i64, ptr %pt
+  %was = atomicrmw add ptr %o, i64 1 seq_cst, align 8
+  %now = add i64 %was, 1
+  %before = atomicrmw max ptr %most, i64 %now seq_cst, align 8
+  br label %spin
+spin:
+  %t = phi i64 [ 0, %entry ], [ %t1, %spin ]
+  %h = load volatile i64, ptr %o
+  %t1 = add i64 %t, 1
+  %again = icmp slt i64 %t1, %turns
+  br i1 %again, label %spin, label %spun
+spun:
+  %left = atomicrmw sub ptr %o, i64 1 seq_cst, align 8
+  ret void
+}
 ; out[i] = 1 / operand 1, in the floating-point state of the thread that runs it
 define void @divide(ptr %block, i64 %begin, i64 %end) nounwind {
 entry:
@@ -125,7 +147,7 @@ define void @nothing(ptr %block, i64 %begin, i64 %end) nounwind {
   ret void
 }
 """
-SYMBOLS = ("axpi", "mark", "mark_last", "slow", "divide", "nothing")
+SYMBOLS = ("axpi", "mark", "mark_last", "slow", "crowd", "divide", "nothing")
 
 jit = Jit()
 prefix = f'target triple = "{jit.target.triple}"\n'
