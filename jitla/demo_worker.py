@@ -96,7 +96,7 @@ def compare_fits(fit: Fitter, fast: Fitter, X: Array, y: Array) -> dict[str, Any
 
 def measure_search(search: Search, X: Array, y: Array, w: Array) -> dict[str, Any]:
     """The inner loop alone, plain and decorated in turn: seconds per evaluation, plan."""
-    fast = jitla.jit(search)
+    fast: Any = jitla.jit(search)
     arguments = (np.zeros_like(y), X @ w, y, 0.0, float((w * w).sum()))
     evaluations = fast(*arguments)[1]
     pairs = [(timed(search, *arguments)[0], timed(fast, *arguments)[0])
