@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Generator
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from jitla.config import current
 from jitla.errors import TraceError
@@ -18,17 +18,26 @@ from jitla.gate import GATE, State
 if TYPE_CHECKING:
     from jitla.explanation import Explanation
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound="Callable[..., Any] | classmethod[Any, ..., Any]")
 
 
+class Decorator(Protocol):
+    """What `jit` returns where it is given options only."""
+
+    def __call__(self, function: F, /) -> F: ...
+
+
+# Typed as if it returned the function itself: a program that was checked stays as it is.
 @overload
-def jit(function: F, /) -> F: ...
+def jit(function: F, /, *, numerics: str | None = None, strict: bool | None = None,
+        compile: str | None = None) -> F: ...
 @overload
-def jit(function: None = None, /, *, numerics: str | None = None,
-        strict: bool | None = None) -> Callable[[F], F]: ...
+def jit(function: None = None, /, *, numerics: str | None = None, strict: bool | None = None,
+        compile: str | None = None) -> Decorator: ...
 
 
-def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | None = None) -> Any:
+def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | None = None,
+        compile: str | None = None) -> Any:
     """Run a NumPy function lazily, fused and compiled.
 
     Parameters
@@ -40,12 +49,15 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         Which differences to NumPy's bits are allowed; the option in force if not given.
     strict : bool, optional
         Raise `UnsupportedFunction` where an operation would be handed to NumPy.
+    compile : {"sync", "off"}, optional
+        "off" runs the body in NumPy, as if it were not decorated.
 
     Returns
     -------
     callable
-        The decorated function, with `stats()`, `cache_clear()` and ``__wrapped__``. With
-        ``JITLA_DISABLE=1`` it is `function` itself.
+        The decorated function, with the name, signature and documentation of `function`, and with
+        ``stats()``, ``cache_clear()`` and ``__wrapped__``. Where ``JITLA_DISABLE=1`` it is
+        `function` itself.
 
     Raises
     ------
@@ -53,8 +65,17 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         If `function` is not callable.
     ConfigError
         If an option has no such value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @jitla.jit
+    ... def norm(x):
+    ...     return np.sqrt((x * x).sum())
+    >>> float(norm(np.array([3.0, 4.0])))
+    5.0
     """
-    given = {"numerics": numerics, "strict": strict}
+    given = {"numerics": numerics, "strict": strict, "compile": compile}
     changes = {name: value for name, value in given.items() if value is not None}
     current().with_changes(changes)
     if function is None:
@@ -92,7 +113,10 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
             return function(*args, **kwargs)
         session = tracing.LOCAL.session
         if session is None:
-            return tracing.run(state.site(), twin, args, kwargs)
+            site = state.site()
+            if site is None:
+                return function(*args, **kwargs)
+            return tracing.run(site, twin, args, kwargs)
         # Called by traced code: the caller's session goes on through the body.
         return twin(*map(session.argument, args),
                     **{k: session.argument(v) for k, v in kwargs.items()})
@@ -103,9 +127,10 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
 def _generator(function: Any, state: State) -> Callable[..., Any]:
     def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         tracing = state.tracing or state.start()
-        if state.twin is None:
+        site = state.site() if state.twin else None
+        if site is None:
             return (yield from function(*args, **kwargs))
-        return (yield from tracing.drive(state.site(), state.twin, args, kwargs))
+        return (yield from tracing.drive(site, state.twin, args, kwargs))
 
     return generator
 
@@ -113,9 +138,10 @@ def _generator(function: Any, state: State) -> Callable[..., Any]:
 def _coroutine(function: Any, state: State) -> Callable[..., Any]:
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
         tracing = state.tracing or state.start()
-        if state.twin is None:
+        site = state.site() if state.twin else None
+        if site is None:
             return await function(*args, **kwargs)
-        return await _Driven(tracing.drive(state.site(), state.twin, args, kwargs))
+        return await _Driven(tracing.drive(site, state.twin, args, kwargs))
 
     return coroutine
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jitla.errors import ConfigError, JitlaWarning
 
@@ -148,7 +148,18 @@ def current() -> Config:
 def configure(**changes: Any) -> Config:
     """Change options for the whole process and return the new config.
 
-    Code inside a ``with options(...)`` block keeps what that block set.
+    Code inside a ``with options(...)`` block keeps what that block set. ``jitla.config.threads = 1``
+    is the same as ``jitla.configure(threads=1)``.
+
+    Parameters
+    ----------
+    **changes
+        Option names with their new values; `jitla.config.describe` lists them.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such option, or it has no such value; nothing is changed then.
     """
     global _process
     with _CHANGE:
@@ -158,7 +169,18 @@ def configure(**changes: Any) -> Config:
 
 @contextmanager
 def options(**changes: Any) -> Iterator[Config]:
-    """Change options inside a ``with`` block, for this thread and its asynchronous tasks only."""
+    """Change options inside a ``with`` block, for this thread and its asynchronous tasks only.
+
+    Parameters
+    ----------
+    **changes
+        Option names with their new values; `jitla.config.describe` lists them.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such option, or it has no such value; nothing is changed then.
+    """
     new = _changed(current(), changes)
     token = _LOCAL.set(new)
     try:
@@ -173,6 +195,15 @@ def describe() -> str:
     rows = [f"{f.name:<10} {getattr(now, f.name)!r:<10} (default {f.default!r}, "
             f"{_PREFIX}{f.name.upper()})  {f.metadata['doc']}" for f in fields(Config)]
     return "\n".join(rows)
+
+
+if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checkers and editors
+    numerics: str
+    strict: bool
+    compile: str
+    threads: int
+    disable: bool
+    events: int
 
 
 class _Options(ModuleType):

@@ -89,7 +89,7 @@ class State:
     def __init__(self, function: Callable[..., Any], changes: dict[str, Any]) -> None:
         self.function = function
         self.changes = changes
-        self.sites: dict[int, Site] = {}
+        self.sites: dict[int, Site | None] = {}
         self.tracing: Any = None
         self.twin: Callable[..., Any] | None = None
         GATE.states.add(self)
@@ -102,13 +102,15 @@ class State:
         self.tracing = tracing
         return tracing
 
-    def site(self) -> Site:
-        """Return the site for the configuration in force."""
-        config = current()
-        return self.sites.get(config.epoch) or self._new_site(config)
+    def site(self) -> Site | None:
+        """Return the site for the configuration in force; None if nothing is to be compiled."""
+        epoch = current().epoch
+        return self.sites[epoch] if epoch in self.sites else self._new_site(current())
 
-    def _new_site(self, config: Config) -> Site:
+    def _new_site(self, config: Config) -> Site | None:
         own = config.with_changes(self.changes)
+        if own.compile == "off":
+            return self.sites.setdefault(config.epoch, None)
 
         def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
                           make: Callable[[], Request]) -> Any:
@@ -122,7 +124,7 @@ class State:
 
     def all_sites(self) -> tuple[Site, ...]:
         """Return the sites of all configurations so far."""
-        return tuple(self.sites.values())
+        return tuple(site for site in self.sites.values() if site is not None)
 
     def clear(self) -> None:
         """Forget what was learnt in earlier calls."""
