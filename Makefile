@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
-FUZZ_ARGS ?=
+FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
+BENCHES ?= machine kernels overhead compiling vecmath
 BENCH_ARGS ?=
 
 .PHONY: all test demo fuzz bench lint clean
@@ -41,11 +42,11 @@ fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
 bench: $(VENV)/.bench
-	@set -e; for script in machine kernels overhead; do \
-	  if [ -f bench/$$script.py ]; then $(PY) -m bench.$$script $(BENCH_ARGS); fi; done
+	@set -e; for script in $(BENCHES); do \
+	  echo "== bench.$$script"; $(PY) -m bench.$$script $(BENCH_ARGS); done
 
 lint: $(VENV)/.lint
-	$(VENV)/bin/ruff check jitla tests bench
+	$(VENV)/bin/ruff check jitla tests bench tools
 	$(VENV)/bin/mypy
 
 clean:

@@ -2,6 +2,9 @@
 
 Knows: the public interface. Must not know: how tracing works.
 Receives the number of rounds; prints tables, then the same as JSON.
+
+The one other door used: the bound programs of a decorated function, to tell running a program from
+finding it.
 """
 
 from __future__ import annotations
@@ -128,6 +131,22 @@ def slopes(rounds: int, decorate: Callable[..., Callable[..., object]]) -> dict[
     return found
 
 
+def programs(rounds: int) -> dict[str, Estimate]:
+    """Seconds of the compiled program alone, of a scalar and of an array, kernel included."""
+    parts = {}
+    for name, function in (("scalar", forces_1), ("array", ops_1)):
+        given = arguments(function)
+        fast = jitla.jit(function)
+        for _ in range(3):
+            fast(*given)
+        bound = [closed.bound for site in fast.__jitla_state__.all_sites()
+                 for closed in site.exact.values() if closed.bound is not None]
+        run = bound[-1].run
+        taken = [seconds(lambda: run(given), BATCH) for _ in range(rounds)]
+        parts[f"  of it: the program of {'a' if name == 'scalar' else 'an'} {name}"] = estimate(taken)
+    return parts
+
+
 def breakdown(found: dict[str, list[float]]) -> dict[str, Estimate]:
     """Solve for the parts, round by round.
 
@@ -168,13 +187,15 @@ def main() -> None:
     print(f"{ELEMENTS} float64, {options.rounds} rounds, µs, median [95 % interval]")
     plain = breakdown(slopes(options.rounds, lambda f: f))
     parts = breakdown(slopes(options.rounds, jitla.jit))
+    inside = programs(options.rounds)
     print(f"{'':34}{'NumPy':>24}{'jitla':>24}")
-    for name, part in parts.items():
-        print(f"{name:34}{plain[name].show(1e6):>24}{part.show(1e6):>24}")
+    for name, part in (parts | inside).items():
+        beside = plain[name].show(1e6) if name in plain else ""
+        print(f"{name:34}{beside:>24}{part.show(1e6):>24}")
     report = warm_calls(max(30, options.rounds))
     print(json.dumps({
         "bench": "overhead",
-        "parts_s": {name: [p.value, p.low, p.high] for name, p in parts.items()},
+        "parts_s": {name: [p.value, p.low, p.high] for name, p in (parts | inside).items()},
         "five_ops": report,
     }))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from os.path import basename
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,16 @@ def show(roots: Iterable[Hop], lines: bool = False) -> str:
     text = []
     for hop, n in number.items():
         row = f"({n}) {_term(hop, number)}".ljust(min(width, 48)) + "  " + _meta(hop.meta)
-        text.append(row + (f"  # {hop.line}" if lines and hop.line is not None else ""))
+        # a leaf is shared by all who read that slot: whose line it has says nothing
+        shown = lines and hop.line is not None and hop.op.name != "leaf"
+        text.append(row + (f"  # {_place(hop.line)}" if shown else ""))
     text.append("roots" + "".join(f" ({number[r]})" for r in roots))
     return "\n".join(text) + "\n"
+
+
+def _place(line: Any) -> str:
+    """Write a (file, line) pair without folders, anything else as it is."""
+    return f"{basename(line[0])}:{line[1]}" if isinstance(line, tuple) else str(line)
 
 
 def _term(hop: Hop, number: dict[Hop, int]) -> str:
