@@ -16,7 +16,6 @@ import numpy as np
 from jitla.hops import apply, leaf
 from jitla.tracing.array import (
     LAZY,
-    SMALL_INT,
     UFUNCS,
     Lazy,
     LazyArray,
@@ -26,6 +25,7 @@ from jitla.tracing.array import (
 )
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction
 from jitla.tracing.indexing import Indexing, fits
+from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, scalar_operand
 

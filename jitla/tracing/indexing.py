@@ -17,7 +17,8 @@ import numpy as np
 
 from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
-from jitla.tracing.closing import NOTHING, Closing, lazy_array, same_view
+from jitla.tracing.closing import NOTHING
+from jitla.tracing.memory import Memory, lazy_array, same_view
 from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
@@ -28,7 +29,7 @@ _BROADCAST = OP_ID["broadcast_to"]
 _MATMUL_IN_PLACE = np.matmul
 
 
-class Indexing(Closing):
+class Indexing(Memory):
     """The part of a session that reads and writes parts of arrays."""
 
     __slots__ = ()

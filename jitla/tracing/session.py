@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas
+from jitla.tracing.array import LAZY, Lazy, LazyArray
 from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.frames import ROOT, mark, user_traceback
+from jitla.tracing.operators import forget_metas
 from jitla.tracing.signature import LAYOUTS, SIGHT, TRACED, layout_id
 from jitla.tracing.site import Site
 
