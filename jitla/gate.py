@@ -58,6 +58,8 @@ class Gate:
         codegen, recompile, runtime = map(self.room, ("codegen", "recompile", "runtime"))
         if self._backend is None:
             self._backend = codegen.LlvmBackend()
+            self._backend.launch  # noqa: B018  (loads the native run time)
+            self.room("tracing").SIGHT.use(*runtime.layouts())
         runtime.reserve_threads(config.threads)
         return recompile.Compiler(
             self._backend, numerics=config.numerics, threads=config.threads,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from jitla.codegen.empty import empty_ir
 from jitla.codegen.host import fill_table, references, table_ir
+from jitla.codegen.known import known_ir
 from jitla.codegen.launch import launch_ir
 from jitla.codegen.memory import COUNTERS, LARGE, memory_ir
 from jitla.codegen.pool import MAX_WORKERS, SETTINGS, pool_ir
@@ -25,7 +26,7 @@ SYMBOLS = (
     "jitla_host", "jitla_launch", "jitla_starter", "jitla_pool", "jitla_allowed", "jitla_worker",
     "jitla_claim", "jitla_release", "jitla_rouse", "jitla_forked", "jitla_spin", "jitla_memory",
     "jitla_handler", "jitla_capsule", "jitla_capsule_name", "jitla_empty", "jitla_hold",
-    "jitla_drop", "jitla_trim", "jitla_malloc", "jitla_calloc", "jitla_realloc", "jitla_free",
+    "jitla_find", "jitla_remember", "jitla_forget", "jitla_drop", "jitla_trim", "jitla_malloc", "jitla_calloc", "jitla_realloc", "jitla_free",
 )
 
 
@@ -38,7 +39,7 @@ def native_ir() -> str:
     """IR of pool, memory handler, `empty` and launch entry; no address of this process is in it."""
     names = references()
     return (table_ir() + pool_ir(names) + memory_ir(names) + empty_ir(names, LARGE)
-            + launch_ir(names))
+            + known_ir(names) + launch_ir(names))
 
 
 def load_native(

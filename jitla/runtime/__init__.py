@@ -10,6 +10,7 @@ from jitla.runtime.process import (
     install,
     installed,
     keep_limit,
+    layouts,
     reserve_threads,
     set_threads,
     statistics,
@@ -17,6 +18,6 @@ from jitla.runtime.process import (
 )
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "reserve_threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "reserve_threads",
     "set_threads", "statistics", "threads",
 ]

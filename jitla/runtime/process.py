@@ -18,7 +18,7 @@ from jitla.runtime.entry import builtin
 from jitla.runtime.pool import Pool, default_threads
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "reserve_threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "reserve_threads",
     "set_threads", "statistics", "threads",
 ]
 
@@ -34,6 +34,7 @@ class _Process:
         self.threads: int | None = None
         self.reserved = 0
         self.held = False
+        self.layouts: tuple[Callable[..., Any], ...] | None = None
 
     def resize(self) -> None:
         """Give the pool, once there is one, the threads that are wanted."""
@@ -75,11 +76,23 @@ def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_PROCESS.before_fork, after_in_parent=_PROCESS.after_fork,
                             after_in_child=_PROCESS.in_child)
+    _PROCESS.layouts = tuple(
+        builtin(name, addresses[f"jitla_{name}"], doc) for name, doc in _LAYOUT_DOCS.items())
     _PROCESS.launch = builtin("launch", addresses["jitla_launch"], _DOC)
     return _PROCESS.launch
 
 
+_LAYOUT_DOCS = {
+    "find": "find(array): the object remembered for the layout of an ndarray that owns its memory.",
+    "remember": "remember(array, object): keep object, and the array's dtype, alive yourself.",
+    "forget": "forget(): nothing is remembered any more.",
+}
 _DOC = "launch(template, *operands): run the kernel that `template` describes."
+
+
+def layouts() -> tuple[Callable[..., Any], ...] | None:
+    """Return the native table of layouts (find, remember, forget), once native code is installed."""
+    return _PROCESS.layouts
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -275,6 +275,8 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
                     i = session.enter(self)
                 session.scalars.append(other)
         except KeyError:
+            cls = None
+        if cls is None:  # outside of the handler: what NumPy raises has no context
             return session.binary(name, ufunc, self, other, reflected, remembered)
         ops = session.ops
         made = cls()
@@ -304,6 +306,8 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
         try:
             meta, cls = metas[self._m]
         except KeyError:
+            cls = None
+        if cls is None:
             return session.unary(name, ufunc, self, metas)
         ops = session.ops
         made = cls()

@@ -124,7 +124,7 @@ class Indexing(Closing):
         if type(value) is LazyArray and value._s is self and _basic(key):
             target = memory[key]
             if type(target) is np.ndarray:
-                if value._v is not None and same_view(target, value._v):
+                if value._v is not None and memory.flags.writeable and same_view(target, value._v):
                     return  # the end of `x[key] += y`: the view has been written already
                 if value._v is None and self._assign(target, value, others):
                     return

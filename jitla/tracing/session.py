@@ -16,7 +16,7 @@ from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas
 from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.frames import ROOT, mark, user_traceback
-from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, TRACED, layout_id
+from jitla.tracing.signature import LAYOUTS, SIGHT, TRACED, layout_id
 from jitla.tracing.site import Site
 
 MAX_NODES = 512
@@ -56,9 +56,9 @@ class Session(Dispatch):
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
         if type(value) is np.ndarray:
-            shape = value.shape
-            layout = LAYOUT_ID.get((value.dtype, shape, value.strides))
-            if layout is not None and shape and value.base is None and value.flags.owndata:
+            found = SIGHT.find(value)
+            if found is not None:
+                layout, meta = found
                 foreigners = self.foreigners
                 key = id(value)
                 if key in foreigners and foreigners[key]._l == layout:
@@ -68,10 +68,12 @@ class Session(Dispatch):
                 made._n = -1
                 made._v = value
                 made._l = layout
-                made._m = LAYOUTS[layout].meta
+                made._m = meta
                 return made
-            if shape and value.dtype in TRACED:
+            if value.ndim and value.dtype in TRACED:
                 proxy = self.foreign(value)
+                if proxy is not None and value.base is None:
+                    SIGHT.see(value)
                 return value if proxy is None else proxy
         return value
 

@@ -6,7 +6,8 @@ Must not know: sessions, proxies. Receives shapes, dtypes, strides; returns ids 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,8 +85,56 @@ def _packed(shape: Shape, strides: tuple[int, ...], itemsize: int) -> bool:
     return True
 
 
+class Sight:
+    """Recognises the layouts of arrays that own their memory; natively, once that is installed.
+
+    `find(array)` returns (layout id, meta id), or None: then `see` looks with Python and remembers.
+    """
+
+    def __init__(self) -> None:
+        self.find: Callable[[np.ndarray], tuple[int, int] | None] = _nothing_found
+        self._remember: Callable[..., None] | None = None
+        self._forget: Callable[[], None] = _nothing_to_do
+        self._held: list[Any] = []
+
+    def use(self, find: Any, remember: Any, forget: Any) -> None:
+        """Use a native table."""
+        self.find, self._remember, self._forget = find, remember, forget
+
+    def see(self, array: np.ndarray) -> int:
+        """Return the layout id of a traceable array."""
+        layout = layout_id(array)
+        if self._remember is not None and len(array.shape) in range(1, 5):
+            if len(self._held) >= 2 * _SEEN:
+                self.forget()
+            found = (layout, LAYOUTS[layout].meta)
+            self._held += (found, array.dtype)
+            self._remember(array, found)
+        return layout
+
+    def forget(self) -> None:
+        """Recognise nothing."""
+        self._forget()
+        self._held.clear()
+
+
+_SEEN = 2048  # half of the native table's slots
+
+
+def _nothing_found(array: np.ndarray) -> None:
+    return None
+
+
+def _nothing_to_do() -> None:
+    return None
+
+
+SIGHT = Sight()
+
+
 def forget(keep: int) -> None:
     """Drop all layouts and all metas but the first `keep`; ids given out before mean nothing any more."""
+    SIGHT.forget()
     for key in [k for k, i in _META_ID.items() if i >= keep]:
         del _META_ID[key]
     del METAS[keep:]
