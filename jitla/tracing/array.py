@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.signature import INTEGRAL, LAYOUTS, METAS
+from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, LAYOUTS, METAS, layout_id
 from jitla.tracing.tape import KIND_CODE, OP_ID, SCALAR
 
 # A Python int up to this many bits converts to any float without question.
@@ -131,7 +131,12 @@ class Lazy:
     @property
     def T(self) -> Any:
         """Transposed view."""
-        return self._s.view(self, "transpose", ())
+        value = self._v
+        if value is None or type(self) is LazyScalar:
+            return self._s.view(self, "transpose", ())
+        view = value.T
+        layout = LAYOUT_ID.get((view.dtype, view.shape, view.strides))
+        return in_memory(self._s, view, layout_id(view) if layout is None else layout)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__array"):
@@ -333,6 +338,9 @@ def _inplace(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
 
 _INT = KIND_CODE[int]
 _INFERRED: list[dict] = []
+_MATMUL = OP_ID["matmul"]
+_products: dict[tuple[int, int], int] = {}
+_INFERRED.append(_products)
 # ufunc -> function that records a plain call of it; the operands may be anything.
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 
@@ -398,7 +406,18 @@ def _rpower(self: Any, base: Any) -> Any:
 
 
 def _matmul(self: Any, other: Any) -> Any:
-    return self._s.matmul(self, other)
+    session = self._s
+    if type(other) is not LazyArray or type(self) is not LazyArray or other._s is not session:
+        return session.matmul(self, other)
+    meta = _products.get((self._m, other._m))
+    if meta is None:
+        made = session.matmul(self, other)
+        if type(made) in LAZY and made._v is None and session.ops[made._n][0] == _MATMUL:
+            _products[self._m, other._m] = made._m
+        return made
+    i = self._n if self._n >= 0 else session.enter(self)
+    j = other._n if other._n >= 0 else session.enter(other)
+    return pending(session, (_MATMUL, i, j), meta)
 
 
 def _rmatmul(self: Any, other: Any) -> Any:

@@ -28,8 +28,8 @@ from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 
 _ArrayFunction = type(np.sum)
-# References to a pending temporary inside a hook: its parameter, getrefcount's, and the tape.
-_OWN = 3
+# References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
+_OWN = 4
 _CREATORS = frozenset({
     np.zeros, np.empty, np.ones, np.full, np.eye, np.identity, np.arange, np.linspace, np.array,
     np.copy, np.diag, np.tri, np.logspace, np.geomspace, np.meshgrid, np.asarray, np.asanyarray,
