@@ -20,6 +20,7 @@ from jitla.explanation import (
     StageRecord,
     StepRecord,
 )
+from jitla.rewrites import RULES
 from jitla.tracing import Site
 
 
@@ -88,9 +89,9 @@ def program_record(program: Any, runs: int) -> ProgramRecord:
     stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in program.stages)
     steps = tuple(_step(s) for s in program.plan.steps)
     roots = ", ".join(h.op.name for h in program.plan.outputs)
-    rules = tuple(FiredRule(name, n) for name, n in Counter(program.fired).items())
+    rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
     seconds = sum(s.seconds for s in stages)
-    return ProgramRecord(roots, stages, rules, steps, runs, program.written, seconds)
+    return ProgramRecord(roots, stages, rules, steps, runs, program.materialised, seconds)
 
 
 def _step(step: Any) -> StepRecord:
@@ -108,3 +109,8 @@ def _step(step: Any) -> StepRecord:
 
 def _covered(hop: Any) -> Covered:
     return Covered(hop.op.name, SourceLine.at(*hop.line) if hop.line else None)
+
+
+def _fired(name: str, count: int) -> FiredRule:
+    known = {rule.name: rule for rule in RULES}.get(name)
+    return FiredRule(name, count, known.doc, known.exactness) if known else FiredRule(name, count)

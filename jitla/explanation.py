@@ -115,8 +115,8 @@ class ProgramRecord:
 
     @property
     def calls(self) -> int:
-        """Number of steps that are NumPy calls."""
-        return sum(s.kind == "call" for s in self.steps)
+        """Number of steps that are NumPy calls on arrays."""
+        return sum(s.kind == "call" and s.reason != "scalar" for s in self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,6 @@ class State:
 
         def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
                           make: Callable[[], Request]) -> Any:
-            if own.compile == "off":
-                return self.tracing.Replay(make())
             return GATE.bind(own, key, sizes, layouts, make)
 
         name = getattr(self.function, "__qualname__", repr(self.function))
