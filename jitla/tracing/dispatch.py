@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import apply, leaf
+from jitla.hops import Meta, Shape, apply, broadcast, leaf
 from jitla.tracing.array import (
     LAZY,
     UFUNCS,
@@ -27,7 +27,7 @@ from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction
 from jitla.tracing.indexing import Indexing, fits
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
-from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, scalar_operand
+from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
 _FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
@@ -38,6 +38,7 @@ _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "it
                                "byteswap", "setfield"})
 _SAME_OBJECT = {np.asarray, np.asanyarray}
 _inferred: dict[tuple, int] = {}
+_cell_dtypes: dict[tuple, np.dtype] = {}
 _MAX_INFERRED = 100_000
 
 
@@ -89,13 +90,10 @@ class Dispatch(Indexing):
         key = (op, ids, attrs)
         found = _inferred.get(key)
         if found is None:
-            operands = [
-                leaf(k, METAS[i]) if i >= 0 else scalar_operand(i, k) for k, i in enumerate(ids)
-            ]
-            meta = apply(OPS[op], *operands, **dict(attrs)).meta
+            shape, dtype = _inference(op, ids, attrs)
             if len(_inferred) > _MAX_INFERRED:
                 _inferred.clear()
-            found = _inferred[key] = meta_id(meta.shape, meta.dtype)
+            found = _inferred[key] = meta_id(shape, dtype)
         return found
 
     def record(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
@@ -324,6 +322,24 @@ class Dispatch(Indexing):
         if type(proxy) is LazyScalar:
             return getattr(self.value(proxy), name)(*args, **kwargs)
         return self._plain_method(proxy, name, *args, **kwargs)
+
+
+def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.dtype]:
+    """Infer shape and dtype of an entry; of a cell the dtype is inferred once for all shapes."""
+    if not CELLS[op]:
+        operands = [leaf(k, METAS[i]) if i >= 0 else scalar_operand(i, k) for k, i in enumerate(ids)]
+        meta = apply(OPS[op], *operands, **dict(attrs)).meta
+        return meta.shape, meta.dtype
+    shapes = [METAS[i].shape for i in ids if i >= 0]
+    key = (op, tuple([METAS[i].dtype if i >= 0 else i for i in ids]), attrs)
+    dtype = _cell_dtypes.get(key)
+    if dtype is None:
+        operands = [
+            leaf(k, Meta((), METAS[i].dtype)) if i >= 0 else scalar_operand(i, k)
+            for k, i in enumerate(ids)
+        ]
+        dtype = _cell_dtypes[key] = apply(OPS[op], *operands, **dict(attrs)).meta.dtype
+    return broadcast(shapes), dtype
 
 
 def owns_memory(array: np.ndarray) -> bool:

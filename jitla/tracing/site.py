@@ -124,8 +124,9 @@ class Site:
                 hops = hops_of(block)
                 return Request(tuple(hops[i] for i in roots), layouts, outs, aliases)
 
-            self.learning = 2
-            self.classes.add(key)
+            if key not in self.classes:
+                self.learning = 2
+                self.classes.add(key)
             try:
                 return self._compile(key, sizes, layouts, make)
             except Exception as error:
