@@ -87,7 +87,8 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         tracing = state.tracing or state.start()
-        twin = state.twin
+        # The globals it was made for may have changed since the last call.
+        twin = state.twin and tracing.TWINS.of(function)
         if twin is None:
             return function(*args, **kwargs)
         session = tracing.LOCAL.session
@@ -103,9 +104,10 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
 def _generator(function: Any, state: State) -> Callable[..., Any]:
     def generator(*args: Any, **kwargs: Any) -> Iterator[Any]:
         tracing = state.tracing or state.start()
-        if state.twin is None:
+        twin = state.twin and tracing.TWINS.of(function)
+        if twin is None:
             return (yield from function(*args, **kwargs))
-        return (yield from tracing.drive(state.site(), state.twin, args, kwargs))
+        return (yield from tracing.drive(state.site(), twin, args, kwargs))
 
     return generator
 
@@ -113,9 +115,10 @@ def _generator(function: Any, state: State) -> Callable[..., Any]:
 def _coroutine(function: Any, state: State) -> Callable[..., Any]:
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
         tracing = state.tracing or state.start()
-        if state.twin is None:
+        twin = state.twin and tracing.TWINS.of(function)
+        if twin is None:
             return await function(*args, **kwargs)
-        return await _Driven(tracing.drive(state.site(), state.twin, args, kwargs))
+        return await _Driven(tracing.drive(state.site(), twin, args, kwargs))
 
     return coroutine
 

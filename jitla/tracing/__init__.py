@@ -1,11 +1,11 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, signature, tape, array, site, closing, indexing, functions, dispatch, session,
-hooks.
+twins, hooks.
 """
 
-from jitla.tracing.hooks import HOOKS, TWINS, twin_of
+from jitla.tracing.hooks import HOOKS, TWINS
 from jitla.tracing.session import LOCAL, drive, run
 from jitla.tracing.site import Fallback, Request, Site
 
-__all__ = ["Fallback", "HOOKS", "LOCAL", "Request", "Site", "TWINS", "drive", "run", "twin_of"]
+__all__ = ["Fallback", "HOOKS", "LOCAL", "Request", "Site", "TWINS", "drive", "run"]
