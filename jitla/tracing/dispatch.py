@@ -23,7 +23,7 @@ from jitla.tracing.array import (
     in_memory,
     pending,
 )
-from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction
+from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Indexing, fits
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
@@ -33,7 +33,6 @@ _INT = KIND_CODE[int]
 _FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
-_MUTATING = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
                                "byteswap", "setfield"})
 _SAME_OBJECT = {np.asarray, np.asanyarray}
@@ -141,15 +140,15 @@ class Dispatch(Indexing):
         args = (other, x) if reflected else (x, other)
         y = self.operand(other)
         if y is None or x._s is not self:
-            return self.operate(ufunc, args, other)
+            return self.operate(ufunc, args)
         if y is not other:
             return UFUNCS[ufunc](*((y, x) if reflected else (x, y)))
         code = y._m if type(y) in LAZY else KIND_CODE[type(y)]
         if not _python_ints_fit((x, y)) or (_scalar_integer(x) and type(y) is not LazyArray):
-            return self.operate(ufunc, args, other)
+            return self.operate(ufunc, args)
         made = self.recorded(name, args)
         if made is NotImplemented:
-            return self.operate(ufunc, args, other)
+            return self.operate(ufunc, args)
         if not (code == _INT and METAS[x._m].dtype.kind in INTEGRAL):
             alike, metas = remembered
             if code == x._m:
@@ -158,14 +157,9 @@ class Dispatch(Indexing):
                 metas[x._m, code] = (made._m, type(made))
         return made
 
-    def operate(self, ufunc: Any, args: tuple, other: Any) -> Any:
-        """Run an operator with NumPy; operands with their own protocol get their say first."""
-        if type(other) is not np.ndarray and type(other) not in KIND_CODE and type(other) not in LAZY:
-            own = getattr(type(other), "__array_ufunc__", np.ndarray.__array_ufunc__)
-            if own is None:
-                return NotImplemented
-        fn = OPERATORS.get(ufunc, ufunc)
-        return self.eager(fn, args, {})
+    def operate(self, ufunc: Any, args: tuple) -> Any:
+        """Run an operator with NumPy; operands with their own protocol get their say there."""
+        return self.eager(OPERATORS.get(ufunc, ufunc), args, {})
 
     def unary(self, name: str, ufunc: Any, x: Lazy, metas: dict) -> Any:
         """Slow path of a unary operator."""
@@ -261,26 +255,41 @@ class Dispatch(Indexing):
         out = kwargs.get("out")
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
-        if func in _MUTATING:
-            self.before_write(plain[0])
-        for target in options["out"] if type(options.get("out")) is tuple else (options.get("out"),):
-            if isinstance(target, np.ndarray):
-                self.before_write(target)
+        for target in written(func, plain, options):
+            self.before_write(target)
         result = self.site.fallback(func, plain, options)
-        if out is not None:
-            return out[0] if type(out) is tuple and len(out) == 1 else out
-        return self.result(result, args, plain)
+        if out is None:
+            return self.result(result, args, plain, fresh=True)
+        if type(out) is not tuple:
+            return out
+        if len(out) == 1:
+            return out[0]
+        return tuple([self.wrap(r) if o is None else o for o, r in zip(out, result, strict=True)])
 
-    def result(self, result: Any, args: tuple, plain: tuple) -> Any:
-        """Wrap what NumPy returned; an argument returned as it is keeps its identity."""
+    def result(self, result: Any, args: tuple, plain: tuple, fresh: bool = False) -> Any:
+        """Wrap what was returned; an argument returned as it is keeps its identity.
+
+        A list is wrapped only if it is `fresh`: nobody else may find proxies in it.
+        """
+        kind = type(result)
         if isinstance(result, np.ndarray):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
             return self.wrap(result)
-        if type(result) in (tuple, list):
-            return type(result)([self.wrap(v) for v in result])
+        if kind is tuple:
+            made = self._wrapped(result, args, plain)
+            return result if all(map(operator.is_, made, result)) else tuple(made)
+        if kind is list and fresh:
+            result[:] = self._wrapped(result, args, plain)
+        elif isinstance(result, tuple) and hasattr(result, "_make"):
+            return kind._make(self._wrapped(result, args, plain))
         return result
+
+    def _wrapped(self, results: Any, args: tuple, plain: tuple) -> list[Any]:
+        """Wrap every array of a sequence; what is one object stays one."""
+        known = {id(value): proxy for proxy, value in zip(args, plain, strict=True)}
+        return [known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray else v for v in results]
 
     # ------------------------------------------------------------------ methods and attributes
 

@@ -52,7 +52,8 @@ class Session(Dispatch):
         self.hole = object()
         self.hits = 0
         self.foreigners: dict[int, LazyArray] = {}
-        self.slots: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        # The container (None: an object), how to read the place, how to write it.
+        self.slots: list[tuple[Any, Callable[[], Any], Callable[[Any], None]]] = []
 
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
@@ -86,10 +87,38 @@ class Session(Dispatch):
     def fill_slots(self) -> None:
         """Write ndarrays into the attributes and containers that hold proxies."""
         while self.slots:
-            read, write = self.slots.pop()
-            held = read()
-            if type(held) in LAZY:
-                write(self.value(held))
+            held, read, write = self.slots.pop()
+            found = read()
+            if type(found) in LAZY:
+                write(self.value(found))
+            elif held is not None:
+                self.plain(held)  # the proxy may have moved inside its container
+
+    def abandon(self, error: BaseException) -> None:
+        """End a call that failed: what outlives it holds no proxies, as far as they can be computed."""
+        while self.slots:
+            try:
+                self.fill_slots()
+            except Exception as another:
+                self.site.failed(another)
+        try:
+            self.mend(error)
+        except Exception as another:
+            self.site.failed(another)
+        self.foreigners.clear()
+
+    def mend(self, error: BaseException | None) -> None:
+        """Put what proxies stand for into an exception and those it came from."""
+        seen: set[int] = set()
+        while error is not None and id(error) not in seen:
+            seen.add(id(error))
+            args = self.plain(error.args)
+            if args is not error.args:
+                error.args = args
+            self.plain(error.__dict__)
+            if type(getattr(error, "obj", None)) in LAZY:  # an AttributeError says whose
+                error.obj = self.plain(error.obj)  # type: ignore[attr-defined]
+            error = error.__cause__ or error.__context__
 
     def hand_over(self) -> None:
         """Make the world fit for code that jitla does not see: no pending reads, no proxies outside."""
@@ -139,7 +168,8 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
         else:
             result = function(*map(session.argument, args))
     except BaseException as error:
-        session.fill_slots()
+        session.abandon(error)
+        del session  # this frame lives as long as the error's traceback
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
@@ -163,8 +193,9 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
             value = step(*sent)
         except StopIteration as stop:
             return session.end(stop.value)
-        except BaseException:
-            session.fill_slots()
+        except BaseException as error:
+            session.abandon(error)
+            error.__traceback__ = user_traceback(error.__traceback__)
             raise
         finally:
             LOCAL.session = outer
