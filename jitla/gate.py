@@ -104,6 +104,13 @@ class State:
         self.tracing = tracing
         return tracing
 
+    @property
+    def note(self) -> str:
+        """Why calls are not traced, as far as that is known; else nothing."""
+        if self.tracing and self.twin is None:
+            return "runs in NumPy: its source was not found, or is not that of the function"
+        return "runs in NumPy: compile=\"off\"" if None in self.sites.values() else ""
+
     def site(self) -> Site | None:
         """Return the site for the configuration in force; None if nothing is to be compiled."""
         epoch = current().epoch
