@@ -100,7 +100,7 @@ class State:
         """Load the tracer and make the twin; without one, `twin` stays None and NumPy runs the body."""
         tracing = GATE.room("tracing")
         if type(self.function) is FunctionType:
-            self.twin = tracing.twin_of(self.function)
+            self.twin = tracing.twin_of(self.function, decorated=True)
         self.tracing = tracing
         return tracing
 

@@ -47,6 +47,8 @@ _LIBRARIES = tuple({
     sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"),
     sysconfig.get_path("platlib"), *site.getsitepackages(),
 })
+# Names of the packages and modules that decorate functions of theirs.
+_DECORATED: set[str] = set()
 _PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
 _INPLACE_UFUNC = {
     operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,
@@ -339,8 +341,20 @@ def _plain_attribute(kind: type, name: str) -> bool:
     return kind.__setattr__ is object.__setattr__ and not hasattr(getattr(kind, name, None), "__set__")
 
 
-def twin_of(function: FunctionType) -> Callable[..., Any] | None:
-    """Return the instrumented twin of a user's function; None for library code and without source."""
+def _is_library(function: FunctionType) -> bool:
+    """Say whether `function` belongs to an installed package in which nothing is decorated."""
+    filename = function.__code__.co_filename
+    installed = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
+    return installed and str(function.__module__).partition(".")[0] not in _DECORATED
+
+
+def twin_of(function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
+    """Return the instrumented twin of a user's function; None for library code and without source.
+
+    What is `decorated` is the user's wherever it is installed, and with it the rest of its package.
+    """
+    if decorated:
+        _DECORATED.update({str(function.__module__).partition(".")[0]} - {"numpy", "scipy"})
     try:
         return TWINS[function]
     except KeyError:
@@ -350,9 +364,7 @@ def twin_of(function: FunctionType) -> Callable[..., Any] | None:
         # A decorated function goes on in the session of its caller by itself.
         TWINS[function] = function
         return function
-    filename = function.__code__.co_filename
-    library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
-    twin = None if library else _MADE.instrument(function)
+    twin = _MADE.instrument(function) if decorated or not _is_library(function) else None
     if twin is not None:
         mark(twin.__code__, USER)
     TWINS[function] = twin
