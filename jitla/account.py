@@ -71,8 +71,9 @@ def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
     )
 
 
-def function_record(function: Callable[..., Any], sites: Iterable[Site]) -> FunctionRecord:
-    """Return all that is known of a decorated function."""
+def function_record(function: Callable[..., Any], sites: Iterable[Site],
+                    note: str = "") -> FunctionRecord:
+    """Return all that is known of a decorated function; `note` says why nothing is compiled."""
     sites = tuple(sites)
     code = getattr(function, "__code__", None)
     place = SourceLine.at(code.co_filename, code.co_firstlineno) if code else SourceLine("?", 0)
@@ -81,7 +82,8 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site]) -> Func
         runs.update(site.runs())
     programs = tuple(program_record(p, n) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
-    return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites))
+    return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
+                          note)
 
 
 def program_record(program: Any, runs: int) -> ProgramRecord:

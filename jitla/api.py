@@ -185,7 +185,7 @@ def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> 
     if args or kwargs:
         decorated(*args, **kwargs)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
-    record = GATE.room("account").function_record(state.function, state.all_sites())
+    record = GATE.room("account").function_record(state.function, state.all_sites(), state.note)
     made: Explanation = GATE.room("explanation").explanation(record, level)
     return made
 

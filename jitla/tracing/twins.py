@@ -45,12 +45,17 @@ class TwinTable:
     def __init__(self, hooks: Any) -> None:
         self._made = Twins(hooks, known)
         self._entries: dict[int, Entry] = {}
+        # Top names of the packages that decorate functions of theirs: they are the user's code,
+        # wherever they are installed.
+        self._decorated: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def of(self, function: FunctionType) -> Callable[..., Any] | None:
+    def of(self, function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
         """Return the twin of a user's function as the globals are now; None if there is none."""
+        if decorated:
+            self._decorated.update({_package(function)} - {"numpy", "scipy"})
         if HOOK in function.__code__.co_freevars:
             return function
         entry = self._entries.get(id(function))
@@ -81,7 +86,8 @@ class TwinTable:
 
     def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
         filename = function.__code__.co_filename
-        library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
+        installed = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
+        library = installed and _package(function) not in self._decorated
         twin = None if library else self._made.instrument(function)
         if twin is None:
             return Entry(owner, None, (), None, False, [])
@@ -105,6 +111,10 @@ class TwinTable:
         twin.__kwdefaults__ = function.__kwdefaults__
         twin.__qualname__ = function.__qualname__
         return twin
+
+
+def _package(function: FunctionType) -> str:
+    return str(function.__module__).partition(".")[0]
 
 
 def _is_stale(watched: list[tuple[Mapping[str, Any], str, Any]]) -> bool:
