@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from jitla.tracing.array import (
     pending,
 )
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
-from jitla.tracing.indexing import Indexing, fits
+from jitla.tracing.indexing import Bound, Indexing, fits
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
@@ -41,16 +40,13 @@ _cell_dtypes: dict[tuple, np.dtype] = {}
 _MAX_INFERRED = 100_000
 
 
-class Bound(partial):
-    """A method of a proxy, ready to be called."""
-
-
 class Dispatch(Indexing):
     """The part of a session that understands calls of NumPy."""
 
     __slots__ = ()
 
     foreigners: dict[int, LazyArray]
+    crowd: int
 
     # ------------------------------------------------------------------ operands
 
@@ -79,7 +75,13 @@ class Dispatch(Indexing):
         if not owns_memory(array):
             return None
         made = self.foreigners[id(array)] = in_memory(self, array, layout)
+        if len(self.foreigners) > self.crowd:
+            self.release()
         return made
+
+    def release(self) -> None:
+        """Let go of arrays from outside that nobody else refers to."""
+        raise NotImplementedError
 
     def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
         """Return the meta id of an entry; raises what the op table raises for bad operands.
@@ -303,11 +305,11 @@ class Dispatch(Indexing):
             return getattr(self.value(proxy), name)
         func = METHODS.get(name)
         if func is not None:
-            return Bound(func, self, proxy)
+            return Bound(func, self, proxy, name)
         if not hasattr(np.ndarray, name):
             raise AttributeError(f"'numpy.ndarray' object has no attribute '{name}'")
         if callable(getattr(np.ndarray, name)):
-            return Bound(self._plain_method, proxy, name)
+            return Bound(Dispatch._plain_method, self, proxy, name)
         return self.wrap(getattr(self.value(proxy), name))
 
     def _plain_method(self, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -397,7 +399,9 @@ OPERATORS = {
 
 def _method(func: Any) -> Callable[..., Any]:
     """Make a method of arrays that calls the NumPy function `func`."""
-    def call(session: Dispatch, proxy: LazyArray, *args: Any, **kwargs: Any) -> Any:
+    def call(
+        session: Dispatch, proxy: LazyArray, name: str, *args: Any, **kwargs: Any
+    ) -> Any:
         handler = FUNCTIONS[func]
         try:
             made = handler(session, proxy, *args, **kwargs)
@@ -405,7 +409,7 @@ def _method(func: Any) -> Callable[..., Any]:
             made = NotImplemented
         if made is not NotImplemented:
             return made
-        return session._plain_method(proxy, METHOD_NAME[func], *args, **kwargs)
+        return session._plain_method(proxy, name, *args, **kwargs)
     return call
 
 

@@ -18,8 +18,9 @@ import numpy as np
 from jitla.source import HOOK
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.closing import Closing
-from jitla.tracing.dispatch import METHODS, Bound
+from jitla.tracing.dispatch import METHODS
 from jitla.tracing.functions import MUTATING, written
+from jitla.tracing.indexing import HOLDERS, Bound
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
@@ -151,7 +152,8 @@ class Managed:
     def _foreign(self, function: Any, *args: Any) -> Any:
         session = self.session
         session.hand_over()
-        session.mend(args[2]) if len(args) > 2 else None
+        if len(args) > 2:
+            session.mend(args[2])
         LOCAL.session = None
         try:
             return function(*args)
@@ -266,11 +268,12 @@ class Hooks:
                 obj[session.plain(key)] = session.plain(value)
         elif kind is dict or kind is list:
             key = session.plain(key)
-            if type(value) in (list, tuple, dict):
+            if type(value) in HOLDERS:
                 value = session.plain(value)
             obj[key] = value
             if type(value) in LAZY and type(key) is not slice:
-                session.slots.append((obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v)))
+                session.slots[id(obj), "[]", key] = (
+                    obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v))
         else:
             session.hand_over()
             obj[session.plain(key)] = session.plain(value)
@@ -296,12 +299,12 @@ class Hooks:
             return
         if type(value) in LAZY and not _plain_attribute(type(obj), name):
             value = session.plain(value)
-        elif type(value) in (list, tuple, dict):
+        elif type(value) in HOLDERS:
             value = session.plain(value)
         setattr(obj, name, value)
         if type(value) in LAZY:
-            session.slots.append(
-                (None, lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v)))
+            session.slots[id(obj), ".", name] = (
+                None, lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v))
 
     def delattr(self, obj: Any, name: str) -> None:
         """Do ``del obj.name``."""

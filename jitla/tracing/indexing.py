@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -29,8 +30,23 @@ _CAST = OP_ID["cast"]
 _BROADCAST = OP_ID["broadcast_to"]
 _MATMUL_IN_PLACE = np.matmul
 _MUTABLE = frozenset({list, dict, set})
-# What may be, or may hold, a proxy.
-_MENDED = LAZY | _MUTABLE | {tuple, frozenset, slice}
+
+
+class Bound(partial):  # type: ignore[type-arg]
+    """A method of a proxy, ready to be called: of its session, itself and the method's name."""
+
+    @property
+    def __self__(self) -> Any:
+        return self.args[1]
+
+    @property
+    def __name__(self) -> str:
+        return str(self.args[2])
+
+
+# What may hold a proxy, and what may be one.
+HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound}
+_MENDED = LAZY | HOLDERS
 
 
 class Indexing(Memory):
@@ -60,6 +76,8 @@ class Indexing(Memory):
                 self._mend(value, kind, seen | {id(value)})
         elif kind is slice:
             return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
+        elif kind is Bound:
+            return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
         elif isinstance(value, tuple) and hasattr(value, "_make"):

@@ -26,7 +26,7 @@ _NUMBER = count()
 _MAKE = "def make(): return array((6,), 'f8', 'C', 'normal', 1), array((6,), 'f8', 'C', 'normal', 2)\n"
 
 
-def faults(source: str, *, calls: int = 3) -> list[str]:
+def faults(source: str, *, calls: int = 2) -> list[str]:
     """Return what a program does differently when `jit` is jitla's."""
     name = f"sameness-{next(_NUMBER)}"
     text = "import numpy as np\n" + _MAKE + dedent(source)
@@ -51,7 +51,7 @@ def faults(source: str, *, calls: int = 3) -> list[str]:
     return found
 
 
-def same(source: str, *, calls: int = 3) -> None:
+def same(source: str, *, calls: int = 2) -> None:
     """Fail if a program does anything else jitted than plain."""
     found = faults(source, calls=calls)
     assert not found, "\n".join(found[:4])
