@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from os.path import basename
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,13 @@ import numpy as np
 from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.node import Hop, const, const_value, leaf, make, topo
+
+
+def place(line: Any) -> str:
+    """Write a user's line: (file, number) without folders, anything else as it is."""
+    if isinstance(line, tuple) and len(line) == 2:
+        return f"{basename(line[0])}:{line[1]}"
+    return str(line)
 
 
 def show(roots: Iterable[Hop], lines: bool = False) -> str:
@@ -26,7 +34,7 @@ def show(roots: Iterable[Hop], lines: bool = False) -> str:
     text = []
     for hop, n in number.items():
         row = f"({n}) {_term(hop, number)}".ljust(min(width, 48)) + "  " + _meta(hop.meta)
-        text.append(row + (f"  # {hop.line}" if lines and hop.line is not None else ""))
+        text.append(row + (f"  # {place(hop.line)}" if lines and hop.line is not None else ""))
     text.append("roots" + "".join(f" ({number[r]})" for r in roots))
     return "\n".join(text) + "\n"
 
