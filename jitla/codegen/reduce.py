@@ -141,7 +141,9 @@ two:
 
 def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     """Return the functions below a kernel and the name of the one that reduces a run."""
-    text = span(loop, "tail", 1, math) + _leaf(loop, math)
+    # Of everything at once the tail is run once; of rows it may be most of the work.
+    how = COLD if loop.form.mode == "full" else ""
+    text = span(loop, "tail", 1, math, how=how) + _leaf(loop, math)
     return (text + _tree(loop), "tree") if paired(loop) else (text, "leaf")
 
 
