@@ -68,7 +68,14 @@ def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
     return lines
 
 
-def _leaf(loop: Loop, math: MathCall) -> str:
+def _ahead(loop: Loop) -> dict[int, int]:
+    """Return for which operand memory is asked for early, and how many bytes."""
+    streams = [o for o in loop.operands if o.role == "in" and o.letter in "csf"]
+    lone = paired(loop) and len(streams) == 1 and streams[0].letter in "cf"
+    return {streams[0].word: AHEAD} if lone else {}
+
+
+def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
     """Return @leaf: the aggregates of `n` elements from `start`, one vector accumulator each."""
     lanes, aggs = loop.lanes, loop.aggregates
     w = Writer(loop, lanes, math)
@@ -83,8 +90,7 @@ def _leaf(loop: Loop, math: MathCall) -> str:
     lines += ["  br label %ran", "many:", f"  %count = lshr i64 %n, {lanes.bit_length() - 1}"]
     w.begin()
     starts = [w.b.const(identity(op.hop.op.name, op.dtype), op.dtype) for op in aggs]
-    streams = sum(op.role == "in" and op.walks for op in loop.operands)
-    ends = elements(w, "many", starts, AHEAD if paired(loop) and streams == 1 else 0)
+    ends = elements(w, "many", starts, ahead)
     for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), 8)):
         _fold(w.b, aggs[k], ends[k], slot)
     body = "\n".join(lines)
@@ -144,7 +150,7 @@ two:
 def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     """Return the functions below a kernel and the name of the one that reduces a run."""
     flat = flattened(loop) if loop.gathers else loop
-    text = span(flat, "tail", 1, math) + _leaf(flat, math)
+    text = span(flat, "tail", 1, math) + _leaf(flat, math, _ahead(loop))
     if loop.gathers:
         return text + gather(loop) + _tree(loop, "gathered", _limit(loop)), "tree"
     return (text + _tree(loop, "leaf", LEAF), "tree") if paired(loop) else (text, "leaf")
