@@ -131,20 +131,23 @@ def slopes(rounds: int, decorate: Callable[..., Callable[..., object]]) -> dict[
     return found
 
 
+def program_of(function: Callable[..., object]) -> Callable[[], object]:
+    """A call of what `function` was compiled to, kernel included, without finding it."""
+    given = arguments(function)
+    fast = jitla.jit(function)
+    for _ in range(3):
+        fast(*given)
+    run = [closed.bound.run for site in fast.__jitla_state__.all_sites()
+           for closed in site.exact.values() if closed.bound is not None][-1]
+    return lambda: run(given)
+
+
 def programs(rounds: int) -> dict[str, Estimate]:
-    """Seconds of the compiled program alone, of a scalar and of an array, kernel included."""
-    parts = {}
-    for name, function in (("scalar", forces_1), ("array", ops_1)):
-        given = arguments(function)
-        fast = jitla.jit(function)
-        for _ in range(3):
-            fast(*given)
-        bound = [closed.bound for site in fast.__jitla_state__.all_sites()
-                 for closed in site.exact.values() if closed.bound is not None]
-        run = bound[-1].run
-        taken = [seconds(lambda: run(given), BATCH) for _ in range(rounds)]
-        parts[f"  of it: the program of {'a' if name == 'scalar' else 'an'} {name}"] = estimate(taken)
-    return parts
+    """Seconds of the compiled program alone, of a scalar and of an array."""
+    calls = {"of it, the program of a scalar": program_of(forces_1),
+             "of it, the program of an array": program_of(ops_1)}
+    return {name: estimate([seconds(call, BATCH) for _ in range(rounds)])
+            for name, call in calls.items()}
 
 
 def breakdown(found: dict[str, list[float]]) -> dict[str, Estimate]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 import jitla
-from bench.measure import compare
+from bench.measure import Comparison, compare
 
 Array = np.ndarray
 ELEMENTS = 200_000  # all operands stay in the second-level cache, and calls cost little beside it
@@ -36,6 +36,16 @@ def into(function: Callable[..., Array]) -> Callable[[Array, Array], None]:
     return call
 
 
+def run(name: str, x: Array) -> Comparison:
+    """Plain against decorated, warm."""
+    out = np.empty_like(x)
+    plain = into(getattr(np, name))
+    fast = jitla.jit(plain)
+    with jitla.options(threads=1):
+        fast(x, out)
+        return compare(lambda: plain(x, out), lambda: fast(x, out), PAIRS)
+
+
 def main(names: list[str]) -> None:
     """Measure the named functions, or all."""
     rng = np.random.default_rng(0)
@@ -44,13 +54,7 @@ def main(names: list[str]) -> None:
     print(f"{'':20}{'NumPy':>9}{'jitla':>9}   ratio")
     for dtype in (np.dtype(np.float64), np.dtype(np.float32)):
         for name in names or RANGES:
-            x = rng.uniform(*RANGES[name], ELEMENTS).astype(dtype)
-            out = np.empty_like(x)
-            plain = into(getattr(np, name))
-            fast = jitla.jit(plain)
-            with jitla.options(threads=1):
-                fast(x, out)
-                found = compare(lambda: plain(x, out), lambda: fast(x, out), PAIRS)
+            found = run(name, rng.uniform(*RANGES[name], ELEMENTS).astype(dtype))
             each = [part.value / ELEMENTS for part in (found.first, found.second)]
             print(f"{name:11}{dtype!s:9}{each[0] * 1e9:9.2f}{each[1] * 1e9:9.2f}"
                   f"   {found.ratio.show()}", flush=True)

@@ -20,6 +20,7 @@ from jitla.explanation import (
     StageRecord,
     StepRecord,
 )
+from jitla.rewrites import RULES
 from jitla.tracing import Site
 
 
@@ -70,8 +71,9 @@ def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
     )
 
 
-def function_record(function: Callable[..., Any], sites: Iterable[Site]) -> FunctionRecord:
-    """Return all that is known of a decorated function."""
+def function_record(function: Callable[..., Any], sites: Iterable[Site],
+                    note: str = "") -> FunctionRecord:
+    """Return all that is known of a decorated function; `note` says why nothing is compiled."""
     sites = tuple(sites)
     code = getattr(function, "__code__", None)
     place = SourceLine.at(code.co_filename, code.co_firstlineno) if code else SourceLine("?", 0)
@@ -80,7 +82,8 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site]) -> Func
         runs.update(site.runs())
     programs = tuple(program_record(p, n) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
-    return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites))
+    return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
+                          note)
 
 
 def program_record(program: Any, runs: int) -> ProgramRecord:
@@ -88,9 +91,9 @@ def program_record(program: Any, runs: int) -> ProgramRecord:
     stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in program.stages)
     steps = tuple(_step(s) for s in program.plan.steps)
     roots = ", ".join(h.op.name for h in program.plan.outputs)
-    rules = tuple(FiredRule(name, n) for name, n in Counter(program.fired).items())
+    rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
     seconds = sum(s.seconds for s in stages)
-    return ProgramRecord(roots, stages, rules, steps, runs, program.written, seconds)
+    return ProgramRecord(roots, stages, rules, steps, runs, program.materialised, seconds)
 
 
 def _step(step: Any) -> StepRecord:
@@ -108,3 +111,8 @@ def _step(step: Any) -> StepRecord:
 
 def _covered(hop: Any) -> Covered:
     return Covered(hop.op.name, SourceLine.at(*hop.line) if hop.line else None)
+
+
+def _fired(name: str, count: int) -> FiredRule:
+    known = {rule.name: rule for rule in RULES}.get(name)
+    return FiredRule(name, count, known.doc, known.exactness) if known else FiredRule(name, count)

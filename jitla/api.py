@@ -108,7 +108,8 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         tracing = state.tracing or state.start()
-        twin = state.twin
+        # The globals it was made for may have changed since the last call.
+        twin = state.twin and tracing.TWINS.of(function)
         if twin is None:
             return function(*args, **kwargs)
         session = tracing.LOCAL.session
@@ -127,10 +128,11 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
 def _generator(function: Any, state: State) -> Callable[..., Any]:
     def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         tracing = state.tracing or state.start()
-        site = state.site() if state.twin else None
+        twin = state.twin and tracing.TWINS.of(function)
+        site = state.site() if twin else None
         if site is None:
             return (yield from function(*args, **kwargs))
-        return (yield from tracing.drive(site, state.twin, args, kwargs))
+        return (yield from tracing.drive(site, twin, args, kwargs))
 
     return generator
 
@@ -138,10 +140,11 @@ def _generator(function: Any, state: State) -> Callable[..., Any]:
 def _coroutine(function: Any, state: State) -> Callable[..., Any]:
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
         tracing = state.tracing or state.start()
-        site = state.site() if state.twin else None
+        twin = state.twin and tracing.TWINS.of(function)
+        site = state.site() if twin else None
         if site is None:
             return await function(*args, **kwargs)
-        return await _Driven(tracing.drive(site, state.twin, args, kwargs))
+        return await _Driven(tracing.drive(site, twin, args, kwargs))
 
     return coroutine
 
@@ -182,7 +185,7 @@ def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> 
     if args or kwargs:
         decorated(*args, **kwargs)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
-    record = GATE.room("account").function_record(state.function, state.all_sites())
+    record = GATE.room("account").function_record(state.function, state.all_sites(), state.note)
     made: Explanation = GATE.room("explanation").explanation(record, level)
     return made
 

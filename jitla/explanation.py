@@ -115,8 +115,8 @@ class ProgramRecord:
 
     @property
     def calls(self) -> int:
-        """Number of steps that are NumPy calls."""
-        return sum(s.kind == "call" for s in self.steps)
+        """Number of steps that are NumPy calls on arrays."""
+        return sum(s.kind == "call" and s.reason != "scalar" for s in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,14 @@ class FallbackRecord:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """All that is known of a decorated function."""
+    """All that is known of a decorated function; `note` says why nothing is compiled, if so."""
 
     name: str
     line: SourceLine
     calls: int = 0
     programs: tuple[ProgramRecord, ...] = ()
     fallbacks: tuple[FallbackRecord, ...] = ()
+    note: str = ""
 
 
 class Explanation:
@@ -185,6 +186,8 @@ def coverage_table(fallbacks: Iterable[FallbackRecord]) -> str:
 def _function(record: FunctionRecord, level: str) -> Iterator[str]:
     facts = [_times(record.calls, "call"), _times(len(record.programs), "program")]
     yield f"{record.name}  ({record.line.place})  {', '.join(facts)}"
+    if record.note:
+        yield f"   {record.note}"
     for number, program in enumerate(record.programs, 1):
         yield ""
         yield from _program(program, number, level)

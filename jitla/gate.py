@@ -100,9 +100,16 @@ class State:
         """Load the tracer and make the twin; without one, `twin` stays None and NumPy runs the body."""
         tracing = GATE.room("tracing")
         if type(self.function) is FunctionType:
-            self.twin = tracing.twin_of(self.function)
+            self.twin = tracing.TWINS.of(self.function, decorated=True)
         self.tracing = tracing
         return tracing
+
+    @property
+    def note(self) -> str:
+        """Why calls are not traced, as far as that is known; else nothing."""
+        if self.tracing and self.twin is None:
+            return "runs in NumPy: its source was not found, or is not that of the function"
+        return "runs in NumPy: compile=\"off\"" if None in self.sites.values() else ""
 
     def site(self) -> Site | None:
         """Return the site for the configuration in force; None if nothing is to be compiled."""
@@ -116,8 +123,6 @@ class State:
 
         def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
                           make: Callable[[], Request]) -> Any:
-            if own.compile == "off":
-                return self.tracing.Replay(make())
             return GATE.bind(own, key, sizes, layouts, make)
 
         name = getattr(self.function, "__qualname__", repr(self.function))

@@ -12,18 +12,27 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def examples(page: Path) -> list[tuple[int, str]]:
-    """The examples of a page, each with the line it starts at."""
+def program(page: Path) -> str:
+    """The examples of a page as one program; each line keeps its number."""
     text = page.read_text(encoding="utf-8")
-    return [(text.count("\n", 0, m.start(1)), m.group(1)) for m in FENCE.finditer(text)]
+    found, line = "", 0
+    for m in FENCE.finditer(text):
+        start = text.count("\n", 0, m.start(1))
+        found += "\n" * (start - line) + m.group(1)
+        line = text.count("\n", 0, m.end(1))
+    return found
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
-def test_examples_run(page):
+@pytest.mark.parametrize("page", [p for p in PAGES if program(p)], ids=lambda p: p.name)
+def test_examples_run_and_are_compiled(page, tmp_path):
+    file = tmp_path / page.with_suffix(".py").name  # jitla reads the source of what it traces
+    file.write_text(program(page), encoding="utf-8")
     scope: dict[str, object] = {"__name__": "example"}
-    for line, source in examples(page):
-        # blank lines keep the page's line numbers in tracebacks and in explain
-        exec(compile("\n" * line + source, str(page), "exec"), scope)
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), scope)
+    decorated = [f for f in scope.values() if hasattr(f, "stats")]
+    assert decorated
+    for function in decorated:
+        assert function.stats().kernel_runs > 0, function.__name__
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

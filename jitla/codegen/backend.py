@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
 
+from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, pack_block
@@ -160,7 +161,7 @@ class LlvmBackend:
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
     if name not in DIVISIONS:
         refuse_math(name, xs[0].dtype)
-    return Value(xs[0].dtype, "%math")
+    return Value(result_dtype(name, xs[0].dtype), "%math")
 
 
 def _refuse_aggregate(hop: Hop) -> str | None:

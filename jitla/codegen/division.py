@@ -1,4 +1,4 @@
-"""Division of vectors that processors have no instruction for, as IR functions with a short way.
+"""Divisions and casts of vectors that have no instruction, as IR functions with a short way.
 
 Knows: when a floating-point quotient decides an exact result. Must not know: kernels, operators.
 Receives a name, dtype and width; returns the function's name and text.
@@ -14,10 +14,21 @@ MAGIC = 0x4338000000000000  # bits of 1.5 * 2**52: adding integers below 2**51 t
 
 
 def division(name: str, dtype: np.dtype, width: int) -> tuple[str, str]:
-    """Return symbol and text of "fmod" of floats or "quotient" of 64-bit integers."""
+    """Return symbol and text of a function.
+
+    "fmod" of floats; "quotient" of 64-bit integers; "floored", their floor quotient by a divisor
+    whose reciprocal is given, too; "whole", the cast of doubles to 64-bit integers.
+    """
     if name == "fmod":
         return _fmod(dtype, width)
-    return _quotient(dtype, width)
+    if name == "whole":
+        return _whole(width)
+    return _quotient(dtype, width) if name == "quotient" else _floored(dtype, width)
+
+
+def result_dtype(name: str, dtype: np.dtype) -> np.dtype:
+    """Return what the function `name` of `dtype` returns."""
+    return np.dtype(np.int64) if name == "whole" else dtype
 
 
 def _fmod(dtype: np.dtype, width: int) -> tuple[str, str]:
@@ -87,3 +98,78 @@ def _quotient(dtype: np.dtype, width: int) -> tuple[str, str]:
         f"  %exact = {op} {whole} %x, %y", f"  ret {whole} %exact", "}", "",
     ]
     return symbol, "\n".join(lines)
+
+
+def _floored(dtype: np.dtype, width: int) -> tuple[str, str]:
+    """Floor of x / y, y not 0 or -1; `over` is 1 / y, `half` 1/2 with its sign; 0 for `over` 0.
+
+    For x below 2**49 the product (x + half) * over is nearer to its exact value than that to an
+    integer. A y beyond gives a magnitude below 1.
+    """
+    signed = dtype.kind == "i"
+    whole, real, mask = f"<{width} x i64>", f"<{width} x double>", f"<{width} x i1>"
+    symbol = f"jitla_floored_{dtype.kind}64x{width}"
+    shift, bits = (2**49, 50) if signed else (0, 49)
+    magic, number = f"splat (i64 {MAGIC})", f"splat (double 0x{MAGIC:016X})"
+    slow = f"""  %d = sdiv {whole} %x, %y
+  %p = mul {whole} %d, %y
+  %r = sub {whole} %x, %p
+  %sides = xor {whole} %r, %y
+  %apart = icmp slt {whole} %sides, zeroinitializer
+  %uneven = icmp ne {whole} %r, zeroinitializer
+  %off = and {mask} %apart, %uneven
+  %one = sext {mask} %off to {whole}
+  %low = add {whole} %d, %one
+"""
+    if not signed:
+        slow = f"  %low = udiv {whole} %x, %y\n"
+    return symbol, f"""define internal {whole} @{symbol}({whole} %x, {whole} %y, {real} %half, {real} %over) {{
+entry:
+  %xs = add {whole} %x, splat (i64 {shift})
+  %high = lshr {whole} %xs, splat (i64 {bits})
+  %any = call i64 @llvm.vector.reduce.or.v{width}i64({whole} %high)
+  %short = icmp eq i64 %any, 0
+  br i1 %short, label %fast, label %slow
+fast:
+  %xm = add {whole} %x, {magic}
+  %xb = bitcast {whole} %xm to {real}
+  %xf = fsub {real} %xb, {number}
+  %xh = fadd {real} %xf, %half
+  %q = fmul {real} %xh, %over
+  %f = call {real} @llvm.floor.v{width}f64({real} %q)
+  %fm = fadd {real} %f, {number}
+  %fb = bitcast {real} %fm to {whole}
+  %result = sub {whole} %fb, {magic}
+  ret {whole} %result
+slow:
+{slow}  %none = fcmp oeq {real} %over, zeroinitializer
+  %exact = select {mask} %none, {whole} zeroinitializer, {whole} %low
+  ret {whole} %exact
+}}
+"""
+
+
+def _whole(width: int) -> tuple[str, str]:
+    """Cast doubles to int64. Below 2**51 the bits of a sum with 1.5 * 2**52 hold the integer."""
+    whole, real, suffix = f"<{width} x i64>", f"<{width} x double>", f"v{width}f64"
+    magic, number = f"splat (i64 {MAGIC})", f"splat (double 0x{MAGIC:016X})"
+    symbol = f"jitla_whole_x{width}"
+    return symbol, f"""define internal {whole} @{symbol}({real} %x) {{
+entry:
+  %size = call {real} @llvm.fabs.{suffix}({real} %x)
+  %near = fcmp olt {real} %size, splat (double {literal(2.0**51, np.dtype(np.float64))})
+  %bits = bitcast <{width} x i1> %near to i{width}
+  %short = icmp eq i{width} %bits, -1
+  br i1 %short, label %fast, label %slow
+fast:
+  %t = call {real} @llvm.trunc.{suffix}({real} %x)
+  %tm = fadd {real} %t, {number}
+  %tb = bitcast {real} %tm to {whole}
+  %result = sub {whole} %tb, {magic}
+  ret {whole} %result
+slow:
+  %far = fptosi {real} %x to {whole}
+  %exact = freeze {whole} %far
+  ret {whole} %exact
+}}
+"""

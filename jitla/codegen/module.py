@@ -12,7 +12,7 @@ import numpy as np
 
 from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
-from jitla.codegen.division import division
+from jitla.codegen.division import division, result_dtype
 from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
@@ -22,7 +22,7 @@ from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
 
 MAX_LANES = 64
-DIVISIONS = ("fmod", "quotient")
+DIVISIONS = ("fmod", "quotient", "floored", "whole")
 
 
 def has_float_sum(kernel: Kernel) -> bool:
@@ -36,6 +36,10 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
     widest = max(h.meta.dtype.itemsize for h in hops)
     # Two vectors of a polynomial at a time: one alone leaves the processor waiting for its chain.
     chains = 2 if any(h.op.transcendental for h in kernel.body) else 1
+    if chains == 1 and form.mode == "cell":
+        # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
+        narrowest = min(h.meta.dtype.itemsize for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
+        chains = min(widest // narrowest, 8 if len(kernel.body) <= 3 else 4)
     lanes = target.lanes(widest) * max(chains, schedule.unroll)
     if form.mode in ("full", "rows"):
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
@@ -94,9 +98,9 @@ class MathFunctions:
                 symbol, text = emit_math(*key, self._lanes, self._fma)
             self._found[key] = symbol
             self._defined[symbol] = text
-        kind = b.type(xs[0].dtype)
-        args = ", ".join(f"{kind} {x.text}" for x in xs)
-        return Value(key[1], b.line(f"call {kind} @{self._found[key]}({args})"))
+        dtype = result_dtype(*key)
+        args = ", ".join(f"{b.type(x.dtype)} {x.text}" for x in xs)
+        return Value(dtype, b.line(f"call {b.type(dtype)} @{self._found[key]}({args})"))
 
 
 def refuse_math(name: str, dtype: np.dtype) -> None:

@@ -15,6 +15,7 @@ from jitla.codegen.vector import BOOL, Value, VectorText, element_type, literal,
 from jitla.errors import BackendError
 
 
+
 class LlvmBuilder(VectorText):
     """`ScalarBuilder` over IR text; `math_call(builder, name, xs)` writes what is no verb."""
 
@@ -23,6 +24,10 @@ class LlvmBuilder(VectorText):
     ) -> None:
         super().__init__(lines, width, prefix)
         self._math_call = math_call
+
+    @property
+    def _has_functions(self) -> bool:
+        return self.width > 1 and self._math_call is not None
 
     def _op(self, text: str, dtype: np.dtype, *xs: Value) -> Value:
         args = ", ".join(x.text for x in xs)
@@ -44,7 +49,7 @@ class LlvmBuilder(VectorText):
         """Return `value` in every lane."""
         dtype = np.dtype(dtype)
         self._known(dtype)
-        return Value(dtype, f"splat ({element_type(dtype)} {literal(value, dtype)})")
+        return Value(dtype, f"splat ({element_type(dtype)} {literal(value, dtype)})", True)
 
     def cast(self, x: Value, dtype: Any) -> Value:
         """Convert as ``astype(casting="unsafe")`` does."""
@@ -70,8 +75,9 @@ class LlvmBuilder(VectorText):
             raise BackendError(reason)
 
     def _float_to_int(self, x: Value, dtype: np.dtype) -> Value:
-        # x86 converts to i32 or i64 and gives the smallest integer for what does not fit; narrower
-        # results are cut from i32. NumPy's float -> u4 depends on the position in the array.
+        # NumPy's casts are the processor's: x86 converts to i32 or i64 and gives the smallest integer
+        # for what does not fit; narrower results are cut from i32. NumPy's float -> u4 depends on
+        # the position in the array.
         if dtype == np.uint32:
             raise BackendError("NumPy's cast of a float to uint32 is not reproducible")
         if dtype == np.uint64:
@@ -85,11 +91,19 @@ class LlvmBuilder(VectorText):
         return self.cast(self._to_signed(x, wide), dtype)
 
     def _to_signed(self, x: Value, dtype: np.dtype) -> Value:
+        if dtype.itemsize == 8 and self._has_functions:
+            return self.math("whole", self.cast(x, np.float64))
+        if not x.fixed:
+            return Value(dtype, self._frozen(self._conv("fptosi", x, dtype)))
+        # What LLVM knows it folds, and has no smallest integer for what does not fit.
         limit = 2 ** (8 * dtype.itemsize - 1)
         above = self.ge(x, self.const(-limit, x.dtype))
         fits = self.and_(above, self.lt(x, self.const(limit, x.dtype)))
         safe = self.select(fits, x, self.const(0, x.dtype))
         return self.select(fits, self._conv("fptosi", safe, dtype), self.const(-limit, dtype))
+
+    def _frozen(self, x: Value) -> str:
+        return self.line(f"freeze {self.type(x.dtype)} {x.text}")
 
     # -- arithmetic ---------------------------------------------------------------------------
 
@@ -131,6 +145,8 @@ class LlvmBuilder(VectorText):
     def _divmod(self, x: Value, y: Value) -> tuple[Value, Value]:
         if x.dtype.kind == "f":
             return self._float_divmod(x, y)
+        if y.fixed and x.dtype.kind in "iu" and (x.dtype.itemsize < 8 or self._has_functions):
+            return self._divmod_by_fixed(x, y)
         q, r = self._int_divide(x, y)
         if x.dtype.kind != "i":
             return q, r
@@ -146,27 +162,23 @@ class LlvmBuilder(VectorText):
             raise BackendError("division of bools")
         zero, one = self.const(0, d), self.const(1, d)
         void = self.eq(y, zero)
-        bad = void
+        safe = self.select(void, one, y)
         if d.kind == "i":
-            lowest = self.eq(x, self.const(np.iinfo(d).min, d))
-            bad = self.or_(void, self.and_(lowest, self.eq(y, self.const(-1, d))))
-        safe = self.select(bad, one, y)
+            # The least integer over -1 traps: over -1 the quotient is a negation.
+            minus = self.eq(y, self.const(-1, d))
+            safe = self.select(minus, one, safe)
         q = self._quotient(x, safe)
-        r = self.sub(x, self.mul(q, safe))
-        return self._int_fix(x, y, q, r, void)
-
-    def _int_fix(
-        self, x: Value, y: Value, q: Value, r: Value, void: Value
-    ) -> tuple[Value, Value]:
-        zero = self.const(0, x.dtype)
+        if d.kind == "i":
+            q = self.select(minus, self.neg(x), q)
+        r = self.sub(x, self.mul(q, y))
         return self.select(void, zero, q), self.select(void, zero, r)
 
     def _quotient(self, x: Value, y: Value) -> Value:
         d = x.dtype
         signed = d.kind == "i"
         if d.itemsize == 8:
-            if self.width > 1 and self._math_call is not None:
-                return self._math_call(self, "quotient", (x, y))
+            if self._has_functions:
+                return self.math("quotient", x, y)
             return self._op("sdiv" if signed else "udiv", d, x, y)
         # Vectors have no integer division. The nearest float of a quotient of n-bit integers
         # truncates to the right integer as soon as it has 2n/2 + 1 bits: 24 for 16, 53 for 32.
@@ -176,9 +188,38 @@ class LlvmBuilder(VectorText):
         how = "fptosi" if wide.kind == "i" else "fptoui"
         return self.cast(self._conv(how, self.div(xf, yf), wide), d)
 
+    def _divmod_by_fixed(self, x: Value, y: Value) -> tuple[Value, Value]:
+        """Floor quotient and remainder of integers by a divisor that does not vary.
+
+        The reciprocal is then computed once. (x + 1/2) / y, for a positive y, is 1 / 2y away from
+        the integers around it, and the float product only x / y / 2**22 from it (2**51 for doubles).
+        """
+        d = x.dtype
+        zero, one = self.const(0, d), self.const(1, d)
+        void = self.eq(y, zero)
+        safe, minus = self.select(void, one, y), None
+        if d.kind == "i" and d.itemsize >= 4:
+            # The least integer over -1 is out of range.
+            minus = self.eq(y, self.const(-1, d))
+            safe = self.select(minus, one, safe)
+        wide = np.dtype(np.int32 if d.itemsize < 4 else d)
+        f = np.dtype(np.float32 if d.itemsize < 4 else np.float64)
+        yf = self.cast(self.cast(safe, wide), f)
+        half = self.copysign(self.const(0.5, f), yf)
+        over = self.select(void, self.const(0, f), self.div(self.const(1, f), yf))
+        if d.itemsize == 8:
+            q = self.math("floored", x, safe, half, over)
+        else:
+            ratio = self.mul(self.add(self.cast(self.cast(x, wide), f), half), over)
+            how = "fptosi" if wide.kind == "i" else "fptoui"
+            q = self.cast(self._conv(how, self.floor(ratio), wide), d)
+        if minus is not None:
+            q = self.select(minus, self.neg(x), q)
+        return q, self.select(void, zero, self.sub(x, self.mul(q, y)))
+
     def _float_rest(self, x: Value, y: Value) -> Value:
-        if self.width > 1 and self._math_call is not None:
-            return self._math_call(self, "fmod", (x, y))
+        if self._has_functions:
+            return self.math("fmod", x, y)
         return self._op("frem", x.dtype, x, y)
 
     def _float_divmod(self, x: Value, y: Value) -> tuple[Value, Value]:

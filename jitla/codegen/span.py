@@ -24,7 +24,7 @@ def emit_hop(b: LlvmBuilder, hop: Hop, values: list[Value]) -> Value:
     if result is None:
         dtypes = ", ".join(str(i.meta.dtype) for i in hop.inputs)
         raise BackendError(f"{hop.op.name} of {dtypes} has no recipe")
-    return Value(hop.meta.dtype, result.text)
+    return Value(hop.meta.dtype, result.text, all(v.fixed for v in values))
 
 
 @dataclass(slots=True)

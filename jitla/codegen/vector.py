@@ -7,7 +7,7 @@ Receives pointers and values; appends lines to a body and returns IR values.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ _FLOATS = {4: "float", 8: "double"}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An IR operand `text` of vectors of `dtype`."""
+    """An IR operand `text` of vectors of `dtype`; `fixed` if it is the same in every turn of the loop."""
 
     dtype: np.dtype
     text: str
+    fixed: bool = False
 
 
 def memory_type(dtype: np.dtype) -> str:
@@ -101,7 +102,8 @@ class VectorText:
         vec = f"<{self.width} x {kind}>"
         first = self.line(f"insertelement {vec} poison, {kind} {one}, i64 0")
         mask = f"<{self.width} x i32> zeroinitializer"
-        return self._loaded(self.line(f"shufflevector {vec} {first}, {vec} poison, {mask}"), dtype)
+        found = self._loaded(self.line(f"shufflevector {vec} {first}, {vec} poison, {mask}"), dtype)
+        return replace(found, fixed=True)
 
     def gather(self, pointer: str, stride: str, dtype: np.dtype) -> Value:
         """Load elements that are `stride` bytes apart."""

@@ -33,8 +33,8 @@ def is_certain(hop: Hop) -> bool:
 
 
 def seen_operands(hop: Hop) -> tuple[Hop, ...]:
-    """Return the operands whose layouts NumPy looks at: a ufunc casts while it reads."""
-    if hop.op.kind is not Kind.CELL or hop.op.name == "cast":
+    """Return the operands whose layouts NumPy looks at: ufuncs and reductions cast while they read."""
+    if hop.op.kind not in (Kind.CELL, Kind.AGG) or hop.op.name == "cast":
         return hop.inputs
     return tuple(i.inputs[0] if i.op.name == "cast" else i for i in hop.inputs)
 

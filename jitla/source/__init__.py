@@ -6,6 +6,10 @@ Reading order: percode, liveness, scope, origin, static, inserts, exprs, stores,
 from jitla.source.inserts import BARRIER, HOOK
 from jitla.source.liveness import live_locals, loop_of
 from jitla.source.scan import needs_twin
+from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY
 from jitla.source.twin import Twins, instrument
 
-__all__ = ["BARRIER", "HOOK", "Twins", "instrument", "live_locals", "loop_of", "needs_twin"]
+__all__ = [
+    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "Twins", "instrument", "live_locals",
+    "loop_of", "needs_twin",
+]

@@ -40,8 +40,16 @@ class _Rewriter(StoreRewriter):
         if isinstance(node, ast.Lambda):
             node.body = self.visit(node.body)
         else:
-            node.body = self.block(node.body)
+            described = ast.get_docstring(node, clean=False) is not None
+            keeps = self.keep_arguments(node.args, at_line(node.body[0]))
+            body = self.block(node.body)
+            node.body = [*body[:described], *keeps, *body[described:]]
         self.here, self.loops, self.suspends = outer
+
+    def keep_arguments(self, args: ast.arguments, at: ast.AST) -> list[ast.stmt]:
+        """Statements that keep the arguments that functions inside can reach."""
+        given = (*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg)
+        return self.keep_names([each.arg for each in given if each is not None], at)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         node.decorator_list = self.decorators(node.decorator_list)

@@ -7,18 +7,18 @@ Receives a function and a hook object; returns the twin, or None where none can 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jitla.source.percode import PerCode
 from jitla.source.exprs import ReadsFrame
 from jitla.source.inserts import CONSTANTS, HOOK
+from jitla.source.origin import compile_inside, copied, find_source
+from jitla.source.percode import PerCode
 from jitla.source.rewrite import rewrite
 from jitla.source.scope import analyse
-from jitla.source.origin import compile_inside, copied, find_source
-from jitla.source.static import Assumptions, Statics, holds
+from jitla.source.static import MISSING, Assumptions, Statics, holds
 
 __all__ = ["Twins", "instrument"]
 
@@ -58,6 +58,26 @@ class Twins:
         """Say whether the globals still are what the twin of `fn` was made for."""
         made = self._made.get(fn.__code__)
         return made is not None and self._holds(made, fn)
+
+    def watched(self, fn: FunctionType) -> list[tuple[Mapping[str, Any], str, Any]]:
+        """Return what the twin of `fn` was made for: (namespace, name, object found there).
+
+        The object is `NOT_ARRAY` where any that cannot be an array will do, `MISSING` where none is.
+        """
+        made = self._made.get(fn.__code__)
+        builtin = fn.__builtins__  # type: ignore[attr-defined]
+        found: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        for path, expected in made.assumed.items() if made else ():
+            space: Mapping[str, Any] = fn.__globals__
+            if path[0] not in space:
+                found[id(space), path[0]] = space, path[0], MISSING
+                space = builtin
+            for name in path[:-1]:
+                module = space.get(name, MISSING)
+                found[id(space), name] = space, name, module
+                space = vars(module) if isinstance(module, ModuleType) else {}
+            found[id(space), path[-1]] = space, path[-1], expected
+        return list(found.values())
 
     def _holds(self, made: Made, fn: FunctionType) -> bool:
         return holds(made.assumed, fn.__globals__, fn.__builtins__)  # type: ignore[attr-defined]

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from jitla.hops import apply, leaf
+from jitla.hops import Meta, Shape, apply, broadcast, leaf
 from jitla.tracing.array import (
     LAZY,
-    SMALL_INT,
     UFUNCS,
     Lazy,
     LazyArray,
@@ -24,25 +22,22 @@ from jitla.tracing.array import (
     in_memory,
     pending,
 )
-from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction
-from jitla.tracing.indexing import Indexing, fits
+from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
+from jitla.tracing.indexing import Bound, Indexing, fits
+from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
-from jitla.tracing.tape import KIND_CODE, OP_ID, OPS, scalar_operand
+from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
 _FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
-_MUTATING = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
                                "byteswap", "setfield"})
 _SAME_OBJECT = {np.asarray, np.asanyarray}
 _inferred: dict[tuple, int] = {}
+_cell_dtypes: dict[tuple, np.dtype] = {}
 _MAX_INFERRED = 100_000
-
-
-class Bound(partial):
-    """A method of a proxy, ready to be called."""
 
 
 class Dispatch(Indexing):
@@ -51,6 +46,7 @@ class Dispatch(Indexing):
     __slots__ = ()
 
     foreigners: dict[int, LazyArray]
+    crowd: int
 
     # ------------------------------------------------------------------ operands
 
@@ -79,7 +75,13 @@ class Dispatch(Indexing):
         if not owns_memory(array):
             return None
         made = self.foreigners[id(array)] = in_memory(self, array, layout)
+        if len(self.foreigners) > self.crowd:
+            self.release()
         return made
+
+    def release(self) -> None:
+        """Let go of arrays from outside that nobody else refers to."""
+        raise NotImplementedError
 
     def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
         """Return the meta id of an entry; raises what the op table raises for bad operands.
@@ -89,13 +91,10 @@ class Dispatch(Indexing):
         key = (op, ids, attrs)
         found = _inferred.get(key)
         if found is None:
-            operands = [
-                leaf(k, METAS[i]) if i >= 0 else scalar_operand(i, k) for k, i in enumerate(ids)
-            ]
-            meta = apply(OPS[op], *operands, **dict(attrs)).meta
+            shape, dtype = _inference(op, ids, attrs)
             if len(_inferred) > _MAX_INFERRED:
                 _inferred.clear()
-            found = _inferred[key] = meta_id(meta.shape, meta.dtype)
+            found = _inferred[key] = meta_id(shape, dtype)
         return found
 
     def record(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
@@ -143,15 +142,15 @@ class Dispatch(Indexing):
         args = (other, x) if reflected else (x, other)
         y = self.operand(other)
         if y is None or x._s is not self:
-            return self.operate(ufunc, args, other)
+            return self.operate(ufunc, args)
         if y is not other:
             return UFUNCS[ufunc](*((y, x) if reflected else (x, y)))
         code = y._m if type(y) in LAZY else KIND_CODE[type(y)]
         if not _python_ints_fit((x, y)) or (_scalar_integer(x) and type(y) is not LazyArray):
-            return self.operate(ufunc, args, other)
+            return self.operate(ufunc, args)
         made = self.recorded(name, args)
         if made is NotImplemented:
-            return self.operate(ufunc, args, other)
+            return self.operate(ufunc, args)
         if not (code == _INT and METAS[x._m].dtype.kind in INTEGRAL):
             alike, metas = remembered
             if code == x._m:
@@ -160,14 +159,9 @@ class Dispatch(Indexing):
                 metas[x._m, code] = (made._m, type(made))
         return made
 
-    def operate(self, ufunc: Any, args: tuple, other: Any) -> Any:
-        """Run an operator with NumPy; operands with their own protocol get their say first."""
-        if type(other) is not np.ndarray and type(other) not in KIND_CODE and type(other) not in LAZY:
-            own = getattr(type(other), "__array_ufunc__", np.ndarray.__array_ufunc__)
-            if own is None:
-                return NotImplemented
-        fn = OPERATORS.get(ufunc, ufunc)
-        return self.eager(fn, args, {})
+    def operate(self, ufunc: Any, args: tuple) -> Any:
+        """Run an operator with NumPy; operands with their own protocol get their say there."""
+        return self.eager(OPERATORS.get(ufunc, ufunc), args, {})
 
     def unary(self, name: str, ufunc: Any, x: Lazy, metas: dict) -> Any:
         """Slow path of a unary operator."""
@@ -263,26 +257,41 @@ class Dispatch(Indexing):
         out = kwargs.get("out")
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
-        if func in _MUTATING:
-            self.before_write(plain[0])
-        for target in options["out"] if type(options.get("out")) is tuple else (options.get("out"),):
-            if isinstance(target, np.ndarray):
-                self.before_write(target)
+        for target in written(func, plain, options):
+            self.before_write(target)
         result = self.site.fallback(func, plain, options)
-        if out is not None:
-            return out[0] if type(out) is tuple and len(out) == 1 else out
-        return self.result(result, args, plain)
+        if out is None:
+            return self.result(result, args, plain, fresh=True)
+        if type(out) is not tuple:
+            return out
+        if len(out) == 1:
+            return out[0]
+        return tuple([self.wrap(r) if o is None else o for o, r in zip(out, result, strict=True)])
 
-    def result(self, result: Any, args: tuple, plain: tuple) -> Any:
-        """Wrap what NumPy returned; an argument returned as it is keeps its identity."""
+    def result(self, result: Any, args: tuple, plain: tuple, fresh: bool = False) -> Any:
+        """Wrap what was returned; an argument returned as it is keeps its identity.
+
+        A list is wrapped only if it is `fresh`: nobody else may find proxies in it.
+        """
+        kind = type(result)
         if isinstance(result, np.ndarray):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
             return self.wrap(result)
-        if type(result) in (tuple, list):
-            return type(result)([self.wrap(v) for v in result])
+        if kind is tuple:
+            made = self._wrapped(result, args, plain)
+            return result if all(map(operator.is_, made, result)) else tuple(made)
+        if kind is list and fresh:
+            result[:] = self._wrapped(result, args, plain)
+        elif isinstance(result, tuple) and hasattr(result, "_make"):
+            return kind._make(self._wrapped(result, args, plain))
         return result
+
+    def _wrapped(self, results: Any, args: tuple, plain: tuple) -> list[Any]:
+        """Wrap every array of a sequence; what is one object stays one."""
+        known = {id(value): proxy for proxy, value in zip(args, plain, strict=True)}
+        return [known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray else v for v in results]
 
     # ------------------------------------------------------------------ methods and attributes
 
@@ -296,11 +305,11 @@ class Dispatch(Indexing):
             return getattr(self.value(proxy), name)
         func = METHODS.get(name)
         if func is not None:
-            return Bound(func, self, proxy)
+            return Bound(func, self, proxy, name)
         if not hasattr(np.ndarray, name):
             raise AttributeError(f"'numpy.ndarray' object has no attribute '{name}'")
         if callable(getattr(np.ndarray, name)):
-            return Bound(self._plain_method, proxy, name)
+            return Bound(Dispatch._plain_method, self, proxy, name)
         return self.wrap(getattr(self.value(proxy), name))
 
     def _plain_method(self, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -324,6 +333,24 @@ class Dispatch(Indexing):
         if type(proxy) is LazyScalar:
             return getattr(self.value(proxy), name)(*args, **kwargs)
         return self._plain_method(proxy, name, *args, **kwargs)
+
+
+def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.dtype]:
+    """Infer shape and dtype of an entry; of a cell the dtype is inferred once for all shapes."""
+    if not CELLS[op]:
+        operands = [leaf(k, METAS[i]) if i >= 0 else scalar_operand(i, k) for k, i in enumerate(ids)]
+        meta = apply(OPS[op], *operands, **dict(attrs)).meta
+        return meta.shape, meta.dtype
+    shapes = [METAS[i].shape for i in ids if i >= 0]
+    key = (op, tuple([METAS[i].dtype if i >= 0 else i for i in ids]), attrs)
+    dtype = _cell_dtypes.get(key)
+    if dtype is None:
+        operands = [
+            leaf(k, Meta((), METAS[i].dtype)) if i >= 0 else scalar_operand(i, k)
+            for k, i in enumerate(ids)
+        ]
+        dtype = _cell_dtypes[key] = apply(OPS[op], *operands, **dict(attrs)).meta.dtype
+    return broadcast(shapes), dtype
 
 
 def owns_memory(array: np.ndarray) -> bool:
@@ -372,7 +399,9 @@ OPERATORS = {
 
 def _method(func: Any) -> Callable[..., Any]:
     """Make a method of arrays that calls the NumPy function `func`."""
-    def call(session: Dispatch, proxy: LazyArray, *args: Any, **kwargs: Any) -> Any:
+    def call(
+        session: Dispatch, proxy: LazyArray, name: str, *args: Any, **kwargs: Any
+    ) -> Any:
         handler = FUNCTIONS[func]
         try:
             made = handler(session, proxy, *args, **kwargs)
@@ -380,7 +409,7 @@ def _method(func: Any) -> Callable[..., Any]:
             made = NotImplemented
         if made is not NotImplemented:
             return made
-        return session._plain_method(proxy, METHOD_NAME[func], *args, **kwargs)
+        return session._plain_method(proxy, name, *args, **kwargs)
     return call
 
 

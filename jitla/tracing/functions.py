@@ -7,6 +7,7 @@ Receives a session and arguments as the user gave them; returns proxies, or NotI
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,40 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.where: _where, np.clip: _clip, np.dot: _dot, np.concatenate: _concatenate,
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
 }
+# Functions that write into their first argument whatever they are told.
+MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})
+_DESTINATION = ("dst", "a", "arr")
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_out_places: dict[Any, int] = {}
+
+
+def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
+    """Return the arrays that a call of a NumPy function may write to; `args` hold no proxies."""
+    found: list[Any] = list(args[_out_place(func):])
+    out = kwargs.get("out")
+    found += out if type(out) is tuple else (out,)
+    overwrites = kwargs.get("overwrite_input") or (func is np.nan_to_num and (args[1:] or kwargs))
+    if func in MUTATING or overwrites or getattr(func, "__name__", "") == "at":
+        found.append(args[0] if args else next((kwargs[k] for k in _DESTINATION if k in kwargs), None))
+    return [array for array in found if isinstance(array, np.ndarray)]
+
+
+def _out_place(func: Any) -> int:
+    """Return the position from which arguments may be places for results."""
+    place = _out_places.get(func)
+    if place is None:
+        if isinstance(func, np.ufunc):
+            place = func.nin
+        else:
+            try:
+                names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
+            except (TypeError, ValueError):
+                names = ["", "", "out"]  # functions without a signature have no output before that
+            place = names.index("out") if "out" in names else len(names) + 255
+        _out_places[func] = place
+    return place
+
+
 METHOD_NAME = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import math
 import operator
-import site
-import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from sys import getrefcount
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from jitla.source import Twins
-from jitla.tracing.array import LAZY, LazyArray
+from jitla.source import HOOK
+from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.closing import Closing
-from jitla.tracing.dispatch import METHODS, Bound
-from jitla.tracing.frames import USER, mark
-from jitla.tracing.functions import FUNCTIONS
+from jitla.tracing.dispatch import METHODS
+from jitla.tracing.functions import MUTATING, written
+from jitla.tracing.indexing import HOLDERS, Bound
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
+from jitla.tracing.twins import TwinTable
 
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
@@ -43,10 +41,6 @@ SAFE = frozenset({
     *(getattr(math, n) for n in dir(math) if callable(getattr(math, n)) and not n.startswith("_")),
 })
 _EXCEPTIONS = BaseException
-_LIBRARIES = tuple({
-    sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"),
-    sysconfig.get_path("platlib"), *site.getsitepackages(),
-})
 _PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
 _INPLACE_UFUNC = {
     operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,
@@ -55,10 +49,17 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
+_NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
 _SAFE_ITERABLES = frozenset({
-    range, list, tuple, dict, set, str, enumerate, zip, reversed, type({}.keys()), type({}.values()),
+    range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
     type({}.items()), LazyArray, np.ndarray,
 })
+_TAME = _SAFE_ITERABLES | _NUMBERS | {LazyScalar, type(None), *(
+    type(iter(held)) for held in ([], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1),
+                                  range(1 << 70)))}
+
+
+_CONSUMERS = frozenset({min, max, sum, any, all, iter, next})
 
 
 class Foreign:
@@ -94,13 +95,9 @@ class Guarded:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
-        nin = getattr(self.function, "nin", None)
-        if kwargs.get("out") is not None or (nin is not None and len(args) > nin):
-            targets = (*args[nin or len(args):], kwargs.get("out"))
-            for target in targets:
-                for array in target if type(target) is tuple else (target,):
-                    if type(array) is np.ndarray:
-                        session.before_write(array)
+        for array in written(self.function, args, kwargs):
+            if type(array) not in LAZY:
+                session.before_write(array)
         result = self.function(*args, **kwargs)
         return session.result(result, args, args) if type(result) is np.ndarray else result
 
@@ -135,6 +132,50 @@ class Contained:
         return self.function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
 
 
+class Managed:
+    """A context manager that runs code jitla does not see, on entry and on exit."""
+
+    __slots__ = ("manager", "session")
+
+    def __init__(self, manager: Any, session: Session) -> None:
+        self.manager = manager
+        self.session = session
+
+    def __enter__(self) -> Any:
+        manager = self.manager
+        return self.session.result(self._foreign(type(manager).__enter__, manager), (), ())
+
+    def __exit__(self, *raised: Any) -> Any:
+        manager = self.manager
+        return self._foreign(type(manager).__exit__, manager, *raised)
+
+    def _foreign(self, function: Any, *args: Any) -> Any:
+        session = self.session
+        session.hand_over()
+        if len(args) > 2:
+            session.mend(args[2])
+        LOCAL.session = None
+        try:
+            return function(*args)
+        finally:
+            LOCAL.session = session
+
+
+class Consumer:
+    """A builtin that steps through iterables: unknown ones may run any code at each step."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not all(map(_is_tame, args)):
+            self.session.hand_over()
+        return self.function(*args, **kwargs)
+
+
 class Hooks:
     """The object behind ``__jitla__`` in every twin; without a session it changes nothing."""
 
@@ -149,19 +190,19 @@ class Hooks:
         if kind is MethodType:
             if type(f.__self__) in LAZY:
                 return f
-            twin = twin_of(f.__func__) if type(f.__func__) is FunctionType else None
+            twin = TWINS.of(f.__func__) if type(f.__func__) is FunctionType else None
             return Foreign(f, session) if twin is None else MethodType(twin, f.__self__)
         if kind is Bound:
             return f
         if kind is FunctionType:
-            twin = twin_of(f)
+            twin = TWINS.of(f)
             if twin is not None:
                 return twin
             return Creator(f, session) if f in _CREATORS else Foreign(f, session)
         if kind is np.ufunc or kind is _ArrayFunction:
             if f in _CREATORS:
                 return Creator(f, session)
-            return Foreign(f, session) if f in _MUTATING else Guarded(f, session)
+            return Foreign(f, session) if f in MUTATING else Guarded(f, session)
         return self._other(f, kind, session)
 
     def _other(self, f: Any, kind: type, session: Session) -> Any:
@@ -176,9 +217,13 @@ class Hooks:
             if f in _CREATORS:
                 return Creator(f, session)
             if f in SAFE:
-                return f
+                return Consumer(f, session) if f in _CONSUMERS else f
         elif kind is type and (f in SAFE or issubclass(f, (_EXCEPTIONS, np.generic, np.dtype))):
-            return Contained(f, session) if issubclass(f, _EXCEPTIONS) else f
+            if issubclass(f, _EXCEPTIONS):
+                return Contained(f, session)
+            if f is type:
+                return _class_of
+            return Consumer(f, session) if f is tuple else f
         return Foreign(f, session)
 
     def inplace(self, op: Any, target: Any, value: Any) -> Any:
@@ -223,11 +268,12 @@ class Hooks:
                 obj[session.plain(key)] = session.plain(value)
         elif kind is dict or kind is list:
             key = session.plain(key)
-            if type(value) in (list, tuple, dict):
+            if type(value) in HOLDERS:
                 value = session.plain(value)
             obj[key] = value
             if type(value) in LAZY and type(key) is not slice:
-                session.slots.append((lambda: _read(obj, key), lambda v: obj.__setitem__(key, v)))
+                session.slots[id(obj), "[]", key] = (
+                    obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v))
         else:
             session.hand_over()
             obj[session.plain(key)] = session.plain(value)
@@ -253,11 +299,12 @@ class Hooks:
             return
         if type(value) in LAZY and not _plain_attribute(type(obj), name):
             value = session.plain(value)
-        elif type(value) in (list, tuple, dict):
+        elif type(value) in HOLDERS:
             value = session.plain(value)
         setattr(obj, name, value)
         if type(value) in LAZY:
-            session.slots.append((lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v)))
+            session.slots[id(obj), ".", name] = (
+                None, lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v))
 
     def delattr(self, obj: Any, name: str) -> None:
         """Do ``del obj.name``."""
@@ -293,14 +340,19 @@ class Hooks:
     def enter(self, manager: Any) -> Any:
         """Return the context manager of a with statement; it may run any code."""
         session = LOCAL.session
-        if session is not None:
-            session.hand_over()
-        return manager
+        if session is None:
+            return manager
+        kind = type(manager)
+        if kind in LAZY:
+            return session.plain(manager)  # an error, in the right words
+        if not hasattr(kind, "__enter__") or not hasattr(kind, "__exit__"):
+            return manager
+        return Managed(manager, session)
 
     def iterate(self, iterable: Any) -> Any:
         """Return the iterable of a loop; unknown ones may run any code at each step."""
         session = LOCAL.session
-        if session is None or type(iterable) in _SAFE_ITERABLES:
+        if session is None or type(iterable) in _SAFE_ITERABLES or _is_tame(iterable):
             return iterable
         return _stepped(iterable, session)
 
@@ -311,6 +363,18 @@ class Hooks:
             if session is not None:
                 return session.argument(value)
         return value
+
+
+def _is_tame(value: Any) -> bool:
+    """Say whether iterating over `value` runs no code but Python's, the tracer's and a twin's."""
+    kind = type(value)
+    if kind in _TAME or kind is FunctionType:
+        return True
+    if kind is zip or kind is enumerate:
+        return all(map(_is_tame, value.__reduce__()[1]))
+    if kind is map:
+        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.wrap
+    return kind is GeneratorType and HOOK in value.gi_code.co_freevars
 
 
 def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
@@ -327,6 +391,13 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
         yield value
 
 
+def _class_of(*args: Any, **kwargs: Any) -> Any:
+    """Do what ``type`` does: of a proxy, the class of what it stands for."""
+    if len(args) == 1 and not kwargs and type(args[0]) in LAZY:
+        return args[0].__class__
+    return type(*args, **kwargs)
+
+
 def _read(obj: Any, key: Any) -> Any:
     try:
         return obj[key]
@@ -339,37 +410,5 @@ def _plain_attribute(kind: type, name: str) -> bool:
     return kind.__setattr__ is object.__setattr__ and not hasattr(getattr(kind, name, None), "__set__")
 
 
-def twin_of(function: FunctionType) -> Callable[..., Any] | None:
-    """Return the instrumented twin of a user's function; None for library code and without source."""
-    try:
-        return TWINS[function]
-    except KeyError:
-        pass
-    state = getattr(function, "__jitla_state__", None)
-    if state is not None:
-        # A decorated function goes on in the session of its caller by itself.
-        TWINS[function] = function
-        return function
-    filename = function.__code__.co_filename
-    library = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
-    twin = None if library else _MADE.instrument(function)
-    if twin is not None:
-        mark(twin.__code__, USER)
-    TWINS[function] = twin
-    return twin
-
-
-def known(function: Any) -> bool:
-    """Say whether a callable reads its array arguments only, so that a call of it needs no hook."""
-    kind = type(function)
-    if kind is np.ufunc:
-        return True
-    return kind is _ArrayFunction and function in FUNCTIONS
-
-
-# A decorated function is known here with the twin of what it wraps.
-TWINS: WeakKeyDictionary[FunctionType, Callable[..., Any] | None] = WeakKeyDictionary()
 HOOKS = Hooks()
-_MADE = Twins(HOOKS, known)
-_NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
-_MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})
+TWINS = TwinTable(HOOKS)

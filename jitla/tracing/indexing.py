@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
-from jitla.tracing.closing import NOTHING, Closing, lazy_array, same_view
+from jitla.tracing.closing import NOTHING
+from jitla.tracing.memory import Memory, lazy_array, same_view
 from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
@@ -26,9 +29,27 @@ _GETITEM = OP_ID["getitem"]
 _CAST = OP_ID["cast"]
 _BROADCAST = OP_ID["broadcast_to"]
 _MATMUL_IN_PLACE = np.matmul
+_MUTABLE = frozenset({list, dict, set})
 
 
-class Indexing(Closing):
+class Bound(partial):  # type: ignore[type-arg]
+    """A method of a proxy, ready to be called: of its session, itself and the method's name."""
+
+    @property
+    def __self__(self) -> Any:
+        return self.args[1]
+
+    @property
+    def __name__(self) -> str:
+        return str(self.args[2])
+
+
+# What may hold a proxy, and what may be one.
+HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound}
+_MENDED = LAZY | HOLDERS
+
+
+class Indexing(Memory):
     """The part of a session that reads and writes parts of arrays."""
 
     __slots__ = ()
@@ -42,26 +63,46 @@ class Indexing(Closing):
             return known if known is not None and known._v is value else lazy_array(self, value)
         return value
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: Any, seen: frozenset[int] = frozenset()) -> Any:
         """Return what `value` means to code that knows no proxies; containers are mended in place."""
         kind = type(value)
         if kind in LAZY:
             return value._s.value(value)
         if kind is tuple:
-            return tuple([self.plain(v) for v in value])
-        if kind is list:
-            for i, v in enumerate(value):
-                if type(v) in LAZY or type(v) in (list, tuple, dict):
-                    value[i] = self.plain(v)
-        elif kind is dict:
-            for k, v in value.items():
-                if type(v) in LAZY or type(v) in (list, tuple, dict):
-                    value[k] = self.plain(v)
+            made = [self.plain(v, seen) for v in value]
+            return value if all(map(operator.is_, made, value)) else tuple(made)
+        if kind in _MUTABLE:
+            if id(value) not in seen and not _MENDED.isdisjoint(map(type, _parts(value, kind))):
+                self._mend(value, kind, seen | {id(value)})
         elif kind is slice:
             return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
+        elif kind is Bound:
+            return getattr(self.plain(value.__self__), value.__name__)
+        elif kind is frozenset:
+            return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
         elif isinstance(value, tuple) and hasattr(value, "_make"):
-            return kind._make(self.plain(v) for v in value)
+            return kind._make(self.plain(v, seen) for v in value)
         return value
+
+    def _mend(self, held: Any, kind: type, seen: frozenset[int]) -> None:
+        if kind is list:
+            for i, v in enumerate(held):
+                if type(v) in _MENDED:
+                    held[i] = self.plain(v, seen)
+            return
+        if kind is set:
+            items = [self.plain(v) for v in held]
+            held.clear()
+            held.update(items)
+            return
+        for k, v in held.items():
+            if type(v) in _MENDED:
+                held[k] = self.plain(v, seen)
+        if any(type(k) in LAZY or type(k) is tuple for k in held):
+            pairs = [(self.plain(k), v) for k, v in held.items()]
+            if not all(map(operator.is_, held, [k for k, _ in pairs])):
+                held.clear()
+                held.update(pairs)
 
     # ------------------------------------------------------------------ reading
 
@@ -210,6 +251,10 @@ class Indexing(Closing):
         array._n = n
         self.nodes[n] = array
         return True
+
+
+def _parts(held: Any, kind: type) -> Any:
+    return chain(held, held.values()) if kind is dict else held
 
 
 def fits(shape: Shape, target: Shape) -> bool:

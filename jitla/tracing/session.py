@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, Lazy, LazyArray, forget_metas
+from jitla.tracing.array import LAZY, Lazy, LazyArray
 from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.frames import ROOT, mark, user_traceback
+from jitla.tracing.operators import forget_metas
 from jitla.tracing.signature import LAYOUTS, SIGHT, TRACED, layout_id
 from jitla.tracing.site import Site
 
 MAX_NODES = 512
 MAX_LAYOUTS = 200_000
+# So many arrays from outside are kept before those that are gone elsewhere are looked for.
+CROWD = 8
 
 
 class _Local(threading.local):
     """The session of each thread; None outside of traced code."""
 
     session: Session | None = None
+    most_layouts = MAX_LAYOUTS
 
 
 LOCAL = _Local()
@@ -36,7 +41,7 @@ class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
-                 "hits", "foreigners", "slots", "views")
+                 "hits", "foreigners", "slots", "views", "crowd")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -51,7 +56,9 @@ class Session(Dispatch):
         self.hole = object()
         self.hits = 0
         self.foreigners: dict[int, LazyArray] = {}
-        self.slots: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        # By place: the container (None: an object), how to read the place, how to write it.
+        self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
+        self.crowd = CROWD
 
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
@@ -69,6 +76,8 @@ class Session(Dispatch):
                 made._v = value
                 made._l = layout
                 made._m = meta
+                if len(foreigners) > self.crowd:
+                    self.release()
                 return made
             if value.ndim and value.dtype in TRACED:
                 proxy = self.foreign(value)
@@ -85,16 +94,51 @@ class Session(Dispatch):
     def fill_slots(self) -> None:
         """Write ndarrays into the attributes and containers that hold proxies."""
         while self.slots:
-            read, write = self.slots.pop()
-            held = read()
-            if type(held) in LAZY:
-                write(self.value(held))
+            _, (held, read, write) = self.slots.popitem()
+            found = read()
+            if type(found) in LAZY:
+                write(self.value(found))
+            elif held is not None:
+                self.plain(held)  # the proxy may have moved inside its container
+
+    def abandon(self, error: BaseException) -> None:
+        """End a call that failed: what outlives it holds no proxies, as far as they can be computed."""
+        while self.slots:
+            try:
+                self.fill_slots()
+            except Exception as another:
+                self.site.failed(another)
+        try:
+            self.mend(error)
+        except Exception as another:
+            self.site.failed(another)
+        self.foreigners.clear()
+
+    def mend(self, error: BaseException | None) -> None:
+        """Put what proxies stand for into an exception and those it came from."""
+        seen: set[int] = set()
+        while error is not None and id(error) not in seen:
+            seen.add(id(error))
+            args = self.plain(error.args)
+            if args is not error.args:
+                error.args = args
+            self.plain(error.__dict__)
+            if type(getattr(error, "obj", None)) in LAZY:  # an AttributeError says whose
+                error.obj = self.plain(error.obj)  # type: ignore[attr-defined]
+            error = error.__cause__ or error.__context__
 
     def hand_over(self) -> None:
         """Make the world fit for code that jitla does not see: no pending reads, no proxies outside."""
         self.flush()
         self.settle_ghosts()
         self.fill_slots()
+
+    def release(self) -> None:
+        """Let go of arrays from outside that nobody else refers to."""
+        foreigners = self.foreigners
+        for key in _unseen(foreigners):
+            del foreigners[key]
+        self.crowd = CROWD + 2 * len(foreigners)
 
     def relabel(self, array: LazyArray) -> None:
         """Read the layout of an array in memory anew after its shape or dtype was assigned."""
@@ -118,12 +162,30 @@ class Session(Dispatch):
             self.close(path=EXIT)
         if self.slots:
             self.fill_slots()
-        if len(LAYOUTS) > MAX_LAYOUTS:
+        if len(LAYOUTS) > LOCAL.most_layouts:
+            LOCAL.most_layouts = len(LAYOUTS) + MAX_LAYOUTS
             forget_metas()
         kind = type(result)
         if kind in LAZY and result._v is not None:
             return result._v
         return self.plain(result)
+
+
+def _references(proxies: dict[int, LazyArray]) -> list[tuple[int, int, int]]:
+    return [(key, getrefcount(p), getrefcount(p._v)) for key, p in proxies.items()]
+
+
+def _unseen(proxies: dict[int, LazyArray]) -> list[int]:
+    """Return the keys of proxies that only `proxies` refers to and whose arrays only they refer to."""
+    return [key for key, p, v in _references(proxies) if p <= _ALONE[0] and v <= _ALONE[1]]
+
+
+def _alone() -> tuple[int, int]:
+    proxies = {0: in_memory(None, np.empty(1), layout_id(np.empty(1)))}
+    return _references(proxies)[0][1:]
+
+
+_ALONE = _alone()
 
 
 def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
@@ -138,7 +200,8 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
         else:
             result = function(*map(session.argument, args))
     except BaseException as error:
-        session.fill_slots()
+        session.abandon(error)
+        del session  # this frame lives as long as the error's traceback
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
@@ -162,8 +225,9 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
             value = step(*sent)
         except StopIteration as stop:
             return session.end(stop.value)
-        except BaseException:
-            session.fill_slots()
+        except BaseException as error:
+            session.abandon(error)
+            error.__traceback__ = user_traceback(error.__traceback__)
             raise
         finally:
             LOCAL.session = outer

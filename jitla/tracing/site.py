@@ -124,8 +124,9 @@ class Site:
                 hops = hops_of(block)
                 return Request(tuple(hops[i] for i in roots), layouts, outs, aliases)
 
-            self.learning = 2
-            self.classes.add(key)
+            if key not in self.classes:
+                self.learning = 2
+                self.classes.add(key)
             try:
                 return self._compile(key, sizes, layouts, make)
             except Exception as error:
@@ -167,7 +168,7 @@ class Site:
         """Run `func` with NumPy and count it under the user's line."""
         name = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
         file, line = user_line()
-        if self.strict:
+        if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
             raise UnsupportedFunction(
                 f"{file}:{line}: {name} is not traced by jitla; remove strict=True to let NumPy run it")
         record = self.fallbacks.get((name, file, line))

@@ -1,0 +1,88 @@
+"""Writing into memory: stores fused with what computes them, and the reads that must come first.
+
+Knows: which pending values and ghosts read which memory. Must not know: how blocks are run.
+Receives arrays about to be written; computes what reads them before.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from jitla.source import live_locals
+from jitla.tracing import frames
+from jitla.tracing.array import Lazy, LazyArray, in_memory
+from jitla.tracing.closing import Closing, Store
+from jitla.tracing.signature import layout_id
+
+_getrefcount = sys.getrefcount
+
+
+class Memory(Closing):
+    """The part of a session that writes into arrays in memory."""
+
+    __slots__ = ()
+
+    def before_write(self, target: np.ndarray) -> None:
+        """Compute what reads `target`'s memory, before it is written by other means than the tape."""
+        if self.leaves and any(np.may_share_memory(target, leaf) for leaf in self.leaves):
+            self.close()
+        self.settle_ghosts(target)
+
+    def settle_ghosts(self, target: np.ndarray | None = None) -> None:
+        """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything)."""
+        if not self.ghosts:
+            return
+        alive = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None and g._v is None]
+        self.ghosts = []
+        proven = self._proven_dead(alive)
+        for ghost in alive:
+            block = ghost._r[0]
+            hit = target is None or any(np.may_share_memory(target, leaf) for leaf in block.leaves)
+            if hit and id(ghost) not in proven:
+                self.value(ghost)
+            else:
+                self.ghosts.append(ghost)
+
+    def _proven_dead(self, ghosts: list[Lazy]) -> set[int]:
+        """Return ids of ghosts that only dead local variables refer to."""
+        counts = {id(g): 0 for g in ghosts}
+        for frame in frames.user_frames():
+            live = live_locals(frame.f_code, frame.f_lasti)
+            if live is None:
+                continue
+            names = frame.f_locals
+            for name in [n for n, v in names.items() if id(v) in counts]:
+                if name not in live:
+                    counts[id(names[name])] += 1
+                if type(names) is dict:
+                    del names[name]
+        # Each ghost is held by the list here and by getrefcount's argument and loop variable.
+        return {id(g) for g in ghosts if _getrefcount(g) - 3 <= counts[id(g)]}
+
+    def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
+        """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
+        self.settle_ghosts(target)
+        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target), -1)
+        if slot < 0:
+            slot = len(self.leaves)
+            self.enter(in_memory(self, target, layout_id(target)))
+        aliases = tuple(
+            k for k, leaf in enumerate(self.leaves)
+            if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
+        )
+        self.close(store=Store(index, slot, aliases), consumed=consumed)
+
+
+def same_view(a: np.ndarray, b: np.ndarray) -> bool:
+    """Say whether two arrays are the same elements in the same order."""
+    return (
+        a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+    )
+
+
+def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:
+    """Return a proxy of `array`, which is known to be traceable."""
+    return in_memory(session, array, layout_id(array))

@@ -1,0 +1,207 @@
+"""The operators of proxies: one entry on the tape, inferred once for each pair of metas.
+
+Knows: Python's operators, plain ufunc calls, their fast path. Must not know: how blocks are closed.
+Receives proxies and scalars; returns proxies. Everything unusual goes to the session.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, UFUNCS, Lazy, LazyArray, LazyScalar, pending
+from jitla.tracing.tape import KIND_CODE, OP_ID
+
+# A Python int up to this size converts to any float without question.
+SMALL_INT = 1 << 62
+
+
+def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]:
+    """Make the method that records the binary operator `name`; the fast path is one dict look-up."""
+    op = OP_ID[name]
+    alike: dict[int, tuple[int, type]] = {}
+    metas: dict[tuple[int, int], tuple[int, type]] = {}
+    remembered = (alike, metas)
+    _INFERRED.extend(remembered)
+
+    def method(self: Any, other: Any) -> Any:
+        session = self._s
+        i = self._n
+        m = self._m
+        kind = type(other)
+        try:
+            if kind is LazyArray or kind is LazyScalar:
+                if other._s is not session:
+                    return session.binary(name, ufunc, self, other, reflected, remembered)
+                if i < 0:
+                    i = session.enter(self)
+                j = other._n
+                if j < 0:
+                    j = session.enter(other)
+                n = other._m
+                meta, cls = alike[m] if m == n else metas[m, n]
+            else:
+                j = KIND_CODE[kind]
+                meta, cls = metas[m, j]
+                if j == _INT and not -SMALL_INT < other < SMALL_INT:
+                    return session.binary(name, ufunc, self, other, reflected, remembered)
+                if i < 0:
+                    i = session.enter(self)
+                session.scalars.append(other)
+        except KeyError:
+            cls = None
+        if cls is None:  # outside of the handler: what NumPy raises has no context
+            return session.binary(name, ufunc, self, other, reflected, remembered)
+        ops = session.ops
+        made = cls()
+        made._s = session
+        made._n = len(ops)
+        made._m = meta
+        made._v = None
+        ops.append((op, j, i) if reflected else (op, i, j))
+        session.nodes.append(made)
+        return made
+
+    method.__name__ = method.__qualname__ = f"{'r' if reflected else ''}{name}"
+    return method
+
+
+def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
+    """Make the method that records the unary operator `name`."""
+    op = OP_ID[name]
+    metas: dict[int, tuple[int, type]] = {}
+    _INFERRED.append(metas)
+
+    def method(self: Any) -> Any:
+        session = self._s
+        i = self._n
+        if i < 0:
+            i = session.enter(self)
+        try:
+            meta, cls = metas[self._m]
+        except KeyError:
+            cls = None
+        if cls is None:
+            return session.unary(name, ufunc, self, metas)
+        ops = session.ops
+        made = cls()
+        made._s = session
+        made._n = len(ops)
+        made._m = meta
+        made._v = None
+        ops.append((op, i))
+        session.nodes.append(made)
+        return made
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def _inplace(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return self._s.inplace(self, ufunc, other)
+
+    method.__name__ = method.__qualname__ = f"i{name}"
+    return method
+
+
+_INT = KIND_CODE[int]
+_INFERRED: list[dict] = []
+_MATMUL = OP_ID["matmul"]
+_products: dict[tuple[int, int], int] = {}
+_INFERRED.append(_products)
+
+_BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
+    "floordiv": np.floor_divide, "mod": np.remainder, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift,
+}
+_COMPARE = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal,
+}
+_UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
+_MORE_BINARY = (
+    np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or, np.logical_xor,
+    np.arctan2, np.copysign, np.fmod, np.hypot, np.logaddexp, np.power,
+)
+_MORE_UNARY = (
+    np.sqrt, np.square, np.reciprocal, np.sign, np.floor, np.ceil, np.trunc, np.rint, np.exp,
+    np.exp2, np.expm1, np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tan, np.arcsin,
+    np.arccos, np.arctan, np.sinh, np.cosh, np.tanh, np.arcsinh, np.arccosh, np.arctanh, np.cbrt,
+    np.logical_not, np.isnan, np.isinf, np.isfinite, np.signbit, np.deg2rad, np.rad2deg, np.fabs,
+)
+
+
+def _binary_call(ufunc: Any, forward: Any, backward: Any) -> Callable[..., Any]:
+    def record(x: Any, y: Any) -> Any:
+        if type(x) is LazyArray or type(x) is LazyScalar:
+            return forward(x, y)
+        return backward(y, x)
+
+    return record
+
+
+def _install() -> None:
+    for name, ufunc in {**_BINARY, **_COMPARE}.items():
+        forward = _binary(ufunc.__name__, ufunc, False)
+        backward = _binary(ufunc.__name__, ufunc, True)
+        setattr(Lazy, f"__{name}__", forward)
+        if name in _BINARY:
+            setattr(Lazy, f"__r{name}__", backward)
+            setattr(LazyArray, f"__i{name}__", _inplace(name, ufunc))
+        UFUNCS[ufunc] = _binary_call(ufunc, forward, backward)
+    for ufunc in _MORE_BINARY:
+        forward = _binary(ufunc.__name__, ufunc, False)
+        UFUNCS[ufunc] = _binary_call(ufunc, forward, _binary(ufunc.__name__, ufunc, True))
+    for name, ufunc in _UNARY.items():
+        UFUNCS[ufunc] = method = _unary(ufunc.__name__, ufunc)
+        setattr(Lazy, f"__{name}__", method)
+    for ufunc in _MORE_UNARY:
+        if ufunc.__name__ in OP_ID:
+            UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
+    LazyArray.__ipow__ = _inplace("pow", np.power)  # type: ignore[attr-defined]
+    LazyArray.__imatmul__ = _inplace("matmul", np.matmul)  # type: ignore[attr-defined]
+
+
+def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:
+    return self._s.power(self, exponent)
+
+
+def _rpower(self: Any, base: Any) -> Any:
+    return self._s.function(operator.pow, (base, self), {})
+
+
+def _matmul(self: Any, other: Any) -> Any:
+    session = self._s
+    if type(other) is not LazyArray or type(self) is not LazyArray or other._s is not session:
+        return session.matmul(self, other)
+    meta = _products.get((self._m, other._m))
+    if meta is None:
+        made = session.matmul(self, other)
+        if type(made) in LAZY and made._v is None and session.ops[made._n][0] == _MATMUL:
+            _products[self._m, other._m] = made._m
+        return made
+    i = self._n if self._n >= 0 else session.enter(self)
+    j = other._n if other._n >= 0 else session.enter(other)
+    return pending(session, (_MATMUL, i, j), meta)
+
+
+def _rmatmul(self: Any, other: Any) -> Any:
+    return self._s.matmul(other, self)
+
+
+_install()
+Lazy.__pow__ = _power  # type: ignore[attr-defined]
+Lazy.__rpow__ = _rpower  # type: ignore[attr-defined]
+Lazy.__matmul__ = _matmul  # type: ignore[attr-defined]
+Lazy.__rmatmul__ = _rmatmul  # type: ignore[attr-defined]
+
+
+def forget_metas() -> None:
+    """Drop what the fast paths remember; sizes that keep changing would grow it for ever."""
+    for metas in _INFERRED:
+        metas.clear()

@@ -1,0 +1,133 @@
+"""The twins of users' functions: made once, kept while right, bound to the function that is called.
+
+Knows: which functions are library code, how long a twin is right. Must not know: sessions, arrays, hooks.
+Receives functions; returns their twins, or None where jitla must not look inside.
+"""
+
+from __future__ import annotations
+
+import site
+import sysconfig
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, Twins
+from jitla.tracing.frames import USER, mark
+from jitla.tracing.functions import FUNCTIONS
+
+_ArrayFunction = type(np.sum)
+_LIBRARIES = tuple({
+    sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"),
+    sysconfig.get_path("platlib"), *site.getsitepackages(),
+})
+
+
+class Entry(NamedTuple):
+    """What is known of one function; nothing in it keeps the function alive."""
+
+    owner: ref[FunctionType]
+    # The code to run and where its cells are (-1: the hooks); None: the function itself.
+    code: CodeType | None
+    places: tuple[int, ...]
+    # A twin without cells of its function can be kept, too.
+    twin: FunctionType | None
+    sees: bool
+    watched: list[tuple[Mapping[str, Any], str, Any]]
+
+
+class TwinTable:
+    """The twins made for one hook object, by function."""
+
+    def __init__(self, hooks: Any) -> None:
+        self._made = Twins(hooks, known)
+        self._entries: dict[int, Entry] = {}
+        # Top names of the packages that decorate functions of theirs: they are the user's code,
+        # wherever they are installed.
+        self._decorated: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def of(self, function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
+        """Return the twin of a user's function as the globals are now; None if there is none."""
+        if decorated:
+            self._decorated.update({_package(function)} - {"numpy", "scipy"})
+        if HOOK in function.__code__.co_freevars:
+            return function
+        entry = self._entries.get(id(function))
+        if entry is None or entry.owner() is not function or _is_stale(entry.watched):
+            entry = self._enter(function)
+        if not entry.sees:
+            return None
+        if entry.code is None:
+            return function
+        return entry.twin or self._bound(function, entry)
+
+    def _enter(self, function: FunctionType) -> Entry:
+        key, entries = id(function), self._entries
+
+        def forget(owner: ref[FunctionType]) -> None:
+            entry = entries.get(key)
+            if entry is not None and entry.owner is owner:  # the id may have a new owner
+                del entries[key]
+
+        owner = ref(function, forget)
+        if hasattr(function, "__jitla_state__"):
+            # A decorated function goes on in the session of its caller by itself.
+            made = Entry(owner, None, (), None, True, [])
+        else:
+            made = self._instrumented(function, owner)
+        entries[key] = made
+        return made
+
+    def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
+        filename = function.__code__.co_filename
+        installed = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
+        library = installed and _package(function) not in self._decorated
+        twin = None if library else self._made.instrument(function)
+        if twin is None:
+            return Entry(owner, None, (), None, False, [])
+        code = twin.__code__
+        mark(code, USER)
+        watched = self._made.watched(function)
+        if twin is function:
+            return Entry(owner, None, (), None, True, watched)
+        self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
+        names = function.__code__.co_freevars
+        places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
+        return Entry(owner, code, places, None if names else twin, True, watched)
+
+    def _bound(self, function: FunctionType, entry: Entry) -> FunctionType:
+        """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
+        assert entry.code is not None
+        cells = function.__closure__ or ()
+        closure = tuple([self._cell if i < 0 else cells[i] for i in entry.places])
+        twin = FunctionType(
+            entry.code, function.__globals__, function.__name__, function.__defaults__, closure)
+        twin.__kwdefaults__ = function.__kwdefaults__
+        twin.__qualname__ = function.__qualname__
+        return twin
+
+
+def _package(function: FunctionType) -> str:
+    return str(function.__module__).partition(".")[0]
+
+
+def _is_stale(watched: list[tuple[Mapping[str, Any], str, Any]]) -> bool:
+    for space, name, expected in watched:
+        found = space.get(name, MISSING)
+        if found is not expected and not (expected is NOT_ARRAY and isinstance(found, IMMUTABLE)):
+            return True
+    return False
+
+
+def known(function: Any) -> bool:
+    """Say whether a callable reads its array arguments only, so that a call of it needs no hook."""
+    kind = type(function)
+    if kind is np.ufunc:
+        return True
+    return kind is _ArrayFunction and function in FUNCTIONS

@@ -1,0 +1,43 @@
+"""Functions of an installed package that decorates some of its own are traced like any other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = """
+    import jitla
+    import numpy as np
+
+    def sigmoid(z):
+        return 1.0 / (1.0 + np.exp(-z))
+
+    @jitla.jit
+    def score(x):
+        return sigmoid(x) + sigmoid(-x)
+"""
+CHECK = """
+    import sysconfig, site, sys
+    folder = sys.argv[1]
+    site.getsitepackages = lambda: [folder]  # where packages are installed
+    sys.path.insert(0, folder)
+    import numpy as np
+    import installed_here
+    x = np.linspace(-3.0, 3.0, 50)
+    assert np.allclose(installed_here.score(x), 1.0)
+    stats = installed_here.score.stats()
+    print(int(stats.kernel_runs), int(stats.materialised), int(stats.fallbacks))
+"""
+
+
+def test_an_installed_package_is_traced_with_its_helpers(tmp_path):
+    assert not str(tmp_path).startswith(sysconfig.get_path("purelib"))
+    (tmp_path / "installed_here.py").write_text(textwrap.dedent(PACKAGE), encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(CHECK), str(tmp_path)], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "1", "0"]

@@ -1,0 +1,252 @@
+"""What user code may ask a proxy: operators, protocols, text."""
+
+# ruff: noqa: E501 - programs are as users write them
+from __future__ import annotations
+
+import pytest
+
+from tests.tracing.sameness import same
+
+PROGRAMS = {
+    "isinstance": """
+@jit
+def f(a, b):
+    x=a+b
+    return isinstance(x,np.ndarray), isinstance(x.sum(),np.float64), isinstance(x.sum(), float)
+""",
+    "type": """
+@jit
+def f(a, b):
+    x=a+b
+    return type(x).__name__, type(x) is np.ndarray, type(x.sum()).__name__, type(a) is np.ndarray
+""",
+    "type2": """
+@jit
+def f(a, b):
+    x=a+b
+    return type(x)==np.ndarray, x.__class__ is np.ndarray, type(x.sum()) in (float, np.float64)
+""",
+    "none": """
+@jit
+def f(a, b):
+    x=a+b
+    if x is None: return 1
+    if x is not None: return x is x, x.sum() is None
+""",
+    "set": """
+@jit
+def f(a, b):
+    s={(a*b).sum(), (a*b).sum()}
+    s.add(a.max())
+    return len(s), sorted(s)
+""",
+    "fmt": """
+@jit
+def f(a, b):
+    x=a+b
+    return '{:.3f}'.format(x.sum()), f'{x.sum():.2e} {x} {x!r} {x.sum()!r}', '%s %.3f %d'%(x, x.sum(), x.max()), str(x), repr(x)
+""",
+    "print": """
+@jit
+def f(a, b):
+    x=a+b
+    print(x, x.sum(), [x], {'a': x.sum()}, (x.max(),))
+    print(a)
+""",
+    "logging": """
+@jit
+def f(a, b):
+    import logging, io
+    s=io.StringIO()
+    l=logging.Logger('q'); l.addHandler(logging.StreamHandler(s))
+    l.warning('%s %s', a+b, (a*b).sum())
+    return s.getvalue()
+""",
+    "sortedmm": """
+@jit
+def f(a, b):
+    x=a+b
+    return sorted(x), min(x), max(x), sum(x), sorted([x.sum(), a.sum(), b.max()]), min(a.sum(), b.sum()), max([a.sum(), b.sum()]), sum([a,b]), sum([a.sum(), b.sum()]), any(x>0), all(x>-100)
+""",
+    "scalar": """
+import math
+@jit
+def f(a, b):
+    s=(a*b).sum()
+    return s.is_integer(), s.hex(), s.as_integer_ratio(), round(s,2), int(s), float(s), divmod(s,2), s//1, s%1, -s, +s, abs(s), s**2, 2**s, s==s, hash(s)==hash(float(s)), s.conjugate(), s.real, s.dtype, s.item(), s.ndim, s.shape, s.tobytes(), complex(s), s+1j, s and 1, not s, pow(s,2), s.__class__.__name__, range(int(abs(s))+1)[-1], s.__add__(1), math.sqrt(abs(s)), math.floor(s), math.ceil(s), math.isnan(s), s in [s], [1,2,3][np.argmax(a)%3], np.float64(s), np.float32(s)
+""",
+    "intscalar": """
+import math, operator
+@jit
+def f(a, b):
+    n=(a>0).sum()
+    k=np.argmax(a)
+    l=[1,2,3,4,5,6]
+    return l[k], l[:n], range(n), 'x'*n, [0]*n, np.zeros(n), a[k], a[:n], n<<1, n&1, ~n, n/2, n//2, 2**n, n**-1 if 0 else 0, n+1.5, n+True, bool(n), isinstance(n,(int,np.integer)), f'{n:d}', '%d'%n, n.bit_count(), math.factorial(n), math.comb(6,n), n+2**62, divmod(n,2), operator.index(n), slice(n).indices(6), np.arange(n)+n
+""",
+    "iscond": """
+@jit
+def f(a, b):
+    x=a+b
+    if x.any() and (x>0).any() or x.all(): r=1
+    else: r=0
+    while (x*x).sum()>0.1: x=x*0.5
+    return r,x, bool(x.sum()), not x.sum(), x if x.sum() else a, (x.sum() or 1), x.sum()>0 and a.sum()<0, 0<x.sum()<1
+""",
+    "ambig": """
+@jit
+def f(a, b):
+    if a+b: pass
+""",
+    "notfound": """
+@jit
+def f(a, b):
+    return (a+b).foo
+""",
+    "strmeth": """
+@jit
+def f(a, b):
+    x=a+b
+    return '{0:.2f} {1}'.format(x.sum(), x), ' '.join(f'{v:.2f}' for v in x), 'a%s'%(x,), '{x}'.format(x=x), '{x}'.format_map({'x':x}), format(x.sum(),'.3e'), str(x.sum()), '%r'%x.sum(), 'v'*int(abs(x.sum())), x.tobytes(), x.sum().hex() if 0 else 1
+""",
+    "bufproto": """
+@jit
+def f(a, b):
+    import struct, hashlib, base64, zlib, io, array
+    x=a+b
+    return hashlib.md5(x).hexdigest(), bytes(x), bytearray(x), zlib.crc32(x), base64.b64encode(x), struct.unpack('6d',x), memoryview(x).tolist(), array.array('d',x).tolist(), x.tobytes(), b''.join([x]), io.BytesIO(x).read(8)
+""",
+    "subcls": """
+@jit
+def f(a, b):
+    x=a+b
+    return issubclass(type(x),np.ndarray), issubclass(type(x.sum()),float), type(x)(2).shape, type(x.sum())(3), type(x).__mro__[0].__name__, {np.ndarray:1}[type(x)], x.__class__(2).shape, type('Q',(),{}).__name__
+""",
+    "singledispatch": """
+import functools
+@functools.singledispatch
+def g(x): return 'other'
+@g.register(np.ndarray)
+def _(x): return x*2
+@g.register(float)
+def _(x): return x+1
+@jit
+def f(a,b): return g(a+b), g((a*b).sum()), g(3)
+""",
+    "unhash": """
+@jit
+def f(a, b):
+    d={}
+    d[a+b]=1
+""",
+    "contains": """
+@jit
+def f(a, b):
+    return 3. in a+b, (a+b)[0] in (a+b), a.sum() in [a.sum()], a.sum() in {a.sum():1}
+""",
+    "pickle": """
+@jit
+def f(a, b):
+    import pickle
+    x=a+b
+    return pickle.loads(pickle.dumps(x)), pickle.loads(pickle.dumps(x.sum())), pickle.loads(pickle.dumps([x,{'a':x}]))
+""",
+    "json": """
+@jit
+def f(a, b):
+    import json
+    x=a+b
+    return json.dumps(x.tolist()), json.dumps({'a': float(x.sum())}), json.dumps(x.sum())
+""",
+    "copy": """
+@jit
+def f(a, b):
+    import copy
+    x=a+b
+    y=copy.copy(x)
+    z=copy.deepcopy(x)
+    y+=1
+    z*=2
+    return x,y,z, copy.copy(x.sum()), copy.deepcopy([x, x])
+""",
+    "deepcopy2": """
+@jit
+def f(a, b):
+    import copy
+    x=a+b
+    l=[x,x]
+    m=copy.deepcopy(l)
+    return m[0] is m[1], l, m
+""",
+    "complex": """
+@jit
+def f(a, b):
+    y=a*b
+    y+=b
+    return y,y.real,y.imag,abs(y),y.conj(),np.angle(y),y.sum(),y.sum().real,(b+1j),b*1j, np.vdot(y,y), y==y, (y*y.conj()).real.sum(), y**2, b**(1+1j)
+def make():
+    return np.arange(3)+1j, np.arange(3.)
+""",
+    "realimag": """
+@jit
+def f(a, b):
+    x=a+1j*b
+    r=x.real
+    x.imag=5
+    r+=1
+    y=a+b
+    y.real+=2
+    y.real=y.real*2
+    return x,r,y,y.imag,x.conj(),np.abs(x)
+""",
+    "0d2": """
+@jit
+def f(a, b):
+    x=np.array(b.sum())
+    x+=1
+    x[...]*=2
+    y=np.asarray(b.sum())*b
+    z=b.sum()
+    z+=1
+    w=b.sum()[...]
+    u=b.sum()[None]
+    return x,y,z,w,u,b.sum().reshape(1,1),np.atleast_1d(b.sum()),b.sum().shape,b.sum().T, b.sum().astype('f4'), b.max().item(), type(b.sum().real).__name__
+def make():
+    return np.array(3.), np.arange(3.)
+""",
+    "boundkeep": """
+@jit
+def f(a, b):
+    m=a.sum
+    x=a*2
+    a+=1
+    g=x.sum
+    x+=1
+    ap=[].append
+    return m(), g(), callable(m), m.__name__ if 0 else 1
+""",
+    "retbound": """
+@jit
+def g(a,b):
+    x=a+b
+    return x.sum, (x*2).mean
+def f(a,b):
+    p,q=g(a,b); return p(), q(), type(p.__self__).__name__
+""",
+    "storebound": """
+class O: pass
+o=O()
+@jit
+def g(a,b):
+    x=a+b
+    o.f=x.sum
+    o.l=[x.max]
+def f(a,b):
+    g(a,b); return o.f(), o.l[0](), type(o.f()).__name__
+""",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_same(program: str) -> None:
+    same(program)

@@ -1,0 +1,82 @@
+"""What a function remembers between calls; what `strict` refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.hops import Meta, leaf, make
+from jitla.tracing.site import Replay, Request, Site
+
+A = np.arange(5.0)
+
+
+def test_strict_names_what_numpy_would_run_and_where() -> None:
+    @jitla.jit(strict=True)
+    def f(a):
+        return np.sort(a * 2)
+
+    with pytest.raises(jitla.UnsupportedFunction, match=r"test_site\.py:\d+: sort"):
+        f(A)
+
+
+def test_strict_leaves_scalars_to_python() -> None:
+    @jitla.jit(strict=True)
+    def f(a):
+        n = (a > 0).sum() + 1
+        return (a / n).mean(), int(n) * 2, divmod(n, 2), a[n - 2]
+
+    assert f(A) == f.__wrapped__(A)
+
+
+def test_fallbacks_are_counted_at_the_users_line() -> None:
+    @jitla.jit
+    def f(a):
+        return np.sort(a * 2)
+
+    f(A), f(A)
+    (site,) = f.__jitla_state__.all_sites()
+    ((name, file, line), record), = site.fallbacks.items()
+    assert (name, record.count) == ("sort", 2)
+    assert file == __file__ and line == f.__wrapped__.__code__.co_firstlineno + 2
+
+
+def test_a_replay_gives_memory_of_its_own() -> None:
+    x = leaf(0, Meta((5,), A.dtype), "array")
+    replay = Replay(Request((x, make("negative", (x,))), {}, (None, None), frozenset()))
+    same, negative = replay.run([A])
+    assert (same == A).all() and not np.shares_memory(same, A)
+    assert (negative == -A).all()
+
+
+def test_a_replay_stores_where_it_is_told() -> None:
+    target = A.copy()
+    x = leaf(0, Meta((5,), A.dtype), "array")
+    replay = Replay(Request((make("negative", (x,)),), {}, (0,), frozenset()))
+    (stored,) = replay.run([target])
+    assert stored is target and (target == -A).all()
+
+
+def test_exact_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitla.tracing.site.MAX_EXACT", 4)
+    site = Site("f", None, strict=False)  # type: ignore[arg-type]
+    for i in range(20):
+        site.keep((i,), type("Closed", (), {"bound": None}))
+    assert len(site.exact) <= 4
+
+
+def test_a_program_that_fails_is_replayed() -> None:
+    def breaks(*_):
+        raise RuntimeError("no such program")
+
+    @jitla.jit
+    def f(a):
+        return (a * 2 + 1).sum()
+
+    f(A)
+    (site,) = f.__jitla_state__.all_sites()
+    site.clear()
+    site._compile = breaks
+    assert f(A) == f.__wrapped__(A)
+    assert site.failures == ["RuntimeError: no such program"]

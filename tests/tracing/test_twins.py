@@ -1,0 +1,138 @@
+"""Twins: as the globals are now."""
+
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.tracing import TWINS
+from tests.tracing.sameness import same
+
+PROGRAMS = {
+    "rebind": """
+G=3.0; K=[1]
+def h(x): return np.exp(x)*G
+@jit
+def g(a,b): return h(a)+np.sqrt(np.abs(b))*G
+n=[0]
+def f(a,b):
+    global G
+    n[0]+=1
+    r=[g(a,b)]
+    G=np.arange(6.)
+    r.append(g(a,b))
+    G+=1
+    r.append(g(a,b))
+    old=np.exp
+    seen=[]
+    def fake(x): seen.append(type(x).__name__); x+=1; return x*2
+    np.exp=fake
+    try: r.append(g(a,b)); r.append(g(a.copy(),b))
+    finally: np.exp=old
+    r.append(g(a,b))
+    G=2
+    return r, seen
+""",
+    "rebind2": """
+import math
+def act(x): return np.maximum(x,0)
+@jit
+def g(a,b): return act(a)+len([a,b])
+def f(a,b):
+    global act, len
+    r=[g(a,b)]
+    old=act
+    act=lambda x: x*3
+    r.append(g(a,b))
+    act=np.tanh
+    r.append(g(a,b))
+    len=lambda x: 100
+    r.append(g(a,b))
+    del len
+    r.append(g(a,b))
+    act=old
+    return r
+""",
+    "monkey": """
+class A:
+    def m(self,x): return x*2
+@jit
+def g(o,a): return o.m(a)+1
+def f(a,b):
+    o=A(); r=[g(o,a)]
+    o.m=lambda x: x*5
+    r.append(g(o,a))
+    old=A.m
+    A.m=lambda s,x: x-1
+    r.append(g(A(),a)); A.m=old
+    r.append(g(A(),a))
+    return r
+""",
+    "codeswap": """
+def h(x): return x*2
+def k(x): return x*7
+@jit
+def g(a): return h(a)+1
+def f(a,b):
+    r=[g(a)]
+    c=h.__code__
+    h.__code__=k.__code__
+    r.append(g(a))
+    h.__code__=c
+    h.__defaults__=(b,)
+    r.append(g(a)); h.__defaults__=None
+    return r
+""",
+    "defaultsmut": """
+def h(x,k=2): return x*k
+def mk(c):
+    def q(x,*,k=1): return x*c+k
+    return q
+Q=mk(3)
+@jit
+def g(a): return h(a)+Q(a)
+def f(a,b):
+    r=[g(a)]
+    h.__defaults__=(5,); Q.__kwdefaults__={'k':9}
+    r.append(g(a)); h.__defaults__=(2,); Q.__kwdefaults__={'k':1}
+    Q.__closure__[0].cell_contents=4
+    r.append(g(a)); Q.__closure__[0].cell_contents=3
+    return r
+""",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_same(program: str) -> None:
+    same(program)
+
+
+def test_inner_functions_are_let_go() -> None:
+    def makes(c: np.ndarray) -> Callable[..., Any]:
+        def power(k: int, x: np.ndarray) -> np.ndarray:
+            return x if k == 0 else power(k - 1, x * c)
+
+        return power
+
+    @jitla.jit
+    def inside(x: np.ndarray) -> np.ndarray:
+        return makes(x)(3, x)
+
+    @jitla.jit
+    def outside(x: np.ndarray, function: Callable[..., Any]) -> np.ndarray:
+        return function(3, x)
+
+    x = np.full(3, 2.0)
+    inside(x), outside(x, makes(x))
+    gc.collect()
+    before = len(TWINS)
+    for _ in range(20):
+        assert (inside(x) == 16).all() and (outside(x, makes(x)) == 16).all()
+    gc.collect()
+    assert len(TWINS) <= before
