@@ -80,9 +80,10 @@ def _units(
     mode, dims = loop.form.mode, geometry.dims
     inner = dims[-1]
     if mode == "full":
-        depth = max(0, (inner // SUBTREE).bit_length() - 1)
+        total = prod(dims)
+        depth = max(0, (total // SUBTREE).bit_length() - 1)
         scratch = 8 * len(loop.aggregates) << depth
-        return 1 << depth, (inner, inner, 1, depth, 0), scratch
+        return 1 << depth, (total, max(inner, 1), 1, depth, 0), scratch
     if mode == "rows":
         return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
     if mode == "cols":

@@ -41,7 +41,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One word of the block: `letter` is c, b, s or v (scalar value); `role` is in, out or agg."""
+    """One word of the block: `letter` is one of `Form`'s or v (scalar value); `role` is in, out or agg."""
 
     word: int
     hop: Hop
@@ -83,7 +83,7 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
 
 
 # Words of a kernel's geometry, after the kinds: INNER elements of the last dimension, BLOCKS units
-# it is cut into, of STEP elements each; DEPTH of the parallel subtrees ("full") or BATCH of rows
+# is cut into, of STEP elements each ("full": INNER in all, STEP per row); DEPTH of the parallel subtrees ("full") or BATCH of rows
 # taken at once ("cols"); ROWS reduced by "cols"; then
 # the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
 # the outer sizes, and the outer strides of every array operand.
@@ -104,10 +104,14 @@ class Loop:
 
     @property
     def rank(self) -> int:
-        """How many dimensions a unit number is split into, besides the blocks of the last one."""
-        if self.form.mode == "full":
-            return 0
+        """How many dimensions a unit or row number is split into: all but the last, or reduced."""
         return self.form.ndim - (2 if self.form.mode == "cols" else 1)
+
+    @property
+    def gathers(self) -> bool:
+        """True if the flat order of a total is not that of all operands in memory."""
+        letters = {o.letter for o in self.operands if o.role == "in"}
+        return self.form.mode == "full" and (self.form.ndim > 1 or not letters <= {"c", "v"})
 
     @property
     def aggregates(self) -> tuple[Operand, ...]:

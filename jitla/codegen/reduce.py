@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.cell import COLD, NEXT, entry
+from jitla.codegen.gather import RUN, flattened, frame, gather
 from jitla.codegen.layout import DEPTH, HEADER, INNER, Loop, Operand, seek, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer, elements, span
 from jitla.codegen.vector import Value
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
+STRETCH = 512  # terms that are gathered at once where their order is free
 AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down several streams
-RUN = "ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res"
+
 
 def paired(loop: Loop) -> bool:
     """Tell whether an aggregate is a sum of floats, whose terms meet in NumPy's pairwise tree."""
@@ -66,7 +68,14 @@ def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
     return lines
 
 
-def _leaf(loop: Loop, math: MathCall) -> str:
+def _ahead(loop: Loop) -> dict[int, int]:
+    """Return for which operand memory is asked for early, and how many bytes."""
+    streams = [o for o in loop.operands if o.role == "in" and o.letter in "csf"]
+    lone = paired(loop) and len(streams) == 1 and streams[0].letter in "cf"
+    return {streams[0].word: AHEAD} if lone else {}
+
+
+def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
     """Return @leaf: the aggregates of `n` elements from `start`, one vector accumulator each."""
     lanes, aggs = loop.lanes, loop.aggregates
     w = Writer(loop, lanes, math)
@@ -81,8 +90,7 @@ def _leaf(loop: Loop, math: MathCall) -> str:
     lines += ["  br label %ran", "many:", f"  %count = lshr i64 %n, {lanes.bit_length() - 1}"]
     w.begin()
     starts = [w.b.const(identity(op.hop.op.name, op.dtype), op.dtype) for op in aggs]
-    streams = sum(op.role == "in" and op.walks for op in loop.operands)
-    ends = elements(w, "many", starts, AHEAD if paired(loop) and streams == 1 else 0)
+    ends = elements(w, "many", starts, ahead)
     for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), 8)):
         _fold(w.b, aggs[k], ends[k], slot)
     body = "\n".join(lines)
@@ -114,17 +122,17 @@ def _fold(b: LlvmBuilder, op: Operand, x: Value, target: str) -> None:
     b.store(x, target)
 
 
-def _tree(loop: Loop) -> str:
-    """Return @tree: like @leaf, for any `n`, in NumPy's order."""
+def _tree(loop: Loop, leaf: str, limit: int) -> str:
+    """Return @tree: like `leaf`, which takes up to `limit` elements, for any `n`, in NumPy's order."""
     n = len(loop.aggregates)
     merge = "\n".join(_merge(loop, "%res", "%res", "%right", "m"))
     return f"""define internal void @tree({RUN}) {{
 entry:
   %right = alloca [{n} x i64], align 16
-  %small = icmp ule i64 %n, {LEAF}
+  %small = icmp ule i64 %n, {limit}
   br i1 %small, label %one, label %two
 one:
-  call void @leaf(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res)
+  call void @{leaf}(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res)
   ret void
 two:
   %half = lshr i64 %n, 1
@@ -141,10 +149,29 @@ two:
 
 def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     """Return the functions below a kernel and the name of the one that reduces a run."""
+    flat = flattened(loop) if loop.gathers else loop
     # Of everything at once the tail is run once; of rows it may be most of the work.
     how = COLD if loop.form.mode == "full" else ""
-    text = span(loop, "tail", 1, math, how=how) + _leaf(loop, math)
-    return (text + _tree(loop), "tree") if paired(loop) else (text, "leaf")
+    text = span(flat, "tail", 1, math, how=how) + _leaf(flat, math, _ahead(loop))
+    if loop.gathers:
+        return text + gather(loop) + _tree(loop, "gathered", _limit(loop)), "tree"
+    return (text + _tree(loop, "leaf", LEAF), "tree") if paired(loop) else (text, "leaf")
+
+
+def _limit(loop: Loop) -> int:
+    """Return how many elements are gathered at once, at most."""
+    return LEAF if paired(loop) else STRETCH
+
+
+def _operands(loop: Loop) -> list[str]:
+    """Return lines that write %ops, %geo and %steps of a kernel over everything."""
+    if loop.gathers:
+        return frame(loop, _limit(loop))
+    return [
+        "  %ops = getelementptr i64, ptr %block, i64 8",
+        f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
+        "  %steps = getelementptr i64, ptr %geo, i64 5",
+    ]
 
 
 def full_kernel(loop: Loop, math: MathCall) -> str:
@@ -155,15 +182,12 @@ def full_kernel(loop: Loop, math: MathCall) -> str:
     """
     parts, reducer = _parts(loop, math)
     n = len(loop.aggregates)
-    head: list[str] = []
+    head = _operands(loop)
     word(head, "inner", "%geo", INNER)
     word(head, "depth", "%geo", DEPTH)
     word(head, "scratch", "%block", 6, "ptr")
     return f"""{parts}define void @k(ptr %block, i64 %begin, i64 %end) {COLD}{{
 entry:
-  %ops = getelementptr i64, ptr %block, i64 8
-  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}
-  %steps = getelementptr i64, ptr %geo, i64 5
 {chr(10).join(head)}
   %some = icmp ult i64 %begin, %end
   br i1 %some, label %unit, label %exit

@@ -6,7 +6,7 @@ Receives a `Loop`; returns IR text of functions that run some elements of the la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jitla.codegen.layout import Loop, Operand, is_const, word
@@ -131,10 +131,13 @@ def span(
     return f"define internal void @{name}({SPAN}) {how}{{\n{body}\n  ret void\n}}\n"
 
 
-def elements(w: Writer, before: str, accs: Sequence[Value], ahead: int = 0) -> list[Value]:
+def elements(
+    w: Writer, before: str, accs: Sequence[Value], ahead: Mapping[int, int] | None = None
+) -> list[Value]:
     """Write the loop over `count` vectors after block `before`; return the aggregates behind it.
 
-    `ahead` is how many bytes in front of the loop memory is asked for; 0: the processor guesses.
+    `ahead` tells for some operands how many bytes in front of the loop memory is asked for; without,
+    the processor guesses.
     """
     w.lines += [f"  %total = mul i64 %count, {w.width}", "  br label %loop", "loop:"]
     head = len(w.lines)
@@ -143,8 +146,8 @@ def elements(w: Writer, before: str, accs: Sequence[Value], ahead: int = 0) -> l
         if op.role == "in" and op.walks:
             at = w.pointer(op, f"%p{op.word}")
             values[op.hop] = w.read(op, at)
-            if ahead and op.letter == "c":
-                w.prefetch(op, at, ahead)
+            if ahead and op.word in ahead:
+                w.prefetch(op, at, ahead[op.word])
     w.body(values)
     phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %loop ]"], []
     for k, op in enumerate(w.loop.aggregates):

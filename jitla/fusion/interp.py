@@ -15,7 +15,6 @@ from numpy.lib.stride_tricks import as_strided
 from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind, const_value
 
-_AXIS = {"rows": -1, "cols": 0, "full": 0}
 
 
 def run_kernel(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
@@ -81,7 +80,8 @@ class Interpreted:
             (value,) = values
             whole = np.empty(dims, value.dtype)
             whole[...] = value
-            axis = (_AXIS[self.form.mode] % len(dims),)
+            every = tuple(range(len(dims)))
+            axis = {"full": every, "rows": every[-1:], "cols": every[:1]}[self.form.mode]
             known[hop] = hop.op.ref(whole, axis=axis, keepdims=True)
         else:
             known[hop] = hop.op.ref(*values, **dict(hop.attrs))

@@ -76,11 +76,16 @@ class Schedule:
 class Form:
     """The layout variant a kernel is compiled for, after merging dimensions.
 
-    `mode`: "cell" (no aggregate), "full" (aggregate over everything, one flat dimension),
+    `mode`: "cell" (no aggregate), "full" (aggregate over everything, by the flat index),
     "rows" (aggregate over the last dimension, one result per row), "cols" (aggregate over the
     first dimension). `ndim` counts merged dimensions. `inner` has one letter per array operand
     (array inputs, then array outputs, in kernel order): "c" contiguous in the last dimension,
     "b" broadcast there (stride 0), "s" any other stride.
+
+    "full" with all arrays in flat order has one dimension and the letters "c", aggregates "b". Else
+    the dimensions are those that all arrays agree on, and an array has "f" if it lies in flat order
+    (all results do), "r" if it is one row of contiguous elements, the same all over (stride 0
+    in every dimension but the last), or "c", "b", "s" as above, with any strides further out.
     """
 
     mode: str

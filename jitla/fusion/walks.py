@@ -130,10 +130,7 @@ def _walk_aggregates(
         return None
     dims, merged = _merge(shape, strides, outer_first)
     if len(inside) == len(outer_first):
-        form = _form("full", dims, merged, ops)
-        kinds = (None,) * len(ops.inputs) + ops.keepdims
-        alike = all(f == "c" or k is not None for f, k in zip(form.inner, kinds, strict=True))
-        return (form, Geometry(dims, merged)) if len(dims) == 1 and alike else None
+        return _total(dims, merged, ops) if _in_one_run(shape, reduced, ops, outer_first) else None
     at = _only_run(shape, strides, outer_first, inside)
     if at is None:
         return None
@@ -144,6 +141,40 @@ def _walk_aggregates(
     dims = tuple(dims[i] for i in first)
     merged = tuple(tuple(s[i] for i in first) for s in merged)
     return _form("cols", dims, merged, ops), Geometry(dims, merged)
+
+
+def _in_one_run(
+    shape: Shape, reduced: Sequence[Strides], ops: Operands, outer_first: Sequence[int]
+) -> bool:
+    """Tell whether the aggregated values are contiguous: NumPy then takes them by the flat index."""
+    for hop, strides in zip(ops.reduced, reduced, strict=True):
+        step = hop.meta.dtype.itemsize
+        for axis in reversed(outer_first):
+            if strides[axis] != step:
+                return False
+            step *= shape[axis]
+    return True
+
+
+def _total(
+    dims: Shape, strides: tuple[Strides, ...], ops: Operands
+) -> tuple[Form, Geometry] | None:
+    """Walk `dims` by the flat index; results have to lie in that order, the arrays read need not."""
+    form = _form("full", dims, strides, ops)
+    letters = ""
+    for i, (letter, own, size) in enumerate(zip(form.inner, strides, ops.sizes, strict=True)):
+        result = i >= len(ops.inputs)
+        if result and ops.keepdims[i - len(ops.inputs)] is not None:
+            letters += "b"
+        elif dims == (1,) or own == contiguous(dims, size).strides:
+            letters += "f"
+        elif result:
+            return None
+        else:
+            letters += "r" if letter == "c" and not any(own[:-1]) else letter
+    if len(dims) == 1 and set(letters[:len(ops.inputs)]) <= {"f"}:
+        letters = letters.replace("f", "c")
+    return Form("full", len(dims), letters), Geometry(dims, strides)
 
 
 def _memory_order(shape: Shape, reduced: Sequence[Strides]) -> list[int] | None:

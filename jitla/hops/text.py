@@ -41,11 +41,6 @@ def show(roots: Iterable[Hop], lines: bool = False) -> str:
     return "\n".join(text) + "\n"
 
 
-def _place(line: Any) -> str:
-    """Write a (file, line) pair without folders, anything else as it is."""
-    return f"{basename(line[0])}:{line[1]}" if isinstance(line, tuple) else str(line)
-
-
 def _term(hop: Hop, number: dict[Hop, int]) -> str:
     """Write the operator as a Python call: inputs are numbers, attributes are keywords."""
     if hop.op.name == "const":
