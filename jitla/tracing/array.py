@@ -149,6 +149,8 @@ class LazyScalar(Lazy):
 
     __slots__ = ()
 
+    __iter__ = None  # has __getitem__, as NumPy's scalars, but is no sequence
+
     @property
     def __class__(self) -> type:  # type: ignore[override]
         return METAS[self._m].dtype.type

@@ -289,6 +289,5 @@ class Closing:
         for name, v in mine:
             if name not in live:
                 dead[v._n] += 1
-            if type(names) is dict:
-                # Before Python 3.13 this dict is a copy that the frame keeps: it must not hold proxies.
-                del names[name]
+        if type(names) is dict:
+            names.clear()  # before Python 3.13 a copy that the frame keeps: it must not hold arrays

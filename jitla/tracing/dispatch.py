@@ -335,6 +335,11 @@ class Dispatch(Indexing):
         return self._plain_method(proxy, name, *args, **kwargs)
 
 
+def forget_inferred() -> None:
+    """Forget what ids mean together; they have been given up."""
+    _inferred.clear()
+
+
 def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.dtype]:
     """Infer shape and dtype of an entry; of a cell the dtype is inferred once for all shapes."""
     if not CELLS[op]:

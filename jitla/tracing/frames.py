@@ -7,6 +7,7 @@ Receives the running stack; returns paths, frames, lines and tracebacks without 
 from __future__ import annotations
 
 import sys
+from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
 
 _PACKAGE = __file__[: -len("tracing/frames.py")]
@@ -52,10 +53,12 @@ def user_frames() -> list[FrameType]:
     frames: list[FrameType] = []
     frame: FrameType | None = _getframe(2)
     while frame is not None:
-        kind = kind_of(frame.f_code)
+        code = frame.f_code
+        kind = kind_of(code)
         if kind == ROOT:
             break
-        if kind == USER:
+        # The locals of a class body are its namespace, not a copy: it is left alone.
+        if kind == USER and code.co_flags & CO_OPTIMIZED:
             frames.append(frame)
         frame = frame.f_back
     return frames

@@ -23,6 +23,11 @@ _MAX_REMEMBERED = 100_000
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 
 
+def forget_reductions() -> None:
+    """Forget reductions by id; the ids have been given up."""
+    _reduced.clear()
+
+
 def reduction(
     session: Session, name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
     keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE, ddof: Any = None,

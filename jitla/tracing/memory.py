@@ -56,8 +56,8 @@ class Memory(Closing):
             for name in [n for n, v in names.items() if id(v) in counts]:
                 if name not in live:
                     counts[id(names[name])] += 1
-                if type(names) is dict:
-                    del names[name]
+            if type(names) is dict:
+                names.clear()  # before Python 3.13 a copy that the frame keeps
         # Each ghost is held by the list here and by getrefcount's argument and loop variable.
         return {id(g) for g in ghosts if _getrefcount(g) - 3 <= counts[id(g)]}
 

@@ -10,16 +10,19 @@ import threading
 from collections.abc import Callable, Generator
 from sys import getrefcount
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT, Learning
-from jitla.tracing.dispatch import Dispatch
+from jitla.tracing.dispatch import Dispatch, forget_inferred
 from jitla.tracing.frames import ROOT, mark, user_traceback
+from jitla.tracing.functions import forget_reductions
 from jitla.tracing.operators import forget_metas
 from jitla.tracing.signature import LAYOUTS, SIGHT, TRACED, layout_id
 from jitla.tracing.site import Site
+from jitla.tracing.tape import OWN_METAS
 
 MAX_NODES = 512
 MAX_LAYOUTS = 200_000
@@ -31,20 +34,24 @@ class _Local(threading.local):
     """The session of each thread; None outside of traced code."""
 
     session: Session | None = None
-    most_layouts = MAX_LAYOUTS
 
 
 LOCAL = _Local()
+# Calls under way: a mark for each, and the sessions of generators, which may never end.
+_RUNNING: set[object] = set()
+_DRIVEN: WeakSet[Session] = WeakSet()
 
 
 class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
-                 "hits", "foreigners", "slots", "views", "crowd")
+                 "hits", "foreigners", "slots", "views", "crowd", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
+        if site.generation != SIGHT.generation:
+            site.outdate(SIGHT.generation)
         self.lines: dict[int, Any] | None = {} if site.learning > 0 else None
         self.ops: list[tuple] = [] if self.lines is None else Learning(self.lines)
         self.nodes: list[Any] = []
@@ -162,9 +169,6 @@ class Session(Dispatch):
             self.close(path=EXIT)
         if self.slots:
             self.fill_slots()
-        if len(LAYOUTS) > LOCAL.most_layouts:
-            LOCAL.most_layouts = len(LAYOUTS) + MAX_LAYOUTS
-            forget_metas()
         kind = type(result)
         if kind in LAZY and result._v is not None:
             return result._v
@@ -190,15 +194,21 @@ _ALONE = _alone()
 
 def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` (a twin or a function that needs none) in a session of its own."""
-    session = Session(site)
     outer = LOCAL.session
-    LOCAL.session = session
+    key = object()
+    _RUNNING.add(key)
+    if SIGHT.resetting:
+        with SIGHT.lock:
+            pass
+    session = LOCAL.session = Session(site)
     try:
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
             result = function(*map(session.argument, args), **kwargs)
         else:
             result = function(*map(session.argument, args))
+        LOCAL.session = outer
+        return session.end(result)
     except BaseException as error:
         session.abandon(error)
         del session  # this frame lives as long as the error's traceback
@@ -206,12 +216,28 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
         raise
     finally:
         LOCAL.session = outer
-    return session.end(result)
+        _RUNNING.discard(key)
+        if len(LAYOUTS) > MAX_LAYOUTS:
+            forget_sizes()
+
+
+def forget_sizes() -> None:
+    """Forget the sizes seen so far, if no traced call is under way; they would grow for ever."""
+    before = SIGHT.generation
+    SIGHT.reset(OWN_METAS, lambda: bool(_RUNNING) or len(_DRIVEN) > 0)
+    if SIGHT.generation != before:
+        forget_metas()
+        forget_inferred()
+        forget_reductions()
 
 
 def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
     session = Session(site)
+    _DRIVEN.add(session)
+    if SIGHT.resetting:
+        with SIGHT.lock:
+            pass
     inner = function(
         *[session.argument(a) for a in args],
         **{k: session.argument(v) for k, v in kwargs.items()},

@@ -6,6 +6,7 @@ Must not know: sessions, proxies. Receives shapes, dtypes, strides; returns ids 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -96,6 +97,24 @@ class Sight:
         self._remember: Callable[..., None] | None = None
         self._forget: Callable[[], None] = _nothing_to_do
         self._held: list[Any] = []
+        # Ids given out before the last `reset` mean nothing any more.
+        self.generation = 0
+        self.resetting = False
+        self.lock = threading.Lock()
+
+    def reset(self, keep: int, in_use: Callable[[], bool]) -> None:
+        """Forget all ids of layouts and metas but the first `keep`, unless they are in use.
+
+        Whoever begins to use ids says so first and then, if `resetting`, waits for `lock`.
+        """
+        with self.lock:
+            self.resetting = True
+            try:
+                if not in_use():
+                    forget(keep)
+                    self.generation += 1
+            finally:
+                self.resetting = False
 
     def use(self, find: Any, remember: Any, forget: Any) -> None:
         """Use a native table."""

@@ -99,6 +99,7 @@ class Site:
         self.classes: set[tuple] = set()
         self.calls = 0
         self.learning = 2
+        self.generation = 0
         self._compile = compile_block
         self._lock = threading.Lock()
 
@@ -138,6 +139,11 @@ class Site:
         if len(self.exact) >= MAX_EXACT:
             self.retire(list(self.exact))
         self.exact[key] = closed
+
+    def outdate(self, generation: int) -> None:
+        """Forget exact blocks because the ids in their keys have been given up."""
+        self.retire(list(self.exact))
+        self.generation = generation
 
     def retire(self, keys: list[tuple]) -> None:
         """Forget exact blocks, but not what they have done."""

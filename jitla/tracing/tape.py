@@ -22,7 +22,8 @@ SCALAR = 1
 
 OPS: tuple[str, ...] = ("<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind is not Kind.LEAF))
 # For each op: whether it is element-wise.
-CELLS: tuple[bool, ...] = (False, False, *(op.kind is Kind.CELL for op in all_ops() if op.kind is not Kind.LEAF))
+CELLS: tuple[bool, ...] = (
+    False, False, *(op.kind is Kind.CELL for op in all_ops() if op.kind is not Kind.LEAF))
 OP_ID: dict[str, int] = {name: i for i, name in enumerate(OPS)}
 
 # Operand codes of scalars: Python kinds are weak, NumPy kinds have their dtype.

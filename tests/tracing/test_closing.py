@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 
 import jitla
-from jitla.tracing.closing import same_view
+from jitla.tracing.memory import same_view
 from tests.tracing.sameness import proxies_alive, same
 
 
