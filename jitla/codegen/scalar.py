@@ -15,7 +15,6 @@ from jitla.codegen.vector import BOOL, Value, VectorText, element_type, literal,
 from jitla.errors import BackendError
 
 
-
 class LlvmBuilder(VectorText):
     """`ScalarBuilder` over IR text; `math_call(builder, name, xs)` writes what is no verb."""
 
