@@ -123,7 +123,8 @@ def _floored(dtype: np.dtype, width: int) -> tuple[str, str]:
 """
     if not signed:
         slow = f"  %low = udiv {whole} %x, %y\n"
-    return symbol, f"""define internal {whole} @{symbol}({whole} %x, {whole} %y, {real} %half, {real} %over) {{
+    given = f"{whole} %x, {whole} %y, {real} %half, {real} %over"
+    return symbol, f"""define internal {whole} @{symbol}({given}) {{
 entry:
   %xs = add {whole} %x, splat (i64 {shift})
   %high = lshr {whole} %xs, splat (i64 {bits})

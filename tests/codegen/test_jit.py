@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from jitla.codegen import Jit
+from jitla.codegen.jit import Objects
 from jitla.errors import BackendError
 
 TEXT = "define i64 @answer() {{ ret i64 {0} }}"
@@ -78,3 +79,10 @@ def test_nothing_starts_before_first_use() -> None:
         "LlvmBackend(launch=None, threads=2)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_old_object_bytes_make_room() -> None:
+    kept = Objects()
+    for k in range(Objects.LIMIT + 5):
+        kept[str(k)] = b""
+    assert len(kept) == Objects.LIMIT and "4" not in kept and str(Objects.LIMIT + 4) in kept
