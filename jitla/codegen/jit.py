@@ -22,6 +22,17 @@ from jitla.errors import BackendError
 _VECTORS = (("avx512f", 64), ("avx", 32), ("avx2", 32))
 
 
+class Objects(dict[str, bytes]):
+    """Object bytes by content key, the `LIMIT` that came last."""
+
+    LIMIT = 4096
+
+    def __setitem__(self, key: str, data: bytes) -> None:
+        while len(self) >= self.LIMIT:
+            del self[next(iter(self))]
+        super().__setitem__(key, data)
+
+
 class Library:
     """A loaded object; its functions live as long as this does."""
 
@@ -45,7 +56,7 @@ class Jit:
     ) -> None:
         self._level = level
         self._wanted = target
-        self.objects: MutableMapping[str, bytes] = {} if objects is None else objects
+        self.objects: MutableMapping[str, bytes] = Objects() if objects is None else objects
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()

@@ -111,7 +111,9 @@ class Writer:
         return result
 
 
-def span(loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = False) -> str:
+def span(
+    loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = False, how: str = "",
+) -> str:
     """Return a function that runs the body `count` times on `width` elements from `start` on.
 
     Aggregates are taken from `acc` and left there, 8 bytes per lane; `count` is at least 1.
@@ -126,7 +128,7 @@ def span(loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = 
     for k, end in enumerate(elements(w, "entry", accs)):
         w.b.store(end, f"%acc{k}")
     body = "\n".join(w.lines)
-    return f"define internal void @{name}({SPAN}) {{\n{body}\n  ret void\n}}\n"
+    return f"define internal void @{name}({SPAN}) {how}{{\n{body}\n  ret void\n}}\n"
 
 
 def elements(

@@ -16,7 +16,6 @@ from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind, const_value
 
 
-
 def run_kernel(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
     """Return the outputs of `kernel`; `values` are those of its inputs that are no constants."""
     known = _with_constants(kernel, values)

@@ -31,13 +31,13 @@ from jitla.hops.spec import (
 )
 from jitla.hops.table_cell import common_dtype
 from jitla.hops.table_matrix import index_key
-from jitla.hops.text import parse, show
+from jitla.hops.text import parse, place, show
 
 __all__ = [
     "Hop", "Kind", "Machine", "Meta", "NumpyBuilder", "OpSpec", "REFERENCE", "ScalarBuilder",
     "Shape", "Weak", "Zeros", "all_ops", "apply", "broadcast", "by_numpy", "bytes_of",
     "common_dtype", "const", "const_value", "evaluate", "expressible", "flops", "index_key",
-    "leaf", "leaf_value", "lookup", "make", "parse", "reduced_shape", "register", "show",
+    "leaf", "leaf_value", "lookup", "make", "parse", "place", "reduced_shape", "register", "show",
     "substitute", "topo", "uses",
     "verify",
 ]

@@ -19,6 +19,13 @@ from jitla.hops.meta import Meta
 from jitla.hops.node import Hop, const, const_value, leaf, make, topo
 
 
+def place(line: Any) -> str:
+    """Write a user's line: (file, number) without folders, anything else as it is."""
+    if isinstance(line, tuple) and len(line) == 2:
+        return f"{basename(line[0])}:{line[1]}"
+    return str(line)
+
+
 def show(roots: Iterable[Hop], lines: bool = False) -> str:
     """Write the DAG below `roots`, numbered in topological order; `lines` adds the user's lines."""
     roots = tuple(roots)
@@ -29,7 +36,7 @@ def show(roots: Iterable[Hop], lines: bool = False) -> str:
         row = f"({n}) {_term(hop, number)}".ljust(min(width, 48)) + "  " + _meta(hop.meta)
         # a leaf is shared by all who read that slot: whose line it has says nothing
         shown = lines and hop.line is not None and hop.op.name != "leaf"
-        text.append(row + (f"  # {_place(hop.line)}" if shown else ""))
+        text.append(row + (f"  # {place(hop.line)}" if shown else ""))
     text.append("roots" + "".join(f" ({number[r]})" for r in roots))
     return "\n".join(text) + "\n"
 

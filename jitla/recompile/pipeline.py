@@ -14,7 +14,7 @@ from typing import Any
 from jitla.errors import InternalError
 from jitla.events import Event
 from jitla.fusion import Kernel, Layout, Plan, all_layouts, plan, show
-from jitla.hops import Hop, make, topo, verify
+from jitla.hops import Hop, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.stores import Aliases, Outs
@@ -143,7 +143,7 @@ def covered_lines(found: Plan) -> list[str]:
     kernels = [s for s in found.steps if isinstance(s, Kernel)]
     texts = []
     for at, kernel in enumerate(kernels):
-        lines = dict.fromkeys(str(h.line) for h in kernel.body if h.line is not None)
+        lines = dict.fromkeys(place(h.line) for h in kernel.body if h.line is not None)
         if lines:
             texts.append(f"K{at} covers " + "; ".join(lines))
     return texts

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, Lazy, LazyArray
+from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.frames import ROOT, mark, user_traceback
