@@ -83,9 +83,9 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
 
 
 # Words of a kernel's geometry, after the kinds: INNER elements of the last dimension, BLOCKS units
-# is cut into, of STEP elements each ("full": INNER in all, STEP per row); DEPTH of the parallel subtrees ("full") or BATCH of rows
-# taken at once ("cols"); ROWS reduced by "cols"; then
-# the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
+# it is cut into, of STEP elements each ("full": INNER elements in all, STEP of them per row); DEPTH
+# of the parallel subtrees ("full") or BATCH of rows taken at once ("cols"); ROWS reduced by "cols";
+# then the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
 # the outer sizes, and the outer strides of every array operand.
 INNER, STEP, BLOCKS, DEPTH, ROWS, GEOMETRY = range(6)
 BATCH = DEPTH

@@ -122,9 +122,15 @@ def _fold(b: LlvmBuilder, op: Operand, x: Value, target: str) -> None:
     b.store(x, target)
 
 
-def _tree(loop: Loop, leaf: str, limit: int) -> str:
-    """Return @tree: like `leaf`, which takes up to `limit` elements, for any `n`, in NumPy's order."""
+def _limits(loop: Loop) -> tuple[int, int]:
+    """Return how many elements a leaf takes at most, and of which number it takes multiples."""
+    return (LEAF, 8) if paired(loop) else (STRETCH, loop.lanes)
+
+
+def _tree(loop: Loop, leaf: str) -> str:
+    """Return @tree: like `leaf`, for any `n`; in NumPy's order, where the order matters."""
     n = len(loop.aggregates)
+    limit, unit = _limits(loop)
     merge = "\n".join(_merge(loop, "%res", "%res", "%right", "m"))
     return f"""define internal void @tree({RUN}) {{
 entry:
@@ -136,7 +142,7 @@ one:
   ret void
 two:
   %half = lshr i64 %n, 1
-  %first = and i64 %half, -8
+  %first = and i64 %half, -{unit}
   %behind = add i64 %start, %first
   %second = sub i64 %n, %first
   call void @tree(ptr %ops, ptr %steps, i64 %start, i64 %first, ptr %res)
@@ -154,19 +160,14 @@ def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     how = COLD if loop.form.mode == "full" else ""
     text = span(flat, "tail", 1, math, how=how) + _leaf(flat, math, _ahead(loop))
     if loop.gathers:
-        return text + gather(loop) + _tree(loop, "gathered", _limit(loop)), "tree"
-    return (text + _tree(loop, "leaf", LEAF), "tree") if paired(loop) else (text, "leaf")
-
-
-def _limit(loop: Loop) -> int:
-    """Return how many elements are gathered at once, at most."""
-    return LEAF if paired(loop) else STRETCH
+        return text + gather(loop) + _tree(loop, "gathered"), "tree"
+    return (text + _tree(loop, "leaf"), "tree") if paired(loop) else (text, "leaf")
 
 
 def _operands(loop: Loop) -> list[str]:
     """Return lines that write %ops, %geo and %steps of a kernel over everything."""
     if loop.gathers:
-        return frame(loop, _limit(loop))
+        return frame(loop, _limits(loop)[0])
     return [
         "  %ops = getelementptr i64, ptr %block, i64 8",
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
