@@ -1,7 +1,7 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, signature, tape, array, operators, site, closing, memory, indexing, functions,
-dispatch, session, twins, hooks.
+dispatch, session, callees, twins, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS

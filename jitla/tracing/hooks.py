@@ -10,16 +10,26 @@ import math
 import operator
 from collections.abc import Iterable, Iterator
 from sys import getrefcount
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from jitla.source import HOOK
-from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.array import LAZY, LazyArray
+from jitla.tracing.callees import (
+    NUMBERS,
+    SAFE_ITERABLES,
+    Consumer,
+    Contained,
+    Creator,
+    Foreign,
+    Guarded,
+    Managed,
+    is_tame,
+)
 from jitla.tracing.closing import Closing
 from jitla.tracing.dispatch import METHODS
-from jitla.tracing.functions import MUTATING, written
+from jitla.tracing.functions import MUTATING
 from jitla.tracing.indexing import HOLDERS, Bound
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
@@ -49,131 +59,7 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
-_NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
-_SAFE_ITERABLES = frozenset({
-    range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
-    type({}.items()), LazyArray, np.ndarray,
-})
-_TAME = _SAFE_ITERABLES | _NUMBERS | {LazyScalar, type(None), *(
-    type(iter(held)) for held in ([], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1),
-                                  range(1 << 70)))}
-
-
 _CONSUMERS = frozenset({min, max, sum, any, all, iter, next})
-
-
-class Foreign:
-    """A callable jitla does not see into: pending reads are done first, proxies stay inside."""
-
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        session = self.session
-        session.hand_over()
-        plain = session.plain(args)
-        options = {k: session.plain(v) for k, v in kwargs.items()}
-        LOCAL.session = None
-        try:
-            result = self.function(*plain, **options)
-        finally:
-            LOCAL.session = session
-        return session.result(result, args, plain)
-
-
-class Guarded:
-    """A NumPy callable: it may write only where `out` says so."""
-
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        session = self.session
-        for array in written(self.function, args, kwargs):
-            if type(array) not in LAZY:
-                session.before_write(array)
-        result = self.function(*args, **kwargs)
-        return session.result(result, args, args) if type(result) is np.ndarray else result
-
-
-class Creator:
-    """A NumPy function that makes a new array: the result is memory of this call."""
-
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        session = self.session
-        plain = session.plain(args)
-        options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
-        return session.result(self.function(*plain, **options), args, plain)
-
-
-class Contained:
-    """A method of a container or string: it keeps values, so it is given no proxies."""
-
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        plain = self.session.plain
-        return self.function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
-
-
-class Managed:
-    """A context manager that runs code jitla does not see, on entry and on exit."""
-
-    __slots__ = ("manager", "session")
-
-    def __init__(self, manager: Any, session: Session) -> None:
-        self.manager = manager
-        self.session = session
-
-    def __enter__(self) -> Any:
-        manager = self.manager
-        return self.session.result(self._foreign(type(manager).__enter__, manager), (), ())
-
-    def __exit__(self, *raised: Any) -> Any:
-        manager = self.manager
-        return self._foreign(type(manager).__exit__, manager, *raised)
-
-    def _foreign(self, function: Any, *args: Any) -> Any:
-        session = self.session
-        session.hand_over()
-        if len(args) > 2:
-            session.mend(args[2])
-        LOCAL.session = None
-        try:
-            return function(*args)
-        finally:
-            LOCAL.session = session
-
-
-class Consumer:
-    """A builtin that steps through iterables: unknown ones may run any code at each step."""
-
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not all(map(_is_tame, args)):
-            self.session.hand_over()
-        return self.function(*args, **kwargs)
 
 
 class Hooks:
@@ -246,7 +132,7 @@ class Hooks:
             return op(target, session.plain(value))
         if isinstance(target, _PURE_CONTAINERS):
             value = session.plain(value)
-        elif kind not in LAZY and kind not in _NUMBERS:
+        elif kind not in LAZY and kind not in NUMBERS:
             session.hand_over()
         return op(target, value)
 
@@ -352,7 +238,7 @@ class Hooks:
     def iterate(self, iterable: Any) -> Any:
         """Return the iterable of a loop; unknown ones may run any code at each step."""
         session = LOCAL.session
-        if session is None or type(iterable) in _SAFE_ITERABLES or _is_tame(iterable):
+        if session is None or type(iterable) in SAFE_ITERABLES or is_tame(iterable):
             return iterable
         return _stepped(iterable, session)
 
@@ -363,18 +249,6 @@ class Hooks:
             if session is not None:
                 return session.argument(value)
         return value
-
-
-def _is_tame(value: Any) -> bool:
-    """Say whether iterating over `value` runs no code but Python's, the tracer's and a twin's."""
-    kind = type(value)
-    if kind in _TAME or kind is FunctionType:
-        return True
-    if kind is zip or kind is enumerate:
-        return all(map(_is_tame, value.__reduce__()[1]))
-    if kind is map:
-        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.wrap
-    return kind is GeneratorType and HOOK in value.gi_code.co_freevars
 
 
 def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:

@@ -1,0 +1,152 @@
+"""What takes the place of a callee in a twin: it hands over, guards or wraps around the real one.
+
+Knows: what kinds of foreign code may do to memory. Must not know: which callee is of which kind.
+Receives callables and a session; returns callables with the same meaning.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, GeneratorType
+from typing import Any
+
+import numpy as np
+
+from jitla.source import HOOK
+from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.functions import written
+from jitla.tracing.session import LOCAL, Session
+
+NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
+SAFE_ITERABLES = frozenset({
+    range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
+    type({}.items()), LazyArray, np.ndarray,
+})
+_TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(
+    type(iter(held)) for held in ([], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1),
+                                  range(1 << 70)))}
+
+
+class Foreign:
+    """A callable jitla does not see into: pending reads are done first, proxies stay inside."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session = self.session
+        session.hand_over()
+        plain = session.plain(args)
+        options = {k: session.plain(v) for k, v in kwargs.items()}
+        LOCAL.session = None
+        try:
+            result = self.function(*plain, **options)
+        finally:
+            LOCAL.session = session
+        return session.result(result, args, plain)
+
+
+class Guarded:
+    """A NumPy callable: it may write only where `out` says so."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session = self.session
+        for array in written(self.function, args, kwargs):
+            if type(array) not in LAZY:
+                session.before_write(array)
+        result = self.function(*args, **kwargs)
+        return session.result(result, args, args) if type(result) is np.ndarray else result
+
+
+class Creator:
+    """A NumPy function that makes a new array: the result is memory of this call."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session = self.session
+        plain = session.plain(args)
+        options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
+        return session.result(self.function(*plain, **options), args, plain)
+
+
+class Contained:
+    """A method of a container or string: it keeps values, so it is given no proxies."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        plain = self.session.plain
+        return self.function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
+
+
+class Managed:
+    """A context manager that runs code jitla does not see, on entry and on exit."""
+
+    __slots__ = ("manager", "session")
+
+    def __init__(self, manager: Any, session: Session) -> None:
+        self.manager = manager
+        self.session = session
+
+    def __enter__(self) -> Any:
+        manager = self.manager
+        return self.session.result(self._foreign(type(manager).__enter__, manager), (), ())
+
+    def __exit__(self, *raised: Any) -> Any:
+        manager = self.manager
+        return self._foreign(type(manager).__exit__, manager, *raised)
+
+    def _foreign(self, function: Any, *args: Any) -> Any:
+        session = self.session
+        session.hand_over()
+        if len(args) > 2:
+            session.mend(args[2])
+        LOCAL.session = None
+        try:
+            return function(*args)
+        finally:
+            LOCAL.session = session
+
+
+class Consumer:
+    """A builtin that steps through iterables: unknown ones may run any code at each step."""
+
+    __slots__ = ("function", "session")
+
+    def __init__(self, function: Any, session: Session) -> None:
+        self.function = function
+        self.session = session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not all(map(is_tame, args)):
+            self.session.hand_over()
+        return self.function(*args, **kwargs)
+
+
+def is_tame(value: Any) -> bool:
+    """Say whether iterating over `value` runs no code but Python's, the tracer's and a twin's."""
+    kind = type(value)
+    if kind in _TAME or kind is FunctionType:
+        return True
+    if kind is zip or kind is enumerate:
+        return all(map(is_tame, value.__reduce__()[1]))
+    if kind is map:
+        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.wrap
+    return kind is GeneratorType and HOOK in value.gi_code.co_freevars
