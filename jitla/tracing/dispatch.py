@@ -312,6 +312,10 @@ class Dispatch(Indexing):
             return Bound(Dispatch._plain_method, self, proxy, name)
         return self.wrap(getattr(self.value(proxy), name))
 
+    def reduced(self, proxy: LazyArray, name: str, args: tuple, kwargs: dict) -> Any:
+        """Call the reduction `name` of an array: recorded where that is possible."""
+        return METHODS[name](self, proxy, name, *args, **kwargs)
+
     def _plain_method(self, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
         memory = self.settle(proxy)
         if name in _MUTATING_METHODS:

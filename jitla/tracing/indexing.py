@@ -13,6 +13,7 @@ import operator
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Bound(partial):  # type: ignore[type-arg]
 
 
 # What may hold a proxy, and what may be one.
-HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound}
+HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType}
 _MENDED = LAZY | HOLDERS
 
 
@@ -76,7 +77,7 @@ class Indexing(Memory):
                 self._mend(value, kind, seen | {id(value)})
         elif kind is slice:
             return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
-        elif kind is Bound:
+        elif kind is Bound or kind is MethodType and type(value.__self__) in LAZY:
             return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))

@@ -100,6 +100,33 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
     return method
 
 
+def _reduction(name: str) -> Callable[..., Any]:
+    """Make the method of arrays that records the reduction `name`."""
+    op = OP_ID[name]
+    known: dict[tuple, tuple[tuple, int]] = {}
+    _INFERRED.append(known)
+
+    def method(self: Any, axis: Any = None, *more: Any, keepdims: Any = False, **options: Any) -> Any:
+        session = self._s
+        plain = not more and not options and (axis is None or type(axis) is int)
+        if plain and type(keepdims) is bool:
+            found = known.get((self._m, axis, keepdims))
+            if found is None:
+                made = session.reduced(self, name, (axis,), {"keepdims": keepdims})
+                if type(made) in LAZY and made._v is None:
+                    known[self._m, axis, keepdims] = (session.ops[made._n][-1], made._m)
+                return made
+            attrs, meta = found
+            i = self._n if self._n >= 0 else session.enter(self)
+            return pending(session, (op, i, attrs), meta)
+        if keepdims is not False:
+            options["keepdims"] = keepdims
+        return session.reduced(self, name, (axis, *more), options)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
 def _inplace(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         return self._s.inplace(self, ufunc, other)
@@ -163,6 +190,8 @@ def _install() -> None:
     for ufunc in _MORE_UNARY:
         if ufunc.__name__ in OP_ID:
             UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
+    for name in ("sum", "mean", "min", "max", "any", "all", "prod"):
+        setattr(LazyArray, name, _reduction(name))
     LazyArray.__ipow__ = _inplace("pow", np.power)  # type: ignore[attr-defined]
     LazyArray.__imatmul__ = _inplace("matmul", np.matmul)  # type: ignore[attr-defined]
 
