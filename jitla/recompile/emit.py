@@ -64,6 +64,8 @@ def uncast(hop: Hop) -> tuple[Hop, ...]:
     able = hop.op.kind is Kind.CELL and hop.op.numpy and not hop.attrs
     if not able or not hop.meta.shape:
         return hop.inputs
+    if isinstance(hop.op.numpy[0], np.ufunc) and len({i.meta.dtype for i in hop.inputs}) > 1:
+        return hop.inputs  # a comparison of int64 with uint64: there is no such loop to ask for
     pairs = zip(hop.inputs, seen_operands(hop), strict=True)
     return tuple(s if s.meta.shape and s.op.kind is Kind.LEAF else given for given, s in pairs)
 
