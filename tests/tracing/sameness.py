@@ -69,7 +69,9 @@ def _clear_frames(error: BaseException | None) -> None:
 def proxies_alive() -> list[str]:
     """Return the proxies that are still alive; there are none when no session is open."""
     gc.collect()
-    return [type(x).__name__ for x in gc.get_objects() if type(x).__name__ in ("LazyArray", "LazyScalar")]
+    found = [type(x).__name__ for x in gc.get_objects() if type(x).__name__ in ("LazyArray", "LazyScalar")]
+    gc.freeze()  # what is alive now has been looked at: the next search is among what comes after
+    return found
 
 
 def _module(text: str, name: str, jit: Any) -> dict[str, Any]:
