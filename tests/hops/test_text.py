@@ -16,12 +16,12 @@ X = leaf(0, Meta((3, 4), F8))
 
 
 def test_text_is_readable() -> None:
-    rate = apply("multiply", X, Weak(1, float), line="model.py:7")
+    rate = apply("multiply", X, Weak(91, float), line="model.py:7")  # a slot nobody else uses
     part = make("getitem", [rate], index=(("i", 0), ("n",), ("s", None, 2, None), ("e",)))
     total = make("sum", [make("add", [part, const(0.1, "f8")])], axis=(0, 1), keepdims=False)
     assert show([total, rate], lines=True) == """\
 (1) leaf(form='array', slot=0)               float64[3,4]
-(2) leaf(form='weak', slot=1)                float64[]
+(2) leaf(form='weak', slot=91)               float64[]
 (3) multiply(1, 2)                           float64[3,4]  # model.py:7
 (4) getitem(3, index='0, newaxis, :2, ...')  float64[1,2]
 (5) const(0.1)                               float64[]
