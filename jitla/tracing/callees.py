@@ -26,14 +26,20 @@ _TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(
                                   range(1 << 70)))}
 
 
-class Foreign:
-    """A callable jitla does not see into: pending reads are done first, proxies stay inside."""
+class Callee:
+    """What stands for `function` while `session` is open."""
 
     __slots__ = ("function", "session")
 
     def __init__(self, function: Any, session: Session) -> None:
         self.function = function
         self.session = session
+
+
+class Foreign(Callee):
+    """A callable jitla does not see into: pending reads are done first, proxies stay inside."""
+
+    __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
@@ -48,14 +54,10 @@ class Foreign:
         return session.result(result, args, plain)
 
 
-class Guarded:
+class Guarded(Callee):
     """A NumPy callable: it may write only where `out` says so."""
 
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
+    __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
@@ -66,14 +68,10 @@ class Guarded:
         return session.result(result, args, args) if type(result) is np.ndarray else result
 
 
-class Creator:
+class Creator(Callee):
     """A NumPy function that makes a new array: the result is memory of this call."""
 
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
+    __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
@@ -82,14 +80,10 @@ class Creator:
         return session.result(self.function(*plain, **options), args, plain)
 
 
-class Contained:
+class Contained(Callee):
     """A method of a container or string: it keeps values, so it is given no proxies."""
 
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
+    __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         plain = self.session.plain
@@ -125,14 +119,10 @@ class Managed:
             LOCAL.session = session
 
 
-class Consumer:
+class Consumer(Callee):
     """A builtin that steps through iterables: unknown ones may run any code at each step."""
 
-    __slots__ = ("function", "session")
-
-    def __init__(self, function: Any, session: Session) -> None:
-        self.function = function
-        self.session = session
+    __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not all(map(is_tame, args)):
