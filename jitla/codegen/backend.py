@@ -43,14 +43,14 @@ def estimated_ns(kernel: Kernel, elements: int) -> float:
 
 
 class LlvmExecutable:
-    """A loaded kernel; `text` is its IR, `object` its machine code.
+    """A loaded kernel; `text` is its IR, `object` the machine code of its first part.
 
     Its blocks hold addresses of that code: they must not outlive it.
     """
 
-    def __init__(self, loop: Loop, text: str, data: bytes, library: Library, threads: int) -> None:
+    def __init__(self, loop: Loop, text: str, library: Library, threads: int) -> None:
         self.text = text
-        self.object = data
+        self.object = library.objects[0]
         self._loop = loop
         self._library = library
         self._threads = threads
@@ -157,7 +157,7 @@ class LlvmBackend:
         names = ("k", "fin") if form.mode == "full" else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
-        return LlvmExecutable(loop, text, self.jit.compile(text), library, threads)
+        return LlvmExecutable(loop, text, library, threads)
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:

@@ -10,7 +10,7 @@ from jitla.codegen.layout import BLOCKS, INNER, STEP, Loop, copy_operands, seek,
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
 
-COLD = "noinline optnone "  # runs once per thousands of elements: compile it fast
+COLD = "cold "  # runs once per thousands of elements: compile it fast
 
 
 def calls(width: int, length: str, start: str) -> str:

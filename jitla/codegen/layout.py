@@ -17,6 +17,7 @@ from jitla.hops import Hop, Kind
 
 BYTE = np.dtype(np.uint8)
 HEADER = 8  # words before the operands
+PART = ";;; a part of level {}\n"  # begins a further module in a text, with LLVM's level for it
 BLOCK = 4096  # elements of the last dimension that make one unit, when it is longer
 
 

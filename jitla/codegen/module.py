@@ -14,6 +14,7 @@ from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
 from jitla.codegen.division import division, result_dtype
 from jitla.codegen.layout import Loop, Target, operands
+from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.vecmath import definitions, emit_math, inline_math, supports
@@ -110,10 +111,10 @@ def refuse_math(name: str, dtype: np.dtype) -> None:
 
 
 def module_text(loop: Loop, math: MathFunctions) -> str:
-    """Return the module of `loop`."""
+    """Return the modules of `loop`, one behind the other."""
     code = _skeleton(loop, math)
     nontemporal = "!0 = !{i32 1}\n" if "!nontemporal" in code else ""
-    return f'target triple = "{loop.target.triple}"\n{math.text}{code}{nontemporal}'
+    return parted(math.text + code + nontemporal, f'target triple = "{loop.target.triple}"\n')
 
 
 def _skeleton(loop: Loop, math: MathCall) -> str:
