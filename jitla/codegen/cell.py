@@ -6,11 +6,9 @@ Receives a `Loop`; returns IR text of functions.
 
 from __future__ import annotations
 
-from jitla.codegen.layout import BLOCKS, INNER, STEP, Loop, copy_operands, seek, word
+from jitla.codegen.layout import BLOCKS, COLD, INNER, PLAIN, STEP, Loop, copy_operands, seek, word
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
-
-COLD = "cold "  # runs once per thousands of elements: compile it fast
 
 
 def calls(width: int, length: str, start: str) -> str:
@@ -41,7 +39,7 @@ def entry(loop: Loop) -> list[str]:
     """Return the first lines of a kernel: %words, %geo, %steps, %ops with the operands."""
     n = len(loop.operands)
     lines = [
-        f"define void @k(ptr %block, i64 %begin, i64 %end) {'' if loop.rank else COLD}{{", "entry:",
+        f"define void @k(ptr %block, i64 %begin, i64 %end) {PLAIN if loop.rank else COLD}{{", "entry:",
         f"  %ops = alloca [{n} x i64], align 16",
         "  %words = getelementptr i64, ptr %block, i64 8",
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
@@ -85,7 +83,7 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
     lines = entry(loop)
     block_of_unit(lines, loop)
     polynomials = any(h.op.transcendental for h in loop.kernel.body)
-    tail = padded_tail(loop) if polynomials else span(loop, "tail", 1, math)
+    tail = padded_tail(loop) if polynomials else span(loop, "tail", 1, math, how=PLAIN)
     parts = [span(loop, "span", loop.lanes, math), tail]
     if streams(loop):
         parts += [span(loop, "stream", loop.lanes, math, nontemporal=True), _stream_line(loop)]

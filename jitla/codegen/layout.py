@@ -17,6 +17,9 @@ from jitla.hops import Hop, Kind
 
 BYTE = np.dtype(np.uint8)
 HEADER = 8  # words before the operands
+# Attributes of functions that run once per thousands of elements, and of those that run often but
+# are no faster for being optimised.
+COLD, PLAIN = "cold ", "noinline optnone "
 PART = ";;; a part of level {}\n"  # begins a further module in a text, with LLVM's level for it
 BLOCK = 4096  # elements of the last dimension that make one unit, when it is longer
 

@@ -57,5 +57,7 @@ def _head(name: str, defined: re.Match[str]) -> str:
 def _opened(name: str, text: str, defined: re.Match[str]) -> str:
     """Return a function that other parts can call; none unwinds, so no tables are made for it."""
     scope = "" if name in ENTRIES else "hidden "
-    head = f"define {scope}{defined[1]} @{name}({defined[3]}) nounwind {{"
+    attributes = dict.fromkeys(("nounwind", *defined[4].split()))
+    attributes.pop("cold", None)
+    head = f"define {scope}{defined[1]} @{name}({defined[3]}) {' '.join(attributes)} {{"
     return head + text[defined.end():]

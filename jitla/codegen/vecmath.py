@@ -12,6 +12,7 @@ from itertools import count
 import numpy as np
 
 from jitla.codegen import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, vecmath_trig
+from jitla.codegen.layout import PLAIN
 from jitla.codegen.vecmath_code import DOUBLE, SINGLE, Code, Value
 
 __all__ = ["definitions", "emit_math", "inline_math", "supports"]
@@ -90,4 +91,4 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
     symbol = f"jitla_{name}_f{form.bits}x{width}"
     t = form.real if width == 1 else f"<{width} x {form.real}>"
     body = "\n".join(f"  {line}" for line in (*lines, f"ret {t} {result}"))
-    return symbol, f"define internal {t} @{symbol}({t} %x) {{\n{body}\n}}\n"
+    return symbol, f"define internal {t} @{symbol}({t} %x) {PLAIN}{{\n{body}\n}}\n"
