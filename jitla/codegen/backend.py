@@ -151,9 +151,7 @@ class LlvmBackend:
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
         """Return machine code for `kernel` in layout `form`."""
         loop = lay_out(kernel, form, schedule, self.jit.target)
-        # Code around aggregates needs a transcendental twice, for vectors and for single elements:
-        # written once, as a function, it compiles in half the time.
-        text = module_text(loop, MathFunctions(loop, inline=form.mode == "cell"))
+        text = module_text(loop, MathFunctions(loop))
         names = ("k", "fin") if form.mode == "full" else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0

@@ -82,11 +82,11 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel without aggregates."""
     lines = entry(loop)
     block_of_unit(lines, loop)
-    polynomials = any(h.op.transcendental for h in loop.kernel.body)
-    tail = padded_tail(loop) if polynomials else span(loop, "tail", 1, math, how=PLAIN)
-    parts = [span(loop, "span", loop.lanes, math), tail]
+    tail = padded_tail(loop) if loop.polynomials else span(loop, "tail", 1, math, how=PLAIN)
+    how = PLAIN if loop.calls else ""
+    parts = [span(loop, "span", loop.lanes, math, how=how), tail]
     if streams(loop):
-        parts += [span(loop, "stream", loop.lanes, math, nontemporal=True), _stream_line(loop)]
+        parts += [span(loop, "stream", loop.lanes, math, nontemporal=True, how=how), _stream_line(loop)]
         lines.append("  call void @line(ptr %ops, ptr %steps, i64 %from, i64 %len)")
         end = NEXT + "  call void @llvm.x86.sse.sfence()\n"
         return "".join(parts) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"

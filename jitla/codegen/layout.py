@@ -97,7 +97,10 @@ BATCH = DEPTH
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A kernel in one layout, ready to be written: `lanes` elements per vector."""
+    """A kernel in one layout, ready to be written: `lanes` elements per vector.
+
+    Transcendentals are written once, as functions, if it `calls`.
+    """
 
     kernel: Kernel
     form: Form
@@ -105,6 +108,12 @@ class Loop:
     target: Target
     operands: tuple[Operand, ...]
     lanes: int
+    calls: bool = False
+
+    @property
+    def polynomials(self) -> bool:
+        """True if a cell of the kernel is a transcendental function."""
+        return any(h.op.transcendental for h in self.kernel.body)
 
     @property
     def rank(self) -> int:

@@ -17,12 +17,16 @@ from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
-from jitla.codegen.vecmath import definitions, emit_math, inline_math, supports
+from jitla.codegen.vecmath import (
+    definitions, emit_math, family, inline_math, length, supports,
+)
 from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
+from jitla.hops import Hop
 
 MAX_LANES = 64
+INLINE = 150  # instructions of transcendentals that a loop may hold
 DIVISIONS = ("fmod", "quotient", "floored", "whole")
 
 
@@ -46,16 +50,31 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
         lanes = 8 if has_float_sum(kernel) else 4 * target.lanes(widest)
     ops = operands(kernel, form)
-    return Loop(kernel, form, schedule, target, ops, min(lanes, MAX_LANES))
+    # Code around aggregates needs a transcendental twice, for vectors and for single elements. In long
+    # bodies calls cost little beside the polynomials, and LLVM takes more than its share of time.
+    calls = any(h.op.transcendental for h in kernel.body) and (
+        form.mode != "cell" or math_lines(kernel) > INLINE)
+    return Loop(kernel, form, schedule, target, ops, min(lanes, MAX_LANES), calls)
+
+
+def math_lines(kernel: Kernel) -> int:
+    """Estimate how long the transcendentals of `kernel` are when written in place."""
+    # LLVM does the work that functions of one family have in common once per argument.
+    longest: dict[tuple[str, Hop], int] = {}
+    for hop in kernel.body:
+        if hop.op.transcendental and supports(hop.op.name, hop.meta.dtype, defines=True):
+            key = (family(hop.op.name), hop.inputs[0])
+            longest[key] = max(longest.get(key, 0), length(hop.op.name, hop.meta.dtype))
+    return sum(longest.values())
 
 
 class MathFunctions:
     """Writes the transcendentals of one module: inline in vectors, as functions in tails."""
 
-    def __init__(self, loop: Loop, inline: bool = True) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._lanes = loop.lanes
         self._fma = "fma" in loop.target.features
-        self._inline = inline
+        self._inline = not loop.calls
         self._found: dict[tuple[str, np.dtype], str] = {}
         self._defined: dict[str, str] = {}
 

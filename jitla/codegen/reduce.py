@@ -94,7 +94,8 @@ def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
     for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), 8)):
         _fold(w.b, aggs[k], ends[k], slot)
     body = "\n".join(lines)
-    return f"""define internal void @leaf({RUN}) {{
+    how = PLAIN if loop.calls else ""
+    return f"""define internal void @leaf({RUN}) {how}{{
 {body}
   br label %ran
 ran:

@@ -7,6 +7,7 @@ Receives operand names and a source of fresh names; returns lines of IR and the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 
 import numpy as np
@@ -15,7 +16,7 @@ from jitla.codegen import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, 
 from jitla.codegen.layout import PLAIN
 from jitla.codegen.vecmath_code import DOUBLE, SINGLE, Code, Value
 
-__all__ = ["definitions", "emit_math", "inline_math", "supports"]
+__all__ = ["definitions", "emit_math", "family", "inline_math", "length", "supports"]
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
 FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
@@ -50,6 +51,17 @@ def supports(name: str, dtype: np.dtype, defines: bool = False) -> bool:
     that puts ``definitions`` into its module and says so with ``defines``.
     """
     return name in FUNCTIONS and dtype in FORMATS and (defines or name not in CALLING)
+
+
+def family(name: str) -> str:
+    """Name functions alike that have most of their instructions in common."""
+    return "circular" if name in CALLING else name
+
+
+@cache
+def length(name: str, dtype: np.dtype) -> int:
+    """How many instructions the function has."""
+    return len(inline_math(name, dtype, 2, False, ["%x"], str)[0])
 
 
 def definitions(name: str, dtype: np.dtype, width: int) -> dict[str, str]:
