@@ -25,6 +25,13 @@ _PARTS = re.compile(PART.replace("{}", r"(\d)"))
 _VECTORS = (("avx512f", 64), ("avx", 32), ("avx2", 32))
 
 
+def modules(text: str) -> list[tuple[int | None, str]]:
+    """Return the modules of `text`, each with the level it is compiled at: the usual one if None."""
+    first, *others = _PARTS.split(text)
+    levels, texts = map(int, others[::2]), others[1::2]
+    return [(None, first), *zip(levels, texts, strict=True)]
+
+
 class Objects(dict[str, bytes]):
     """Object bytes by content key, the `LIMIT` that came last."""
 
@@ -120,10 +127,7 @@ class Jit:
         key = self.key(text)
         library = self._loaded.get(key)
         if library is None:  # only then wait for whoever compiles
-            first, *others = _PARTS.split(text)
-            objects = [self.compile(first)]
-            for level, part in zip(others[::2], others[1::2], strict=True):
-                objects.append(self.compile(part, int(level)))
+            objects = [self.compile(part, level) for level, part in modules(text)]
             with self._lock:
                 library = self._loaded.get(key)
                 if library is None:

@@ -18,7 +18,13 @@ from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.vecmath import (
-    definitions, emit_math, family, inline_math, length, supports,
+    OPTIMISED,
+    definitions,
+    emit_math,
+    family,
+    inline_math,
+    length,
+    supports,
 )
 from jitla.codegen.vector import Value
 from jitla.errors import BackendError
@@ -50,11 +56,18 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
         lanes = 8 if has_float_sum(kernel) else 4 * target.lanes(widest)
     ops = operands(kernel, form)
-    # Code around aggregates needs a transcendental twice, for vectors and for single elements. In long
-    # bodies calls cost little beside the polynomials, and LLVM takes more than its share of time.
-    calls = any(h.op.transcendental for h in kernel.body) and (
-        form.mode != "cell" or math_lines(kernel) > INLINE)
-    return Loop(kernel, form, schedule, target, ops, min(lanes, MAX_LANES), calls)
+    return Loop(
+        kernel, form, schedule, target, ops, min(lanes, MAX_LANES), _calls(kernel, form))
+
+
+def _calls(kernel: Kernel, form: Form) -> bool:
+    """Tell whether transcendentals are functions, whose machine code all kernels share."""
+    names = {h.op.name for h in kernel.body if h.op.transcendental}
+    if not names or form.mode != "cell":
+        # Code around aggregates needs a function twice, for vectors and for single elements.
+        return bool(names)
+    # In long bodies calls cost a hundredth, and LLVM takes more than its share of time.
+    return not names & OPTIMISED and math_lines(kernel) > INLINE
 
 
 def math_lines(kernel: Kernel) -> int:

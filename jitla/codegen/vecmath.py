@@ -16,7 +16,7 @@ from jitla.codegen import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, 
 from jitla.codegen.layout import PLAIN
 from jitla.codegen.vecmath_code import DOUBLE, SINGLE, Code, Value
 
-__all__ = ["definitions", "emit_math", "family", "inline_math", "length", "supports"]
+__all__ = ["OPTIMISED", "definitions", "emit_math", "family", "inline_math", "length", "supports"]
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
 FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
@@ -42,8 +42,11 @@ FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
     "tan": vecmath_trig.tan,
 }
 CALLING = frozenset({"sin", "cos", "tan"})
-#: Functions that run 4 to 17 % slower if LLVM does not optimise them; it makes the others no faster.
-OPTIMISED = frozenset({"arccos", "arccosh", "arcsinh", "arctan", "arctanh", "sinh", "tan"})
+#: Functions that run 4 to 17 % slower if LLVM does not optimise them, alone or among others that are
+#: called; it makes those that are missing here no faster.
+OPTIMISED = frozenset({
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "sinh", "tan",
+})
 
 
 def supports(name: str, dtype: np.dtype, defines: bool = False) -> bool:
@@ -66,6 +69,7 @@ def length(name: str, dtype: np.dtype) -> int:
     return len(inline_math(name, dtype, 2, False, ["%x"], str)[0])
 
 
+@cache
 def definitions(name: str, dtype: np.dtype, width: int) -> dict[str, str]:
     """Symbol and text of what the inlined lines call; each goes once into the module."""
     if name not in CALLING:
@@ -92,6 +96,7 @@ def inline_math(
     return code.lines, result.name
 
 
+@cache
 def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, str]:
     """Symbol and text of one internal function that computes a whole vector.
 
