@@ -138,16 +138,16 @@ class Lazy:
         layout = LAYOUT_ID.get((view.dtype, view.shape, view.strides))
         return in_memory(self._s, view, layout_id(view) if layout is None else layout)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__array"):
-            raise AttributeError(name)
-        return self._s.attribute(self, name)
-
 
 class LazyScalar(Lazy):
     """A proxy of a NumPy scalar: immutable, hashable, with scalar semantics."""
 
     __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__array"):
+            raise AttributeError(name)
+        return getattr(self._s.value(self), name)
 
     __iter__ = None  # has __getitem__, as NumPy's scalars, but is no sequence
 
@@ -175,7 +175,10 @@ class LazyScalar(Lazy):
 
 
 class LazyArray(Lazy):
-    """A proxy of an ndarray."""
+    """A proxy of an ndarray.
+
+    It has no ``__getattr__``, which would make every look-up of an attribute six times as slow.
+    """
 
     __slots__ = ()
 
@@ -212,6 +215,16 @@ class LazyArray(Lazy):
 
     def __dlpack_device__(self) -> Any:
         return self._s.value(self).__dlpack_device__()
+
+
+def _forwarded(name: str) -> property:
+    return property(lambda self: self._s.attribute(self, name))
+
+
+for _name in {*dir(np.ndarray)} - {*dir(LazyArray)}:
+    if not _name.startswith("__") or _name == "__setstate__":
+        setattr(LazyArray, _name, _forwarded(_name))
+LazyArray.__name__ = "numpy.ndarray"  # so Python calls the type that lacks an attribute
 
 
 def pending(session: Any, entry: tuple, meta: int) -> Lazy:
