@@ -20,6 +20,8 @@ from jitla.tracing.tape import KIND_CODE, SCALAR
 
 # ufunc -> function that records a plain call of it; the operands may be anything. Filled by the operators.
 UFUNCS: dict[Any, Callable[..., Any]] = {}
+# NumPy's reduction -> function that records it over all axes of an array. Filled by the operators.
+TOTALS: dict[Any, Callable[[Any], Any]] = {}
 
 
 class Gone:
@@ -47,13 +49,13 @@ class Lazy:
     __array_priority__ = 1e6
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method == "__call__" and not kwargs:
-            record = UFUNCS.get(ufunc)
-            if record is not None:
-                return record(*inputs)
+        if not kwargs and method == "__call__" and ufunc in UFUNCS:
+            return UFUNCS[ufunc](*inputs)
         return self._s.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in TOTALS and not kwargs and len(args) == 1 and type(args[0]) is LazyArray:
+            return TOTALS[func](args[0])
         return self._s.function(func, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

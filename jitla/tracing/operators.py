@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, UFUNCS, Lazy, LazyArray, LazyScalar, pending
+from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
 from jitla.tracing.tape import KIND_CODE, OP_ID
 
 # A Python int up to this size converts to any float without question.
@@ -104,26 +104,56 @@ def _reduction(name: str) -> Callable[..., Any]:
     """Make the method of arrays that records the reduction `name`."""
     op = OP_ID[name]
     known: dict[tuple, tuple[tuple, int]] = {}
-    _INFERRED.append(known)
+    totals: dict[int, tuple[tuple, int]] = {}
+    _INFERRED.extend((known, totals))
+
+    def total(self: Any) -> Any:
+        try:
+            attrs, meta = totals[self._m]
+        except KeyError:
+            return learn(self)
+        session = self._s
+        i = self._n
+        if i < 0:
+            i = session.enter(self)
+        made = LazyScalar()
+        ops = session.ops
+        made._s = session
+        made._n = len(ops)
+        made._m = meta
+        made._v = None
+        ops.append((op, i, attrs))
+        session.nodes.append(made)
+        return made
+
+    def learn(self: Any) -> Any:
+        session = self._s
+        made = session.reduced(self, name, (), {})
+        if type(made) is LazyScalar and made._v is None:
+            totals[self._m] = (session.ops[made._n][-1], made._m)
+        return made
 
     def method(self: Any, axis: Any = None, *more: Any, keepdims: Any = False, **options: Any) -> Any:
+        if axis is None and keepdims is False and not more and not options:
+            return total(self)
         session = self._s
         plain = not more and not options and (axis is None or type(axis) is int)
-        if plain and type(keepdims) is bool:
-            found = known.get((self._m, axis, keepdims))
-            if found is None:
-                made = session.reduced(self, name, (axis,), {"keepdims": keepdims})
-                if type(made) in LAZY and made._v is None:
-                    known[self._m, axis, keepdims] = (session.ops[made._n][-1], made._m)
-                return made
-            attrs, meta = found
-            i = self._n if self._n >= 0 else session.enter(self)
-            return pending(session, (op, i, attrs), meta)
-        if keepdims is not False:
-            options["keepdims"] = keepdims
-        return session.reduced(self, name, (axis, *more), options)
+        if not plain or type(keepdims) is not bool:
+            if keepdims is not False:
+                options["keepdims"] = keepdims
+            return session.reduced(self, name, (axis, *more), options)
+        found = known.get((self._m, axis, keepdims))
+        if found is None:
+            made = session.reduced(self, name, (axis,), {"keepdims": keepdims})
+            if type(made) in LAZY and made._v is None:
+                known[self._m, axis, keepdims] = (session.ops[made._n][-1], made._m)
+            return made
+        attrs, meta = found
+        i = self._n if self._n >= 0 else session.enter(self)
+        return pending(session, (op, i, attrs), meta)
 
     method.__name__ = method.__qualname__ = name
+    TOTALS[getattr(np, name)] = total
     return method
 
 

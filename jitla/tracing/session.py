@@ -28,6 +28,9 @@ MAX_NODES = 512
 MAX_LAYOUTS = 200_000
 # So many arrays from outside are kept before those that are gone elsewhere are looked for.
 CROWD = 8
+_ndarray = np.ndarray
+# Results that are no proxies and hold none.
+_ATOMS = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
 
 
 class _Local(threading.local):
@@ -67,9 +70,27 @@ class Session(Dispatch):
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.crowd = CROWD
 
+    def arguments(self, values: tuple) -> list[Any]:
+        """Return what `argument` makes of each value."""
+        find, foreigners = SIGHT.find, self.foreigners
+        made: list[Any] = []
+        for value in values:
+            if type(value) is _ndarray and (found := find(value)) and id(value) not in foreigners:
+                foreigners[id(value)] = proxy = LazyArray()
+                proxy._s = self
+                proxy._n = -1
+                proxy._v = value
+                proxy._l, proxy._m = found
+                made.append(proxy)
+            else:
+                made.append(self.argument(value))
+        if len(foreigners) > CROWD:
+            self.crowd = CROWD + 2 * len(foreigners)
+        return made
+
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
-        if type(value) is np.ndarray:
+        if type(value) is _ndarray:
             found = SIGHT.find(value)
             if found is not None:
                 layout, meta = found
@@ -172,7 +193,7 @@ class Session(Dispatch):
         kind = type(result)
         if kind in LAZY and result._v is not None:
             return result._v
-        return self.plain(result)
+        return result if kind in _ATOMS else self.plain(result)
 
 
 def _references(proxies: dict[int, LazyArray]) -> list[tuple[int, int, int]]:
@@ -204,9 +225,9 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
     try:
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
-            result = function(*map(session.argument, args), **kwargs)
+            result = function(*session.arguments(args), **kwargs)
         else:
-            result = function(*map(session.argument, args))
+            result = function(*session.arguments(args))
         LOCAL.session = outer
         return session.end(result)
     except BaseException as error:
@@ -239,7 +260,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
         with SIGHT.lock:
             pass
     inner = function(
-        *[session.argument(a) for a in args],
+        *session.arguments(args),
         **{k: session.argument(v) for k, v in kwargs.items()},
     )
     step: Callable[..., Any] = inner.send
