@@ -215,9 +215,10 @@ class Closing:
 
     def forget(self) -> None:
         """Drop the leaves of a block that has no operations."""
-        for p in self.entered:
-            p._n = -1
-        self.reset()
+        if self.nodes:
+            for p in self.entered:
+                p._n = -1
+            self.reset()
 
     def reset(self) -> None:
         """Begin an empty block."""

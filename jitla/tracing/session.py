@@ -40,8 +40,8 @@ class _Local(threading.local):
 
 
 LOCAL = _Local()
-# Calls under way: a mark for each, and the sessions of generators, which may never end.
-_RUNNING: set[object] = set()
+# Sessions under way: of calls, and of generators, which may never end.
+_RUNNING: set[Session] = set()
 _DRIVEN: WeakSet[Session] = WeakSet()
 
 
@@ -53,10 +53,8 @@ class Session(Dispatch):
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        if site.generation != SIGHT.generation:
-            site.outdate(SIGHT.generation)
-        self.lines: dict[int, Any] | None = {} if site.learning > 0 else None
-        self.ops: list[tuple] = [] if self.lines is None else Learning(self.lines)
+        self.lines: dict[int, Any] | None = None
+        self.ops: list[tuple] = []
         self.nodes: list[Any] = []
         self.leaves: list[np.ndarray] = []
         self.scalars: list[Any] = []
@@ -69,6 +67,31 @@ class Session(Dispatch):
         # By place: the container (None: an object), how to read the place, how to write it.
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.crowd = CROWD
+
+    def begin(self) -> None:
+        """Make ready for a call that has been noted as under way."""
+        if SIGHT.resetting:
+            with SIGHT.lock:
+                pass
+        site = self.site
+        if site.generation != SIGHT.generation:
+            site.outdate(SIGHT.generation)
+        if site.learning > 0:
+            self.hits = 0
+            self.lines = {}
+            self.ops = Learning(self.lines)
+        elif self.lines is not None:
+            self.lines = None
+            self.ops = []
+
+    def rest(self) -> None:
+        """Forget what the call has left and wait for the next one; there are no pending values."""
+        self.foreigners.clear()
+        self.crowd = CROWD
+        self.forget()
+        if self.ghosts:
+            self.ghosts = []
+        self.site.idle.append(self)
 
     def arguments(self, values: tuple) -> list[Any]:
         """Return what `argument` makes of each value."""
@@ -176,16 +199,12 @@ class Session(Dispatch):
 
     def end(self, result: Any) -> Any:
         """End the call and count it."""
-        # Proxies and session refer to each other: memory must not wait for the garbage collector.
-        self.foreigners.clear()
         site = self.site
         site.calls += 1
         if site.learning > 0:
             site.learning -= 1
-        return self.finish(result)
-
-    def finish(self, result: Any) -> Any:
-        """End the call: compute what is still referred to; return `result` without proxies."""
+        # Proxies and session refer to each other: memory must not wait for the garbage collector.
+        self.foreigners.clear()
         if len(self.nodes) > len(self.entered):
             self.close(path=EXIT)
         if self.slots:
@@ -215,29 +234,30 @@ _ALONE = _alone()
 
 def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` (a twin or a function that needs none) in a session of its own."""
-    outer = LOCAL.session
-    key = object()
-    _RUNNING.add(key)
-    if SIGHT.resetting:
-        with SIGHT.lock:
-            pass
-    session = LOCAL.session = Session(site)
     try:
+        session = site.idle.pop()
+    except IndexError:
+        session = Session(site)
+    _RUNNING.add(session)
+    outer = LOCAL.session
+    try:
+        LOCAL.session = session
+        session.begin()
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
-            result = function(*session.arguments(args), **kwargs)
-        else:
-            result = function(*session.arguments(args))
+        result = function(*session.arguments(args), **kwargs)
         LOCAL.session = outer
-        return session.end(result)
+        result = session.end(result)
+        session.rest()
+        return result
     except BaseException as error:
+        LOCAL.session = outer
         session.abandon(error)
-        del session  # this frame lives as long as the error's traceback
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
-        LOCAL.session = outer
-        _RUNNING.discard(key)
+        _RUNNING.discard(session)
+        del session  # this frame lives as long as an error's traceback
         if len(LAYOUTS) > MAX_LAYOUTS:
             forget_sizes()
 
@@ -256,9 +276,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
     session = Session(site)
     _DRIVEN.add(session)
-    if SIGHT.resetting:
-        with SIGHT.lock:
-            pass
+    session.begin()
     inner = function(
         *session.arguments(args),
         **{k: session.argument(v) for k, v in kwargs.items()},

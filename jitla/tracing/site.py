@@ -100,6 +100,8 @@ class Site:
         self.calls = 0
         self.learning = 2
         self.generation = 0
+        # Sessions that have ended and can serve again: they hold nothing of the call.
+        self.idle: list[Any] = []
         self._compile = compile_block
         self._lock = threading.Lock()
 
