@@ -108,10 +108,10 @@ def _reduction(name: str) -> Callable[..., Any]:
     _INFERRED.extend((known, totals))
 
     def total(self: Any) -> Any:
-        try:
-            attrs, meta = totals[self._m]
-        except KeyError:
+        found = totals.get(self._m)
+        if found is None:
             return learn(self)
+        attrs, meta = found
         session = self._s
         i = self._n
         if i < 0:
