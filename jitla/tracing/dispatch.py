@@ -156,7 +156,7 @@ class Dispatch(Indexing):
             if code == x._m:
                 alike[code] = (made._m, type(made))
             else:
-                metas[x._m, code] = (made._m, type(made))
+                metas.setdefault(code, {})[x._m] = (made._m, type(made))
         return made
 
     def operate(self, ufunc: Any, args: tuple) -> Any:

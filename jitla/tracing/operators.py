@@ -20,10 +20,11 @@ SMALL_INT = 1 << 62
 
 
 def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]:
-    """Make the method that records the binary operator `name`; the fast path is one dict look-up."""
+    """Make the method that records the binary operator `name`; the fast path looks metas up by ids."""
     op = OP_ID[name]
     alike: dict[int, tuple[int, type]] = {}
-    metas: dict[tuple[int, int], tuple[int, type]] = {}
+    # By meta (or scalar code) of the other operand, then by that of the proxy itself.
+    metas: dict[int, dict[int, tuple[int, type]]] = {}
     remembered = (alike, metas)
     _INFERRED.extend(remembered)
 
@@ -42,10 +43,10 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
                 if j < 0:
                     j = session.enter(other)
                 n = other._m
-                meta, cls = alike[m] if m == n else metas[m, n]
+                meta, cls = alike[m] if m == n else metas[n][m]
             else:
                 j = KIND_CODE[kind]
-                meta, cls = metas[m, j]
+                meta, cls = metas[j][m]
                 if j == _INT and not -SMALL_INT < other < SMALL_INT:
                     return session.binary(name, ufunc, self, other, reflected, remembered)
                 if i < 0:
@@ -55,8 +56,8 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
             cls = None
         if cls is None:  # outside of the handler: what NumPy raises has no context
             return session.binary(name, ufunc, self, other, reflected, remembered)
-        ops = session.ops
         made = cls()
+        ops = session.ops
         made._s = session
         made._n = len(ops)
         made._m = meta
@@ -86,8 +87,8 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
             cls = None
         if cls is None:
             return session.unary(name, ufunc, self, metas)
-        ops = session.ops
         made = cls()
+        ops = session.ops
         made._s = session
         made._n = len(ops)
         made._m = meta
