@@ -98,8 +98,10 @@ class Session(Dispatch):
         find, foreigners = SIGHT.find, self.foreigners
         made: list[Any] = []
         for value in values:
-            if type(value) is _ndarray and (found := find(value)) and id(value) not in foreigners:
-                foreigners[id(value)] = proxy = LazyArray()
+            if type(value) is not _ndarray:
+                made.append(value)
+            elif (found := find(value)) and (key := id(value)) not in foreigners:
+                foreigners[key] = proxy = LazyArray()
                 proxy._s = self
                 proxy._n = -1
                 proxy._v = value
