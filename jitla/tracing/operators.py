@@ -66,7 +66,6 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
         session.nodes.append(made)
         return made
 
-    method.__name__ = method.__qualname__ = f"{'r' if reflected else ''}{name}"
     return method
 
 
@@ -97,7 +96,6 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
         session.nodes.append(made)
         return made
 
-    method.__name__ = method.__qualname__ = name
     return method
 
 
@@ -153,17 +151,12 @@ def _reduction(name: str) -> Callable[..., Any]:
         i = self._n if self._n >= 0 else session.enter(self)
         return pending(session, (op, i, attrs), meta)
 
-    method.__name__ = method.__qualname__ = name
     TOTALS[getattr(np, name)] = total
     return method
 
 
-def _inplace(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
-        return self._s.inplace(self, ufunc, other)
-
-    method.__name__ = method.__qualname__ = f"i{name}"
-    return method
+def _inplace(ufunc: Any) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self._s.inplace(self, ufunc, other)
 
 
 _INT = KIND_CODE[int]
@@ -207,24 +200,32 @@ def _install() -> None:
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
         forward = _binary(ufunc.__name__, ufunc, False)
         backward = _binary(ufunc.__name__, ufunc, True)
-        setattr(Lazy, f"__{name}__", forward)
+        _give(Lazy, f"__{name}__", forward)
         if name in _BINARY:
-            setattr(Lazy, f"__r{name}__", backward)
-            setattr(LazyArray, f"__i{name}__", _inplace(name, ufunc))
+            _give(Lazy, f"__r{name}__", backward)
+            _give(LazyArray, f"__i{name}__", _inplace(ufunc))
         UFUNCS[ufunc] = _binary_call(ufunc, forward, backward)
     for ufunc in _MORE_BINARY:
         forward = _binary(ufunc.__name__, ufunc, False)
         UFUNCS[ufunc] = _binary_call(ufunc, forward, _binary(ufunc.__name__, ufunc, True))
     for name, ufunc in _UNARY.items():
         UFUNCS[ufunc] = method = _unary(ufunc.__name__, ufunc)
-        setattr(Lazy, f"__{name}__", method)
+        _give(Lazy, f"__{name}__", method)
     for ufunc in _MORE_UNARY:
         if ufunc.__name__ in OP_ID:
             UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
     for name in ("sum", "mean", "min", "max", "any", "all", "prod"):
-        setattr(LazyArray, name, _reduction(name))
-    LazyArray.__ipow__ = _inplace("pow", np.power)  # type: ignore[attr-defined]
-    LazyArray.__imatmul__ = _inplace("matmul", np.matmul)  # type: ignore[attr-defined]
+        _give(LazyArray, name, _reduction(name))
+    _give(LazyArray, "__ipow__", _inplace(np.power))
+    _give(LazyArray, "__imatmul__", _inplace(np.matmul))
+    for name, method in {"pow": _power, "rpow": _rpower, "matmul": _matmul, "rmatmul": _rmatmul}.items():
+        _give(Lazy, f"__{name}__", method)
+
+
+def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
+    """Make `method` the method `name`: a bound one is known by its name where a value is wanted."""
+    method.__name__ = method.__qualname__ = name
+    setattr(kind, name, method)
 
 
 def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:
@@ -255,10 +256,6 @@ def _rmatmul(self: Any, other: Any) -> Any:
 
 
 _install()
-Lazy.__pow__ = _power  # type: ignore[attr-defined]
-Lazy.__rpow__ = _rpower  # type: ignore[attr-defined]
-Lazy.__matmul__ = _matmul  # type: ignore[attr-defined]
-Lazy.__rmatmul__ = _rmatmul  # type: ignore[attr-defined]
 
 
 def forget_metas() -> None:

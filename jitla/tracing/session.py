@@ -85,13 +85,12 @@ class Session(Dispatch):
             self.ops = []
 
     def rest(self) -> None:
-        """Forget what the call has left and wait for the next one; there are no pending values."""
+        """Forget what the call has left, so that the next one can be served; nothing is pending."""
         self.foreigners.clear()
         self.crowd = CROWD
         self.forget()
         if self.ghosts:
             self.ghosts = []
-        self.site.idle.append(self)
 
     def arguments(self, values: tuple) -> list[Any]:
         """Return what `argument` makes of each value."""
@@ -234,6 +233,16 @@ def _alone() -> tuple[int, int]:
 _ALONE = _alone()
 
 
+def _unheld() -> int:
+    session = object()
+    under_way = {session}
+    return getrefcount(session) if under_way else 0
+
+
+# References to a session in `run` when no proxy is left that refers to it.
+_UNHELD = _unheld()
+
+
 def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` (a twin or a function that needs none) in a session of its own."""
     try:
@@ -251,6 +260,8 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
         LOCAL.session = outer
         result = session.end(result)
         session.rest()
+        if getrefcount(session) == _UNHELD:
+            site.idle.append(session)
         return result
     except BaseException as error:
         LOCAL.session = outer

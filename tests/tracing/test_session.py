@@ -438,6 +438,21 @@ def test_a_session_that_serves_again_knows_nothing_of_the_call_before() -> None:
         assert not any(held)
 
 
+def test_a_session_whose_proxies_are_kept_does_not_serve_again() -> None:
+    @jitla.jit
+    def keep(x: np.ndarray) -> Iterator[float]:
+        def totals(y: np.ndarray) -> Iterator[float]:
+            for i in range(3):
+                yield float((y * float(i)).sum())
+
+        return totals(x + 1.0)
+
+    x = np.arange(4.0)
+    kept = [keep(x + n) for n in range(3)]
+    assert list(zip(*kept, strict=True)) == [(0.0, 0.0, 0.0), (10.0, 14.0, 18.0), (20.0, 28.0, 36.0)]
+    assert not any(site.idle for site in keep.__jitla_state__.all_sites())
+
+
 def test_a_call_inside_a_call_has_a_session_of_its_own() -> None:
     @jitla.jit
     def outer(x: np.ndarray, n: int) -> float:
