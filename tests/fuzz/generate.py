@@ -17,7 +17,8 @@ from tests.fuzz.draft import Draft
 from tests.fuzz.statements import simple
 
 CALLS = 4
-SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 65, 127, 128, 129, 1000, 8193)
+SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
+LARGE = (1000, 1000, 4097, 8193)
 SMALL = (1, 2, 3, 4, 7, 8, 9, 16, 17, 33)
 DTYPES = {"f8": 48, "f4": 18, "i8": 9, "i4": 6, "?": 6, "i1": 3, "u1": 4}
 LAYOUTS = {
@@ -47,7 +48,10 @@ class Frame:
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
-        self.sizes = [self._sizes(call) for call in range(CALLS)]
+        self.large = draft.chance(0.08)
+        self.sizes: list[tuple[int, int, int]] = []
+        for call in range(CALLS):
+            self.sizes.append(self._sizes(call))
         if draft.chance(0.8):
             self.sizes[1] = self.sizes[0]
         self.kind = draft.weighted({"nice": 5, "uniform": 4, "normal": 3, "wide": 1, "special": 1.5})
@@ -60,13 +64,17 @@ class Frame:
         self.lines = self._make_lines()
 
     def _sizes(self, call: int) -> tuple[int, int, int]:
+        """Draw sizes; what is drawn runs with those of the first call, so none is much larger."""
         draft = self.draft
+        if self.large and (call == 0 or draft.chance(0.4)):
+            most = self.sizes[0][0] if call else max(LARGE)
+            return min(draft.pick(LARGE), most), draft.pick((1, 2, 3)), draft.pick((1, 2))
         n = draft.pick(SIZES if draft.chance(0.6) else SMALL)
         if call == 0 and n < 2 and draft.chance(0.7):
             n = 17
         m = draft.pick(SMALL) if draft.chance(0.9) else draft.pick((0, 65, 129))
         k = draft.pick((1, 2, 3, 5))
-        return (min(n, 1000) if m * k > 30 else n), m, k
+        return n, m, k
 
     def _shape(self) -> str:
         return self.draft.weighted(
