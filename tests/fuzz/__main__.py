@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import json
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from queue import Empty, Queue
 
 from tests.fuzz.tally import Tally
 
-CHUNK = 1024  # whole families
+CHUNK = 960  # whole families
 HANGS = 60.0
 
 
@@ -52,6 +53,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
     from tests.fuzz.runner import run
 
     load.PLAIN = given.plain
+    gc.freeze()
+    gc.set_threshold(20_000)
     for seed in range(first, last):
         faulthandler.dump_traceback_later(HANGS, exit=True)
         say({"start": seed})

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.fuzz.arrays import VALUES
-from tests.fuzz.draft import Draft
+from tests.fuzz.draft import PREAMBLE, Draft
 
 CALLS = 4
 SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
@@ -86,7 +86,8 @@ class Frame:
         self.method = draft.chance(0.35)
         self.closure = draft.chance(0.3)
         self.jitted_helper = draft.chance(0.15)
-        self.helpers = draft.rng.sample(HELPERS, draft.pick((0, 1, 1, 2)))
+        helpers = [h for h in HELPERS if not draft.exact or "exp" not in h]
+        self.helpers = draft.rng.sample(helpers, draft.pick((0, 1, 1, 2)))
         self.count = draft.pick((1, 2, 2, 2, 3, 3, 4))
         self.slots = [self._slot(10 * i) for i in range(self.count)]
         self.others = {name: self._slot(seed) for name, seed in (("G0", 70), ("p", 80), ("w", 90))}
@@ -127,9 +128,10 @@ class Frame:
         if self.large and (call == 0 or draft.chance(0.4)):
             most = self.sizes[0][0] if call else max(LARGE)
             return min(draft.pick(LARGE), most), draft.pick((1, 2, 3)), draft.pick((1, 2))
+        if call == 0 and draft.chance(0.75):  # sizes that are equal, or 1, by chance fit in one call only
+            n, m = draft.pick(SIZES[6:]), draft.pick((4, 7, 12, 19, 34))
+            return n, m, draft.pick((2, 3, 5))
         n = draft.pick(SIZES if draft.chance(0.6) else SMALL)
-        if call == 0 and n < 2 and draft.chance(0.7):
-            n = 17
         m = draft.pick(SMALL) if draft.chance(0.9) else draft.pick((0, 65, 129))
         return n, m, draft.pick((1, 2, 3, 5))
 
@@ -144,26 +146,29 @@ class Frame:
         layout = self.draft.weighted(LAYOUTS)
         return layout, self.draft.weighted(LAYOUTS) if self.draft.chance(0.3) else layout
 
-    def redrawn(self, rng: random.Random) -> Frame:
-        """Return a frame that differs in sizes, values, some layouts, a few dtypes and aliases."""
+    def redrawn(self, rng: random.Random, bold: bool) -> Frame:
+        """Return a frame with other sizes, values, layouts; if `bold`, also dtypes and aliases."""
         other = copy.copy(self)
         other.draft = draft = copy.copy(self.draft)
-        draft.rng, draft.names = rng, dict(self.draft.names)
+        draft.rng, draft.names, draft.places = rng, dict(PREAMBLE), {}
 
         def moved(slot: Slot) -> Slot:
             layouts = other._layouts() if draft.chance(0.25) else slot.layouts
             values = draft.weighted(KINDS) if draft.chance(0.3) else slot.values
-            dtypes = (draft.weighted(DTYPES),) * 2 if draft.chance(0.06) else slot.dtypes
-            return replace(
-                slot, layouts=layouts, values=values, dtypes=dtypes, seed=slot.seed + draft.pick(range(100, 9999))
-            )
+            other_kind = bold and draft.chance(0.06)
+            dtypes = (draft.weighted(DTYPES),) * 2 if other_kind else slot.dtypes
+            seed = slot.seed + draft.pick(range(100, 9999))
+            return replace(slot, layouts=layouts, values=values, dtypes=dtypes, seed=seed)
 
         other.slots = [moved(slot) for slot in self.slots]
         other.others = {name: moved(slot) for name, slot in self.others.items()}
         aliases = self.instead
         other._draw_calls()
-        if draft.chance(0.7):
+        if not bold or draft.chance(0.7):
             other.instead = aliases
+        if not bold:
+            other.sizes[0] = self.sizes[0]
+            other.sizes = other.sizes[:1] * CALLS if other.again else other.sizes
         return other
 
     def lines(self) -> list[str]:

@@ -21,7 +21,7 @@ from tests.fuzz.statements import simple
 from tests.fuzz.vary import varied
 
 # So many programs in a row are variations of one: the locality that lets kernels be met again.
-FAMILY = 16
+FAMILY = 32
 
 
 def generate(seed: int, family: int = FAMILY) -> str:

@@ -27,11 +27,10 @@ TRIES = 4
 
 def varied(frame: Frame, lines: list[str], rng: random.Random) -> tuple[Frame, list[str]]:
     """Return a frame and a body like those given; they run, unless none was found that does."""
-    other = frame
-    for _ in range(TRIES):
-        other = frame.redrawn(rng)
+    for turn in range(TRIES):
+        other = frame.redrawn(rng, bold=turn == 0)
         body = list(lines)
-        for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
+        for _ in range(rng.choice((0, 0, 1, 1, 1, 2)) if turn < TRIES - 1 else 0):
             body = rng.choices(*CHANGES)[0](body, rng)
         body = [_other_numbers(text, rng) for text in body]
         scratch = _runs(other, body)
@@ -40,8 +39,8 @@ def varied(frame: Frame, lines: list[str], rng: random.Random) -> tuple[Frame, l
         if rng.random() < 0.2:
             drawn = simple(scratch)
             body = [*body[:-1], drawn, body[-1]] if drawn else body
-        return other, body
-    return other, list(lines)
+        break
+    return other, body
 
 
 def _runs(frame: Frame, body: list[str]) -> Draft | None:
