@@ -13,7 +13,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from queue import Empty, Queue
 

@@ -18,6 +18,7 @@ from tests.fuzz.blocks import compound, fault
 from tests.fuzz.draft import Draft
 from tests.fuzz.frame import BUMP, Frame
 from tests.fuzz.statements import simple
+from tests.fuzz.unusual import unusual
 from tests.fuzz.vary import varied
 
 # So many programs in a row are variations of one: the locality that lets kernels be met again.
@@ -47,8 +48,9 @@ def _first(seed: int) -> tuple[Frame, list[str]]:
 def _lines(draft: Draft, frame: Frame) -> list[str]:
     lines: list[str] = []
     for _ in range(draft.pick((2, 3, 4, 5, 6, 8, 10, 14))):
-        if draft.chance(0.22):
-            text = compound(draft)
+        kind = draft.rng.random()
+        if kind < 0.32:
+            text = compound(draft) if kind < 0.2 else unusual(draft)
             if text and not draft.run(text):
                 _again(draft, frame, lines)
                 text = None
@@ -67,7 +69,7 @@ def _lines(draft: Draft, frame: Frame) -> list[str]:
 def _again(draft: Draft, frame: Frame, lines: list[str]) -> None:
     """Bring the draft back to where it was before a line that raised."""
     helpers, kept = draft.helpers, draft.fresh
-    for name in [n for n in draft.names if n[0] in "vsirdnf" and n[1:].rstrip("j").isdigit()]:
+    for name in [n for n in draft.names if n[0] in "vsirdnfq" and n[1:].rstrip("ijb").isdigit()]:
         del draft.names[name]
     for name in ("t", "last", "e"):
         draft.names.pop(name, None)

@@ -21,7 +21,9 @@ COUNTED = ("calls", "raised", "compiled", "undefined", "rounding")
 class Tally:
     """Programs run, kernels made, differences found."""
 
-    def __init__(self, out: Path, limit: float = float("inf"), state: str = "", kernels: str = "reuse") -> None:
+    def __init__(
+        self, out: Path, limit: float = float("inf"), state: str = "", kernels: str = "reuse"
+    ) -> None:
         self.out, self.limit = out, time.monotonic() + limit
         self.counts: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
