@@ -74,7 +74,7 @@ def nested_view(draft: Draft) -> str | None:
         f"{name} = {first}\n{source} *= {n}\n{other} = {name} + {n}",
         f"{name} = {source} + {n}\n{other} = {name}.T\n{name} *= 2\nlog.append({other})",
         f"{name} = {source}.copy()\n{other} = {name}[..., ::2]\n{name}[...] = {other}[..., :1]",
-        f"{name} = np.empty({source}.shape)\n{name}[:1] = {n}\n{name}[1:] = 2\n{other} = {name} * {source}",
+        f"{name} = np.zeros({source}.shape)\n{name}[:1] = {n}\n{name}[1:] = 2\n{other} = {name} * {source}",
         f"{name} = np.zeros_like({source})\n{other} = {name}[1:]\n{other} += {source}[1:]",
         f"{name} = {source}[...]\nnp.multiply({source}, {n}, out={name}, casting='unsafe')",
     ))
