@@ -112,8 +112,7 @@ def guarded(draft: Draft) -> str | None:
     return draft.pick((
         f"with np.errstate(all='ignore'):\n    {name} = {a} / ({a} - {n})",
         f"with np.errstate(divide='ignore', invalid='ignore'):\n    {name} = np.sqrt({a}) / {a}",
-        f"try:\n    with np.errstate(all='raise'):\n        {name} = 1 / ({a} - {n})\n"
-        f"except FloatingPointError as e:\n    log.append(str(e))\n    {name} = {a} * 2",
+        # What errstate and filters make of warnings is left out: documented to differ.
         f"try:\n    {name} = {a} * {n}\n    {a}.reshape(-1, 7919)\nexcept ValueError:\n    {name} = {a} - 1",
         f"try:\n    {name} = {a} + 1\nfinally:\n    log.append({n})",
         f"try:\n    {a} += 1\n    {a}[10 ** 6]\nexcept IndexError:\n    {name} = {a} * {n}",
