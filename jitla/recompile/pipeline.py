@@ -99,7 +99,14 @@ def _simplify(draft: Draft, tools: Tools) -> Draft:
         return True
 
     roots = simplify(draft.roots, tools.rules, note)
+    if fired and _places(roots, draft) != _places(draft.roots, draft):
+        return draft  # where NumPy's results lie depends on the operators: on broadcast operands
     return replace(draft, roots=roots, fired=tuple(fired))
+
+
+def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
+    found = all_layouts(roots, draft.layouts)
+    return [found[root] for root, out in zip(roots, draft.outs, strict=True) if out is None]
 
 
 def _plan(draft: Draft, tools: Tools) -> Draft:
