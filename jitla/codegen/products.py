@@ -20,6 +20,8 @@ __all__ = ["pack_product", "product_text"]
 AT_ONCE = 4  # rows whose sums are kept in registers together
 BATCH = 8  # rows added up before results are stored
 OPERANDS = 3
+AHEAD = 4096  # bytes: rows are read in turns, which hides from the processor that they are one run
+SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step"
 # Words of the geometry: rows, elements of a row, bytes from row to row.
 ROWS, LENGTH, STEP = range(3)
 
@@ -99,6 +101,7 @@ class _Words:
         return (f"declare {v} @llvm.masked.load.{self.code}.p0(ptr, {self.mask}, {v})\n"
                 f"declare void @llvm.masked.store.{self.code}.p0({v}, ptr, {self.mask})\n"
                 f"declare {v} @llvm.fmuladd.{self.code}({v}, {v}, {v})\n"
+                "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
                 "declare i64 @llvm.umin.i64(i64, i64)\n")
 
 
@@ -144,6 +147,8 @@ def _dot_rows(w: _Words, count: int) -> str:
     step = "".join(
         f"  %p{k} = getelementptr {r}, ptr %x{k}, i64 %j\n"
         f"  %q{k} = getelementptr {r}, ptr %x{k}, i64 %j2\n"
+        f"  %ahead{k} = getelementptr i8, ptr %p{k}, i64 {AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %ahead{k}, i32 0, i32 3, i32 1)\n"
         f"  %e{k} = load {v}, ptr %p{k}, align {w.size}\n"
         f"  %f{k} = load {v}, ptr %q{k}, align {w.size}\n"
         + w.fma(f"%a{k}.n", f"%e{k}", "%v0", f"%a{k}") + w.fma(f"%b{k}.n", f"%f{k}", "%v1", f"%b{k}")
@@ -154,17 +159,9 @@ def _dot_rows(w: _Words, count: int) -> str:
         f"  %s{k} = getelementptr {r}, ptr %x{k}, i64 %l\n"
         f"  %g{k} = load {v}, ptr %s{k}, align {w.size}\n"
         + w.fma(f"%c{k}.n", f"%g{k}", "%v2", f"%c{k}") for k in rows)
-    tail = "".join(
-        f"  %t{k} = getelementptr {r}, ptr %x{k}, i64 %whole\n" + w.masked(f"%h{k}", f"%t{k}")
-        + w.fma(f"%d{k}.t", f"%h{k}", "%v3", f"%c{k}") for k in rows)
-    ends = "".join(
-        f"  %d{k} = phi {v} [ %c{k}, %odd.loop ], [ %d{k}.t, %tail ]\n" for k in rows)
-    folds = "".join(
-        f"  %sum{k}.v = fadd {v} %d{k}, %b{k}\n" + w.fold(f"%sum{k}", f"%sum{k}.v")
-        + f"  %o{k} = getelementptr {r}, ptr %out, i64 %at{k}\n"
-        f"  store {r} %sum{k}, ptr %o{k}, align {w.size}\n" for k in rows)
+    last = _dot_ends(w, count)
     pair = 2 * w.width
-    return f"""define internal void @dot{count}(ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step) nounwind {{
+    return f"""define internal void @dot{count}({SPAN}) nounwind {{
 entry:
 {starts}  %rest = and i64 %n, {w.width - 1}
   %whole = sub i64 %n, %rest
@@ -192,15 +189,30 @@ single:
   %v2 = load {v}, ptr %pv2, align {w.size}
 {odd}  %l.n = add i64 %l, {w.width}
   br label %odd.loop
-check:
+{last}  ret void
+}}
+"""
+
+
+def _dot_ends(w: _Words, count: int) -> str:
+    """Lines that add the tails of rows under a mask, fold the lanes and store."""
+    v, r, rows = w.vector, w.real, range(count)
+    tail = "".join(
+        f"  %t{k} = getelementptr {r}, ptr %x{k}, i64 %whole\n" + w.masked(f"%h{k}", f"%t{k}")
+        + w.fma(f"%d{k}.t", f"%h{k}", "%v3", f"%c{k}") for k in rows)
+    ends = "".join(
+        f"  %d{k} = phi {v} [ %c{k}, %check ], [ %d{k}.t, %tail ]\n" for k in rows)
+    folds = "".join(
+        f"  %sum{k}.v = fadd {v} %d{k}, %b{k}\n" + w.fold(f"%sum{k}", f"%sum{k}.v")
+        + f"  %o{k} = getelementptr {r}, ptr %out, i64 %at{k}\n"
+        f"  store {r} %sum{k}, ptr %o{k}, align {w.size}\n" for k in rows)
+    return f"""check:
   br i1 %odd, label %tail, label %end
 tail:
   %pv3 = getelementptr {r}, ptr %v, i64 %whole
 {w.masked("%v3", "%pv3")}{tail}  br label %end
 end:
-{ends.replace('%odd.loop', '%check')}{folds}  ret void
-}}
-"""
+{ends}{folds}"""
 
 
 def _sum(w: _Words) -> str:
@@ -278,7 +290,7 @@ def _sum_rows(w: _Words, count: int, fresh: bool) -> str:
         return text + f"  store {v} {last}, ptr %o{tag}, align {w.size}\n"
 
     name = f"sum{count}{'f' if fresh else ''}"
-    return f"""define internal void @{name}(ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step) nounwind {{
+    return f"""define internal void @{name}({SPAN}) nounwind {{
 entry:
 {starts}  %rest = and i64 %n, {w.width - 1}
   %whole = sub i64 %n, %rest

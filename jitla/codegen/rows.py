@@ -12,70 +12,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from jitla.codegen.layout import HEADER
 from jitla.errors import BackendError
+from jitla.fusion import FRESH, OPERAND, PARTIAL, Combine, Cut, Stage
 
-__all__ = ["Combine", "Cut", "Place", "Stage", "pack_rows", "rows_text"]
+__all__ = ["pack_rows", "rows_text"]
 
 MAX_WORDS = 1024  # of a stage's block, which is copied to the stack
-#: What a stage's operand word is filled with: `OPERAND` moves `step` bytes per block of rows (a scalar
-#: moves 0), `ROOM` lies `value` bytes into the thread's memory, `PARTIAL` is result number `value` of
-#: the unit, at `other` of its partial results, `FRESH` the same in a unit's first block of rows and
-#: after it `step` bytes into the thread's memory.
-OPERAND, ROOM, PARTIAL, FRESH = range(4)
 # Words behind the operands and their kinds.
 BLOCKS, PER_UNIT, SLOTS, ROOM_BYTES, PART_BYTES, BUSY_AT, STAGES, STAGES_AT, COMBINES, COMBINES_AT, \
     SPARE_AT, OWN = range(12)
-
-
-class Place(NamedTuple):
-    """Where a stage finds one of its operands."""
-
-    kind: int
-    value: int
-    step: int = 0
-    other: int = 0
-
-
-class Stage(NamedTuple):
-    """A kernel on one block of rows: its block for whole ones, for the last one, and its operands.
-
-    With `later` it is left out in the first block of rows of every unit.
-    """
-
-    whole: bytes
-    last: bytes
-    places: tuple[Place, ...]
-    later: bool = False
-
-
-class Combine(NamedTuple):
-    """The kernel ``operand = operand + partial`` of one result, which lies at `offset` of a unit's."""
-
-    block: bytes
-    operand: int
-    offset: int
-
-
-class Cut(NamedTuple):
-    """How rows are shared out: blocks of rows, how many make a unit, memory slots and their bytes.
-
-    `spare` is where in a slot the stages' own scratch memory begins.
-    """
-
-    blocks: int
-    per_unit: int
-    slots: int
-    room: int
-    spare: int
-    part: int
-
-    @property
-    def units(self) -> int:
-        """Number of units."""
-        return -(-self.blocks // self.per_unit)
 
 
 def pack_rows(
