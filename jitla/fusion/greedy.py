@@ -53,7 +53,9 @@ def _sink(graph: Graph) -> None:
     """Move cells that only later loops use into those loops, where that saves memory traffic."""
     for hop in reversed(graph.order):
         users = graph.users[hop]
-        if hop.op.kind is not Kind.CELL or graph.is_call(hop) or hop in graph.roots or not users:
+        if hop.op.kind is not Kind.CELL or graph.is_given(hop) or graph.is_call(hop):
+            continue
+        if hop in graph.roots or not users:
             continue
         lowest = min(graph.level[u] for u in users)
         if lowest == graph.level[hop] or not all(graph.joins(u, hop) for u in users):
