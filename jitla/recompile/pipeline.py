@@ -13,7 +13,7 @@ from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Kernel, Layout, Plan, all_layouts, plan, show
+from jitla.fusion import Kernel, Layout, Plan, RowKernel, all_layouts, plan, show
 from jitla.hops import Hop, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
@@ -147,7 +147,7 @@ def _show_plan(draft: Draft) -> str:
 
 def covered_lines(found: Plan) -> list[str]:
     """Say for every kernel which of the user's lines it computes."""
-    kernels = [s for s in found.steps if isinstance(s, Kernel)]
+    kernels = [s for s in found.steps if isinstance(s, (Kernel, RowKernel))]
     texts = []
     for at, kernel in enumerate(kernels):
         lines = dict.fromkeys(place(h.line) for h in kernel.body if h.line is not None)
