@@ -62,7 +62,9 @@ class Gate:
         if self._backend is None:
             self._backend = codegen.LlvmBackend()
             self._backend.launch  # noqa: B018  (loads the native run time)
-            self.room("tracing").SIGHT.use(*runtime.layouts())
+            tracing = self.room("tracing")
+            tracing.SIGHT.use(*runtime.layouts())
+            tracing.quicken(runtime.methods())
         runtime.reserve_threads(config.threads)
         return recompile.Compiler(
             self._backend, numerics=config.numerics, threads=config.threads,

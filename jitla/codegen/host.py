@@ -24,10 +24,15 @@ _PYTHON = (
     "PyErr_SetString", "PyErr_Clear", "PyErr_ExceptionMatches", "PyErr_Occurred", "PyErr_NoMemory",
     "PyErr_Fetch", "PyErr_Restore", "PyEval_SaveThread", "PyEval_RestoreThread",
     "PyObject_CallNoArgs", "PyNumber_AsSsize_t", "Py_IncRef", "Py_DecRef",
+    "PyDict_SetDefault", "PyDict_Size", "PyList_Append", "PyList_GetItem", "PyList_Size",
+    "PyLong_AsSsize_t", "PyLong_FromSsize_t", "PyLong_FromVoidPtr", "PyObject_RichCompareBool",
+    "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size",
+    "PyType_GenericAlloc",
 )
 _OBJECTS = {
-    "bytes_type": bytes, "tuple_type": tuple, "none": None, "Exception": Exception,
-    "TypeError": TypeError, "ValueError": ValueError, "OverflowError": OverflowError,
+    "bytes_type": bytes, "tuple_type": tuple, "list_type": list, "none": None,
+    "true": True, "false": False, "Exception": Exception, "TypeError": TypeError,
+    "ValueError": ValueError, "OverflowError": OverflowError,
     "ndarray": np.ndarray, "dtype_meta": type(type(np.dtype("f8"))),
 }
 _NUMPY = {"PyArray_NewFromDescr": 94, "PyDataMem_SetHandler": 304}

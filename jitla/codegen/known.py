@@ -116,19 +116,9 @@ define internal ptr @known.misuse() {
   ret ptr null
 }
 
-; find(array): what is remembered, if the array is an ndarray that owns its memory, else None
-define ptr @jitla_find(ptr %self, ptr %args, i64 %nargs) {
+; What is remembered of an ndarray, if it owns its memory, else null; a borrowed reference.
+define internal ptr @known.of(ptr %a) nounwind {
 entry:
-  %one = icmp eq i64 %nargs, 1
-  br i1 %one, label %typed, label %misuse
-typed:
-  %a = load ptr, ptr %args
-  %ptype = getelementptr i8, ptr %a, i64 $type_at
-  %type = load ptr, ptr %ptype
-  %ndarray = load ptr, ptr $ndarray
-  %array = icmp eq ptr %type, %ndarray
-  br i1 %array, label %owner, label %unknown
-owner:
   %pbase = getelementptr i8, ptr %a, i64 $base_at
   %base = load ptr, ptr %pbase
   %alone = icmp eq ptr %base, null
@@ -144,6 +134,25 @@ search:
   br i1 %some, label %read, label %unknown
 read:
   %object = load ptr, ptr %slot
+  ret ptr %object
+unknown:
+  ret ptr null
+}
+
+; find(array): what is remembered, if the array is an ndarray that owns its memory, else None
+define ptr @jitla_find(ptr %self, ptr %args, i64 %nargs) {
+entry:
+  %one = icmp eq i64 %nargs, 1
+  br i1 %one, label %typed, label %misuse
+typed:
+  %a = load ptr, ptr %args
+  %ptype = getelementptr i8, ptr %a, i64 $type_at
+  %type = load ptr, ptr %ptype
+  %ndarray = load ptr, ptr $ndarray
+  %array = icmp eq ptr %type, %ndarray
+  br i1 %array, label %search, label %unknown
+search:
+  %object = call ptr @known.of(ptr %a)
   %filled = icmp ne ptr %object, null
   br i1 %filled, label %known, label %unknown
 known:

@@ -17,6 +17,7 @@ from jitla.codegen.launch import launch_ir
 from jitla.codegen.memory import COUNTERS, LARGE, memory_ir
 from jitla.codegen.pool import MAX_WORKERS, SETTINGS, pool_ir
 from jitla.codegen.pool_os import PARALLEL
+from jitla.codegen.tape import FIELDS, METHODS, tape_ir
 from jitla.runtime import install, installed
 
 __all__ = ["SYMBOLS", "load_native", "native_ir"]
@@ -27,7 +28,8 @@ SYMBOLS = (
     "jitla_claim", "jitla_release", "jitla_rouse", "jitla_forked", "jitla_spin", "jitla_memory",
     "jitla_handler", "jitla_capsule", "jitla_capsule_name", "jitla_empty", "jitla_hold",
     "jitla_find", "jitla_remember", "jitla_forget", "jitla_drop", "jitla_trim", "jitla_malloc",
-    "jitla_calloc", "jitla_realloc", "jitla_free",
+    "jitla_calloc", "jitla_realloc", "jitla_free", "jitla_tape",
+    *(f"jitla_{name}" for name in METHODS),
 )
 
 
@@ -40,7 +42,7 @@ def native_ir() -> str:
     """IR of pool, memory handler, `empty` and launch entry; no address of this process is in it."""
     names = references()
     return (table_ir() + pool_ir(names) + memory_ir(names) + empty_ir(names, LARGE)
-            + known_ir(names) + launch_ir(names))
+            + known_ir(names) + tape_ir(names) + launch_ir(names))
 
 
 def load_native(
@@ -64,4 +66,4 @@ def load_native(
 
 def _layout() -> dict[str, Any]:
     return {"settings": SETTINGS, "workers": MAX_WORKERS, "parallel": PARALLEL,
-            "counters": COUNTERS}
+            "counters": COUNTERS, "methods": (METHODS, FIELDS)}

@@ -1,6 +1,6 @@
 """What kernels need while they run: threads and memory. No native code is made here.
 
-Reading order: entry, pool, buffers, process.
+Reading order: entry, methods, pool, buffers, process.
 """
 
 from jitla.runtime.process import (
@@ -11,6 +11,7 @@ from jitla.runtime.process import (
     installed,
     keep_limit,
     layouts,
+    methods,
     reserve_threads,
     set_threads,
     statistics,
@@ -18,6 +19,6 @@ from jitla.runtime.process import (
 )
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "reserve_threads",
-    "set_threads", "statistics", "threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods",
+    "reserve_threads", "set_threads", "statistics", "threads",
 ]

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["builtin", "native"]
+__all__ = ["builtin", "method", "native"]
 
 _FASTCALL = 0x80
 
@@ -22,13 +22,25 @@ class _Method(ctypes.Structure):
 
 def builtin(name: str, address: int, doc: str) -> Callable[..., Any]:
     """Make the METH_FASTCALL function at `address` an ordinary builtin."""
-    method = _Method(name.encode(), address, _FASTCALL, doc.encode())
-    # the builtin may outlive every reference we could keep: its record lives for ever
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
-    made: Callable[..., Any] = make(ctypes.addressof(method), None, None)
+    made: Callable[..., Any] = make(_record(name, address, doc), None, None)
     return made
+
+
+def method(owner: type, name: str, address: int, doc: str) -> Callable[..., Any]:
+    """Make the METH_FASTCALL function at `address` a method that instances of `owner` can be given."""
+    make = ctypes.pythonapi.PyDescr_NewMethod
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
+    made: Callable[..., Any] = make(owner, _record(name, address, doc))
+    return made
+
+
+def _record(name: str, address: int, doc: str) -> int:
+    record = _Method(name.encode(), address, _FASTCALL, doc.encode())
+    # the function may outlive every reference we could keep: its record lives for ever
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(record))
+    return ctypes.addressof(record)
 
 
 def native(address: int, *arguments: Any, result: Any = None) -> Callable[..., Any]:

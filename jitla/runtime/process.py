@@ -15,10 +15,11 @@ import numpy as np
 from jitla.errors import ConfigError
 from jitla.runtime.buffers import Buffers, Maker, plain_empty
 from jitla.runtime.entry import builtin
+from jitla.runtime.methods import Methods
 from jitla.runtime.pool import Pool, default_threads
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "reserve_threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods", "reserve_threads",
     "set_threads", "statistics", "threads",
 ]
 
@@ -35,6 +36,7 @@ class _Process:
         self.reserved = 0
         self.held = False
         self.layouts: tuple[Callable[..., Any], ...] | None = None
+        self.methods: Methods | None = None
 
     def resize(self) -> None:
         """Give the pool, once there is one, the threads that are wanted."""
@@ -78,6 +80,7 @@ def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable
                             after_in_child=_PROCESS.in_child)
     _PROCESS.layouts = tuple(
         builtin(name, addresses[f"jitla_{name}"], doc) for name, doc in _LAYOUT_DOCS.items())
+    _PROCESS.methods = Methods(addresses, *layout["methods"])
     _PROCESS.launch = builtin("launch", addresses["jitla_launch"], _DOC)
     return _PROCESS.launch
 
@@ -93,6 +96,11 @@ _DOC = "launch(template, *operands): run the kernel that `template` describes."
 def layouts() -> tuple[Callable[..., Any], ...] | None:
     """Return the native table of layouts (find, remember, forget), once native code is installed."""
     return _PROCESS.layouts
+
+
+def methods() -> Methods | None:
+    """Return the native methods of tracing, once native code is installed."""
+    return _PROCESS.methods
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -1,14 +1,16 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, signature, tape, array, operators, site, closing, memory, indexing, functions,
-dispatch, session, callees, twins, hooks.
+dispatch, session, quick, callees, twins, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS
+from jitla.tracing.quick import quicken
 from jitla.tracing.session import LOCAL, drive, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Fallback, Replay, Request, Site
 
 __all__ = [
-    "Fallback", "HOOKS", "LOCAL", "Replay", "Request", "SIGHT", "Site", "TWINS", "drive", "run",
+    "Fallback", "HOOKS", "LOCAL", "Replay", "Request", "SIGHT", "Site", "TWINS", "drive",
+    "quicken", "run",
 ]

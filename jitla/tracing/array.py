@@ -231,14 +231,7 @@ LazyArray.__name__ = "numpy.ndarray"  # so Python calls the type that lacks an a
 
 def pending(session: Any, entry: tuple, meta: int) -> Lazy:
     """Append `entry` to the session's tape and return the proxy of its value."""
-    ops = session.ops
-    made = LazyArray() if METAS[meta].shape else LazyScalar()
-    made._s = session
-    made._n = len(ops)
-    made._m = meta
-    made._v = None
-    ops.append(entry)
-    session.nodes.append(made)
+    made: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta)
     return made
 
 

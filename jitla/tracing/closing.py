@@ -24,9 +24,10 @@ from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, 
 
 _getrefcount = sys.getrefcount
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
-_BASE = next(map(_getrefcount, [object()]))
+BASE = next(map(_getrefcount, [object()]))
 EXIT: tuple = ("exit",)
 NOTHING = (-1, 0)
+NOWHERE: tuple[tuple, Any] = ((), None)
 
 
 class Store(NamedTuple):
@@ -93,11 +94,27 @@ class Closing:
             return scalar_entry(self, proxy)
         ops = self.ops
         proxy._n = n = len(ops)
-        ops.append((LEAF, proxy._l))
+        ops.append(LAYOUTS[proxy._l].entry)
         self.nodes.append(self.hole)
         self.leaves.append(value)
         self.entered.append(proxy)
         return n
+
+    def put(self, kind: type[Lazy], entry: tuple, meta: int) -> Lazy:
+        """Append `entry` to the tape; return the proxy, of type `kind`, of its value."""
+        made = kind()
+        ops = self.ops
+        made._s = self
+        made._n = len(ops)
+        made._m = meta
+        made._v = None
+        ops.append(entry)
+        self.nodes.append(made)
+        return made
+
+    def repeats(self, entries: tuple, references: tuple) -> bool:
+        """Return whether the tape holds `entries`, with so many references to each value."""
+        return entries == tuple(self.ops) and references == tuple(map(_getrefcount, self.nodes))
 
     def value(self, proxy: Lazy) -> Any:
         """Return the ndarray or NumPy scalar of `proxy`, computing what is needed and live."""
@@ -156,11 +173,16 @@ class Closing:
         if len(nodes) == len(self.entered):
             self.forget()
             return
-        refs = tuple(map(_getrefcount, nodes))
         if path is None:
             path = frames.path()
-        key = (tuple(self.ops), refs, path, wanted, store)
-        closed = self.site.exact.get(key)
+        site = self.site
+        place = (path, wanted, store, len(nodes))
+        key, closed = site.likely.get(place, NOWHERE)
+        if closed is None or not self.repeats(key[0], key[1]):
+            key = (tuple(self.ops), tuple(map(_getrefcount, nodes)), path, wanted, store)
+            closed = site.exact.get(key)
+            if closed is not None:
+                site.likely[place] = (key, closed)
         if closed is None:
             self.hits = 0
             closed = self._miss(key, store, consumed)
@@ -268,7 +290,7 @@ class Closing:
                 if store is not None and store.index == i:
                     roots.append(i)
                 continue
-            others = consumed[1] if i == consumed[0] else refs[i] - _BASE
+            others = consumed[1] if i == consumed[0] else refs[i] - BASE
             unexplained = others - dead[i]
             live = unexplained > 0 or i == wanted or i in pins
             alive = others > 0

@@ -56,15 +56,7 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
             cls = None
         if cls is None:  # outside of the handler: what NumPy raises has no context
             return session.binary(name, ufunc, self, other, reflected, remembered)
-        made = cls()
-        ops = session.ops
-        made._s = session
-        made._n = len(ops)
-        made._m = meta
-        made._v = None
-        ops.append((op, j, i) if reflected else (op, i, j))
-        session.nodes.append(made)
-        return made
+        return session.put(cls, (op, j, i) if reflected else (op, i, j), meta)
 
     return method
 
@@ -86,15 +78,7 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
             cls = None
         if cls is None:
             return session.unary(name, ufunc, self, metas)
-        made = cls()
-        ops = session.ops
-        made._s = session
-        made._n = len(ops)
-        made._m = meta
-        made._v = None
-        ops.append((op, i))
-        session.nodes.append(made)
-        return made
+        return session.put(cls, (op, i), meta)
 
     return method
 
@@ -115,15 +99,7 @@ def _reduction(name: str) -> Callable[..., Any]:
         i = self._n
         if i < 0:
             i = session.enter(self)
-        made = LazyScalar()
-        ops = session.ops
-        made._s = session
-        made._n = len(ops)
-        made._m = meta
-        made._v = None
-        ops.append((op, i, attrs))
-        session.nodes.append(made)
-        return made
+        return session.put(LazyScalar, (op, i, attrs), meta)
 
     def learn(self: Any) -> Any:
         session = self._s

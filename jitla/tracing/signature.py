@@ -19,10 +19,12 @@ TRACED = {np.dtype(c): c for c in "?bhilqBHILQfd" if np.dtype(c).isnative}
 # `bool(dtype)` and equality of dtypes are slow; the key uses the canonical singletons only.
 SCALAR_TYPES = {dt.type: dt for dt in TRACED}
 INTEGRAL = frozenset("biu")
+# What an entry of the tape that is an array in memory begins with.
+LEAF_OP = 0
 
 
 class Layout(NamedTuple):
-    """One exact memory layout: its meta id, shape, strides, byte extent, and size-free class."""
+    """One exact memory layout: its meta id, shape, strides, byte extent, size-free class, and entry."""
 
     meta: int
     shape: Shape
@@ -30,6 +32,7 @@ class Layout(NamedTuple):
     low: int
     high: int
     group: tuple
+    entry: tuple[int, int]
 
 
 # Interned; `forget` empties all when sizes keep changing and no session is open.
@@ -37,6 +40,7 @@ METAS: list[Meta] = []
 _META_ID: dict[tuple[Shape, np.dtype], int] = {}
 LAYOUTS: list[Layout] = []
 LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
+_INTERNING = threading.Lock()
 
 
 def meta_id(shape: Shape, dtype: np.dtype) -> int:
@@ -44,8 +48,13 @@ def meta_id(shape: Shape, dtype: np.dtype) -> int:
     key = (shape, dtype)
     found = _META_ID.get(key)
     if found is None:
-        METAS.append(Meta(shape, dtype))
-        found = _META_ID.setdefault(key, len(METAS) - 1)
+        meta = Meta(shape, dtype)
+        with _INTERNING:
+            found = _META_ID.get(key)
+            if found is None:
+                found = len(METAS)
+                METAS.append(meta)
+                _META_ID[key] = found
     return found
 
 
@@ -59,8 +68,13 @@ def layout_id(array: np.ndarray) -> int:
         low = sum(r for r in reach if r < 0)
         high = sum(r for r in reach if r > 0) + dtype.itemsize if 0 not in shape else low
         group = _group(shape, strides, dtype.itemsize)
-        LAYOUTS.append(Layout(meta_id(shape, dtype), shape, strides, low, high, group))
-        found = LAYOUT_ID.setdefault(key, len(LAYOUTS) - 1)
+        meta = meta_id(shape, dtype)
+        with _INTERNING:
+            found = LAYOUT_ID.get(key)
+            if found is None:
+                found = len(LAYOUTS)
+                LAYOUTS.append(Layout(meta, shape, strides, low, high, group, (LEAF_OP, found)))
+                LAYOUT_ID[key] = found
     return found
 
 

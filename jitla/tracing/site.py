@@ -94,6 +94,8 @@ class Site:
         self.name = name
         self.strict = strict
         self.exact: dict[tuple, Any] = {}
+        # By path, wanted entry, store and number of entries: key and value of the exact block met last.
+        self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
         self.past: dict[Any, int] = {}
@@ -154,6 +156,7 @@ class Site:
 
     def retire(self, keys: list[tuple]) -> None:
         """Forget exact blocks, but not what they have done."""
+        self.likely.clear()
         for key in keys:
             closed = self.exact.pop(key, None)
             if closed is not None and closed.bound is not None:
@@ -202,7 +205,7 @@ class Site:
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        for memory in (self.exact, self.pinned, self.fallbacks, self.classes, self.past):
+        for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.classes, self.past):
             memory.clear()
         self.failures.clear()
         self.calls = 0

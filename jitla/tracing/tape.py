@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, leaf
-from jitla.tracing.signature import LAYOUTS, METAS, Symbols, meta_id
+from jitla.tracing.signature import LAYOUTS, LEAF_OP, METAS, Symbols, meta_id
 
-LEAF = 0
+LEAF = LEAF_OP
 SCALAR = 1
 
 OPS: tuple[str, ...] = ("<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind is not Kind.LEAF))

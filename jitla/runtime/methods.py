@@ -1,0 +1,73 @@
+"""Native methods of Python classes, and the table that tells them where things are.
+
+Knows: CPython's slots, reference counts and method descriptors, found by looking.
+Must not know: what the methods do. Receives classes and objects; gives the class other methods.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from sys import getrefcount
+from typing import Any
+
+from jitla.runtime.entry import method
+
+__all__ = ["Methods"]
+
+
+class Methods:
+    """The native methods at `addresses`; `fields` is the order of their table."""
+
+    def __init__(self, addresses: Mapping[str, int], names: tuple[str, ...], fields: tuple[str, ...]) -> None:
+        self.addresses = addresses
+        self.names = names
+        self.fields = fields
+
+    def install(
+        self, owner: type, objects: Mapping[str, Any], numbers: Mapping[str, int],
+        slots: Mapping[str, tuple[type, ...]],
+    ) -> bool:
+        """Give `owner` the native methods; whether this Python is what they expect.
+
+        `objects` and `numbers` go into the table as they are, under `py_` the methods of `owner` that
+        are replaced and `argument`; `slots` under `at_`, found in instances of the classes given.
+        """
+        found: dict[str, int | None] = {}
+        for name, kinds in slots.items():
+            places = {_place(kind, name) for kind in kinds}
+            found[f"at_{name}"] = places.pop() if len(places) == 1 else None
+        if None in found.values() or not _counts():
+            return False
+        kept = [*objects.values()]
+        for thing in kept:  # the native code refers to them for ever
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+        words = found | numbers | {name: id(thing) for name, thing in objects.items()}
+        table = (ctypes.c_int64 * len(self.fields)).from_address(self.addresses["jitla_tape"])
+        table[:] = [words[name] for name in self.fields]  # type: ignore[misc]
+        for name in self.names:
+            doc = getattr(owner, name).__doc__
+            setattr(owner, name, method(owner, name, self.addresses[f"jitla_{name}"], doc))
+        return True
+
+
+def _place(kind: type, slot: str) -> int | None:
+    """Where instances of `kind` keep a slot: the one word that changes with it."""
+    made, mark = kind.__new__(kind), object()
+    size, header = kind.__basicsize__, object.__basicsize__
+    setattr(made, slot, mark)
+    words = (ctypes.c_int64 * (size // 8)).from_address(id(made))
+    found = [8 * i for i, word in enumerate(words) if word == id(mark) and 8 * i >= header]
+    delattr(made, slot)
+    return found[0] if len(found) == 1 and not words[found[0] // 8] else None
+
+
+def _counts() -> bool:
+    """Whether an object begins with its reference count, in 32 bits."""
+    seen = set()
+    for n in (0, 1, 5, 70_000):
+        thing = object()
+        more = [thing] * n
+        count = ctypes.c_uint32.from_address(id(thing)).value
+        seen.add((getrefcount(thing) - count, count - len(more)))
+    return len(seen) == 1
