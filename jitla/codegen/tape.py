@@ -12,238 +12,12 @@ from __future__ import annotations
 from string import Template
 
 from jitla.codegen.host import HEADER
+from jitla.codegen.tape_slots import FIELDS, METHODS, SLOTS
+from jitla.codegen.tape_taking import TAKING
 
 __all__ = ["FIELDS", "METHODS", "tape_ir"]
 
-#: The methods, and the Python method that `arguments` calls for arrays it does not know.
-METHODS = ("arguments", "enter", "put", "repeats")
-_PYTHON = (*METHODS, "argument")
-_OBJECTS = ("array", "scalar", "layouts", "minus")
-_NUMBERS = ("entry", "crowd", "held")
-#: Slots of proxies, then of sessions.
-_SLOTS = ("_s", "_n", "_m", "_v", "_l", "ops", "nodes", "leaves", "entered", "hole", "foreigners",
-          "crowd")
-
-#: What the table says, in the order of its entries: Python's methods (`py_`), the types of proxies and
-#: other objects, numbers, and where the slots are (`at_`).
-FIELDS = (*(f"py_{name}" for name in _PYTHON), *_OBJECTS, *_NUMBERS, *(f"at_{name}" for name in _SLOTS))
-
 _TAPE = """
-define internal i1 @tape.is(ptr %object, ptr %known) nounwind {
-  %ptype = getelementptr i8, ptr %object, i64 $type_at
-  %type = load ptr, ptr %ptype
-  %want = load ptr, ptr %known
-  %same = icmp eq ptr %type, %want
-  ret i1 %same
-}
-
-; What the slot at the offset in `at` holds, a borrowed reference, or null.
-define internal ptr @tape.get(ptr %object, ptr %at) nounwind {
-  %offset = load i64, ptr %at
-  %p = getelementptr i8, ptr %object, i64 %offset
-  %held = load ptr, ptr %p
-  ret ptr %held
-}
-
-; Give the slot another value, whose reference it takes over.
-define internal void @tape.set(ptr %object, ptr %at, ptr %value) {
-  %offset = load i64, ptr %at
-  %p = getelementptr i8, ptr %object, i64 %offset
-  %old = load ptr, ptr %p
-  store ptr %value, ptr %p
-  %down = load ptr, ptr $Py_DecRef
-  call void %down(ptr %old)
-  ret void
-}
-
-; Give the empty slot of a new object a value of which there are other references.
-define internal void @tape.init(ptr %object, ptr %at, ptr %value) {
-  %up = load ptr, ptr $Py_IncRef
-  call void %up(ptr %value)
-  %offset = load i64, ptr %at
-  %p = getelementptr i8, ptr %object, i64 %offset
-  store ptr %value, ptr %p
-  ret void
-}
-
-; The plain list in a slot, null if it is none.
-define internal ptr @tape.list(ptr %object, ptr %at) nounwind {
-entry:
-  %held = call ptr @tape.get(ptr %object, ptr %at)
-  %some = icmp ne ptr %held, null
-  br i1 %some, label %typed, label %none
-typed:
-  %plain = call i1 @tape.is(ptr %held, ptr $list_type)
-  %r = select i1 %plain, ptr %held, ptr null
-  ret ptr %r
-none:
-  ret ptr null
-}
-
-; Call a Python method.
-define internal ptr @tape.python(ptr %method, ptr %self, ptr %args, i64 %nargs) {
-entry:
-  %count = add i64 %nargs, 1
-  %all = alloca ptr, i64 %count
-  store ptr %self, ptr %all
-  br label %each
-each:
-  %i = phi i64 [ 0, %entry ], [ %i1, %one ]
-  %more = icmp slt i64 %i, %nargs
-  br i1 %more, label %one, label %go
-one:
-  %p = getelementptr ptr, ptr %args, i64 %i
-  %a = load ptr, ptr %p
-  %i1 = add i64 %i, 1
-  %q = getelementptr ptr, ptr %all, i64 %i1
-  store ptr %a, ptr %q
-  br label %each
-go:
-  %function = load ptr, ptr %method
-  %vector = load ptr, ptr $PyObject_Vectorcall
-  %r = call ptr %vector(ptr %function, ptr %all, i64 %count, ptr null)
-  ret ptr %r
-}
-
-; The proxy of an array; a new reference, null if Python raised.
-define internal ptr @tape.taken(ptr %self, ptr %foreigners, ptr %array) {
-entry:
-  %args = alloca ptr
-  store ptr %array, ptr %args
-  %found = call ptr @known.of(ptr %array)
-  %known = icmp ne ptr %found, null
-  br i1 %known, label %make, label %python
-make:
-  %up = load ptr, ptr $Py_IncRef
-  %down = load ptr, ptr $Py_DecRef
-  call void %up(ptr %found)
-  %alloc = load ptr, ptr $PyType_GenericAlloc
-  %type = load ptr, ptr $array
-  %made = call ptr %alloc(ptr %type, i64 0)
-  %able = icmp ne ptr %made, null
-  br i1 %able, label %fill, label %failed
-fill:
-  %item = load ptr, ptr $PyTuple_GetItem
-  %layout = call ptr %item(ptr %found, i64 0)
-  %meta = call ptr %item(ptr %found, i64 1)
-  %minus = load ptr, ptr $minus
-  call void @tape.init(ptr %made, ptr $at__s, ptr %self)
-  call void @tape.init(ptr %made, ptr $at__n, ptr %minus)
-  call void @tape.init(ptr %made, ptr $at__m, ptr %meta)
-  call void @tape.init(ptr %made, ptr $at__v, ptr %array)
-  call void @tape.init(ptr %made, ptr $at__l, ptr %layout)
-  %number = load ptr, ptr $PyLong_FromVoidPtr
-  %key = call ptr %number(ptr %array)
-  %keyed = icmp ne ptr %key, null
-  br i1 %keyed, label %insert, label %drop
-insert:
-  %default = load ptr, ptr $PyDict_SetDefault
-  %there = call ptr %default(ptr %foreigners, ptr %key, ptr %made)
-  call void %down(ptr %key)
-  %bad = icmp eq ptr %there, null
-  br i1 %bad, label %drop, label %inserted
-inserted:
-  call void %down(ptr %found)
-  %mine = icmp eq ptr %there, %made
-  br i1 %mine, label %good, label %twice
-good:
-  ret ptr %made
-twice:
-  call void %down(ptr %made)
-  br label %python
-drop:
-  call void %down(ptr %made)
-  br label %failed
-failed:
-  call void %down(ptr %found)
-  ret ptr null
-python:
-  %r = call ptr @tape.python(ptr $py_argument, ptr %self, ptr %args, i64 1)
-  ret ptr %r
-}
-
-; Keep the number of arrays from outside in mind if it is large; false if Python raised.
-define internal i1 @tape.crowded(ptr %self, ptr %foreigners) {
-entry:
-  %count = load ptr, ptr $PyDict_Size
-  %size = call i64 %count(ptr %foreigners)
-  %usual = load i64, ptr $crowd
-  %many = icmp sgt i64 %size, %usual
-  br i1 %many, label %raise, label %fine
-raise:
-  %twice = shl i64 %size, 1
-  %sum = add i64 %twice, %usual
-  %number = load ptr, ptr $PyLong_FromSsize_t
-  %crowd = call ptr %number(i64 %sum)
-  %able = icmp ne ptr %crowd, null
-  br i1 %able, label %set, label %failed
-set:
-  call void @tape.set(ptr %self, ptr $at_crowd, ptr %crowd)
-  br label %fine
-fine:
-  ret i1 1
-failed:
-  ret i1 0
-}
-
-; arguments(values): what `argument` makes of each value
-define ptr @jitla_arguments(ptr %self, ptr %args, i64 %nargs) {
-entry:
-  %one = icmp eq i64 %nargs, 1
-  br i1 %one, label %typed, label %python
-typed:
-  %values = load ptr, ptr %args
-  %plain = call i1 @tape.is(ptr %values, ptr $tuple_type)
-  %foreigners = call ptr @tape.get(ptr %self, ptr $at_foreigners)
-  %begun = icmp ne ptr %foreigners, null
-  %usual = and i1 %plain, %begun
-  br i1 %usual, label %begin, label %python
-begin:
-  %up = load ptr, ptr $Py_IncRef
-  %down = load ptr, ptr $Py_DecRef
-  %item = load ptr, ptr $PyTuple_GetItem
-  %put = load ptr, ptr $PyTuple_SetItem
-  %length = load ptr, ptr $PyTuple_Size
-  %n = call i64 %length(ptr %values)
-  %new = load ptr, ptr $PyTuple_New
-  %made = call ptr %new(i64 %n)
-  %able = icmp ne ptr %made, null
-  br i1 %able, label %each, label %failed
-each:
-  %i = phi i64 [ 0, %begin ], [ %i1, %place ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %next, label %done
-next:
-  %v = call ptr %item(ptr %values, i64 %i)
-  %array = call i1 @tape.is(ptr %v, ptr $ndarray)
-  br i1 %array, label %take, label %keep
-keep:
-  call void %up(ptr %v)
-  br label %place
-take:
-  %proxy = call ptr @tape.taken(ptr %self, ptr %foreigners, ptr %v)
-  %taken = icmp ne ptr %proxy, null
-  br i1 %taken, label %place, label %drop
-place:
-  %given = phi ptr [ %v, %keep ], [ %proxy, %take ]
-  call i32 %put(ptr %made, i64 %i, ptr %given)
-  %i1 = add i64 %i, 1
-  br label %each
-done:
-  %counted = call i1 @tape.crowded(ptr %self, ptr %foreigners)
-  br i1 %counted, label %return, label %drop
-return:
-  ret ptr %made
-drop:
-  call void %down(ptr %made)
-  ret ptr null
-failed:
-  ret ptr null
-python:
-  %r = call ptr @tape.python(ptr $py_arguments, ptr %self, ptr %args, i64 %nargs)
-  ret ptr %r
-}
-
 ; The tape's entry of an array proxy that is in memory, a borrowed reference, or null.
 define internal ptr @tape.entry(ptr %proxy) {
 entry:
@@ -359,10 +133,10 @@ typed:
   %a = icmp eq ptr %kind, %array
   %b = icmp eq ptr %kind, %scalar
   %proxy = or i1 %a, %b
-  %ops = call ptr @tape.list(ptr %self, ptr $at_ops)
-  %nodes = call ptr @tape.list(ptr %self, ptr $at_nodes)
-  %u0 = icmp ne ptr %ops, null
-  %u1 = icmp ne ptr %nodes, null
+  %ops0 = call ptr @tape.list(ptr %self, ptr $at_ops)
+  %nodes0 = call ptr @tape.list(ptr %self, ptr $at_nodes)
+  %u0 = icmp ne ptr %ops0, null
+  %u1 = icmp ne ptr %nodes0, null
   %both = and i1 %u0, %u1
   %usual = and i1 %both, %proxy
   br i1 %usual, label %go, label %python
@@ -370,7 +144,19 @@ go:
   %alloc = load ptr, ptr $PyType_GenericAlloc
   %made = call ptr %alloc(ptr %kind, i64 0)
   %able = icmp ne ptr %made, null
-  br i1 %able, label %count, label %failed
+  br i1 %able, label %again, label %failed
+again:
+  ; a finalizer may have run and ended the block: only what is read from here on is sure
+  %ops = call ptr @tape.list(ptr %self, ptr $at_ops)
+  %nodes = call ptr @tape.list(ptr %self, ptr $at_nodes)
+  %w0 = icmp ne ptr %ops, null
+  %w1 = icmp ne ptr %nodes, null
+  %still = and i1 %w0, %w1
+  br i1 %still, label %count, label %other
+other:
+  %away = load ptr, ptr $Py_DecRef
+  call void %away(ptr %made)
+  br label %python
 count:
   %length = load ptr, ptr $PyList_Size
   %place = call i64 %length(ptr %ops)
@@ -403,15 +189,21 @@ python:
   ret ptr %r
 }
 
-; Whether two objects are equal: 1, 0, or -1 if Python raised. Entries are tuples of small numbers.
-define internal i32 @tape.equal(ptr %a, ptr %b) {
+; Whether two objects are surely equal. Entries are tuples of small numbers.
+define internal i1 @tape.equal(ptr %a, ptr %b) {
 entry:
   %identical = icmp eq ptr %a, %b
   br i1 %identical, label %yes, label %differ
 differ:
-  %ta = call i1 @tape.is(ptr %a, ptr $tuple_type)
-  %tb = call i1 @tape.is(ptr %b, ptr $tuple_type)
-  %tuples = and i1 %ta, %tb
+  %pta = getelementptr i8, ptr %a, i64 $type_at
+  %ta = load ptr, ptr %pta
+  %ptb = getelementptr i8, ptr %b, i64 $type_at
+  %tb = load ptr, ptr %ptb
+  %kin = icmp eq ptr %ta, %tb
+  br i1 %kin, label %which, label %no
+which:
+  %type = load ptr, ptr $tuple_type
+  %tuples = icmp eq ptr %ta, %type
   br i1 %tuples, label %measure, label %compare
 measure:
   %length = load ptr, ptr $PyTuple_Size
@@ -430,26 +222,30 @@ pair:
   %same = icmp eq ptr %x, %y
   br i1 %same, label %next, label %ask
 ask:
-  %rich = load ptr, ptr $PyObject_RichCompareBool
-  %r = call i32 %rich(ptr %x, ptr %y, i32 2)
-  %one = icmp eq i32 %r, 1
-  br i1 %one, label %next, label %answer
+  %inner = call i1 @tape.equal(ptr %x, ptr %y)
+  br i1 %inner, label %next, label %no
 next:
   %i1 = add i64 %i, 1
   br label %each
-answer:
-  ret i32 %r
 compare:
-  %whole = load ptr, ptr $PyObject_RichCompareBool
-  %w = call i32 %whole(ptr %a, ptr %b, i32 2)
-  ret i32 %w
+  %rich = load ptr, ptr $PyObject_RichCompareBool
+  %r = call i32 %rich(ptr %a, ptr %b, i32 2)
+  %raised = icmp slt i32 %r, 0
+  br i1 %raised, label %clear, label %answer
+answer:
+  %one = icmp eq i32 %r, 1
+  ret i1 %one
+clear:
+  %forgive = load ptr, ptr $PyErr_Clear
+  call void %forgive()
+  ret i1 0
 yes:
-  ret i32 1
+  ret i1 1
 no:
-  ret i32 0
+  ret i1 0
 }
 
-; repeats(entries, references): whether the tape, and what refers to its values, are like that
+; repeats(entries, references): whether the tape, and what refers to its values, are surely like that
 define ptr @jitla_repeats(ptr %self, ptr %args, i64 %nargs) {
 entry:
   %two = icmp eq i64 %nargs, 2
@@ -501,15 +297,11 @@ refs:
 entries:
   %x = call ptr %member(ptr %ops, i64 %i)
   %y = call ptr %item(ptr %kops, i64 %i)
-  %r = call i32 @tape.equal(ptr %x, ptr %y)
-  %same = icmp eq i32 %r, 1
-  br i1 %same, label %next, label %differ
+  %same = call i1 @tape.equal(ptr %x, ptr %y)
+  br i1 %same, label %next, label %no
 next:
   %i1 = add i64 %i, 1
   br label %each
-differ:
-  %raised = icmp slt i32 %r, 0
-  br i1 %raised, label %failed, label %no
 yes:
   %true = load ptr, ptr $true
   %t = call ptr @known.given(ptr %true)
@@ -518,8 +310,6 @@ no:
   %false = load ptr, ptr $false
   %f = call ptr @known.given(ptr %false)
   ret ptr %f
-failed:
-  ret ptr null
 python:
   %p = call ptr @tape.python(ptr $py_repeats, ptr %self, ptr %args, i64 %nargs)
   ret ptr %p
@@ -531,4 +321,4 @@ def tape_ir(names: dict[str, str]) -> str:
     """IR of the methods, and of their empty table `jitla_tape`; `known_ir` is needed beside it."""
     fields = {name: f"getelementptr (i64, ptr @jitla_tape, i64 {i})" for i, name in enumerate(FIELDS)}
     table = f"@jitla_tape = global [{len(FIELDS)} x i64] zeroinitializer, align 64\n"
-    return table + Template(_TAPE).substitute(names | fields, type_at=HEADER - 8)
+    return table + Template(SLOTS + TAKING + _TAPE).substitute(names | fields, type_at=HEADER - 8)

@@ -23,6 +23,7 @@ class Methods:
         self.addresses = addresses
         self.names = names
         self.fields = fields
+        self.installed = False
 
     def install(
         self, owner: type, objects: Mapping[str, Any], numbers: Mapping[str, int],
@@ -33,6 +34,8 @@ class Methods:
         `objects` and `numbers` go into the table as they are, under `py_` the methods of `owner` that
         are replaced and `argument`; `slots` under `at_`, found in instances of the classes given.
         """
+        if self.installed:
+            return True
         found: dict[str, int | None] = {}
         for name, kinds in slots.items():
             places = {_place(kind, name) for kind in kinds}
@@ -46,8 +49,9 @@ class Methods:
         table = (ctypes.c_int64 * len(self.fields)).from_address(self.addresses["jitla_tape"])
         table[:] = [words[name] for name in self.fields]  # type: ignore[misc]
         for name in self.names:
-            doc = getattr(owner, name).__doc__
+            doc = getattr(owner, name).__doc__ or ""
             setattr(owner, name, method(owner, name, self.addresses[f"jitla_{name}"], doc))
+        self.installed = True
         return True
 
 

@@ -19,8 +19,8 @@ from jitla.runtime.methods import Methods
 from jitla.runtime.pool import Pool, default_threads
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods", "reserve_threads",
-    "set_threads", "statistics", "threads",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods",
+    "reserve_threads", "set_threads", "statistics", "threads",
 ]
 
 

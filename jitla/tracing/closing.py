@@ -114,7 +114,10 @@ class Closing:
 
     def repeats(self, entries: tuple, references: tuple) -> bool:
         """Return whether the tape holds `entries`, with so many references to each value."""
-        return entries == tuple(self.ops) and references == tuple(map(_getrefcount, self.nodes))
+        held = tuple(map(_getrefcount, self.nodes))
+        ops = tuple(self.ops)
+        # Equal hashes first: only then is it certain that attributes can be compared.
+        return references == held and hash(entries) == hash(ops) and entries == ops
 
     def value(self, proxy: Lazy) -> Any:
         """Return the ndarray or NumPy scalar of `proxy`, computing what is needed and live."""

@@ -92,7 +92,7 @@ class Session(Dispatch):
         if self.ghosts:
             self.ghosts = []
 
-    def arguments(self, values: tuple) -> list[Any]:
+    def arguments(self, values: tuple) -> tuple:
         """Return what `argument` makes of each value."""
         find, foreigners = SIGHT.find, self.foreigners
         made: list[Any] = []
@@ -110,7 +110,7 @@ class Session(Dispatch):
                 made.append(self.argument(value))
         if len(foreigners) > CROWD:
             self.crowd = CROWD + 2 * len(foreigners)
-        return made
+        return tuple(made)
 
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
