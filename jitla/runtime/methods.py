@@ -24,6 +24,8 @@ class Methods:
         self.names = names
         self.fields = fields
         self.installed = False
+        # Python's methods of the same names, which say what the native ones do.
+        self.replaced: dict[str, Any] = {}
 
     def install(
         self, owner: type, objects: Mapping[str, Any], numbers: Mapping[str, int],
@@ -49,7 +51,8 @@ class Methods:
         table = (ctypes.c_int64 * len(self.fields)).from_address(self.addresses["jitla_tape"])
         table[:] = [words[name] for name in self.fields]  # type: ignore[misc]
         for name in self.names:
-            doc = getattr(owner, name).__doc__ or ""
+            python = self.replaced[name] = getattr(owner, name)
+            doc = python.__doc__ or ""
             setattr(owner, name, method(owner, name, self.addresses[f"jitla_{name}"], doc))
         self.installed = True
         return True

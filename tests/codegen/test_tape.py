@@ -1,0 +1,314 @@
+"""The native methods of a session do what Python's do, and keep no reference too many or too few."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from types import FunctionType, MethodDescriptorType
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.runtime import methods
+from jitla.tracing.array import LazyArray, LazyScalar
+from jitla.tracing.session import CROWD, Session
+from jitla.tracing.signature import LAYOUTS, SIGHT, layout_id, meta_id
+from jitla.tracing.site import Site
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("arguments", "enter", "put", "repeats")
+
+
+@jitla.jit
+def first(x):
+    return x + x
+
+
+first(np.ones(3))
+NATIVE = {name: Session.__dict__[name] for name in NAMES}
+PYTHON = methods().replaced
+both = pytest.mark.parametrize("how", [NATIVE, PYTHON], ids=["native", "python"])
+
+
+def session() -> Session:
+    return Session(Site("test", None, False))
+
+
+def known(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The arrays, whose layouts have been seen."""
+    for a in arrays:
+        SIGHT.see(a)
+    return arrays
+
+
+def test_the_native_methods_are_in_use():
+    assert methods().installed
+    assert all(type(m) is MethodDescriptorType for m in NATIVE.values())
+    assert all(type(m) is FunctionType for m in PYTHON.values())
+    assert all(NATIVE[name].__doc__ == PYTHON[name].__doc__ for name in NAMES)
+
+
+class Own(np.ndarray):
+    """A kind of array of the user's."""
+
+
+def kinds() -> tuple:
+    """Arguments of all kinds."""
+    a, b = known(np.zeros((3, 4)), np.zeros(5, "f4"))
+    return (a, b, a, a[1:], a.T, a[::2, ::-1], np.float64(2.0), 3, None, "text", [a], np.array(1.0),
+            np.zeros(3, object), np.zeros(2, "M8[s]"), np.ma.zeros(3), np.zeros(3, ">f8"),
+            np.zeros(3).view(Own), np.zeros((1, 1, 1, 1, 1, 2)), np.zeros((2, 0)), np.broadcast_to(b, (2, 5)),
+            np.frombuffer(b"12345678"), first, (a, b))
+
+
+def described(made: tuple, mine: Session, given: tuple) -> list:
+    """What can be compared of proxies in two sessions."""
+    found = []
+    for m, g in zip(made, given, strict=True):
+        if type(m) is LazyArray:
+            assert m._v is g
+            found.append((m._s is mine, m._n, m._m, m._l, mine.foreigners[id(g)] is m, hasattr(m, "_r")))
+        else:
+            assert m is g
+            found.append(None)
+    return found
+
+
+@pytest.mark.parametrize("count", [0, 1, CROWD, CROWD + 1, 30])
+def test_takes_in_as_python_does(count):
+    more = known(*(np.zeros(n + 1) for n in range(count)))
+    for given in (more, (*kinds(), *more), (*more, *kinds())):
+        one, other = session(), session()
+        native, python = NATIVE["arguments"](one, given), PYTHON["arguments"](other, given)
+        assert type(native) is type(python) is tuple
+        assert described(native, one, given) == described(python, other, given)
+        assert [*one.foreigners] == [*other.foreigners]
+        assert one.crowd == other.crowd
+
+
+def test_the_same_array_is_the_same_proxy():
+    a, = known(np.zeros((3, 4)))
+    mine = session()
+    x, y = NATIVE["arguments"](mine, (a, a))
+    z, = NATIVE["arguments"](mine, (a,))
+    assert x is y is z
+    layout = x._l
+    a.shape = (4, 3)
+    known(a)
+    w, = NATIVE["arguments"](mine, (a,))
+    assert w is not x
+    assert w._l != layout
+    assert mine.foreigners[id(a)] is w
+
+
+@both
+def test_enters_and_puts(how):
+    a, b = known(np.zeros((3, 4)), np.zeros(5, "f4"))
+    mine = session()
+    x, y = how["arguments"](mine, (a, b))
+    meta = meta_id((), np.dtype("f8"))
+    assert how["enter"](mine, y) == y._n == 0
+    assert how["enter"](mine, x) == x._n == 1
+    made = how["put"](mine, LazyScalar, (5, 1, 0), meta)
+    array = how["put"](mine, LazyArray, (6, 2), x._m)
+    assert type(made) is LazyScalar
+    assert type(array) is LazyArray
+    assert (made._s, made._n, made._m, made._v) == (mine, 2, meta, None)
+    assert (array._s, array._n, array._m, array._v) == (mine, 3, x._m, None)
+    assert not hasattr(array, "_l")
+    assert mine.ops == [(0, layout_id(b)), (0, layout_id(a)), (5, 1, 0), (6, 2)]
+    assert mine.ops[0] is LAYOUTS[y._l].entry
+    assert [*map(id, mine.nodes)] == [*map(id, (mine.hole, mine.hole, made, array))]
+    assert mine.leaves[0] is b
+    assert mine.leaves[1] is a
+    assert mine.entered[0] is y
+    assert mine.entered[1] is x
+
+
+class Noted(list):
+    """A list that is more than a list."""
+
+    def append(self, item):
+        super().append(item)
+        self.note = len(self)
+
+
+@both
+@pytest.mark.parametrize("slot", ["ops", "nodes"])
+def test_a_tape_that_is_no_plain_list_is_asked(how, slot):
+    a, = known(np.zeros(4))
+    mine = session()
+    noted = Noted()
+    setattr(mine, slot, noted)
+    x, = how["arguments"](mine, (a,))
+    how["enter"](mine, x)
+    assert noted.note == 1
+    made = how["put"](mine, LazyArray, (5, 0, 0), x._m)
+    assert noted.note == 2
+    references = tuple(map(sys.getrefcount, mine.nodes))
+    assert how["repeats"](mine, tuple(mine.ops), references)
+    assert made._n == 1
+
+
+@both
+def test_a_scalar_in_memory_is_entered_as_one(how):
+    mine = session()
+    made = LazyScalar()
+    made._s, made._n, made._v, made._m = mine, -1, np.float64(2.0), meta_id((), np.dtype("f8"))
+    assert how["enter"](mine, made) == 0
+    assert mine.scalars == [2.0]
+    assert mine.leaves == []
+
+
+@both
+def test_repeats_says_when_a_tape_is_the_same(how):
+    a, = known(np.zeros(4))
+    mine = session()
+    x, = how["arguments"](mine, (a,))
+    how["enter"](mine, x)
+    attrs = (("axis", (0, 1)), ("ddof", np.float64(1.0)), ("name", "long text"), ("n", 70_000))
+    kept = [how["put"](mine, LazyArray, (5, 0, 0), x._m), how["put"](mine, LazyArray, (9, 1, attrs), x._m)]
+    ops, references = tuple(mine.ops), tuple(map(sys.getrefcount, mine.nodes))
+    alike = (("axis", (0, int("1"))), ("ddof", np.float64(1.0)), ("name", "long" + " text"[:]),
+             ("n", int("70000")))
+    assert how["repeats"](mine, ops, references)
+    assert how["repeats"](mine, (*ops[:2], (9, 1, alike)), references)
+    others = [
+        (*ops[:2], (9, 1)), (*ops[:2], (9, 2, attrs)), (ops[0], (5, 0, 1), ops[2]), ops[:2], (*ops, ops[2]),
+        (*ops[:2], (9, 1, attrs[:2])), (*ops[:2], (9, 1, (attrs[0], ("ddof", (1.0, 2.0)), *attrs[2:]))),
+        (*ops[:2], (9, 1, (("axis", np.float64(1.0)), *attrs[1:]))), ((0, -1), *ops[1:]), (None, *ops[1:]),
+    ]
+    for other in others:
+        assert not how["repeats"](mine, other, references)
+    assert not how["repeats"](mine, ops, references[:2])
+    assert not how["repeats"](mine, ops, (*references[:2], references[2] + 1))
+    more = kept[0]
+    assert not how["repeats"](mine, ops, references)
+    del more
+    assert how["repeats"](mine, ops, references)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_misuse_is_an_error(name):
+    for given in ((), (1, 2, 3, 4)):
+        with pytest.raises(TypeError):
+            NATIVE[name](session(), *given)
+    with pytest.raises(TypeError):
+        NATIVE[name](object(), ())
+    with pytest.raises(TypeError):
+        NATIVE[name]()
+
+
+def traced(mine: Session, given: tuple, meta: int) -> None:
+    """One call's worth of native methods."""
+    proxies = mine.arguments(given)
+    for p in proxies[:2]:
+        mine.enter(p)
+    made = [mine.put(LazyArray, (5, 0, 1), proxies[0]._m), mine.put(LazyScalar, (7, 2), meta)]
+    key = (tuple(mine.ops), tuple(map(sys.getrefcount, mine.nodes)))
+    assert mine.repeats(*key)
+    assert not mine.repeats(key[0][:3], key[1])
+    del made
+    mine.reset()
+    mine.foreigners.clear()
+
+
+def failing(mine: Session, given: tuple, meta: int) -> None:
+    """One call's worth of failure: `argument` raises for the last array, which is a view."""
+    mine.crowd = "none"
+    try:
+        mine.arguments(given)
+    except TypeError:
+        mine.foreigners.clear()
+    else:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("work", [traced, failing])
+def test_references_and_memory_are_as_before(work):
+    a, b = known(np.zeros((3, 4)), np.zeros(300, "f4"))
+    mine, meta, view = session(), meta_id((), np.dtype("f8")), a[1:]
+    given = (a, b, a, "text", view)
+    work(mine, given, meta)
+    layout = LAYOUTS[layout_id(b)]
+    watched = [a, b, view, given, mine, LazyArray, LazyScalar, layout, layout.entry, SIGHT.find(a),
+               SIGHT.find(b), LAYOUTS, mine.hole, meta, None, -1, True, False]
+    least = None
+    for _ in range(4):  # the interpreter itself may keep a few things at first
+        gc.collect()
+        before, blocks = [*map(sys.getrefcount, watched)], sys.getallocatedblocks()
+        for _ in range(25_000):
+            work(mine, given, meta)
+        gc.collect()
+        now = [n - m for m, n in zip(before, map(sys.getrefcount, watched), strict=True)]
+        assert max(map(abs, now)) < 100, now
+        grown = abs(sys.getallocatedblocks() - blocks)
+        least = grown if least is None else min(least, grown)
+    assert least < 100
+
+
+def test_proxies_are_seen_by_the_garbage_collector_and_can_go():
+    a, = known(np.zeros(4))
+    mine = session()
+    x, = mine.arguments((a,))
+    mine.enter(x)
+    made = mine.put(LazyArray, (5, 0, 0), x._m)
+    assert gc.is_tracked(x)
+    assert gc.is_tracked(made)
+    gone = [weakref.ref(x), weakref.ref(made), weakref.ref(mine)]
+    del x, made, mine  # the session and its proxies refer to each other
+    gc.collect()
+    assert [g() for g in gone] == [None] * 3
+
+
+def test_collecting_garbage_at_every_object_changes_nothing():
+    @jitla.jit
+    def work(x, y, z):
+        u = x + y * z - x
+        return u.sum() + (u * 2.0).max(), u
+
+    given = [np.linspace(0, n, 7) for n in (1, 2, 3)]
+    usual = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        found = [work(*given) for _ in range(60)]
+    finally:
+        gc.set_threshold(*usual)
+    total, u = work.__wrapped__(*given)
+    assert all(t == total and (v == u).all() for t, v in found)
+
+
+WITHOUT = """
+import sys; sys.path.insert(0, sys.argv[1])
+from types import FunctionType
+import numpy as np
+import jitla
+from jitla import tracing
+tracing.quicken = lambda native: False
+from jitla.tracing.session import Session
+@jitla.jit
+def work(x, y, z, n):
+    u = x + y * n - z
+    for _ in range(3):
+        u = u * x + y.T
+    x[0] = 1.0
+    return u.sum(axis=0), u.max(), -u, z @ u
+def given():
+    return [np.arange(9.0).reshape(3, 3) + k for k in range(2)] + [np.ones((4, 3))[1:], 3]
+for _ in range(50):
+    ours, theirs = given(), given()
+    for a, b in zip((*work(*ours), *ours), (*work.__wrapped__(*theirs), *theirs), strict=True):
+        assert np.array_equal(a, b)
+assert type(Session.enter) is type(Session.put) is type(Session.arguments) is FunctionType
+assert not work.stats()["failures"], work.stats()["failures"]
+"""
+
+
+def test_without_native_methods_all_is_the_same():
+    done = subprocess.run([sys.executable, "-c", WITHOUT, str(ROOT)], capture_output=True, text=True,
+                          timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

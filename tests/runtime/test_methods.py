@@ -1,0 +1,71 @@
+"""Native methods are installed only where everything is found."""
+
+from __future__ import annotations
+
+import ctypes
+
+from jitla.runtime.entry import method
+from jitla.runtime.methods import Methods, _counts, _place
+
+
+class Slotted:
+    __slots__ = ("a", "b", "__weakref__")
+
+    def ask(self) -> str:
+        return "Python"
+
+
+class Wider(Slotted):
+    __slots__ = ("c",)
+
+
+class Open:
+    def ask(self) -> str:
+        return "Python"
+
+
+def test_places_are_where_the_values_are():
+    made = Wider()
+    for name in ("a", "b", "c"):
+        thing = object()
+        setattr(made, name, thing)
+        place = _place(Wider, name)
+        assert ctypes.c_void_p.from_address(id(made) + place).value == id(thing)
+    assert _place(Slotted, "a") == _place(Wider, "a")
+    assert len({_place(Wider, name) for name in ("a", "b", "c")}) == 3
+
+
+def test_what_is_no_slot_has_no_place():
+    assert _place(Open, "a") is None
+
+
+def test_this_python_counts_as_expected():
+    assert _counts()
+
+
+def test_nothing_is_installed_where_a_slot_is_not_found():
+    native = Methods({}, ("ask",), ("at_a",))
+    assert not native.install(Open, {}, {}, {"a": (Open,)})
+    assert not native.installed
+    assert Open().ask() == "Python"
+
+
+def test_classes_that_differ_are_refused():
+    class Other:
+        __slots__ = ("A", "a")
+
+    assert _place(Other, "a") != _place(Slotted, "a")
+    assert not Methods({}, ("ask",), ("at_a",)).install(Slotted, {}, {}, {"a": (Slotted, Other)})
+    assert Slotted().ask() == "Python"
+
+
+def test_a_method_of_a_class_gets_its_instance():
+    @ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.POINTER(ctypes.py_object),
+                       ctypes.c_ssize_t)
+    def given(owner, args, count):
+        return owner, [args[i] for i in range(count)]
+
+    made = method(Slotted, "given", ctypes.cast(given, ctypes.c_void_p).value, "What is given.")
+    instance = Slotted()
+    assert made(instance, 1, "x") == (instance, [1, "x"])
+    assert (made.__name__, made.__doc__) == ("given", "What is given.")
