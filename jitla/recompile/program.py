@@ -152,7 +152,9 @@ class Program:
     def text(self) -> str:
         """Return what every stage made of the roots, and the Python function that runs."""
         parts = [f"== {s.name}   {s.seconds * 1e3:.2f} ms   {s.doc}\n{s.text()}" for s in self.stages]
-        return "\n\n".join([*parts, f"== program\n{self.script.source.rstrip()}"])
+        fired = ", ".join(self.fired) or "nothing"
+        source = self.script.source.rstrip()
+        return "\n\n".join([*parts, f"== rules fired\n{fired}", f"== program\n{source}"])
 
     # ---------------------------------------------------------------------- bindings
 
