@@ -22,7 +22,7 @@ from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.memory import Memory, lazy_array, same_view
-from jitla.tracing.signature import METAS, TRACED, meta_id
+from jitla.tracing.signature import LAYOUTS, METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -237,6 +237,8 @@ class Indexing(Memory):
         if array._n < 0:
             self.enter(array)
         known = METAS[array._m]
+        if len(known.shape) > 1 and not self._all_in_order(other):
+            return False  # the result keeps the order of `array`, a new one might not
         result = self.ufuncs(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
@@ -252,6 +254,16 @@ class Indexing(Memory):
         array._n = n
         self.nodes[n] = array
         return True
+
+    def _all_in_order(self, other: Any) -> bool:
+        """Say whether all arrays the block and `other` read are in C order, and none is turned."""
+        if type(other) is LazyArray and other._n < 0 and other._v is None:
+            return False  # a ghost: its recipe is not looked into
+        if type(other) is np.ndarray and not other.flags.c_contiguous:
+            return False
+        arrays = [p for p in (*self.entered, other) if type(p) is LazyArray and p._v is not None]
+        return all(LAYOUTS[p._l].group == ("C",) for p in arrays) and not any(
+            method == "transpose" for _, method, _ in self.views.values())
 
 
 def _parts(held: Any, kind: type) -> Any:
