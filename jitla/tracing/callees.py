@@ -14,9 +14,9 @@ import numpy as np
 from jitla.source import HOOK
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.functions import written
+from jitla.tracing.kinds import NUMBERS
 from jitla.tracing.session import LOCAL, Session
 
-NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
     type({}.items()), LazyArray, np.ndarray,

@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, Twins
+from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, Twins, loops_in_python
 from jitla.tracing.frames import USER, mark
 from jitla.tracing.functions import FUNCTIONS
 
@@ -42,8 +42,8 @@ class Entry(NamedTuple):
 class TwinTable:
     """The twins made for one hook object, by function."""
 
-    def __init__(self, hooks: Any) -> None:
-        self._made = Twins(hooks, known)
+    def __init__(self, hooks: Any, proxy: type) -> None:
+        self._made = Twins(hooks, known, proxy)
         self._entries: dict[int, Entry] = {}
         # Top names of the packages that decorate functions of theirs: they are the user's code,
         # wherever they are installed.
@@ -129,5 +129,5 @@ def known(function: Any) -> bool:
     """Say whether a callable reads its array arguments only, so that a call of it needs no hook."""
     kind = type(function)
     if kind is np.ufunc:
-        return True
+        return not loops_in_python(function)
     return kind is _ArrayFunction and function in FUNCTIONS
