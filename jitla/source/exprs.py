@@ -10,7 +10,7 @@ import ast
 import sys
 
 from jitla.source.inserts import HOOK, hook, placed
-from jitla.source.operands import DISPLAYS, OperandRewriter
+from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
 from jitla.source.tame import NOTHING
 
 __all__ = ["ExpressionRewriter", "ReadsFrame"]
@@ -19,9 +19,7 @@ __all__ = ["ExpressionRewriter", "ReadsFrame"]
 MAXIMUM = sys.maxsize
 FRAME_READERS = {"locals": MAXIMUM, "vars": 1, "dir": 1, "eval": 2, "exec": 2}
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
-# Builtins that ask their arguments to become something else, and those that ask for iterators.
-CONVERTING = {"len": "["} | dict.fromkeys(
-    ("abs", "bool", "complex", "divmod", "float", "int", "pow", "range", "round"), "f")
+# Builtins that ask their arguments for iterators.
 ITERATING = frozenset({"enumerate", "reversed", "zip"})
 
 
@@ -68,7 +66,7 @@ class ExpressionRewriter(OperandRewriter):
             node.value = self.operand(node.value, "[")
         else:
             node.value = self.used(node.value, "")
-        node.slice = self.used(node.slice, "")
+        node.slice = self.key(node.slice)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
@@ -89,13 +87,13 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_Starred(self, node: ast.Starred) -> ast.expr:
         if isinstance(node.ctx, ast.Load):
-            node.value = self.iterable(node.value)
+            node.value = self.spread(node.value)
         return node
 
-    def iterable(self, node: ast.expr) -> ast.expr:
-        """Rewrite `node`, which is iterated over."""
+    def spread(self, node: ast.expr) -> ast.expr:
+        """Rewrite `node`, whose elements are taken by ``*``."""
         made: ast.expr = self.visit(node)
-        return made if isinstance(node, DISPLAYS) else hook("iterate", [made], node)
+        return made if isinstance(node, DISPLAYS) else hook("spread", [made], node)
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         for i, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):

@@ -33,6 +33,11 @@ HEAP = 1 << 9
 DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp)
 
 
+# Builtins that ask their arguments to become something else, and in which way that is a use.
+CONVERTING = {"len": "["} | dict.fromkeys(
+    ("abs", "bool", "complex", "divmod", "float", "int", "pow", "range", "round"), "f")
+
+
 class OperandRewriter(ast.NodeTransformer):
     """Rewrites operands; `here` is the scope being rewritten, `private` the class that mangles names."""
 
@@ -176,6 +181,10 @@ class OperandRewriter(ast.NodeTransformer):
                 return self.attribute(node, ways)
             case ast.Call() if self.statics.is_known_call(node, self.here):
                 return self.used(node, ways)
+            case ast.Call(func=ast.Name(id=name)) if name in CONVERTING and self.statics.is_safe_builtin(
+                node.func, self.here
+            ):
+                return self.used(node, ways)
         if isinstance(node, DISPLAYS) and way not in "lrc" or self.rests(node) == NOTHING:
             return self.used(node, "")
         return lifted(self.used(node, ""), ways, node)
@@ -228,6 +237,21 @@ class OperandRewriter(ast.NodeTransformer):
         args = [self.used(base, ""), name] + [ast.Constant(ways)] * bool(ways)
         return hook("attribute", args, at)
 
+    def key(self, node: ast.expr) -> ast.expr:
+        """Rewrite the key of a subscript, which may be hashed, compared or asked for a number."""
+        match node:
+            case ast.Tuple(elts=elts):
+                node.elts = [self.key(each) for each in elts]
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                node.lower = lower and self.calm(lower)
+                node.upper = upper and self.calm(upper)
+                node.step = step and self.calm(step)
+            case ast.Starred():
+                return self.used(node, "")
+            case _:
+                return self.calm(node)
+        return node
+
     def _is_class(self, node: ast.expr) -> bool:
         # written in Python, so that its attributes may be computed
         value = self.statics.value(node, self.here)
@@ -248,8 +272,9 @@ class OperandRewriter(ast.NodeTransformer):
                 return self.guarded(node, CONTAINER, name, hook("calm", [name], node))
             case ast.Call() if self.statics.is_safe_builtin(node.func, self.here):
                 return self.used(node, "")
+        rests = self.rests(node)
         made = self.used(node, "")
-        return made if self.rests(node) == NOTHING else hook("calm", [made], node)
+        return made if rests == NOTHING or isinstance(node, DISPLAYS) else hook("calm", [made], node)
 
 
 def lifted(node: ast.expr, ways: str, at: ast.expr) -> ast.expr:

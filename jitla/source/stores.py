@@ -56,7 +56,7 @@ class StoreRewriter(ExpressionRewriter):
                     args = [value, self.visit(obj), name]
                     return placed(ast.Expr(hook("setattr", args, name_line(target))), node)
                 case ast.Subscript(value=obj, slice=key) as target:
-                    args = [self.visit(node.value), self.visit(obj), key_of(self.visit(key))]
+                    args = [self.visit(node.value), self.visit(obj), key_of(self.key(key))]
                     return placed(ast.Expr(hook("setitem", args, target)), node)
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         value, node.value = node.value, self.kept(node.value, *names)
@@ -80,7 +80,7 @@ class StoreRewriter(ExpressionRewriter):
             case ast.Attribute(value=obj, attr=attr):
                 return stores_attribute(self.visit(obj), mangle(attr, self.private), name_line(node))
             case ast.Subscript(value=obj, slice=key):
-                return stores_item(self.visit(obj), key_of(self.visit(key)), node)
+                return stores_item(self.visit(obj), key_of(self.key(key)), node)
         return node
 
     def keeps(self, targets: Iterable[ast.AST], at: ast.AST) -> list[ast.stmt]:
@@ -121,7 +121,7 @@ class StoreRewriter(ExpressionRewriter):
                 args = [self.visit(obj), self._name(attr)]
                 return [placed(ast.Expr(hook("delattr", args, name_line(target))), at)]
             case ast.Subscript(value=obj, slice=key):
-                args = [self.visit(obj), key_of(self.visit(key))]
+                args = [self.visit(obj), key_of(self.key(key))]
                 return [placed(ast.Expr(hook("delitem", args, target)), at)]
         return [placed(ast.Delete([target]), at)]
 
@@ -149,7 +149,7 @@ class StoreRewriter(ExpressionRewriter):
                 call = hook("setattr", [new, again, self._name(attr)], name_line(target))
             case ast.Subscript(value=obj, slice=key) as target:
                 first, again, spent = self._twice(self.visit(obj), rebinds)
-                key, key_again, spent_key = self._twice(key_of(self.visit(key)), rebinds)
+                key, key_again, spent_key = self._twice(key_of(self.key(key)), rebinds)
                 old = placed(ast.Subscript(lifted(first, "[", target), key, ast.Load()), target)
                 new = hook("inplace", [function, old, value], node)
                 call = hook("setitem", [new, again, key_again], target)

@@ -23,6 +23,7 @@ ATTRIBUTES = frozenset({
     "shape", "size", "ndim", "dtype", "nbytes", "itemsize", "strides", "T", "mT", "real", "imag",
 })  # fmt: skip
 SAME_KIND = frozenset({"abs", "min", "max", "sum", "round", "divmod", "pow"})
+ANSWERS = PLAIN_CALLS | {"isinstance", "issubclass", "callable"}
 OBJECTS = frozenset({"object", "O", "object_"})
 
 
@@ -112,7 +113,7 @@ def _call(
     if any(_is_object(each) for each in given):
         return None
     match node.func:
-        case ast.Name(id=name) if name in PLAIN_CALLS and statics.is_builtin(name, scope):
+        case ast.Name(id=name) if name in ANSWERS and statics.is_builtin(name, scope):
             return NOTHING
         case ast.Name(id=name) if name in SAME_KIND and statics.is_builtin(name, scope):
             pass

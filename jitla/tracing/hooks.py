@@ -72,7 +72,7 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
-_CONSUMERS = frozenset({min, max, sum, any, all, iter, next})
+_ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
 
 
 class Hooks:
@@ -117,14 +117,16 @@ class Hooks:
                 return Contained(f, session)
             if f in _CREATORS:
                 return Creator(f, session)
+            if f is getattr or f is hasattr:
+                return self._get if f is getattr else self._has
             if f in SAFE:
-                return Consumer(f, session) if f in _CONSUMERS else f
+                return f if f in _ASKING_NOTHING else Consumer(f, session)
         elif kind is type and (f in SAFE or issubclass(f, (_EXCEPTIONS, np.generic, np.dtype))):
             if issubclass(f, _EXCEPTIONS):
                 return Contained(f, session)
             if f is type:
                 return _class_of
-            return Consumer(f, session) if f is tuple else f
+            return Consumer(f, session) if f in SAFE and f is not object else f
         return Foreign(f, session)
 
     def inplace(self, op: Any, target: Any, value: Any) -> Any:
@@ -170,7 +172,7 @@ class Hooks:
                 obj[session.plain(key)] = session.plain(value)
         elif kind is dict or kind is list:
             key = session.plain(key)
-            if type(value) in HOLDERS:
+            if type(value) in HOLDERS or is_wild(key):
                 value = session.plain(value)
             obj[key] = value
             if type(value) in LAZY and type(key) is not slice:
@@ -181,6 +183,7 @@ class Hooks:
             if type(method) is FunctionType:
                 self.call(method)(obj, key, value)
             else:
+                key, value = session.plain(key), session.plain(value)
                 Foreign(operator.setitem, session)(obj, key, value)
 
     def delitem(self, obj: Any, key: Any) -> None:
@@ -212,6 +215,7 @@ class Hooks:
             if type(setter) is FunctionType:
                 self.call(setter)(obj, value)
             else:
+                value = session.plain(value)  # a frame that failed must not hold a proxy
                 Foreign(setattr, session)(obj, name, value)
             return
         if type(value) in HOLDERS:
@@ -269,6 +273,8 @@ class Hooks:
         """Return the iterable of a loop; unknown ones may run any code at each step."""
         session = LOCAL.session
         if session is None or type(iterable) in SAFE_ITERABLES or is_tame(iterable):
+            return iterable
+        if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
             return iterable
         return _stepped(iterable, session)
 
@@ -333,6 +339,17 @@ class Hooks:
                 value = Foreign(getattr, session)(obj, name)
         return self.lift(value, ways) if ways else value
 
+    def _get(self, obj: Any, name: str, *default: Any) -> Any:
+        try:
+            return self.attribute(obj, name)
+        except AttributeError:
+            if not default:
+                raise
+            return default[0]
+
+    def _has(self, obj: Any, name: str) -> bool:
+        return self._get(obj, name, LOCAL) is not LOCAL
+
     def calm(self, value: Any) -> Any:
         """Return what Python asks for its truth, or to be compared: nothing is pending if that runs code."""
         if type(value) not in TAME:
@@ -340,6 +357,15 @@ class Hooks:
             if session is not None and type(value) not in CONTAINERS and is_wild(value):
                 session.hand_over()
         return value
+
+    def spread(self, value: Any) -> Any:
+        """Return what is unpacked as arguments or elements."""
+        session = LOCAL.session
+        if session is None or type(value) in SAFE_ITERABLES or is_tame(value):
+            return value
+        if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+            return value
+        return Foreign(list, session)(value)
 
     def mapping(self, value: Any) -> Any:
         """Return what is unpacked as keywords or items."""
@@ -350,7 +376,7 @@ class Hooks:
 
 
 def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
-    steps = iter(iterable)
+    steps = Foreign(iter, session)(iterable)
     while True:
         session.hand_over()
         LOCAL.session = None

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
     FunctionType,
+    GeneratorType,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
@@ -34,17 +35,27 @@ TAME = NUMBERS | {
     *(np.dtype(c).type for c in "egFDGSUMm?"),
 }
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
-# What is no operand for anything, or only compared.
+# What is no operand for anything, or only compared; steps of these are asked about by themselves.
 INERT = frozenset({ModuleType, FunctionType, BuiltinFunctionType, np.ufunc, type(np.sum)})
+# They call functions or step through what they were made of, when they are iterated.
+_STEPPING = frozenset({map, filter, zip, enumerate, reversed, partial, GeneratorType})
 _HEAP = 1 << 9  # of a type: made when the program runs
-# Libraries that do not write into memory when an object of theirs is asked for an attribute.
-_TRUSTED = sys.stdlib_module_names | {"numpy", "scipy", "pandas"}
+# Libraries whose objects do not write into memory of users when they are operands.
+_TRUSTED = (sys.stdlib_module_names | {"numpy", "scipy", "pandas"}) - {"builtins"}
 _STILL = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType,
     GetSetDescriptorType, MemberDescriptorType, ClassMethodDescriptorType,
     type(type("_Slots", (tuple,), {}).__dict__["__dict__"]),
 )  # fmt: skip
 _MISSING: Any = object()
+# Methods that are no operation on an instance, or one that has its own hook.
+_QUIET = frozenset({
+    "__init__", "__new__", "__class__", "__init_subclass__", "__class_getitem__", "__set_name__",
+    "__call__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__",
+    "__enter__", "__exit__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
+    "__copy__", "__deepcopy__", "__dir__", "__sizeof__", "__post_init__", "__annotate__",
+    "__annotate_func__", "__subclasshook__",
+})  # fmt: skip
 
 
 def is_wild(value: Any, deep: int = 2) -> bool:
@@ -59,8 +70,11 @@ def is_wild(value: Any, deep: int = 2) -> bool:
         if TAME.issuperset(map(type, parts)):
             return False
         return not deep or any(is_wild(each, deep - 1) for each in parts)
-    return kind not in INERT and not isinstance(value, np.dtype) and (
-        kind is not type or bool(value.__flags__ & _HEAP))
+    if kind in _STEPPING:
+        return True
+    if kind in INERT or kind is type or not kind.__flags__ & _HEAP:
+        return False
+    return kind_of(kind).operates
 
 
 # -- whether a class has changed -------------------------------------------------------------------
@@ -87,12 +101,13 @@ _VERSION = _version_place() if sys.implementation.name == "cpython" else 0
 class Kind:
     """What is known about the instances of one class, as it was when it was looked at."""
 
-    __slots__ = ("owner", "computed", "asks", "view", "version")
+    __slots__ = ("owner", "computed", "asks", "operates", "view", "version")
 
     def __init__(self, kind: type, forget: Callable[[ref[type]], None]) -> None:
         self.owner = ref(kind, forget)
         # Names that are computed; None: all may be.
         self.computed = _computed(kind)
+        self.operates = _operates(kind)
         self.asks = hasattr(kind, "__getattr__")  # for names that are nowhere
         self.view = ctypes.c_uint.from_address(id(kind) + _VERSION)
         self.version = self.view.value if _VERSION else 0
@@ -125,6 +140,16 @@ def _computed(kind: type) -> frozenset[str] | None:
         if base.__flags__ & _HEAP:
             found.update(vars(base))
     return frozenset(name for name, value in found.items() if _runs(value))
+
+
+def _operates(kind: type) -> bool:
+    """Say whether a protocol of Python or NumPy, used on a `kind`, runs code of users."""
+    for base in kind.__mro__:
+        if base.__flags__ & _HEAP and not _is_trusted(base):
+            for name, value in vars(base).items():
+                if name[:2] == "__" == name[-2:] and name not in _QUIET and callable(value):
+                    return True
+    return False
 
 
 def _is_trusted(function: Any) -> bool:

@@ -77,7 +77,8 @@ class Hook:
         return self.tames
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "calm", "mapping"):
+        if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "calm", "mapping",
+                        "spread"):
             raise AttributeError(name)
 
         def same(value: Any) -> Any:
