@@ -6,8 +6,9 @@ Receives expressions; returns them with a hook around what may be a foreign arra
 Operators, subscripts and attributes run code of the operand's class without a call in the source. An
 operand that may be of such a class goes through `lift`, told its *ways*: one letter for how it is used
 and one for each use of what results: ``l`` left or only operand, ``r`` right, ``c`` container of
-``in``, ``[`` subscripted, ``.`` attribute, ``a`` argument, ``e`` element of one, ``f`` converted; ``k`` is ``c`` of a plain item. The hook is not called where
-the type shows at once that no code runs: of parameters that is asked once, when the function begins.
+``in`` (``k``: of a plain item), ``[`` subscripted, ``.`` attribute, ``a`` argument, ``e`` element of
+one, ``f`` converted. The hook is not called where the type shows at once that no code runs: of
+parameters that is asked once, when the function begins.
 """
 
 from __future__ import annotations
