@@ -7,7 +7,7 @@ Operators, subscripts and attributes run code of the operand's class without a c
 operand that may be of such a class goes through `lift`, told its *ways*: one letter for how it is used
 and one for each use of what results: ``l`` left or only operand, ``r`` right, ``c`` container of
 ``in`` (``k``: of a plain item), ``[`` subscripted, ``.`` attribute, ``a`` argument, ``e`` element of
-one, ``f`` converted. The hook is not called where the type shows at once that no code runs: of
+one, ``f`` converted, ``n`` counted. The hook is not called where the type shows at once that no code runs: of
 parameters that is asked once, when the function begins.
 """
 
@@ -35,7 +35,7 @@ DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, a
 
 
 # Builtins that ask their arguments to become something else, and in which way that is a use.
-CONVERTING = {"len": "["} | dict.fromkeys(
+CONVERTING = {"len": "n"} | dict.fromkeys(
     ("abs", "bool", "complex", "divmod", "float", "int", "pow", "range", "round"), "f")
 
 
@@ -54,6 +54,7 @@ class OperandRewriter(ast.NodeTransformer):
         self.body: Scope | None = None
         self.tame: dict[str, frozenset[str]] = {}
         self.uses: dict[str, set[str]] = {}
+        self.flags: list[ast.Name] = []
 
     # -- what is known about a name ------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class OperandRewriter(ast.NodeTransformer):
 
     def begin(self, node: ast.AST, args: ast.arguments) -> None:
         """Begin the body of the function `node`: its parameters can be asked for what they are."""
-        self.body, self.uses, self.tame = self.here, {}, {}
+        self.body, self.uses, self.tame, self.flags = self.here, {}, {}, []
         if not isinstance(node, ast.Lambda):
             given = [each.arg for each in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
             local = [name for name in given if self.here.resolve(name) == "local"]
@@ -126,16 +127,23 @@ class OperandRewriter(ast.NodeTransformer):
 
     def questions(self, at: ast.AST) -> list[ast.stmt]:
         """Statements that ask what the parameters are, for the uses found in the body."""
-        return [
-            placed(
-                ast.Assign(
-                    [_flag(name, ast.Store(), at)],
-                    hook("tame", [_name(name, at), _uses(self.uses[name], at)], at),
-                ),
-                at,
-            )
-            for name in self.uses
-        ]
+        operands = [name for name, uses in self.uses.items() if OPERAND in uses]
+        for flag in self.flags:
+            if flag.id in operands:
+                flag.id = operands[0]
+            flag.id = f".tame {flag.id}"
+        asked = [(name, "still", [_uses(uses, at)]) for name, uses in self.uses.items()
+                 if name not in operands]
+        made = [self._question(name, question, [_name(name, at), *more], at)
+                for name, question, more in asked]
+        if operands:
+            given = [_name(name, at) for name in operands]
+            made.insert(0, self._question(operands[0], "tame", given, at))
+        return made
+
+    def _question(self, name: str, question: str, args: list[ast.expr], at: ast.AST) -> ast.stmt:
+        flag = placed(ast.Name(f".tame {name}", ast.Store()), at)
+        return placed(ast.Assign([flag], hook(question, args, at)), at)
 
     def rests(self, node: ast.expr) -> Rests:
         """Parameters that `node` rests on to be tame, as far as they were asked; None if it may be wild."""
@@ -160,8 +168,9 @@ class OperandRewriter(ast.NodeTransformer):
                 use = OPERAND
             for name in rests:
                 self.uses.setdefault(name, set()).add(use)
-            flags: list[ast.expr] = [_flag(name, ast.Load(), test) for name in sorted(rests)]
-            asked = flags[0] if len(flags) == 1 else placed(ast.BoolOp(ast.And(), flags), test)
+            # All that operators use are asked about together; the flag is named at the end.
+            asked = flag = placed(ast.Name(min(rests), ast.Load()), test)
+            self.flags.append(flag)
         return placed(ast.IfExp(asked, fast, slow), fast)
 
     # -- operands ------------------------------------------------------------------------------
@@ -203,7 +212,7 @@ class OperandRewriter(ast.NodeTransformer):
         name = self.used(node, "")
         if self._is_foreign_name(node, node.id):
             return lifted(name, ways, node)
-        use = CONTAINER if ways == "[" else OPERAND
+        use = CONTAINER if ways == "[" or ways[0] == "n" else OPERAND
         if self.here.resolve(node.id) == "global":  # its type is known
             return name
         return self.guarded(node, use, name, lifted(name, ways, node))
@@ -230,7 +239,7 @@ class OperandRewriter(ast.NodeTransformer):
         if rests == NOTHING and not self._is_class(base):
             node.value = self.used(base, "")
             return node
-        if rests is not None and isinstance(base, (ast.BinOp, ast.UnaryOp)):
+        if isinstance(base, (ast.BinOp, ast.UnaryOp)):
             outer, self.ways = self.ways, ways
             node.value = self.operand(base, ".")
             self.ways = outer
@@ -285,10 +294,6 @@ def lifted(node: ast.expr, ways: str, at: ast.expr) -> ast.expr:
 
 def _name(name: str, at: ast.AST) -> ast.expr:
     return placed(ast.Name(name, ast.Load()), at)
-
-
-def _flag(name: str, context: ast.expr_context, at: ast.AST) -> ast.expr:
-    return placed(ast.Name(f".tame {name}", context), at)
 
 
 def _uses(uses: set[str], at: ast.AST) -> ast.expr:

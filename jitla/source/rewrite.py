@@ -34,7 +34,8 @@ class _Rewriter(StoreRewriter):
     # -- functions and classes -----------------------------------------------------------------
 
     def body_of(self, node: FunctionNode) -> None:
-        outer = self.here, self.loops, self.suspends, self.body, self.tame, self.uses
+        outer = self.here, self.loops, self.suspends
+        asked = self.body, self.tame, self.uses, self.flags
         self.here, self.loops = self.scopes[node], []
         self.begin(node, node.args)
         self.suspends = self.here.yields or isinstance(node, ast.AsyncFunctionDef)
@@ -46,7 +47,8 @@ class _Rewriter(StoreRewriter):
             body = self.block(node.body)
             asks = self.questions(at_line(_first(node.body)))
             node.body = [*body[:described], *keeps, *asks, *body[described:]]
-        self.here, self.loops, self.suspends, self.body, self.tame, self.uses = outer
+        self.here, self.loops, self.suspends = outer
+        self.body, self.tame, self.uses, self.flags = asked
 
     def keep_arguments(self, args: ast.arguments, at: ast.AST) -> list[ast.stmt]:
         """Statements that keep the arguments that functions inside can reach."""

@@ -283,19 +283,19 @@ class Hooks:
         session = LOCAL.session
         return function if session is None else Foreign(function, session)
 
-    def tame(self, value: Any, uses: tuple[str, ...]) -> bool:
-        """Say whether these uses of a parameter run no code of its class.
+    def tame(self, *values: Any) -> bool:
+        """Say whether operators of these parameters run no code of users."""
+        for value in values:
+            if type(value) not in TAME and (type(value) is not np.ndarray or value.dtype.hasobject):
+                return False
+        return True
 
-        A use is the name of an attribute, ``[`` for subscripts or ``+`` for operators.
-        """
+    def still(self, value: Any, uses: tuple[str, ...]) -> bool:
+        """Say whether a parameter runs no code when it is asked for attributes, or subscripted (``[``)."""
         kind = type(value)
-        if kind in TAME:
-            return True
-        if kind is np.ndarray:
-            return not value.dtype.hasobject
         if kind in CONTAINERS:
             return uses == ("[",)
-        return "+" not in uses and "[" not in uses and still(kind, uses)
+        return kind in TAME or kind is np.ndarray or "[" not in uses and still(kind, uses)
 
     def lift(self, value: Any, ways: str) -> Any:
         """Return an operand: as a proxy if it is an array, as `Wild` if it may run code of users.
@@ -314,7 +314,7 @@ class Hooks:
             return value if ways[0] == "e" else session.argument(value)
         if kind in CONTAINERS:
             way = ways[0]
-            if ways == "[" or way in "ae" or way == "." or (
+            if ways == "[" or way in "aen." or (
                 way == "k" and (kind not in (list, tuple) or not is_wild(value))
             ):
                 return value
@@ -323,6 +323,8 @@ class Hooks:
 
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         """Return ``obj.name``, ready for its uses."""
+        if type(obj) is LazyArray:
+            return getattr(obj, name)
         session = LOCAL.session
         if session is None:
             return getattr(obj, name)

@@ -101,13 +101,15 @@ _VERSION = _version_place() if sys.implementation.name == "cpython" else 0
 class Kind:
     """What is known about the instances of one class, as it was when it was looked at."""
 
-    __slots__ = ("owner", "computed", "asks", "operates", "view", "version")
+    __slots__ = ("owner", "computed", "asks", "operates", "stored", "view", "version")
 
     def __init__(self, kind: type, forget: Callable[[ref[type]], None]) -> None:
         self.owner = ref(kind, forget)
         # Names that are computed; None: all may be.
         self.computed = _computed(kind)
         self.operates = _operates(kind)
+        # Names whose storing runs code; None: that of any does.
+        self.stored = _stored(kind)
         self.asks = hasattr(kind, "__getattr__")  # for names that are nowhere
         self.view = ctypes.c_uint.from_address(id(kind) + _VERSION)
         self.version = self.view.value if _VERSION else 0
@@ -243,8 +245,15 @@ def setter_of(kind: type, name: str) -> Any:
 
 def stores_plainly(kind: type, name: str) -> bool:
     """Say whether setting `name` on a `kind` only stores the value."""
-    return kind.__setattr__ is object.__setattr__ and not hasattr(
-        type(_first(kind.__mro__, name)), "__set__")
+    stored = kind_of(kind).stored
+    return stored is not None and name not in stored
+
+
+def _stored(kind: type) -> frozenset[str] | None:
+    if kind.__setattr__ is not object.__setattr__:
+        return None
+    names = {name for base in kind.__mro__ for name in vars(base)} - {"__class__"}
+    return frozenset(n for n in names if hasattr(type(_first(kind.__mro__, n)), "__set__"))
 
 
 def deletes_plainly(kind: type, name: str) -> bool:

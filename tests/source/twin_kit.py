@@ -71,10 +71,12 @@ class Hook:
         self.seen.append(("lift", ways))
         return value
 
-    def tame(self, value: Any, uses: tuple[str, ...]) -> bool:
+    def tame(self, *values: Any) -> bool:
         if not self.tames:
-            self.seen.append(("tame", uses))
+            self.seen.append(("tame", *values))
         return self.tames
+
+    still = tame
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "calm", "mapping",
