@@ -202,6 +202,8 @@ class ExpressionRewriter(OperandRewriter):
         scope = self.scopes[node]
         for i, generator in enumerate(generators):
             iterable = self.visit(generator.iter)
+            if i == 0 and scope.kind == "generator":  # it may be stepped through after the call
+                iterable = hook("keep", [iterable], generator.iter)
             name = "awaits" if generator.is_async else "iterate"
             generator.iter = hook(name, [iterable], generator.iter)
             if i == 0:

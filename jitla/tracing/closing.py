@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.errors import InternalError
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
@@ -103,6 +104,8 @@ class Closing:
 
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
+        if ghost._r is None:
+            raise InternalError("a value was lost when the write beside it was interrupted")
         block, index, key = ghost._r
         self.site.pin(key, index)
         place: dict[int, int] = {}
@@ -163,15 +166,39 @@ class Closing:
         self._finish_block(closed, key, store)
 
     def _finish_block(self, closed: Closed, key: tuple, store: Store | None) -> None:
-        nodes = self.nodes
+        outs, done = None, False
         try:
-            outs = closed.bound.run(self.leaves + self.scalars) if closed.roots else ()
-        except Exception as error:
-            replay = self.site.replay(self.block(), closed.roots, store, error)
-            outs = replay.run(self.leaves + self.scalars)
+            try:
+                outs = closed.bound.run(self.leaves + self.scalars) if closed.roots else ()
+            except Exception as error:
+                replay = self.site.replay(self.block(), closed.roots, store, error)
+                outs = replay.run(self.leaves + self.scalars)
+            self._deliver(closed, key, outs)
+            done = True
+            self.reset()
+        except BaseException:  # an interrupt: what was written into memory must not be read again
+            if outs is not None:
+                if not done:
+                    self._deliver(closed, key, outs)
+                self.reset()
+            elif store is not None:
+                self._lose()
+            raise
+
+    def _lose(self) -> None:
+        """Give up what is pending: what it reads may have been overwritten."""
+        for p in (*self.nodes, *self.entered):
+            if type(p) in LAZY:
+                p._n = -1
+                p._r = None
+        self.reset()
+
+    def _deliver(self, closed: Closed, key: tuple, outs: tuple) -> None:
+        """Give the proxies their values; doing it again changes nothing."""
+        nodes = self.nodes
         layouts = closed.layouts
         if not layouts:
-            layouts.extend(layout_id(v) if isinstance(v, np.ndarray) else -1 for v in outs)
+            layouts += [layout_id(v) if isinstance(v, np.ndarray) else -1 for v in outs]
         for i, v, layout in zip(closed.roots, outs, layouts, strict=True):
             p = nodes[i]
             p._v = v
@@ -187,7 +214,6 @@ class Closing:
             p._n = -1
         if closed.ghosts:
             self._haunt(closed, key)
-        self.reset()
 
     def _haunt(self, closed: Closed, key: tuple) -> None:
         metas = self._metas()

@@ -46,7 +46,7 @@ class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
-                 "hits", "foreigners", "slots", "views", "crowd", "__weakref__")
+                 "hits", "foreigners", "slots", "views", "crowd", "over", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -66,6 +66,7 @@ class Session(Dispatch):
         # By place: the container (None: an object), how to read the place, how to write it.
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.crowd = CROWD
+        self.over = False  # the call has ended: nothing becomes lazy any more
 
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
@@ -157,6 +158,7 @@ class Session(Dispatch):
         """End the call and count it."""
         # Proxies and session refer to each other: memory must not wait for the garbage collector.
         self.foreigners.clear()
+        self.over = True
         site = self.site
         site.calls += 1
         if site.learning > 0:

@@ -31,6 +31,7 @@ class Entry(NamedTuple):
 
     owner: ref[FunctionType]
     made_of: CodeType
+    defaults: tuple[Any, ...] | None
     # The code to run and where its cells are (-1: the hooks); None: the function itself.
     code: CodeType | None
     places: tuple[int, ...]
@@ -62,20 +63,13 @@ class TwinTable:
             return function
         entry = self._entries.get(id(function))
         if entry is None or entry.owner() is not function or entry.made_of is not code \
-                or _is_stale(entry.watched):
+                or entry.defaults is not function.__defaults__ or _is_stale(entry.watched):
             entry = self._enter(function)
         if not entry.sees:
             return None
         if entry.code is None:
             return function
-        twin = entry.twin
-        if twin is None:
-            return self._bound(function, entry)
-        if twin.__defaults__ is not function.__defaults__:
-            twin.__defaults__ = function.__defaults__
-        if twin.__kwdefaults__ is not function.__kwdefaults__:
-            twin.__kwdefaults__ = function.__kwdefaults__
-        return twin
+        return entry.twin or self._bound(function, entry)
 
     def _enter(self, function: FunctionType) -> Entry:
         key, entries = id(function), self._entries
@@ -88,7 +82,7 @@ class TwinTable:
         owner = ref(function, forget)
         if hasattr(function, "__jitla_state__"):
             # A decorated function goes on in the session of its caller by itself.
-            made = Entry(owner, function.__code__, None, (), None, True, [])
+            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, [])
         else:
             made = self._instrumented(function, owner)
         entries[key] = made
@@ -100,17 +94,18 @@ class TwinTable:
         library = installed and _package(function) not in self._decorated
         twin = None if library else self._made.instrument(function)
         if twin is None:
-            return Entry(owner, function.__code__, None, (), None, False, [])
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, [])
         code = twin.__code__
         mark(code, USER)
         watched = self._made.watched(function)
         if twin is function:
-            return Entry(owner, function.__code__, None, (), None, True, watched)
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
         self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
         names = function.__code__.co_freevars
         places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
         return Entry(
-            owner, function.__code__, code, places, None if names else twin, True, watched)
+            owner, function.__code__, function.__defaults__, code, places,
+            None if names or function.__kwdefaults__ else twin, True, watched)
 
     def _bound(self, function: FunctionType, entry: Entry) -> FunctionType:
         """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
