@@ -24,10 +24,11 @@ def function(body: str, prefix: str = "") -> Any:
     return define(f"{prefix}def f(a, b, c):\n" + textwrap.indent(body, "    "))
 
 
+@pytest.mark.parametrize("tames", [True, False])
 @pytest.mark.parametrize("body", SNIPPETS)
-def test_twin_does_the_same(body: str) -> None:
+def test_twin_does_the_same(body: str, tames: bool) -> None:
     original = function(body)
-    twin = instrument(original, Hook())
+    twin = instrument(original, Hook(tames))
     assert twin is not None
     first, second = Outcome(original, "a", "b", "c"), Outcome(twin, "a", "b", "c")
     assert first.facts() == second.facts()
@@ -122,19 +123,21 @@ A = np.ones(3)
      ["iterate", "edge", "edge"]),
     ("with a: pass", (__import__("threading").Lock(),), ["enter"]),
     ("yield a\nyield from b\nreturn a", (1, [2]), ["yields", "yields", "yields"]),
-    ("return a.w * a.v[0] + a.w.shape[0]", (Box(w=A, v=A),), ["lift", "lift", "lift"]),
-    ("w = a.w\nreturn w * 2 + w.T", (Box(w=A),), ["lift", "lift"]),
+    ("return a.w * a.v[0] + a.w.shape[0]", (Box(w=A, v=A),),
+     ["lift", "lift", "lift", "attribute"]),
+    ("w = a.w\nreturn w * 2 + w.T", (Box(w=A),), ["lift", "attribute"]),
     ("return a['w'] @ a['w'] + b[0]", ({"w": A}, A), ["lift", "lift"]),
     ("return np.exp(a.w)", (Box(w=A),), ["lift"]),
-    ("return a.w.sum()", (Box(w=A),), ["lift", "call"]),
+    ("return a.w.sum()", (Box(w=A),), ["attribute", "call"]),
     ("return G + K * np.pi + G2", (), ["lift"]),
     ("return a.w is b or a.w in [b]", (Box(w=1), 1), []),
     ("@staticmethod\ndef g(x=a, y=1): pass", (), ["keep"]),
     ("import math\nclass C: x = a", (), ["call", "call", "keep"]),
     ("return [1 for _ in a], {i: 1 for i in a}", ([1],), ["iterate", "iterate", "item"]),
-    ("match a:\n    case x if x.f(): pass", (Box(f=lambda: 1),), ["call"]),
+    ("match a:\n    case x if x.f(): pass", (Box(f=lambda: 1),),
+     ["attribute", "call", "calm"]),
     ("try:\n    a()\nexcept TypeError:\n    b()\nfinally:\n    b()", (1, int), ["call"] * 3),
-    ("return f'{a.g():{b}}'", (Box(g=lambda: 1), 3), ["call"]),
+    ("return f'{a.g():{b}}'", (Box(g=lambda: 1), 3), ["call", "lift"]),
     ("(x := a)\ndef g(): return x", (1,), ["keep"]),
 ])  # fmt: skip
 def test_hooks_stand_where_they_are_needed(
@@ -257,7 +260,7 @@ def test_rebound_globals_make_a_new_twin() -> None:
     f.__globals__["len"] = lambda a: 1
     assert not twins.is_current(f)
     twins.instrument(f)(np.zeros(1))
-    assert sorted(hook.names()[3:]) == ["call", "call", "lift", "lift", "setitem"]
+    assert sorted(hook.names()[3:]) == ["attribute", "call", "call", "lift", "setitem"]
 
 
 @pytest.mark.parametrize("body", [
