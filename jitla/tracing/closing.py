@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.errors import InternalError
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
@@ -112,6 +113,8 @@ class Closing:
 
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
+        if ghost._r is None:
+            raise InternalError("a value was lost when the write beside it was interrupted")
         block, index, key = ghost._r
         self.site.pin(key, index)
         place: dict[int, int] = {}
@@ -168,17 +171,24 @@ class Closing:
             self.hits += 1
             if self.hits > 32:
                 self.lines = None
-        if closed.roots:
-            self._run(closed, store)
-        for p in self.entered:
-            p._n = -1
-        if closed.views:
-            self._derive(closed.views)
-        if closed.ghosts:
-            self._haunt(closed, key)
-        self.reset()
+        outs: tuple | None = None
+        done = False
+        try:
+            outs = self._outputs(closed, store) if closed.roots else ()
+            self._deliver(closed, key, outs)
+            done = True
+            self.reset()
+        except BaseException:  # an interrupt: what was written into memory must not be read again
+            if outs is not None:
+                if not done:
+                    self._deliver(closed, key, outs)
+                self.reset()
+            elif store is not None:
+                self._lose()
+            raise
 
-    def _run(self, closed: Closed, store: Store | None) -> None:
+    def _outputs(self, closed: Closed, store: Store | None) -> tuple:
+        """Run the program of a block and return its values."""
         try:
             outs = closed.bound.run(self.leaves + self.scalars)
         except Exception as error:
@@ -188,12 +198,30 @@ class Closing:
             closed.places = tuple([
                 (k, i, layout_id(v) if isinstance(v, np.ndarray) else -1)
                 for k, (i, v) in enumerate(zip(closed.roots, outs, strict=True))])
+        return outs
+
+    def _lose(self) -> None:
+        """Give up what is pending: what it reads may have been overwritten."""
+        for p in (*self.nodes, *self.entered):
+            if type(p) in LAZY:
+                p._n = -1
+                p._r = None
+        self.reset()
+
+    def _deliver(self, closed: Closed, key: tuple, outs: tuple) -> None:
+        """Give the proxies their values; doing it again changes nothing."""
         nodes = self.nodes
         for k, i, layout in closed.places:
             p = nodes[i]
             p._v = outs[k]
             p._l = layout
             p._n = -1
+        for p in self.entered:
+            p._n = -1
+        if closed.views:
+            self._derive(closed.views)
+        if closed.ghosts:
+            self._haunt(closed, key)
 
     def _derive(self, views: tuple[int, ...]) -> None:
         for i in views:

@@ -24,6 +24,7 @@ from jitla.tracing.array import (
 )
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, Indexing, fits
+from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
@@ -78,6 +79,10 @@ class Dispatch(Indexing):
         if len(self.foreigners) > self.crowd:
             self.release()
         return made
+
+    def hand_over(self) -> None:
+        """Make the world fit for code that jitla does not see."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Let go of arrays from outside that nobody else refers to."""
@@ -259,6 +264,8 @@ class Dispatch(Indexing):
         options = {k: self.plain(v) for k, v in kwargs.items()}
         for target in written(func, plain, options):
             self.before_write(target)
+        if any(map(is_wild, plain)):
+            self.hand_over()
         result = self.site.fallback(func, plain, options)
         if out is None:
             return self.result(result, args, plain, fresh=True)
@@ -278,7 +285,7 @@ class Dispatch(Indexing):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
-            return self.wrap(result)
+            return self.wrap(result) if owns_memory(result) else result
         if kind is tuple:
             made = self._wrapped(result, args, plain)
             return result if all(map(operator.is_, made, result)) else tuple(made)
@@ -291,7 +298,10 @@ class Dispatch(Indexing):
     def _wrapped(self, results: Any, args: tuple, plain: tuple) -> list[Any]:
         """Wrap every array of a sequence; what is one object stays one."""
         known = {id(value): proxy for proxy, value in zip(args, plain, strict=True)}
-        return [known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray else v for v in results]
+        return [
+            known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray and owns_memory(v) else v
+            for v in results
+        ]
 
     # ------------------------------------------------------------------ methods and attributes
 

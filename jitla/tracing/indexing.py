@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from functools import partial
+from gc import get_referents
 from itertools import chain
 from types import MethodType
 from typing import Any
@@ -48,6 +49,10 @@ class Bound(partial):  # type: ignore[type-arg]
 # What may hold a proxy, and what may be one.
 HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType}
 _MENDED = LAZY | HOLDERS
+# What gives away, step by step, what others hold.
+_STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
+                       type({}.items()), *map(type, map(iter, (
+                           [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
 
 
 class Indexing(Memory):
@@ -56,10 +61,11 @@ class Indexing(Memory):
     __slots__ = ()
 
     foreigners: dict[int, LazyArray]
+    over: bool
 
     def wrap(self, value: Any) -> Any:
         """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
-        if type(value) is np.ndarray and value.dtype in TRACED:
+        if type(value) is np.ndarray and value.dtype in TRACED and not self.over:
             known = self.foreigners.get(id(value))
             return known if known is not None and known._v is value else lazy_array(self, value)
         return value
@@ -81,6 +87,11 @@ class Indexing(Memory):
             return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
+        elif kind in _STEPPING:
+            # What it steps through is mended where it is; a proxy's own iterator gives arrays.
+            for each in get_referents(value):
+                if type(each) in HOLDERS or type(each) in _STEPPING:
+                    self.plain(each, seen)
         elif isinstance(value, tuple) and hasattr(value, "_make"):
             return kind._make(self.plain(v, seen) for v in value)
         return value

@@ -49,7 +49,7 @@ class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
-                 "hits", "foreigners", "slots", "views", "crowd", "__weakref__")
+                 "hits", "foreigners", "slots", "views", "crowd", "over", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -67,12 +67,14 @@ class Session(Dispatch):
         # By place: the container (None: an object), how to read the place, how to write it.
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.crowd = CROWD
+        self.over = False  # the call has ended: nothing becomes lazy any more
 
     def begin(self) -> None:
         """Make ready for a call that has been noted as under way."""
         if SIGHT.resetting:
             with SIGHT.lock:
                 pass
+        self.over = False
         site = self.site
         if site.generation != SIGHT.generation:
             site.outdate(SIGHT.generation)
@@ -200,6 +202,7 @@ class Session(Dispatch):
 
     def end(self, result: Any) -> Any:
         """End the call and count it."""
+        self.over = True
         site = self.site
         site.calls += 1
         if site.learning > 0:
