@@ -2,7 +2,8 @@
 
 Reading order: layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
 vecmath_arc, vecmath_trig, vecmath, vector, division, scalar, span, cell, gather, reduce, columns,
-module, jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, known, launch, native, backend.
+module, jit, host, flags, pool_os, pool_worker, pool, memory_list, memory, empty, known, launch, native,
+backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable

@@ -115,7 +115,7 @@ class LlvmBackend:
     name = "llvm"
 
     def __init__(
-        self, launch: Callable[..., None] | None = None, threads: int | None = None,
+        self, launch: Callable[..., int] | None = None, threads: int | None = None,
         objects: MutableMapping[str, bytes] | None = None, target: Target | None = None,
     ) -> None:
         self._launch = launch
@@ -123,7 +123,7 @@ class LlvmBackend:
         self.jit = Jit(objects, target=target)
 
     @property
-    def launch(self) -> Callable[..., None]:
+    def launch(self) -> Callable[..., int]:
         """Run a kernel: `launch(template, *operands)`."""
         if self._launch is None:
             # a JIT of its own: it lives for ever, and its code gains nothing from optimisation

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.fusion import Call, Kernel, Step, is_certain, is_view, seen_operands
-from jitla.hops import Hop, Kind, const_value, index_key
+from jitla.hops import HEARD, Hop, Kind, const_value, heard, hush, index_key, listen, may_raise
 from jitla.recompile.stores import Order, Outs
 
 _INFIX = {
@@ -85,6 +85,8 @@ class _Writer:
         self.kernels = 0
         self.final: dict[int, str] = {}
         self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
+        self.flagging = any(map(step_raises, order.steps))
+        self.calling = any(isinstance(s, Call) and may_raise(s.hop) for s in order.steps)
         self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
 
     # ---------------------------------------------------------------------- names
@@ -171,7 +173,8 @@ class _Writer:
             words.append(name)
             if hop.meta.shape == ():
                 scalars.append(f"t{n} = {name}[0]")
-        self.lines.append(f"{launch}({', '.join(words)})")
+        asked = "e |= " if step_raises(kernel) else ""
+        self.lines.append(f"{asked}{launch}({', '.join(words)})")
         self.lines += scalars
 
     def release(self, at: int, step: Step) -> None:
@@ -267,7 +270,12 @@ class _Writer:
             self.final[i] = name
 
     def stores(self, outs: Outs) -> None:
-        """Copy what could not be written directly into its leaf."""
+        """Copy what could not be written directly into its leaf; where flags were raised, save that."""
+        if self.calling:
+            self.lines.append(f"if {self.constant('H', HEARD)}: e |= {self.constant('f', heard)}()")
+        if self.flagging and self.order.through:
+            copies = [f"{outs[i]}: {self.leaf(outs[i] or 0)}.copy()" for i in self.order.through]
+            self.lines.append(f"if e: old = {{{', '.join(copies)}}}")
         for i in self.order.through:
             slot = outs[i]
             assert slot is not None
@@ -300,11 +308,26 @@ class _Writer:
         seen: set[Hop] = set()
         words = [self.result(i, out, seen) for i, out in enumerate(outs)]
         head = [f"a{s} = L[{s}]" for s in self.slots]
-        body = [*head, *self.lines, "bound.count += 1", f"return ({', '.join(words)},)"]
+        body = [*head, *self.lines, "bound.count += 1"]
+        if self.flagging:
+            old = "old" if self.order.through else "{}"
+            body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {old})")
+        body.append(f"return ({', '.join(words)},)")
+        if self.calling:
+            body = [f"before = {self.constant('f', listen)}()", "try:", *["    " + b for b in body],
+                    f"finally: {self.constant('f', hush)}(before)"]
+        if self.flagging:
+            body = ["e = 0", *body]
         names = "".join(f"{n}, " for n in self.needs)
         take = [f"    ({names}) = data"] if names else []
         lines = ["def make(bound, data):", *take, "    def run(L):", *_indent(body), "    return run"]
         return Script("\n".join(lines) + "\n", self.constants, tuple(self.needs.values()))
+
+
+def step_raises(step: Step) -> bool:
+    """Say whether floating-point flags that `step` raises can mean anything."""
+    body = step.body if isinstance(step, Kernel) else (step.hop,)
+    return any(map(may_raise, body))
 
 
 def _twin(array: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Kind, Shape, topo
+from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.stores import Aliases, Order, Outs, order_steps
@@ -40,7 +40,7 @@ from jitla.recompile.stores import Aliases, Order, Outs, order_steps
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
 
-Launch = Callable[..., None]
+Launch = Callable[..., int]
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
@@ -307,13 +307,14 @@ def _maker(
 class Bound:
     """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
 
-    __slots__ = ("program", "run", "count", "_dims", "_layouts", "_learned")
+    __slots__ = ("program", "run", "count", "alert", "_dims", "_layouts", "_learned")
 
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
     ) -> None:
         self.program = program
         self.count = 0
+        self.alert = False  # whether whoever runs this wants to know of flags
         self._dims = dims
         self._layouts = layouts
         self._learned: dict[Hop, Layout] = {}
@@ -322,6 +323,14 @@ class Bound:
     def _bind(self) -> Run:
         data = self.program.values_for(self, self._dims, self._layouts, self._learned)
         return self.program._make(self, data)
+
+    def flagged(
+        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray]
+    ) -> tuple[Any, ...]:
+        """End a run that raised floating-point flags: `Flagged` is raised if that was asked for."""
+        if self.alert:
+            raise Flagged(values, flags, saved)
+        return values
 
     def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:
         """Run again from the start, now that NumPy has shown where the result of `hop` lies.
