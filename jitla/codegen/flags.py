@@ -1,7 +1,7 @@
-"""The processor's floating-point flags as IR: read, cleared, put back.
+"""The processor's floating-point flags as IR: read, cleared, put back, and not raised for nothing.
 
 Knows: where each processor keeps its sticky flags. Must not know: kernels, threads, warnings.
-Receives a machine's name; returns the IR of `@float.get` and `@float.set`.
+Receives a machine's name; returns the IR of `@float.get` and `@float.set`. Receives IR; returns quiet IR.
 
 Whatever the machine, a word of flags has the bits of x86: 1 invalid, 4 divide
 by zero, 8 overflow.
@@ -9,9 +9,10 @@ by zero, 8 overflow.
 
 from __future__ import annotations
 
+import re
 from string import Template
 
-__all__ = ["float_ir"]
+__all__ = ["float_ir", "quiet"]
 
 _X86 = """
 declare void @llvm.x86.sse.ldmxcsr(ptr)
@@ -78,6 +79,26 @@ _NOWHERE = """
 define internal i32 @float.get() nounwind { ret i32 0 }
 define internal void @float.set(i32 %v) nounwind { ret void }
 """
+
+
+_SIGNALLING = re.compile(
+    r"= fcmp (o(?:lt|le|gt|ge)) (<(\d+) x (double|float)>|double|float) (.+), (.+)$", re.MULTILINE)
+
+
+def _quietly(found: re.Match[str]) -> str:
+    how, kind, lanes, element, x, y = found.groups()
+    suffix = f"f{64 if (element or kind) == 'double' else 32}"
+    name = f"v{lanes}{suffix}" if lanes else suffix
+    return (f"= call {f'<{lanes} x i1>' if lanes else 'i1'} @llvm.experimental.constrained.fcmp.{name}("
+            f'{kind} {x}, {kind} {y}, metadata !"{how}", metadata !"fpexcept.ignore")')
+
+
+def quiet(text: str, features: frozenset[str]) -> str:
+    """Return IR in which comparisons with NaN raise no flag, as NumPy's do not.
+
+    Processors without such an instruction keep the others: NumPy then looks what the flag was about.
+    """
+    return _SIGNALLING.sub(_quietly, text) if "avx" in features else text
 
 
 def float_ir(machine: str, library: bool = False) -> str:

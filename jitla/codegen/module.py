@@ -13,6 +13,7 @@ import numpy as np
 from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
 from jitla.codegen.division import division, result_dtype
+from jitla.codegen.flags import quiet
 from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
@@ -20,6 +21,7 @@ from jitla.codegen.vecmath import definitions, emit_math, inline_math, supports
 from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
+from jitla.hops import may_raise
 
 MAX_LANES = 64
 DIVISIONS = ("fmod", "quotient", "floored", "whole")
@@ -113,7 +115,10 @@ def module_text(loop: Loop, math: MathFunctions) -> str:
     """Return the module of `loop`."""
     code = _skeleton(loop, math)
     nontemporal = "!0 = !{i32 1}\n" if "!nontemporal" in code else ""
-    return f'target triple = "{loop.target.triple}"\n{math.text}{code}{nontemporal}'
+    text = f"{math.text}{code}{nontemporal}"
+    if any(map(may_raise, loop.kernel.body)):
+        text = quiet(text, loop.target.features)
+    return f'target triple = "{loop.target.triple}"\n{text}'
 
 
 def _skeleton(loop: Loop, math: MathCall) -> str:
