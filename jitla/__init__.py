@@ -10,11 +10,13 @@ from jitla.errors import (
     JitlaError,
     JitlaWarning,
     TraceError,
-    UnsupportedFunction,
+    UnsupportedError,
+    VerificationError,
 )
 
 __all__ = [
     "BackendError", "ConfigError", "InternalError", "JitlaError", "JitlaWarning", "TraceError",
-    "UnsupportedFunction", "config", "configure", "coverage", "explain", "jit", "options",
+    "UnsupportedError", "VerificationError", "config", "configure", "coverage", "explain", "jit",
+    "options",
 ]
 __version__ = "0.1.0"

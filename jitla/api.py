@@ -30,14 +30,14 @@ class Decorator(Protocol):
 # Typed as if it returned the function itself: a program that was checked stays as it is.
 @overload
 def jit(function: F, /, *, numerics: str | None = None, strict: bool | None = None,
-        compile: str | None = None) -> F: ...
+        verify: bool | None = None, compile: str | None = None) -> F: ...
 @overload
 def jit(function: None = None, /, *, numerics: str | None = None, strict: bool | None = None,
-        compile: str | None = None) -> Decorator: ...
+        verify: bool | None = None, compile: str | None = None) -> Decorator: ...
 
 
 def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | None = None,
-        compile: str | None = None) -> Any:
+        verify: bool | None = None, compile: str | None = None) -> Any:
     """Run a NumPy function lazily, fused and compiled.
 
     Parameters
@@ -48,7 +48,12 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     numerics : {"strict", "numpy", "relaxed"}, optional
         Which differences to NumPy's bits are allowed; the option in force if not given.
     strict : bool, optional
-        Raise `UnsupportedFunction` where an operation would be handed to NumPy.
+        Raise `UnsupportedError` where an operation would be handed to NumPy.
+    verify : bool, optional
+        Run every call in NumPy as well, on copies of its arguments, and raise `VerificationError`
+        where results, exceptions or arguments differ: for finding faults, not for speed. What a
+        call does to anything but its arguments happens twice. Of generators and coroutines, and
+        where arguments cannot be copied, only the compiled blocks are compared.
     compile : {"sync", "off"}, optional
         "off" runs the body in NumPy, as if it were not decorated.
 
@@ -75,7 +80,7 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     >>> float(norm(np.array([3.0, 4.0])))
     5.0
     """
-    given = {"numerics": numerics, "strict": strict, "compile": compile}
+    given = {"numerics": numerics, "strict": strict, "verify": verify, "compile": compile}
     changes = {name: value for name, value in given.items() if value is not None}
     current().with_changes(changes)
     if function is None:
@@ -117,7 +122,11 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
             site = state.site()
             if site is None:
                 return function(*args, **kwargs)
-            return tracing.run(site, twin, args, kwargs)
+            if site.checks is None:
+                return tracing.run(site, twin, args, kwargs)
+            return GATE.room("verify").checked_call(
+                site.checks, site.name, function,
+                lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
         # Called by traced code: the caller's session goes on through the body.
         return twin(*map(session.argument, args),
                     **{k: session.argument(v) for k, v in kwargs.items()})

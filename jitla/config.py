@@ -72,7 +72,9 @@ class Config:
         "numpy", _choice("strict", "numpy", "relaxed"),
         "which differences to NumPy's bits are allowed: none; roundings with no worse bound; more")
     strict: bool = _option(
-        False, _switch, "raise UnsupportedFunction instead of handing an operation to NumPy")
+        False, _switch, "raise UnsupportedError instead of handing an operation to NumPy")
+    verify: bool = _option(
+        False, _switch, "also run NumPy, compare, and raise VerificationError where they differ")
     compile: str = _option(
         "sync", _choice("sync", "off"), "compile when a plan is first needed, or never")
     threads: int = _option(
@@ -200,6 +202,7 @@ def describe() -> str:
 if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checkers and editors
     numerics: str
     strict: bool
+    verify: bool
     compile: str
     threads: int
     disable: bool

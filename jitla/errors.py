@@ -13,7 +13,8 @@ __all__ = [
     "JitlaError",
     "JitlaWarning",
     "TraceError",
-    "UnsupportedFunction",
+    "UnsupportedError",
+    "VerificationError",
 ]
 
 
@@ -25,8 +26,12 @@ class TraceError(JitlaError, TypeError):
     """The function cannot be traced as asked."""
 
 
-class UnsupportedFunction(TraceError):
+class UnsupportedError(TraceError):
     """``strict=True`` and an operation has no entry in the op table."""
+
+
+class VerificationError(JitlaError, AssertionError):
+    """``verify=True`` and jitla did not compute what NumPy does."""
 
 
 class ConfigError(JitlaError, ValueError):

@@ -15,6 +15,9 @@ from weakref import WeakSet
 
 from jitla.config import Config, current
 
+# So many calls note the user's line of each operation, where lines are asked for in every call.
+LINES_ALWAYS = 1 << 62
+
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
@@ -121,12 +124,18 @@ class State:
         if own.compile == "off":
             return self.sites.setdefault(config.epoch, None)
 
+        checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
+
         def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
                           make: Callable[[], Request]) -> Any:
-            return GATE.bind(own, key, sizes, layouts, make)
+            bound = GATE.bind(own, key, sizes, layouts, make)
+            return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))
         site = self.tracing.Site(name, compile_block, own.strict)
+        if checks is not None:
+            site.checks = checks
+            site.learning = LINES_ALWAYS
         return self.sites.setdefault(config.epoch, site)
 
     def all_sites(self) -> tuple[Site, ...]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from jitla.errors import UnsupportedFunction
+from jitla.errors import UnsupportedError
 from jitla.events import log
 from jitla.hops import Hop, evaluate
 from jitla.tracing.frames import user_line
@@ -32,6 +32,8 @@ class Request(NamedTuple):
     layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
     outs: tuple[int | None, ...]
     aliases: frozenset[tuple[int, int]]
+    # The user's (file, line) of each root, as far as known: hops may be shared with other functions.
+    lines: tuple[tuple[str, int] | None, ...] = ()
 
 
 class Compile(Protocol):
@@ -99,6 +101,8 @@ class Site:
         self.classes: set[tuple] = set()
         self.calls = 0
         self.learning = 2
+        # What calls are compared with, by whoever asked for it.
+        self.checks: Any = None
         self.generation = 0
         self._compile = compile_block
         self._lock = threading.Lock()
@@ -123,7 +127,8 @@ class Site:
 
             def make() -> Request:
                 hops = hops_of(block)
-                return Request(tuple(hops[i] for i in roots), layouts, outs, aliases)
+                lines = tuple(block.lines.get(i) for i in roots)
+                return Request(tuple(hops[i] for i in roots), layouts, outs, aliases, lines)
 
             if key not in self.classes:
                 self.learning = 2
@@ -175,7 +180,7 @@ class Site:
         name = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
         file, line = user_line()
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
-            raise UnsupportedFunction(
+            raise UnsupportedError(
                 f"{file}:{line}: {name} is not traced by jitla; remove strict=True to let NumPy run it")
         record = self.fallbacks.get((name, file, line))
         if record is None:

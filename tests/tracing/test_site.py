@@ -17,7 +17,7 @@ def test_strict_names_what_numpy_would_run_and_where() -> None:
     def f(a):
         return np.sort(a * 2)
 
-    with pytest.raises(jitla.UnsupportedFunction, match=r"test_site\.py:\d+: sort"):
+    with pytest.raises(jitla.UnsupportedError, match=r"test_site\.py:\d+: sort"):
         f(A)
 
 
