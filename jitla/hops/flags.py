@@ -78,9 +78,8 @@ def heard() -> int:
     return _heard.pop(get_ident(), 0)
 
 
-def error_state() -> Any:
-    """Return an object that stands for NumPy's error state in this context; it changes with it."""
-    return _STATE.get()
+#: ``error_state()``: an object that stands for NumPy's error state in this context.
+error_state: Any = _STATE.get
 
 
 class Flagged(Exception):  # noqa: N818  (no error: the unusual way back from a program)

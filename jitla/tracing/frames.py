@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
@@ -64,12 +65,34 @@ def user_frames() -> list[FrameType]:
     return frames
 
 
-def user_line() -> tuple[str, int]:
-    """Return (file, line) of the innermost user frame."""
+def user_frame() -> FrameType:
+    """Return the innermost user frame."""
     frame = _getframe(1)
     while frame.f_back is not None and kind_of(frame.f_code) != USER:
         frame = frame.f_back
+    return frame
+
+
+def user_line() -> tuple[str, int]:
+    """Return (file, line) of the innermost user frame."""
+    frame = user_frame()
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def origin() -> tuple[tuple[str, int], Any]:
+    """Return the user's (file, line) and the NumPy callable by which it came here; None: an operator."""
+    frame = _getframe(1)
+    called = None
+    while frame.f_back is not None and kind_of(frame.f_code) != USER:
+        name = frame.f_code.co_name
+        if name == "__array_function__":
+            called = frame.f_locals["func"]
+        elif name == "__array_ufunc__":
+            called = frame.f_locals["ufunc"]
+            if frame.f_locals["method"] != "__call__":
+                called = getattr(called, frame.f_locals["method"])
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno), called
 
 
 def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
