@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla.fusion import Call, Kernel, Step, is_certain, is_view, seen_operands
 from jitla.hops import HEARD, Hop, Kind, const_value, heard, hush, index_key, listen, may_raise
-from jitla.recompile.stores import Order, Outs
+from jitla.recompile.stores import Aliases, Order, Outs
 
 _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
@@ -42,7 +42,7 @@ class Script:
     needs: tuple[Need, ...]
 
 
-def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs) -> Script:
+def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs, aliases: Aliases) -> Script:
     """Write the function that runs `order` and returns the values of `roots`."""
     writer = _Writer(order, roots)
     for at, step in enumerate(order.steps):
@@ -52,7 +52,7 @@ def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs) -> Script:
         writer.release(at, step)
     if order.late == len(order.steps):
         writer.detach()
-    writer.stores(outs)
+    writer.stores(outs, aliases)
     return writer.finish(outs)
 
 
@@ -269,12 +269,17 @@ class _Writer:
             self.lines.append(f"{name} = {self.value(self.roots[i])}.copy('K')")
             self.final[i] = name
 
-    def stores(self, outs: Outs) -> None:
-        """Copy what could not be written directly into its leaf; where flags were raised, save that."""
+    def stores(self, outs: Outs, aliases: Aliases) -> None:
+        """Copy what could not be written directly into its leaf.
+
+        If flags were raised, keep what is overwritten: whoever looks for their origin needs it.
+        """
         if self.calling:
             self.lines.append(f"if {self.constant('H', HEARD)}: e |= {self.constant('f', heard)}()")
         if self.flagging and self.order.through:
-            copies = [f"{outs[i]}: {self.leaf(outs[i] or 0)}.copy()" for i in self.order.through]
+            targets = {outs[i] for i in self.order.through}
+            targets |= {b for pair in aliases for a, b in (pair, pair[::-1]) if a in targets}
+            copies = [f"{t}: {self.leaf(t)}.copy()" for t in sorted(t for t in targets if t is not None)]
             self.lines.append(f"if e: old = {{{', '.join(copies)}}}")
         for i in self.order.through:
             slot = outs[i]

@@ -95,7 +95,7 @@ class Program:
         self.stages: tuple[Any, ...] = ()
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
-        self.script: Script = write_script(self.order, plan.outputs, outs)
+        self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
         self._variants: list[tuple[Program, dict[int, int]]] = []
         kernels = [s for s in self.order.steps if isinstance(s, Kernel)]
@@ -307,7 +307,7 @@ def _maker(
 class Bound:
     """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
 
-    __slots__ = ("program", "run", "count", "alert", "_dims", "_layouts", "_learned")
+    __slots__ = ("program", "run", "count", "alert", "effects", "_dims", "_layouts", "_learned")
 
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
@@ -315,6 +315,7 @@ class Bound:
         self.program = program
         self.count = 0
         self.alert = False  # whether whoever runs this wants to know of flags
+        self.effects: Any = None  # what that needs to know, kept here for it
         self._dims = dims
         self._layouts = layouts
         self._learned: dict[Hop, Layout] = {}
@@ -343,5 +344,6 @@ class Bound:
         except _Misfit:
             plain = self.program.without_kernels(self._dims, self._layouts)
             other = Bound(plain, plain.identity(), self._layouts)
+            other.alert = self.alert
             self.program, self.run = plain, other.run
         return self.run(leaves)

@@ -101,7 +101,7 @@ def is_shown(text: str, place: Place) -> bool:
     try:
         # What was shown before the filters changed counts no more: Python sees to that first.
         warnings.warn_explicit(_Unhashable(text), RuntimeWarning, place.file, place.line,
-                               place.names.get("__name__"), registry)
+                               place.names.get("__name__") or "<string>", registry)
     except TypeError:
         pass
     if action == "once":
@@ -110,7 +110,7 @@ def is_shown(text: str, place: Place) -> bool:
 
 
 def _action(text: str, place: Place) -> str:
-    module = str(place.names.get("__name__") or "<unknown>")
+    module = str(place.names.get("__name__") or "<string>")
     for action, message, category, pattern, line in warnings.filters:
         if (issubclass(RuntimeWarning, category) and line in (0, place.line)
                 and (message is None or message.match(text))
@@ -123,4 +123,4 @@ def warn(text: str, place: Place) -> None:
     """Warn as NumPy does from code at `place`."""
     registry = place.names.setdefault("__warningregistry__", {})
     warnings.warn_explicit(text, RuntimeWarning, place.file, place.line,
-                           place.names.get("__name__"), registry)
+                           place.names.get("__name__") or "<string>", registry)

@@ -17,9 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.hops import Flagged
 from jitla.source import live_locals
 from jitla.tracing import frames
+from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
+from jitla.tracing.effects import Effects, Past, performed
+from jitla.tracing.places import here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, split
 
@@ -55,11 +59,29 @@ class Learning(list[tuple]):
         super().__init__()
         lines.clear()
         self.lines = lines
+        # The NumPy callables that the user's code named; the rest are operators and methods.
+        self.called: dict[int, Any] = {}
 
     def append(self, entry: tuple) -> None:
         """Append `entry` and note where it comes from."""
-        self.lines[len(self)] = frames.user_line()
+        self.lines[len(self)], called = frames.origin()
+        if called is not None:
+            self.called[len(self)] = called
         super().append(entry)
+
+
+class Attentive(list[Any]):
+    """The nodes of a tape whose entries are done at once: what comes of them may be an exception."""
+
+    def __init__(self, session: Any) -> None:
+        super().__init__()
+        self.session = session
+
+    def append(self, node: Any) -> None:
+        """Append `node`; a proxy gets its value."""
+        super().append(node)
+        if type(node) in LAZY:
+            self.session.perform(node)
 
 
 class Closing:
@@ -76,6 +98,8 @@ class Closing:
     ghosts: list[Lazy]
     lines: dict[int, Any] | None
     views: dict[int, tuple[Lazy, str, tuple]]
+    past: dict[int, Past]
+    attentive: bool
     hole: object
     hits: int
 
@@ -104,6 +128,7 @@ class Closing:
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
         block, index, key = ghost._r
+        lines, computed = self._known(key)
         self.site.pin(key, index)
         place: dict[int, int] = {}
         leaf = scalar = 0
@@ -125,6 +150,7 @@ class Closing:
                 refs = tuple(r if r < 0 else place[r] for r in refs)
                 if entry[0] != SCALAR:
                     entry = (entry[0], *refs, *((attrs,) if attrs else ()))
+                self.past[place[i]] = Past(lines.get(i), i in computed)
                 self.ops.append(entry)
                 self.nodes.append(Gone(block.metas[i]))
                 self.scalars.extend(block.scalars[scalar : scalar + count])
@@ -133,6 +159,14 @@ class Closing:
         ghost._r = None
         self.nodes[n] = ghost
         return n
+
+    def _known(self, key: tuple) -> tuple[dict[int, Any], set[int]]:
+        """Return the lines of a closed block's entries, as far as known, and which were computed."""
+        closed = self.site.exact.get(key)
+        if closed is None or closed.bound is None:
+            return {}, set()
+        computed = {i for r in closed.roots for i in cone(key[0], r)}
+        return closed.bound.effects.lines or {}, computed
 
     def close(
         self, want: Iterable[Lazy] = (), store: Store | None = None, path: tuple | None = None,
@@ -158,6 +192,8 @@ class Closing:
             closed = self._miss(key, store, consumed)
         elif self.lines is not None:
             self.hits += 1
+            if closed.bound is not None:
+                self._note(closed.bound.effects)
             if self.hits > 32:
                 self.lines = None
         self._finish_block(closed, key, store)
@@ -166,9 +202,10 @@ class Closing:
         nodes = self.nodes
         try:
             outs = closed.bound.run(self.leaves + self.scalars) if closed.roots else ()
+        except Flagged as hit:
+            outs = self._tell(closed, store, hit)
         except Exception as error:
-            replay = self.site.replay(self.block(), closed.roots, store, error)
-            outs = replay.run(self.leaves + self.scalars)
+            outs = self._replay(closed, store, error)
         layouts = closed.layouts
         if not layouts:
             layouts.extend(layout_id(v) if isinstance(v, np.ndarray) else -1 for v in outs)
@@ -189,6 +226,51 @@ class Closing:
             self._haunt(closed, key)
         self.reset()
 
+    def _replay(self, closed: Closed, store: Store | None, error: Exception) -> tuple[Any, ...]:
+        replay = self.site.replay(self.block(), closed.roots, store, error)
+        try:
+            return replay.run(self.leaves + self.scalars)
+        except Flagged as hit:
+            return self._tell(closed, store, hit)
+
+    def _tell(self, closed: Closed, store: Store | None, hit: Flagged) -> tuple[Any, ...]:
+        """Give the warnings of a run that raised flags; return its values."""
+        effects, site = closed.bound.effects, self.site
+        if not self._note(effects, anew=True):
+            site.note_lines()  # other lines may lead to the same tape
+        try:
+            effects.tell(self.block(), closed.roots, store, hit, self.past, site.evidence)
+        except (Warning, ArithmeticError):
+            raise  # what the user's filters and handlers make of a warning
+        except Exception as error:
+            site.failed(error)
+        return hit.values
+
+    def _note(self, effects: Effects, anew: bool = False) -> bool:
+        """Let `effects` know the lines of the tape, if this call notes them."""
+        ops = self.ops
+        if type(ops) is not Learning:
+            return False
+        effects.note(ops.lines, ops.called, anew)
+        return True
+
+    def perform(self, node: Lazy) -> None:
+        """Give the last entry's proxy its value at once, with all that comes of it."""
+        node._n = -1
+        called = frames.origin()[1]
+        try:
+            node._v = value = performed(
+                self.ops, self.leaves, self.scalars, {len(self.ops) - 1: called}, here())
+        finally:
+            self.forget()
+        node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
+
+    def attend(self) -> None:
+        """Look whether flags may now be more than warnings; no entry is pending."""
+        if calm() is self.attentive:
+            self.attentive = not self.attentive
+            self.forget()
+
     def _haunt(self, closed: Closed, key: tuple) -> None:
         metas = self._metas()
         recipe = Block(key[0], metas, self.leaves, self.scalars, {})
@@ -208,12 +290,14 @@ class Closing:
     def reset(self) -> None:
         """Begin an empty block."""
         self.ops = [] if self.lines is None else Learning(self.lines)
-        self.nodes = []
+        self.nodes = Attentive(self) if self.attentive else []
         self.leaves = []
         self.scalars = []
         self.entered = []
         if self.views:
             self.views = {}
+        if self.past:
+            self.past = {}
 
     def block(self) -> Block:
         """Return the open block as a record."""
@@ -232,6 +316,9 @@ class Closing:
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store) if roots else None
+        if bound is not None:
+            bound.effects = Effects()
+            self._note(bound.effects)
         closed = Closed(bound, tuple(roots), [], tuple(views), tuple(ghosts))
         self.site.keep(key, closed)
         return closed
