@@ -166,11 +166,13 @@ class LlvmBuilder(VectorText):
             # The least integer over -1 traps: over -1 the quotient is a negation.
             minus = self.eq(y, self.const(-1, d))
             safe = self.select(minus, one, safe)
-        self._signal(void)
-        q = self._quotient(x, safe)
+        wrong = void
         if d.kind == "i":
             least = self.eq(x, self.const(np.iinfo(d).min, d))
-            self._signal(self.and_(minus, least))
+            wrong = self.or_(void, self.and_(minus, least))
+        self._signal(wrong)
+        q = self._quotient(x, safe)
+        if d.kind == "i":
             q = self.select(minus, self.neg(x), q)
         r = self.sub(x, self.mul(q, y))
         return self.select(void, zero, q), self.select(void, zero, r)

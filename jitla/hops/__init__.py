@@ -48,11 +48,10 @@ from jitla.hops.table_matrix import index_key
 from jitla.hops.text import parse, place, show
 
 __all__ = [
-    "ANY", "DIVIDE", "Flagged", "HEARD", "Hop", "INVALID", "KINDS", "Kind", "Machine", "Meta", "NumpyBuilder",
-    "OVERFLOW", "OpSpec", "REFERENCE", "ScalarBuilder", "Shape", "Weak", "Zeros", "all_ops", "apply", "broadcast", "by_numpy", "bytes_of",
-    "common_dtype", "const", "const_value", "error_state", "evaluate", "expressible", "flops",
-    "heard", "hush", "index_key",
-    "leaf", "leaf_value", "listen", "lookup", "make", "may_raise", "parse", "place", "reduced_shape", "register", "show",
-    "substitute", "topo", "uses",
-    "verify",
+    "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
+    "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops", "HEARD",
+    "heard", "Hop", "hush", "index_key", "INVALID", "Kind", "KINDS", "leaf", "leaf_value", "listen",
+    "lookup", "Machine", "make", "may_raise", "Meta", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse",
+    "place", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show",
+    "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

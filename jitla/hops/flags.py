@@ -82,7 +82,7 @@ def heard() -> int:
 error_state: Any = _STATE.get
 
 
-class Flagged(Exception):  # noqa: N818  (no error: the unusual way back from a program)
+class Flagged(Exception):
     """A program ran well, and elements of it raised floating-point flags.
 
     `values` are its results. `saved` holds, by slot, copies of leaves as they were before the
