@@ -85,6 +85,24 @@ _SIGNALLING = re.compile(
     r"= fcmp (o(?:lt|le|gt|ge)) (<(\d+) x (double|float)>|double|float) (.+), (.+)$", re.MULTILINE)
 
 
+_CHOICE = re.compile(r"= select <1 x i1>")
+# One element at a time LLVM makes branches of choices, and moves what is not chosen behind them: it
+# would never be computed, and raise nothing.
+_SINKING = re.compile(
+    r"= (f(?:add|sub|mul|div)) <1 x (double|float)> (.+), (.+)$|"
+    r"= call <1 x (double|float)> @llvm\.sqrt\.v1f\d+\(<1 x \w+> (.+)\)$", re.MULTILINE)
+
+
+def _bound(found: re.Match[str]) -> str:
+    how, kind, x, y, rooted, root = found.groups()
+    kind = kind or rooted
+    vec = f"<1 x {kind}>"
+    args = f"{vec} {x}, {vec} {y}" if how else f"{vec} {root}"
+    name = f"{how or 'sqrt'}.v1f{64 if kind == 'double' else 32}"
+    return (f"= call {vec} @llvm.experimental.constrained.{name}({args}, "
+            'metadata !"round.tonearest", metadata !"fpexcept.strict")')
+
+
 def _quietly(found: re.Match[str]) -> str:
     how, kind, lanes, element, x, y = found.groups()
     suffix = f"f{64 if (element or kind) == 'double' else 32}"
@@ -94,10 +112,13 @@ def _quietly(found: re.Match[str]) -> str:
 
 
 def quiet(text: str, features: frozenset[str]) -> str:
-    """Return IR in which comparisons with NaN raise no flag, as NumPy's do not.
+    """Return IR that raises flags for what the user computes, all of it, and for nothing else.
+
+    Comparisons with NaN raise none, as NumPy's do not.
 
     Processors without such an instruction keep the others: NumPy then looks what the flag was about.
     """
+    text = _SINKING.sub(_bound, text) if _CHOICE.search(text) else text
     return _SIGNALLING.sub(_quietly, text) if "avx" in features else text
 
 

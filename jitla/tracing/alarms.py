@@ -96,7 +96,7 @@ def is_shown(text: str, place: Place) -> bool:
     if action not in ("default", "module", "once"):
         return action != "ignore"
     registry = place.names.get("__warningregistry__")
-    if action != "once" and not registry:
+    if not registry:
         return True
     try:
         # What was shown before the filters changed counts no more: Python sees to that first.
@@ -104,9 +104,9 @@ def is_shown(text: str, place: Place) -> bool:
                                place.names.get("__name__") or "<string>", registry)
     except TypeError:
         pass
-    if action == "once":
-        return not warnings.onceregistry.get((text, RuntimeWarning))  # type: ignore[attr-defined]
-    return not registry.get((text, RuntimeWarning, place.line if action == "default" else 0))
+    # For "once" and "module" Python counts under a key without a line, too.
+    key = (text, RuntimeWarning)
+    return not registry.get((*key, place.line)) and (action == "default" or not registry.get(key))
 
 
 def _action(text: str, place: Place) -> str:

@@ -11,7 +11,7 @@ ghost keeps the recipe of its value.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -22,8 +22,8 @@ from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
-from jitla.tracing.effects import Effects, Past, performed
-from jitla.tracing.places import here
+from jitla.tracing.effects import Past, performed
+from jitla.tracing.places import Place, here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, split
 
@@ -59,14 +59,13 @@ class Learning(list[tuple]):
         super().__init__()
         lines.clear()
         self.lines = lines
-        # The NumPy callables that the user's code named; the rest are operators and methods.
-        self.called: dict[int, Any] = {}
+        self.places: dict[int, Place] = {}
 
     def append(self, entry: tuple) -> None:
         """Append `entry` and note where it comes from."""
-        self.lines[len(self)], called = frames.origin()
-        if called is not None:
-            self.called[len(self)] = called
+        n = len(self)
+        self.places[n] = place = here()
+        self.lines[n] = place[:2]
         super().append(entry)
 
 
@@ -128,7 +127,7 @@ class Closing:
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
         block, index, key = ghost._r
-        lines, computed = self._known(key)
+        known, computed = self._known(key)
         self.site.pin(key, index)
         place: dict[int, int] = {}
         leaf = scalar = 0
@@ -150,7 +149,7 @@ class Closing:
                 refs = tuple(r if r < 0 else place[r] for r in refs)
                 if entry[0] != SCALAR:
                     entry = (entry[0], *refs, *((attrs,) if attrs else ()))
-                self.past[place[i]] = Past(lines.get(i), i in computed)
+                self.past[place[i]] = Past(known.get(i), i in computed)
                 self.ops.append(entry)
                 self.nodes.append(Gone(block.metas[i]))
                 self.scalars.extend(block.scalars[scalar : scalar + count])
@@ -160,13 +159,13 @@ class Closing:
         self.nodes[n] = ghost
         return n
 
-    def _known(self, key: tuple) -> tuple[dict[int, Any], set[int]]:
-        """Return the lines of a closed block's entries, as far as known, and which were computed."""
+    def _known(self, key: tuple) -> tuple[Mapping[int, Place], set[int]]:
+        """Return where a closed block's entries come from, if known, and which were computed."""
         closed = self.site.exact.get(key)
         if closed is None or closed.bound is None:
             return {}, set()
         computed = {i for r in closed.roots for i in cone(key[0], r)}
-        return closed.bound.effects.lines or {}, computed
+        return closed.bound.effects.places, computed
 
     def close(
         self, want: Iterable[Lazy] = (), store: Store | None = None, path: tuple | None = None,
@@ -192,8 +191,6 @@ class Closing:
             closed = self._miss(key, store, consumed)
         elif self.lines is not None:
             self.hits += 1
-            if closed.bound is not None:
-                self._note(closed.bound.effects)
             if self.hits > 32:
                 self.lines = None
         self._finish_block(closed, key, store)
@@ -235,32 +232,23 @@ class Closing:
 
     def _tell(self, closed: Closed, store: Store | None, hit: Flagged) -> tuple[Any, ...]:
         """Give the warnings of a run that raised flags; return its values."""
-        effects, site = closed.bound.effects, self.site
-        if not self._note(effects, anew=True):
-            site.note_lines()  # other lines may lead to the same tape
+        effects, site, block = closed.bound.effects, self.site, self.block()
+        if block.places:
+            effects.places = block.places
         try:
-            effects.tell(self.block(), closed.roots, store, hit, self.past, site.evidence)
+            if effects.tell(block, closed.roots, store, hit, self.past, site.evidence):
+                site.note_lines()  # other lines may lead to the same tape
         except (Warning, ArithmeticError):
             raise  # what the user's filters and handlers make of a warning
         except Exception as error:
             site.failed(error)
         return hit.values
 
-    def _note(self, effects: Effects, anew: bool = False) -> bool:
-        """Let `effects` know the lines of the tape, if this call notes them."""
-        ops = self.ops
-        if type(ops) is not Learning:
-            return False
-        effects.note(ops.lines, ops.called, anew)
-        return True
-
     def perform(self, node: Lazy) -> None:
         """Give the last entry's proxy its value at once, with all that comes of it."""
         node._n = -1
-        called = frames.origin()[1]
         try:
-            node._v = value = performed(
-                self.ops, self.leaves, self.scalars, {len(self.ops) - 1: called}, here())
+            node._v = value = performed(self.ops, self.leaves, self.scalars, here())
         finally:
             self.forget()
         node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
@@ -301,7 +289,10 @@ class Closing:
 
     def block(self) -> Block:
         """Return the open block as a record."""
-        return Block(tuple(self.ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}))
+        ops = self.ops
+        places = ops.places if type(ops) is Learning else {}
+        return Block(
+            tuple(ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}), places)
 
     def _metas(self) -> tuple[int, ...]:
         return tuple(
@@ -316,9 +307,6 @@ class Closing:
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store) if roots else None
-        if bound is not None:
-            bound.effects = Effects()
-            self._note(bound.effects)
         closed = Closed(bound, tuple(roots), [], tuple(views), tuple(ghosts))
         self.site.keep(key, closed)
         return closed

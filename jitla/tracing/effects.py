@@ -11,7 +11,7 @@ user's lines; from the third time on only if their values show that one of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,66 +19,66 @@ import numpy as np
 from jitla.hops import DIVIDE, INVALID, Flagged, Hop, Kind, apply, heard, hush, listen, may_raise
 from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact
-from jitla.tracing.places import Place, call_at, place_at
-from jitla.tracing.tape import Block, cone, hops_of
+from jitla.tracing.places import Place, call_at, here
+from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
 
 # So often a block is done again without asking first whether that would tell anything new.
 PATIENCE = 2
 
 
 class Past(NamedTuple):
-    """What is known of an entry that was on the tape before: its line, and whether it was computed."""
+    """What is known of an entry that was on the tape before: its place, and whether it was computed."""
 
-    line: Any
+    place: Place | None
     told: bool
 
 
 class Effects:
-    """What one bound program's runs need to know for their warnings."""
+    """What one bound program's runs need to know for their warnings: where its entries come from."""
 
-    def __init__(self) -> None:
-        self.lines: dict[int, Any] | None = None
-        self.called: dict[int, Any] = {}
+    def __init__(self, places: Mapping[int, Place]) -> None:
+        self.places = places
         self.hits = 0
         self._hops: list[Hop] = []
         self._capable: dict[int, int] | None = None
         self._evidence: Any = None
         self._asked: tuple[int, ...] = ()
 
-    def note(self, lines: dict[int, Any], called: dict[int, Any], anew: bool) -> None:
-        """Remember the lines of the entries, and the NumPy callables they came by."""
-        if anew or self.lines is None:
-            self.lines, self.called = dict(lines), dict(called)
-
     def tell(
         self, block: Block, roots: tuple[int, ...], store: Any, hit: Flagged, past: dict[int, Past],
         compile_block: Callable[..., Any],
-    ) -> None:
-        """Give the warnings of a run of `block` that raised `hit`."""
+    ) -> bool:
+        """Give the warnings of a run of `block` that raised `hit`; say whether there may be some."""
         flags = audible(hit.flags)
         if not flags:
-            return
+            return False
         wanted = {i for r in roots for i in cone(block.entries, r)}
         if self._capable is None:
             self._hops = hops_of(block)
-            able = ((i, may_raise(self._hops[i])) for i in sorted(wanted))
-            self._capable = {i: mask for i, mask in able if mask}
+            able = {i: may_raise(self._hops[i]) for i in sorted(wanted) if self._does(block, i)}
+            self._capable = {i: mask for i, mask in able.items() if mask}
         places: dict[int, Place] = {}
         for i, mask in self._capable.items():
             if mask & flags and not (i in past and past[i].told):
-                line = past[i].line if i in past else (self.lines or {}).get(i)
-                place = place_at(line)
+                place = (past[i].place if i in past else self.places.get(i)) or here()
                 if self._is_open(i, mask & flags, place):
                     places[i] = place
         if not places:
-            return
+            return False
         lost = _lost(block, store, hit)
         leaves = [hit.saved.get(k, LOST if k in lost else leaf) for k, leaf in enumerate(block.leaves)]
         self.hits += 1
         if self.hits > PATIENCE and not lost:
             if not self._is_evident(block._replace(leaves=leaves), places, compile_block):
-                return
-        _Performance(places, self._capable, self._hops, flags).play(block, leaves, wanted, self.called)
+                return True
+        _Performance(places, self._capable, self._hops, flags).play(block, leaves, wanted)
+        return True
+
+    def _does(self, block: Block, i: int) -> bool:
+        """Say whether entry `i` is more than its operand, such as a cast to the same dtype."""
+        entry = block.entries[i]
+        mine = () if entry[0] in (LEAF, SCALAR) else split(entry)[0]
+        return all(self._hops[r] is not self._hops[i] for r in mine if r >= 0)
 
     def _is_open(self, i: int, flags: int, place: Place) -> bool:
         """Say whether a warning of entry `i` would be noticed."""
@@ -164,10 +164,9 @@ class _Performance:
         self.heard = 0
         self.unknown: list[int] = []
 
-    def play(
-        self, block: Block, leaves: list[Any], wanted: set[int], called: dict[int, Any]
-    ) -> None:
+    def play(self, block: Block, leaves: list[Any], wanted: set[int]) -> None:
         """Do the entries in `wanted`, and give the warnings of those whose operands are lost."""
+        called = {i: place.called for i, place in self.places.items()}
         enact(block.entries, leaves, block.scalars, wanted, called, self._run)
         left = self.flags & ~self.heard
         for i in self.unknown:
@@ -175,12 +174,12 @@ class _Performance:
             left &= ~mine
             if self.hops[i].meta.dtype.kind in "iu" and mine:
                 mine = INVALID if self.hops[i].op.name == "cast" else DIVIDE
-            for text in texts(mine, _name(self.hops[i]) or self.hops[i].op.name):
+            for text in () if i not in self.places else texts(mine, _name(self.hops[i]) or self.hops[i].op.name):
                 warn(text, self.places[i])
 
     def _run(self, i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if function is None or any(a is LOST for a in args):
-            if i in self.places:
+            if i in self.capable:
                 self.unknown.append(i)
             return LOST
         before = listen()
@@ -196,8 +195,7 @@ class _Performance:
 
 
 def performed(
-    entries: list[Any], leaves: list[np.ndarray], scalars: list[Any], called: dict[int, Any],
-    place: Place,
+    entries: list[Any], leaves: list[np.ndarray], scalars: list[Any], place: Place
 ) -> Any:
     """Return the value of the last entry, computed by NumPy at `place`, with all that comes of it."""
     last = len(entries) - 1
@@ -205,6 +203,7 @@ def performed(
     def run(i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return call_at(place, function, args, kwargs)
 
-    return enact(entries, leaves, scalars, set(cone(tuple(entries), last)), called, run)[last]
+    wanted = set(cone(tuple(entries), last))
+    return enact(entries, leaves, scalars, wanted, {last: place.called}, run)[last]
 
 

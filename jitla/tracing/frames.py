@@ -79,8 +79,8 @@ def user_line() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def origin() -> tuple[tuple[str, int], Any]:
-    """Return the user's (file, line) and the NumPy callable by which it came here; None: an operator."""
+def origin() -> tuple[FrameType, Any]:
+    """Return the innermost user frame and the NumPy callable it called; None: an operator or method."""
     frame = _getframe(1)
     called = None
     while frame.f_back is not None and kind_of(frame.f_code) != USER:
@@ -92,7 +92,7 @@ def origin() -> tuple[tuple[str, int], Any]:
             if frame.f_locals["method"] != "__call__":
                 called = getattr(called, frame.f_locals["method"])
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno), called
+    return frame, called
 
 
 def user_traceback(traceback: TracebackType | None) -> TracebackType | None:

@@ -16,6 +16,7 @@ import numpy as np
 from jitla.errors import UnsupportedError
 from jitla.events import log
 from jitla.hops import Flagged, Hop, evaluate, heard, hush, listen
+from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.signature import LAYOUTS
@@ -113,6 +114,8 @@ class Site:
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
+        # By class: where the entries come from, as it was noted last.
+        self.places: dict[tuple, Any] = {}
         self.calls = 0
         self.learning = 2
         # What calls are compared with, by whoever asked for it.
@@ -148,10 +151,14 @@ class Site:
                 self.learning = 2
                 self.classes.add(key)
             try:
-                return self._compile(key, sizes, layouts, make)
+                made = self._compile(key, sizes, layouts, make)
             except Exception as error:
                 self.failed(error)
-                return Replay(make())
+                made = Replay(make())
+            if block.places:
+                self.places[key] = block.places
+            made.effects = Effects(self.places.get(key, block.places))
+            return made
 
     def evidence(self, block: Block, root: Hop, asked: tuple[int, ...]) -> Any:
         """Return the bound program of a value that `block` does not have; `asked` tells which."""
@@ -230,7 +237,8 @@ class Site:
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        for memory in (self.exact, self.pinned, self.fallbacks, self.classes, self.past):
+        for memory in (self.exact, self.pinned, self.fallbacks, self.classes, self.past,
+                       self.places):
             memory.clear()
         self.failures.clear()
         self.calls = 0

@@ -10,6 +10,8 @@ by its type, whose value is the next one in the list of scalars. `attrs` is a tu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +52,8 @@ class Block(NamedTuple):
     leaves: list[np.ndarray]
     scalars: list[Any]
     lines: dict[int, Any]
+    # Where entries come from in this call, if it was noted.
+    places: Mapping[int, Any] = MappingProxyType({})
 
 
 def hops_of(block: Block) -> list[Hop]:
