@@ -254,10 +254,11 @@ class Closing:
         node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
 
     def attend(self) -> None:
-        """Look whether flags may now be more than warnings; no entry is pending."""
+        """Look whether flags may now be more than warnings, after code ran that can have changed that."""
         if calm() is self.attentive:
+            self.close()
             self.attentive = not self.attentive
-            self.forget()
+            self.reset()
 
     def _haunt(self, closed: Closed, key: tuple) -> None:
         metas = self._metas()

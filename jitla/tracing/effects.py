@@ -18,7 +18,7 @@ import numpy as np
 
 from jitla.hops import DIVIDE, INVALID, Flagged, Hop, Kind, apply, heard, hush, listen, may_raise
 from jitla.tracing.alarms import audible, is_shown, texts, warn
-from jitla.tracing.enacting import LOST, enact
+from jitla.tracing.enacting import LOST, enact, same_view
 from jitla.tracing.places import Place, call_at, here
 from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
 
@@ -65,10 +65,9 @@ class Effects:
                     places[i] = place
         if not places:
             return False
-        lost = _lost(block, store, hit)
-        leaves = [hit.saved.get(k, LOST if k in lost else leaf) for k, leaf in enumerate(block.leaves)]
+        leaves = _as_before(block, store, hit)
         self.hits += 1
-        if self.hits > PATIENCE and not lost:
+        if self.hits > PATIENCE and not any(leaf is LOST for leaf in leaves):
             if not self._is_evident(block._replace(leaves=leaves), places, compile_block):
                 return True
         _Performance(places, self._capable, self._hops, flags).play(block, leaves, wanted)
@@ -144,11 +143,19 @@ def _any(hop: Hop) -> Hop:
     return apply("any", hop, axis=axes, keepdims=False) if axes else hop
 
 
-def _lost(block: Block, store: Any, hit: Flagged) -> frozenset[int]:
-    """Return the slots of leaves that were overwritten while they were read."""
+def _as_before(block: Block, store: Any, hit: Flagged) -> list[Any]:
+    """Return the leaves as they were before the run; `LOST` for what kernels wrote while they read."""
     if store is None:
-        return frozenset()
-    return frozenset({store.slot, *store.aliases}) - frozenset(hit.saved)
+        return list(block.leaves)
+    target = block.leaves[store.slot]
+    found: list[Any] = []
+    for k, leaf in enumerate(block.leaves):
+        same = next((s for s in hit.saved if k == s or same_view(leaf, block.leaves[s])), None)
+        if same is not None:
+            found.append(hit.saved[same])
+        else:
+            found.append(LOST if np.may_share_memory(leaf, target) else leaf)
+    return found
 
 
 class _Performance:

@@ -75,3 +75,10 @@ def spelled(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:
         return OPERATORS.get(ufunc, ufunc), args
     return ufunc, args
 
+
+def same_view(a: np.ndarray, b: np.ndarray) -> bool:
+    """Say whether two arrays are the same elements in the same order."""
+    return (
+        a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+    )

@@ -21,7 +21,8 @@ import numpy as np
 from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING
-from jitla.tracing.memory import Memory, lazy_array, same_view
+from jitla.tracing.enacting import same_view
+from jitla.tracing.memory import Memory, lazy_array
 from jitla.tracing.places import call_here
 from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID

@@ -14,6 +14,7 @@ from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import Lazy, LazyArray, in_memory
 from jitla.tracing.closing import Closing, Store
+from jitla.tracing.enacting import same_view
 from jitla.tracing.signature import layout_id
 
 _getrefcount = sys.getrefcount
@@ -73,14 +74,6 @@ class Memory(Closing):
             if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
         )
         self.close(store=Store(index, slot, aliases), consumed=consumed)
-
-
-def same_view(a: np.ndarray, b: np.ndarray) -> bool:
-    """Say whether two arrays are the same elements in the same order."""
-    return (
-        a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
-        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
-    )
 
 
 def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:

@@ -566,3 +566,72 @@ def test_flags_for_nothing_cost_one_compiled_look(monkeypatch: pytest.MonkeyPatc
         x[5] = 1000.0
         fast(x)
         assert [str(w.message) for w in caught] == ["overflow encountered in exp"]
+
+
+# ---------------------------------------------------------------------- decisions, as documented
+
+
+def test_policy_values_that_nobody_reads_do_not_warn():
+    def dead(x):
+        unused = np.log(x)
+        del unused
+        y = np.sqrt(x - 1)
+        y = x + 1
+        return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True) as caught:
+            fast = jitla.jit(dead)
+            for _ in range(3):
+                fast(np.zeros(9))
+        assert not caught
+
+
+def test_policy_a_warning_comes_when_the_value_is_needed():
+    order: list[str] = []
+
+    def late(x):
+        y = 1 / x
+        order.append("behind")
+        return y
+
+    fast = jitla.jit(late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *rest: order.append(str(message))
+        fast(np.zeros(3))
+    assert order == ["behind", "divide by zero encountered in divide"]
+
+
+def test_policy_of_several_operations_on_overwritten_memory_the_first_is_named():
+    def inside(x, y):
+        x[...] = (x * y) * y + 1.0
+        return x
+
+    fast = jitla.jit(inside)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fast(np.full(5, 1e200), np.full(5, 1e100))  # x * y is finite, its product with y is not
+    assert [str(w.message) for w in caught] == ["overflow encountered in multiply"]
+
+
+def test_policy_the_line_of_a_path_seen_late():
+    def paths(x, kind):
+        y = x + 1.0
+        if kind:
+            y = np.log(x)
+        y = y * 2.0
+        return y
+
+    fast = jitla.jit(paths)
+    start = paths.__code__.co_firstlineno
+    for _ in range(3):
+        fast(np.ones(5), False)
+    lines = []
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fast(np.zeros(5), True)
+        lines += [w.lineno - start for w in caught if w.filename == __file__]
+    assert lines[1:] == [3, 3]
