@@ -72,10 +72,19 @@ def _raises(filters: Any) -> bool:
     return str(warnings.defaultaction) == "error"  # type: ignore[attr-defined]
 
 
+# An error state, kept so that its id stays its own, and the flags that it lets NumPy speak of.
+_heeded: tuple[Any, int] = (None, 0)
+
+
 def audible(flags: int) -> int:
     """Return those of `flags` that NumPy says something about."""
-    asked = np.geterr()
-    return sum(bit for kind, bit in _STATES.items() if flags & bit and asked[kind] != "ignore")
+    global _heeded
+    state, heeded = _heeded
+    if error_state() is not state:
+        state, asked = error_state(), np.geterr()
+        heeded = sum(bit for kind, bit in _STATES.items() if asked[kind] != "ignore")
+        _heeded = state, heeded
+    return flags & heeded
 
 
 def texts(flags: int, name: str) -> list[str]:

@@ -23,7 +23,7 @@ from jitla.tracing import frames
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
 from jitla.tracing.effects import Past, performed
-from jitla.tracing.places import Place, here
+from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, split
 
@@ -59,12 +59,15 @@ class Learning(list[tuple]):
         super().__init__()
         lines.clear()
         self.lines = lines
-        self.places: dict[int, Place] = {}
+        self.places = Places(straight=True)
 
     def append(self, entry: tuple) -> None:
         """Append `entry` and note where it comes from."""
         n = len(self)
-        self.places[n] = place = here()
+        places = self.places
+        places[n] = place = here()
+        if places.straight:
+            places.straight = frames.is_straight()
         self.lines[n] = place[:2]
         super().append(entry)
 
@@ -232,11 +235,12 @@ class Closing:
 
     def _tell(self, closed: Closed, store: Store | None, hit: Flagged) -> tuple[Any, ...]:
         """Give the warnings of a run that raised flags; return its values."""
-        effects, site, block = closed.bound.effects, self.site, self.block()
-        if block.places:
-            effects.places = block.places
+        effects, site, ops = closed.bound.effects, self.site, self.ops
+        if type(ops) is Learning:
+            effects.places = ops.places
         try:
-            if effects.tell(block, closed.roots, store, hit, self.past, site.evidence):
+            if effects.tell(self.block, closed.roots, store, hit, self.past, site.evidence) \
+                    and not effects.places.straight:
                 site.note_lines()  # other lines may lead to the same tape
         except (Warning, ArithmeticError):
             raise  # what the user's filters and handlers make of a warning
@@ -291,7 +295,7 @@ class Closing:
     def block(self) -> Block:
         """Return the open block as a record."""
         ops = self.ops
-        places = ops.places if type(ops) is Learning else {}
+        places = ops.places if type(ops) is Learning else Places()
         return Block(
             tuple(ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}), places)
 

@@ -11,7 +11,7 @@ user's lines; from the third time on only if their values show that one of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from jitla.hops import DIVIDE, INVALID, Flagged, Hop, Kind, apply, heard, hush, listen, may_raise
 from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact, same_view
-from jitla.tracing.places import Place, call_at, here
+from jitla.tracing.places import Place, Places, call_at, here
 from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
 
 # So often a block is done again without asking first whether that would tell anything new.
@@ -36,8 +36,9 @@ class Past(NamedTuple):
 class Effects:
     """What one bound program's runs need to know for their warnings: where its entries come from."""
 
-    def __init__(self, places: Mapping[int, Place]) -> None:
+    def __init__(self, places: Places) -> None:
         self.places = places
+        self._wanted: set[int] = set()
         self.hits = 0
         self._hops: list[Hop] = []
         self._capable: dict[int, int] | None = None
@@ -45,18 +46,15 @@ class Effects:
         self._asked: tuple[int, ...] = ()
 
     def tell(
-        self, block: Block, roots: tuple[int, ...], store: Any, hit: Flagged, past: dict[int, Past],
-        compile_block: Callable[..., Any],
+        self, block_of: Callable[[], Block], roots: tuple[int, ...], store: Any, hit: Flagged,
+        past: dict[int, Past], compile_block: Callable[..., Any],
     ) -> bool:
-        """Give the warnings of a run of `block` that raised `hit`; say whether there may be some."""
+        """Give the warnings of a run of ``block_of()`` that raised `hit`; say whether there may be some."""
         flags = audible(hit.flags)
         if not flags:
             return False
-        wanted = {i for r in roots for i in cone(block.entries, r)}
         if self._capable is None:
-            self._hops = hops_of(block)
-            able = {i: may_raise(self._hops[i]) for i in sorted(wanted) if self._does(block, i)}
-            self._capable = {i: mask for i, mask in able.items() if mask}
+            self._capable = self._look_at(block_of(), roots)
         places: dict[int, Place] = {}
         for i, mask in self._capable.items():
             if mask & flags and not (i in past and past[i].told):
@@ -65,13 +63,21 @@ class Effects:
                     places[i] = place
         if not places:
             return False
+        block = block_of()
         leaves = _as_before(block, store, hit)
         self.hits += 1
         if self.hits > PATIENCE and not any(leaf is LOST for leaf in leaves):
             if not self._is_evident(block._replace(leaves=leaves), places, compile_block):
                 return True
-        _Performance(places, self._capable, self._hops, flags).play(block, leaves, wanted)
+        _Performance(places, self._capable, self._hops, flags).play(block, leaves, self._wanted)
         return True
+
+    def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
+        """Return the entries that are computed and can raise flags, with these."""
+        self._hops = hops_of(block)
+        self._wanted = {i for r in roots for i in cone(block.entries, r)}
+        able = {i: may_raise(self._hops[i]) for i in sorted(self._wanted) if self._does(block, i)}
+        return {i: mask for i, mask in able.items() if mask}
 
     def _does(self, block: Block, i: int) -> bool:
         """Say whether entry `i` is more than its operand, such as a cast to the same dtype."""
@@ -181,8 +187,9 @@ class _Performance:
             left &= ~mine
             if self.hops[i].meta.dtype.kind in "iu" and mine:
                 mine = INVALID if self.hops[i].op.name == "cast" else DIVIDE
-            for text in () if i not in self.places else texts(mine, _name(self.hops[i]) or self.hops[i].op.name):
-                warn(text, self.places[i])
+            if i in self.places:
+                for text in texts(mine, _name(self.hops[i]) or self.hops[i].op.name):
+                    warn(text, self.places[i])
 
     def _run(self, i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if function is None or any(a is LOST for a in args):

@@ -7,6 +7,7 @@ Receives the running stack; returns paths, frames, lines and tracebacks without 
 from __future__ import annotations
 
 import sys
+from dis import get_instructions
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
 USER, INTERNAL, ROOT = 0, 1, 2
+# Instructions that may go on in two ways; loops are none of them.
+_BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
+_STRAIGHT: dict[int, bool] = {}
 # By id: hashing a code object is slow. The code is kept so that its id stays its own.
 _KINDS: dict[int, tuple[int, CodeType]] = {}
 
@@ -93,6 +97,28 @@ def origin() -> tuple[FrameType, Any]:
                 called = getattr(called, frame.f_locals["method"])
         frame = frame.f_back
     return frame, called
+
+
+def is_straight() -> bool:
+    """Say whether no code of the user's on the stack, the session's call included, has a branch."""
+    frame: FrameType | None = _getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        kind = kind_of(code)
+        if kind == ROOT:
+            break
+        if kind == USER and not _has_no_branch(code):
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _has_no_branch(code: CodeType) -> bool:
+    known = _STRAIGHT.get(id(code))
+    if known is None:
+        mark(code, USER)
+        known = _STRAIGHT[id(code)] = not any(i.opname.startswith(_BRANCHES) for i in get_instructions(code))
+    return known
 
 
 def user_traceback(traceback: TracebackType | None) -> TracebackType | None:

@@ -28,6 +28,16 @@ class Place(NamedTuple):
     called: Any = None
 
 
+class Places(dict[int, Place]):
+    """Where the entries of a tape come from; `straight` if the same tape always comes from there."""
+
+    __slots__ = ("straight",)
+
+    def __init__(self, straight: bool = False) -> None:
+        super().__init__()
+        self.straight = straight
+
+
 def here() -> Place:
     """Return the line of the innermost user frame, and the NumPy callable by which it came here."""
     return place_of(*origin())

@@ -18,7 +18,7 @@ from jitla.events import log
 from jitla.hops import Flagged, Hop, evaluate, heard, hush, listen
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
-from jitla.tracing.places import call_at, place_of
+from jitla.tracing.places import Places, call_at, place_of
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
@@ -115,7 +115,7 @@ class Site:
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
         # By class: where the entries come from, as it was noted last.
-        self.places: dict[tuple, Any] = {}
+        self.places: dict[tuple, Places] = {}
         self.calls = 0
         self.learning = 2
         # What calls are compared with, by whoever asked for it.

@@ -10,13 +10,12 @@ by its type, whose value is the next one in the list of scalars. `attrs` is a tu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, leaf
+from jitla.tracing.places import Places
 from jitla.tracing.signature import LAYOUTS, METAS, Symbols, meta_id
 
 LEAF = 0
@@ -53,7 +52,7 @@ class Block(NamedTuple):
     scalars: list[Any]
     lines: dict[int, Any]
     # Where entries come from in this call, if it was noted.
-    places: Mapping[int, Any] = MappingProxyType({})
+    places: Places = Places()
 
 
 def hops_of(block: Block) -> list[Hop]:

@@ -35,7 +35,8 @@ def leaves_of(arrays: list[np.ndarray]) -> list[Hop]:
 
 def raised(name: str, root: Hop, arrays: list[np.ndarray]) -> int:
     """Flags of a program that computes `root`."""
-    program = COMPILERS[name].program((name, root), lambda: ((root,), layouts_of(arrays), (None,), frozenset()))
+    program = COMPILERS[name].program(
+        (name, root), lambda: ((root,), layouts_of(arrays), (None,), frozenset()))
     bound = program.bind(program.identity(), program.layouts)
     bound.alert = True
     try:
