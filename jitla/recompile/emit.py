@@ -25,6 +25,10 @@ _INFIX = {
 _PREFIX = {"negative": "-", "positive": "+", "invert": "~"}
 
 
+# Arrays up to this size are in a processor's cache: a copy costs little beside the kernel.
+KEPT_BYTES = 1 << 20
+
+
 class Need(NamedTuple):
     """A name the function takes from its binding: `kind` says what, `subject` of which value or step."""
 
@@ -48,6 +52,7 @@ def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs, aliases: Alia
     for at, step in enumerate(order.steps):
         if at == order.late:
             writer.detach()
+            writer.keep(aliases)
         writer.step(step)
         writer.release(at, step)
     if order.late == len(order.steps):
@@ -83,6 +88,7 @@ class _Writer:
         self.slots: dict[int, None] = {}
         self.numbers: dict[Hop, int] = {}
         self.kernels = 0
+        self.kept: list[int] = []
         self.final: dict[int, str] = {}
         self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
         self.flagging = any(map(step_raises, order.steps))
@@ -269,6 +275,17 @@ class _Writer:
             self.lines.append(f"{name} = {self.value(self.roots[i])}.copy('K')")
             self.final[i] = name
 
+    def keep(self, aliases: Aliases) -> None:
+        """Copy small leaves that kernels read and overwrite at once: they cannot be asked afterwards."""
+        targets = set(self.order.direct.values())
+        for slot in sorted(exposed(targets, aliases)) if self.flagging else ():
+            reads = any(h.op.name == "leaf" and h.attr("slot") == slot and h.attr("form") == "array"
+                        for s in self.order.steps for h in s.inputs)
+            if reads:
+                a = self.leaf(slot)
+                self.kept.append(slot)
+                self.lines.append(f"b{slot} = {a}.copy() if {a}.nbytes <= {KEPT_BYTES} else None")
+
     def stores(self, outs: Outs, aliases: Aliases) -> None:
         """Copy what could not be written directly into its leaf.
 
@@ -277,10 +294,10 @@ class _Writer:
         if self.calling:
             self.lines.append(f"if {self.constant('H', HEARD)}: e |= {self.constant('f', heard)}()")
         if self.flagging and self.order.through:
-            targets = {outs[i] for i in self.order.through}
-            targets |= {b for pair in aliases for a, b in (pair, pair[::-1]) if a in targets}
-            copies = [f"{t}: {self.leaf(t)}.copy()" for t in sorted(t for t in targets if t is not None)]
-            self.lines.append(f"if e: old = {{{', '.join(copies)}}}")
+            targets = {slot for i in self.order.through if (slot := outs[i]) is not None}
+            for slot in sorted(exposed(targets, aliases) - set(self.kept)):
+                self.kept.append(slot)
+                self.lines.append(f"if e: b{slot} = {self.leaf(slot)}.copy()")
         for i in self.order.through:
             slot = outs[i]
             assert slot is not None
@@ -315,8 +332,8 @@ class _Writer:
         head = [f"a{s} = L[{s}]" for s in self.slots]
         body = [*head, *self.lines, "bound.count += 1"]
         if self.flagging:
-            old = "old" if self.order.through else "{}"
-            body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {old})")
+            kept = ", ".join(f"{slot}: b{slot}" for slot in self.kept)
+            body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {{{kept}}})")
         body.append(f"return ({', '.join(words)},)")
         if self.calling:
             body = [f"before = {self.constant('f', listen)}()", "try:", *["    " + b for b in body],
@@ -327,6 +344,11 @@ class _Writer:
         take = [f"    ({names}) = data"] if names else []
         lines = ["def make(bound, data):", *take, "    def run(L):", *_indent(body), "    return run"]
         return Script("\n".join(lines) + "\n", self.constants, tuple(self.needs.values()))
+
+
+def exposed(targets: set[int], aliases: Aliases) -> set[int]:
+    """Return the slots of leaves that change when those at `targets` are written."""
+    return targets | {b for pair in aliases for a, b in (pair, pair[::-1]) if a in targets}
 
 
 def step_raises(step: Step) -> bool:

@@ -326,11 +326,11 @@ class Bound:
         return self.program._make(self, data)
 
     def flagged(
-        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray]
+        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray | None]
     ) -> tuple[Any, ...]:
         """End a run that raised floating-point flags: `Flagged` is raised if that was asked for."""
         if self.alert:
-            raise Flagged(values, flags, saved)
+            raise Flagged(values, flags, {k: v for k, v in saved.items() if v is not None})
         return values
 
     def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:

@@ -65,7 +65,8 @@ class Memory(Closing):
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
         self.settle_ghosts(target)
-        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target), -1)
+        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target or (
+            leaf.flags.writeable and same_view(leaf, target))), -1)
         if slot < 0:
             slot = len(self.leaves)
             self.enter(in_memory(self, target, layout_id(target)))

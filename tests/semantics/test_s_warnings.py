@@ -604,16 +604,31 @@ def test_policy_a_warning_comes_when_the_value_is_needed():
     assert order == ["behind", "divide by zero encountered in divide"]
 
 
-def test_policy_of_several_operations_on_overwritten_memory_the_first_is_named():
+def test_policy_of_several_operations_on_large_overwritten_memory_the_first_is_named():
     def inside(x, y):
-        x[...] = (x * y) * y + 1.0
+        x[...] = (x - y) * y
+        return x
+
+    fast, found = jitla.jit(inside), {}
+    for n in (5, 1 << 16, 1 << 18):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fast(np.full(n, 2e200), np.full(n, 1e200))  # the difference is finite, the product is not
+        found[n] = [str(w.message).removeprefix("overflow encountered in ") for w in caught]
+    assert found == {5: ["multiply"], 1 << 16: ["multiply"], 1 << 18: ["subtract"]}
+
+
+def test_policy_inexact_flags_of_large_overwritten_memory_warn_nobody():
+    """exp of infinity raises a flag for nothing; whether `x` overflowed cannot be told any more."""
+    def inside(x):
+        x += np.exp(x)
         return x
 
     fast = jitla.jit(inside)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fast(np.full(5, 1e200), np.full(5, 1e100))  # x * y is finite, its product with y is not
-    assert [str(w.message) for w in caught] == ["overflow encountered in multiply"]
+        fast(np.full(1 << 18, np.inf))
+    assert not caught
 
 
 def test_policy_the_line_of_a_path_seen_late():
