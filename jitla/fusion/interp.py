@@ -109,6 +109,8 @@ class InterpretedBackend:
 
     def supports(self, hop: Hop) -> str | None:
         """Return why `hop` cannot be in a kernel, or None."""
+        if hop.op.kind is Kind.CALL:
+            return "not element-wise"
         if any(h.meta.dtype.kind not in "biuf" for h in (hop, *hop.inputs)):
             return f"dtype {hop.meta.dtype}"
         if hop.op.name == "prod" and hop.meta.dtype.kind == "f":

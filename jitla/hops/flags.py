@@ -48,6 +48,8 @@ def may_raise(hop: Hop) -> int:
         given = hop.inputs[0].meta.dtype
         if given.kind not in "fc":
             return 0
+        if dtype.kind == given.kind and dtype.itemsize >= given.itemsize:
+            return 0
         return INVALID if dtype.kind in "biu" else OVERFLOW | INVALID
     if dtype.kind in "biu" and hop.op.kind is not Kind.LEAF:
         return ANY if name in _INTEGER else 0  # of integers kernels tell no kinds apart

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.fusion import Call, Kernel, Step, is_certain, is_view, seen_operands
+from jitla.fusion import Call, Kernel, RowKernel, Step, is_certain, is_view, seen_operands
 from jitla.hops import HEARD, Hop, Kind, const_value, heard, hush, index_key, listen, may_raise
 from jitla.recompile.stores import Aliases, Order, Outs
 
@@ -144,7 +144,7 @@ class _Writer:
 
     def step(self, step: Step) -> None:
         """Write the lines of one step."""
-        if isinstance(step, Kernel):
+        if isinstance(step, (Kernel, RowKernel)):
             self._kernel(step)
         else:
             hop = step.hop
@@ -160,7 +160,7 @@ class _Writer:
         """Tell whether a kernel relies on the strides of `hop`, or of a view or copy of it."""
         return hop.meta.shape != () and hop in self.last
 
-    def _kernel(self, kernel: Kernel) -> None:
+    def _kernel(self, kernel: Kernel | RowKernel) -> None:
         at, self.kernels = self.kernels, self.kernels + 1
         launch = self.need(f"J{at}", "launch", at)
         words = [self.need(f"K{at}", "block", at)]
@@ -353,7 +353,7 @@ def exposed(targets: set[int], aliases: Aliases) -> set[int]:
 
 def step_raises(step: Step) -> bool:
     """Say whether floating-point flags that `step` raises can mean anything."""
-    body = step.body if isinstance(step, Kernel) else (step.hop,)
+    body = (step.hop,) if isinstance(step, Call) else step.body
     return any(map(may_raise, body))
 
 
