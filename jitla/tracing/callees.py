@@ -6,6 +6,7 @@ Receives callables and a session; returns callables with the same meaning.
 
 from __future__ import annotations
 
+from sys import _getframe
 from types import FunctionType, GeneratorType
 from typing import Any
 
@@ -15,6 +16,7 @@ from jitla.source import HOOK
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.functions import written
 from jitla.tracing.kinds import CONTAINERS, NUMBERS, is_wild
+from jitla.tracing.places import call_at, place_of
 from jitla.tracing.session import LOCAL, Session
 
 SAFE_ITERABLES = frozenset({
@@ -46,11 +48,13 @@ class Foreign(Callee):
         session.hand_over()
         plain = session.plain(args)
         options = {k: session.plain(v) for k, v in kwargs.items()}
+        place = place_of(_getframe(1))
         LOCAL.session = None
         try:
-            result = self.function(*plain, **options)
+            result = call_at(place, self.function, plain, options)
         finally:
             LOCAL.session = session
+            session.attend()
         return session.result(result, args, plain)
 
 
@@ -66,7 +70,7 @@ class Guarded(Callee):
         for array in written(self.function, args, kwargs):
             if type(array) not in LAZY:
                 session.before_write(array)
-        result = self.function(*args, **kwargs)
+        result = call_at(place_of(_getframe(1)), self.function, args, kwargs)
         return session.result(result, args, args) if type(result) is np.ndarray else result
 
 
@@ -81,7 +85,8 @@ class Creator(Callee):
             return Foreign(self.function, session)(*args, **kwargs)
         plain = session.plain(args)
         options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
-        return session.result(self.function(*plain, **options), args, plain)
+        return session.result(
+            call_at(place_of(_getframe(1)), self.function, plain, options), args, plain)
 
 
 class Contained(Callee):
@@ -121,6 +126,7 @@ class Managed:
             return function(*args)
         finally:
             LOCAL.session = session
+            session.attend()
 
 
 class Consumer(Callee):

@@ -22,10 +22,12 @@ from jitla.tracing.array import (
     in_memory,
     pending,
 )
+from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, Indexing, fits
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
+from jitla.tracing.places import call_here
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
@@ -231,6 +233,10 @@ class Dispatch(Indexing):
     def _into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
         """Do ``ufunc(*inputs, out=out)``."""
         memory = self.settle(out) if type(out) is LazyArray else out
+        if self.attentive and isinstance(memory, np.ndarray):
+            self.before_write(memory)
+            call_here(ufunc, *self.plain(inputs), out=memory)
+            return out
         if type(memory) is np.ndarray and memory.dtype in TRACED and memory.flags.writeable \
                 and owns_memory(memory):
             known = [self.operand(x) for x in inputs]
@@ -398,18 +404,6 @@ def _python_ints_fit(operands: tuple) -> bool:
 def _scalar_integer(x: Any) -> bool:
     """Say whether `x` is a proxy of an integer or bool scalar, whose operators warn and wrap apart."""
     return type(x) is LazyScalar and METAS[x._m].dtype.kind in INTEGRAL
-
-
-# Operators whose function form on scalars and arrays differs from the ufunc.
-OPERATORS = {
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
-    np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
-    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
-    np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.equal: operator.eq,
-    np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
-    np.greater: operator.gt, np.greater_equal: operator.ge, np.negative: operator.neg,
-    np.positive: operator.pos, np.absolute: operator.abs, np.invert: operator.invert,
-}
 
 
 def _method(func: Any) -> Callable[..., Any]:

@@ -386,6 +386,7 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
             return
         finally:
             LOCAL.session = session
+            session.attend()
         yield value
 
 

@@ -22,7 +22,9 @@ import numpy as np
 from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING
-from jitla.tracing.memory import Memory, lazy_array, same_view
+from jitla.tracing.enacting import same_view
+from jitla.tracing.memory import Memory, lazy_array
+from jitla.tracing.places import call_here
 from jitla.tracing.signature import LAYOUTS, METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
@@ -183,7 +185,7 @@ class Indexing(Memory):
                     return
         value = self.plain(value)
         self.before_write(memory)
-        memory[key] = value
+        call_here(operator.setitem, memory, key, value)
 
     def _assign(self, target: np.ndarray, value: LazyArray, others: int | None) -> bool:
         """Store a pending value into `target` with the casts of an assignment, if it can be fused."""
@@ -234,7 +236,7 @@ class Indexing(Memory):
                 return array
         other = self.plain(other)
         self.before_write(memory)
-        _ufunc_in_place(ufunc)(memory, other)
+        call_here(_ufunc_in_place(ufunc), memory, other)
         return array
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
