@@ -1,6 +1,6 @@
 """Kernels to machine code through LLVM, and the native run time they are launched by.
 
-Reading order: layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
+Reading order: flags, layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
 vecmath_arc, vecmath_trig, vecmath, vector, division, scalar, span, cell, gather, reduce, columns,
 parts, module, jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, known, tape_slots,
 tape_taking, tape, launch, native, products, rows, backend.

@@ -119,7 +119,7 @@ class LlvmBackend:
     name = "llvm"
 
     def __init__(
-        self, launch: Callable[..., None] | None = None, threads: int | None = None,
+        self, launch: Callable[..., int] | None = None, threads: int | None = None,
         objects: MutableMapping[str, bytes] | None = None, target: Target | None = None,
     ) -> None:
         self._launch = launch
@@ -128,7 +128,7 @@ class LlvmBackend:
         self._rows: Library | None = None
 
     @property
-    def launch(self) -> Callable[..., None]:
+    def launch(self) -> Callable[..., int]:
         """Run a kernel: `launch(template, *operands)`."""
         if self._launch is None:
             # a JIT of its own: it lives for ever, and its code gains nothing from optimisation

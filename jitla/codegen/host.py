@@ -19,11 +19,11 @@ __all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", 
 HEADER = object.__basicsize__
 
 _LIBC = ("malloc", "calloc", "free", "memcpy", "memset", "madvise", "syscall", "sched_getcpu",
-         "sched_setaffinity", "clock_gettime")
+         "sched_setaffinity", "clock_gettime", "fetestexcept", "feclearexcept", "feraiseexcept")
 _PYTHON = (
     "PyErr_SetString", "PyErr_Clear", "PyErr_ExceptionMatches", "PyErr_Occurred", "PyErr_NoMemory",
     "PyErr_Fetch", "PyErr_Restore", "PyEval_SaveThread", "PyEval_RestoreThread",
-    "PyObject_CallNoArgs", "PyNumber_AsSsize_t", "Py_IncRef", "Py_DecRef",
+    "PyLong_FromLong", "PyObject_CallNoArgs", "PyNumber_AsSsize_t", "Py_IncRef", "Py_DecRef",
     "PyDict_SetDefault", "PyDict_Size", "PyList_Append", "PyList_GetItem", "PyList_Size",
     "PyLong_AsSsize_t", "PyLong_FromSsize_t", "PyLong_FromVoidPtr", "PyObject_RichCompareBool",
     "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule
-from jitla.hops import Hop, Kind, const_value
+from jitla.hops import Hop, Kind, const_value, heard, hush, listen
 
 
 def run_kernel(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
@@ -122,10 +122,15 @@ class InterpretedBackend:
         return Interpreted(kernel, form)
 
     @property
-    def launch(self) -> Callable[..., None]:
-        """Run a kernel on its operands."""
+    def launch(self) -> Callable[..., int]:
+        """Run a kernel on its operands; the floating-point flags it raised."""
         return _launch
 
 
-def _launch(block: Any, *operands: Any) -> None:
-    block.run(*operands)
+def _launch(block: Any, *operands: Any) -> int:
+    before = listen()
+    try:
+        block.run(*operands)
+    finally:
+        hush(before)
+    return heard()

@@ -204,6 +204,6 @@ class Backend(Protocol):
         ...
 
     @property
-    def launch(self) -> Callable[..., None]:
-        """`launch(template, *operands)`: run a kernel; ndarrays and NumPy/Python scalars of its dtypes."""
+    def launch(self) -> Callable[..., int]:
+        """`launch(template, *operands)`: run a kernel on ndarrays and scalars; the flags it raised."""
         ...

@@ -135,11 +135,6 @@ def _show_roots(draft: Draft) -> str:
     return show_hops(draft.roots, lines=True)
 
 
-def _show_rewritten(draft: Draft) -> str:
-    fired = ", ".join(draft.fired) or "nothing"
-    return f"fired: {fired}\n{_show_roots(draft)}"
-
-
 def _show_plan(draft: Draft) -> str:
     assert draft.plan is not None
     return show(draft.plan) + "\n" + "\n".join(covered_lines(draft.plan))
@@ -159,7 +154,7 @@ def covered_lines(found: Plan) -> list[str]:
 STAGES: tuple[Stage, ...] = (
     Stage("hops", "what was traced", _take, _verify_roots, _show_roots),
     # Before planning: what a rule removes needs no loop.
-    Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_rewritten),
+    Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_roots),
     Stage("plan", "which operators share a loop", _plan, _verify_plan, _show_plan),
 )
 

@@ -33,7 +33,7 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Kind, Shape, topo
+from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rows import RowLoop, RowTools
@@ -42,7 +42,7 @@ from jitla.recompile.stores import Aliases, Order, Outs, order_steps
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
 
-Launch = Callable[..., None]
+Launch = Callable[..., int]
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
@@ -91,7 +91,7 @@ class Program:
         self.stages: tuple[Any, ...] = ()
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
-        self.script: Script = write_script(self.order, plan.outputs, outs)
+        self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
         self._variants: list[tuple[Program, dict[int, int]]] = []
         kernels = [s for s in self.order.steps if isinstance(s, (Kernel, RowKernel))]
@@ -152,7 +152,9 @@ class Program:
     def text(self) -> str:
         """Return what every stage made of the roots, and the Python function that runs."""
         parts = [f"== {s.name}   {s.seconds * 1e3:.2f} ms   {s.doc}\n{s.text()}" for s in self.stages]
-        return "\n\n".join([*parts, f"== program\n{self.script.source.rstrip()}"])
+        fired = ", ".join(self.fired) or "nothing"
+        source = self.script.source.rstrip()
+        return "\n\n".join([*parts, f"== rules fired\n{fired}", f"== program\n{source}"])
 
     # ---------------------------------------------------------------------- bindings
 
@@ -310,13 +312,15 @@ def _maker(
 class Bound:
     """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
 
-    __slots__ = ("program", "run", "count", "_dims", "_layouts", "_learned")
+    __slots__ = ("program", "run", "count", "alert", "effects", "_dims", "_layouts", "_learned")
 
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
     ) -> None:
         self.program = program
         self.count = 0
+        self.alert = False  # whether whoever runs this wants to know of flags
+        self.effects: Any = None  # what that needs to know, kept here for it
         self._dims = dims
         self._layouts = layouts
         self._learned: dict[Hop, Layout] = {}
@@ -325,6 +329,14 @@ class Bound:
     def _bind(self) -> Run:
         data = self.program.values_for(self, self._dims, self._layouts, self._learned)
         return self.program._make(self, data)
+
+    def flagged(
+        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray | None]
+    ) -> tuple[Any, ...]:
+        """End a run that raised floating-point flags: `Flagged` is raised if that was asked for."""
+        if self.alert:
+            raise Flagged(values, flags, {k: v for k, v in saved.items() if v is not None})
+        return values
 
     def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:
         """Run again from the start, now that NumPy has shown where the result of `hop` lies.
@@ -337,5 +349,6 @@ class Bound:
         except _Misfit:
             plain = self.program.without_kernels(self._dims, self._layouts)
             other = Bound(plain, plain.identity(), self._layouts)
+            other.alert = self.alert
             self.program, self.run = plain, other.run
         return self.run(leaves)
