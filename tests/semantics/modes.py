@@ -84,11 +84,11 @@ def _failures(decorated: Any) -> str:
 
 
 def _called(case: Case, names: dict[str, Any], entry: str, n: int, name: str) -> Outcome:
-    given = arguments(case, n)
+    given = arguments(case, n, names)
     return outcome(names[entry], tuple(given.values()), names.get("state", tuple), f"<{name}>")
 
 
-def arguments(case: Case, n: int) -> dict[str, Any]:
+def arguments(case: Case, n: int, module_names: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a program for a size; equal calls give equal arrays, in memory of their own."""
     seeds = count(n)
 
@@ -98,7 +98,7 @@ def arguments(case: Case, n: int) -> dict[str, Any]:
 
         return make
 
-    names: dict[str, Any] = {"np": np, "A": np.array, "array": array, "n": n, "inf": np.inf, "nan": np.nan}
+    names = {**module_names, "array": array, "n": n, "inf": np.inf, "nan": np.nan}
     names.update({short: maker(dtype) for short, dtype in _DTYPES.items()})
     made: dict[str, Any] = {}
     for argument, text in case.arguments:
@@ -109,7 +109,8 @@ def arguments(case: Case, n: int) -> dict[str, Any]:
 def _pendable(case: Case) -> dict[str, str]:
     """Return what makes a pending value, equal to the argument, of every argument that is traced."""
     found = {}
-    for name, value in arguments(case, case.sizes[0]).items():
+    names = module(case.module({}), case.row, plain_jit)
+    for name, value in arguments(case, case.sizes[0], names).items():
         if type(value) is np.ndarray and value.ndim and value.dtype.char in "?bhilqBHILQfd" \
                 and value.dtype.isnative:
             found[name] = f"{name} | {name}" if value.dtype.kind == "b" else f"{name} * 1"
