@@ -15,9 +15,12 @@ CASES = [case for path in sorted(ROWS.glob("*.txt")) for case in cases(path)]
 
 def parametrized(chosen: list[Case]) -> pytest.MarkDecorator:
     """Return one test for each program; those that are known to fail are expected to."""
-    marks = {False: (), True: pytest.mark.xfail(strict=True)}
-    return pytest.mark.parametrize(
-        "case", [pytest.param(c, id=c.label, marks=marks[bool(c.broken)]) for c in chosen])
+    params = [
+        pytest.param(
+            c, id=c.label, marks=pytest.mark.xfail(strict=True, reason=c.broken) if c.broken else ())
+        for c in chosen
+    ]
+    return pytest.mark.parametrize("case", params)
 
 
 def judge(case: Case, entry: str) -> None:
