@@ -59,9 +59,9 @@ class Replay:
         request = self.request
         results: list[Any] = []
         for value in evaluate(request.roots, leaves):
-            shared = [*results, *(a for a in leaves if isinstance(a, np.ndarray))]
-            if isinstance(value, np.ndarray) and any(np.may_share_memory(value, a) for a in shared
-                                                     if isinstance(a, np.ndarray)):
+            if isinstance(value, np.ndarray) and any(
+                    value is a or np.may_share_memory(value, a) for a in (*results, *leaves)
+                    if isinstance(a, np.ndarray)):
                 value = value.copy("K")
             results.append(value)
         for i, slot in enumerate(request.outs):
