@@ -163,7 +163,7 @@ def _compare_arrays(path: str, a: np.ndarray, b: np.ndarray) -> list[Fault]:
     for name in ("writeable", "owndata", "c_contiguous", "f_contiguous", "aligned"):
         if getattr(a.flags, name) != getattr(b.flags, name):
             return [Fault("flags", path, f"{name}={getattr(a.flags, name)}", f"{getattr(b.flags, name)}")]
-    same = equal(a, b)
+    same = equal(np.asarray(a), np.asarray(b))
     if same.all():
         return []
     at = tuple(int(i) for i in np.argwhere(~same)[0])
