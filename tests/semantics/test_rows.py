@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.semantics.modes import differences, has_pending
-from tests.semantics.sections import MODULES, TABLES
+from tests.semantics.sections import ELSEWHERE, LATER, MODULES, TABLES
 from tests.semantics.table import ROWS, Case, cases
 
 CASES = [case for path in sorted(ROWS.glob("*.txt")) for case in cases(path)]
@@ -43,7 +43,14 @@ def test_pending(case: Case) -> None:
 @pytest.mark.parametrize("section", TABLES)
 def test_every_row_of_a_table_has_programs(section: str) -> None:
     found = {case.row for case in CASES if re.fullmatch(rf"{section}\d+", case.row)}
-    assert found == {f"{section}{i + 1}" for i in range(TABLES[section])}
+    wanted = {f"{section}{i + 1}" for i in range(TABLES[section])}
+    assert found == wanted - {*ELSEWHERE, *LATER}
+
+
+@pytest.mark.parametrize("row", ELSEWHERE)
+def test_rows_held_elsewhere_are_there(row: str) -> None:
+    path, _, name = ELSEWHERE[row].partition("::")
+    assert f"def {name}(" in (ROWS.parents[2] / path).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("section", MODULES)
@@ -53,6 +60,10 @@ def test_every_row_of_a_module_has_a_test(section: str) -> None:
     found = re.findall(rf"(?:_|\b)({section.lower()}\d+)(?:_|\b)", text)
     rows = {*map(str.upper, found), *(case.row for case in CASES)}
     assert [f"{section}{i + 1}" for i in range(count) if f"{section}{i + 1}" not in rows] == []
+
+
+def test_no_prelude_uses_the_names_of_programs() -> None:
+    assert [c.row for c in CASES if re.search(r"^(def|class) [fg]\b", c.prelude, re.MULTILINE)] == []
 
 
 def test_every_section_is_known() -> None:
