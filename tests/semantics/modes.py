@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -28,6 +30,14 @@ _DTYPES = {"f": "f8", "f4": "f4", "i": "i8", "i4": "i4", "i2": "i2", "i1": "i1",
 def differences(case: Case, entry: str, warned: bool = False) -> list[str]:
     """Run a program plain and in all modes; return what differs, the first thing first."""
     name = f"{case.row}-{next(_NUMBER)}"
+    try:
+        return _differences(case, entry, warned, name)
+    finally:
+        sys.modules.pop(name, None)
+        linecache.cache.pop(f"<{name}>", None)
+
+
+def _differences(case: Case, entry: str, warned: bool, name: str) -> list[str]:
     text = case.module(_pendable(case))
     jits = {"compiled": jitla.jit, "fault": jitla.jit, "off": jitla.jit(compile="off")}
     made = {mode: module(text, name, jit) for mode, jit in jits.items()}
