@@ -30,6 +30,9 @@ class Gate:
         self._compilers: dict[tuple[str, int], Any] = {}
         self._backend: Any = None
 
+    def __reduce__(self) -> str:
+        return "GATE"  # a decorated function that travels meets the gate of the other process
+
     def room(self, name: str) -> Any:
         """Return the front door of room or file `name`."""
         found = self._rooms.get(name)
@@ -99,6 +102,9 @@ class State:
         self.tracing: Any = None
         self.twin: Callable[..., Any] | None = None
         GATE.states.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self.function, self.changes)  # what was learnt stays
 
     def start(self) -> Any:
         """Load the tracer and make the twin; without one, `twin` stays None and NumPy runs the body."""

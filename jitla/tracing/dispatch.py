@@ -322,7 +322,9 @@ class Dispatch(Indexing):
             return Bound(func, self, proxy, name)
         if callable(getattr(np.ndarray, name)):
             return Bound(Dispatch._plain_method, self, proxy, name)
-        return self.wrap(getattr(self.value(proxy), name))
+        value = self.value(proxy)
+        made = getattr(value, name)
+        return proxy if made is value else self.wrap(made)
 
     def reduced(self, proxy: LazyArray, name: str, args: tuple, kwargs: dict) -> Any:
         """Call the reduction `name` of an array: recorded where that is possible."""

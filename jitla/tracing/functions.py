@@ -134,7 +134,7 @@ def _arg_like(name: str) -> Callable[..., Any]:
     return handler
 
 
-def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE) -> Any:
+def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) -> Any:
     if x is _NONE or y is _NONE:
         return NotImplemented
     return session.traced("where", (condition, x, y))
@@ -150,7 +150,7 @@ def _dot(session: Session, a: Any, b: Any, out: Any = None) -> Any:
     return NotImplemented if out is not None else session.product("dot", a, b)
 
 
-def _concatenate(session: Session, arrays: Any, axis: Any = 0, out: Any = None) -> Any:
+def _concatenate(session: Session, arrays: Any, /, axis: Any = 0, out: Any = None) -> Any:
     if out is not None or type(arrays) not in (list, tuple) or type(axis) is not int or not arrays:
         return NotImplemented
     known = [session.operand(a) for a in arrays]

@@ -14,8 +14,20 @@ import numpy as np
 
 from jitla.hops import Meta, Shape
 
+
+class Same(frozenset[np.dtype]):
+    """A set of dtypes; what has metadata or is of another C type is equal to one, but not the same."""
+
+    def __contains__(self, dtype: Any) -> bool:
+        return id(dtype) in _TRACED_IDS or (
+            super().__contains__(dtype) and dtype.char in _TRACED_CHARS and dtype.metadata is None)
+
+
 # The dtypes that are traced; everything else stays with NumPy.
-TRACED = {np.dtype(c): c for c in "?bhilqBHILQfd" if np.dtype(c).isnative}
+TRACED = Same(np.dtype(t) for t in (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "f4", "f8"))
+_TRACED_IDS = frozenset(map(id, TRACED))
+_TRACED_CHARS = frozenset(dtype.char for dtype in TRACED)
 # `bool(dtype)` and equality of dtypes are slow; the key uses the canonical singletons only.
 SCALAR_TYPES = {dt.type: dt for dt in TRACED}
 INTEGRAL = frozenset("biu")

@@ -71,9 +71,9 @@ class Replay:
             hush(before)
             flags = heard()
         for value in values:
-            shared = [*results, *(a for a in leaves if isinstance(a, np.ndarray))]
-            if isinstance(value, np.ndarray) and any(np.may_share_memory(value, a) for a in shared
-                                                     if isinstance(a, np.ndarray)):
+            if isinstance(value, np.ndarray) and any(
+                    value is a or np.may_share_memory(value, a) for a in (*results, *leaves)
+                    if isinstance(a, np.ndarray)):
                 value = value.copy("K")
             results.append(value)
         stored = {slot for slot in request.outs if slot is not None}

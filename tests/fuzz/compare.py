@@ -29,6 +29,7 @@ class Outcome:
     line: int = 0
     reached: Any = None
     undefined: bool = False
+    warned: list[warnings.WarningMessage] = field(default_factory=list)
     leaves: list[tuple[str, Any]] = field(default_factory=list)
 
 
@@ -57,6 +58,7 @@ def outcome(
         except Exception as error:
             found.error = error
             found.line = innermost(error.__traceback__, filename)
+    found.warned = caught
     found.undefined = any("invalid value encountered in cast" in str(w.message) for w in caught)
     found.reached = (list(arguments), state())
     found.leaves = [
@@ -76,10 +78,12 @@ def innermost(trace: TracebackType | None, filename: str) -> int:
 def leaves(held: Any, path: str) -> list[tuple[str, Any]]:
     """Return what a result is made of, containers included, in a fixed order."""
     found = [(path, held)]
-    if type(held) in (tuple, list):
+    if isinstance(held, (tuple, list)):
         for i, item in enumerate(held):
             found += leaves(item, f"{path}[{i}]")
-    elif type(held) is dict:
+    elif isinstance(held, np.ma.MaskedArray):
+        found.append((f"{path}.mask", np.ma.getmaskarray(held)))
+    elif isinstance(held, dict):
         for key, item in held.items():
             found += leaves(item, f"{path}[{key!r}]")
     elif type(held) is Box:
@@ -137,11 +141,14 @@ def compare_leaf(path: str, a: Any, b: Any) -> list[Fault]:
         return [Fault("type", path, type(a).__name__, type(b).__name__)]
     if isinstance(a, np.ndarray):
         return _compare_arrays(path, a, b)
-    if isinstance(a, (np.generic, float, int, str, type(None))):
-        if isinstance(a, np.generic) and a.dtype != b.dtype:
-            return [Fault("dtype", path, str(a.dtype), str(b.dtype))]
-        if not bool(np.all(equal(np.asarray(a), np.asarray(b)))):
-            return [Fault("value", path, repr(a), repr(b))]
+    if isinstance(a, (np.generic, float, complex, int, str, bytes, type(None))):
+        if isinstance(a, np.generic) and (a.dtype != b.dtype or a.dtype.char != b.dtype.char):
+            return [Fault("dtype", path, repr(a.dtype), repr(b.dtype))]
+        exact = isinstance(a, int) or not isinstance(a, (np.generic, float, complex))
+        same = a == b if exact else np.all(equal(np.asarray(a), np.asarray(b)))
+        return [] if same else [Fault("value", path, repr(a), repr(b))]
+    if not isinstance(a, (tuple, list, dict, Box)) and " at 0x" not in repr(a) and repr(a) != repr(b):
+        return [Fault("value", path, repr(a), repr(b))]
     return []
 
 
@@ -149,12 +156,14 @@ def _compare_arrays(path: str, a: np.ndarray, b: np.ndarray) -> list[Fault]:
     for name in ("dtype", "shape"):
         if getattr(a, name) != getattr(b, name):
             return [Fault(name, path, str(getattr(a, name)), str(getattr(b, name)))]
+    if a.dtype.char != b.dtype.char:
+        return [Fault("dtype", path, f"char {a.dtype.char}", b.dtype.char)]
     if strides(a) != strides(b):
         return [Fault("strides", path, str(a.strides), str(b.strides))]
     for name in ("writeable", "owndata", "c_contiguous", "f_contiguous", "aligned"):
         if getattr(a.flags, name) != getattr(b.flags, name):
             return [Fault("flags", path, f"{name}={getattr(a.flags, name)}", f"{getattr(b.flags, name)}")]
-    same = equal(a, b)
+    same = equal(np.asarray(a), np.asarray(b))
     if same.all():
         return []
     at = tuple(int(i) for i in np.argwhere(~same)[0])
@@ -168,12 +177,25 @@ def strides(a: np.ndarray) -> tuple[int, ...]:
 
 def equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Say where two arrays have the same bits, or NaN both."""
-    if a.dtype.kind == "c":
-        return equal(a.real, b.real) & equal(a.imag, b.imag)
-    if a.dtype.kind == "f":
+    kind = a.dtype.kind
+    if kind == "f":
         with np.errstate(all="ignore"):
             return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
+    if kind == "c":
+        return equal(np.real(a), np.real(b)) & equal(np.imag(a), np.imag(b))
+    if kind in "mM":
+        return (a == b) | (np.isnat(a) & np.isnat(b))
+    if kind == "O":
+        return np.reshape([_alike(x, y) for x, y in zip(a.flat, b.flat, strict=True)], a.shape).astype(bool)
+    if a.dtype.names:
+        return np.logical_and.reduce([
+            equal(a[k], b[k]).reshape(*a.shape, -1).all(axis=-1) for k in a.dtype.names])
     return np.asarray(a == b)
+
+
+def _alike(x: Any, y: Any) -> bool:
+    """Compare two elements of arrays of objects."""
+    return x is y or type(x).__qualname__ == type(y).__qualname__ and repr(x) == repr(y)
 
 
 def compare_aliases(plain: list[tuple[str, Any]], jitted: list[tuple[str, Any]]) -> list[Fault]:

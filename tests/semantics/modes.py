@@ -1,0 +1,159 @@
+"""Programs of the tables in every mode: cold, warm, with compilers that fail, and not compiled."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+import jitla
+from jitla.gate import GATE
+from tests.fuzz.arrays import array
+from tests.fuzz.compare import Fault, Outcome, compare, outcome
+from tests.fuzz.load import plain_jit
+from tests.semantics.oracle import module
+from tests.semantics.table import Case
+
+CALLS = 3
+MANY_CELLS = 8000  # from so many on, kernels run on several threads, too
+_NUMBER = count()
+_DTYPES = {"f": "f8", "f4": "f4", "i": "i8", "i4": "i4", "i2": "i2", "i1": "i1", "u1": "u1", "u2": "u2",
+           "u4": "u4", "u8": "u8", "b": "?"}
+
+
+def differences(case: Case, entry: str, warned: bool = False) -> list[str]:
+    """Run a program plain and in all modes; return what differs, the first thing first."""
+    name = f"{case.row}-{next(_NUMBER)}"
+    try:
+        return _differences(case, entry, warned, name)
+    finally:
+        sys.modules.pop(name, None)
+        linecache.cache.pop(f"<{name}>", None)
+
+
+def _differences(case: Case, entry: str, warned: bool, name: str) -> list[str]:
+    text = case.module(_pendable(case))
+    jits = {"compiled": jitla.jit, "fault": jitla.jit, "off": jitla.jit(compile="off")}
+    made = {mode: module(text, name, jit) for mode, jit in jits.items()}
+    plain = {mode: module(text, name, plain_jit) for mode in jits}
+    found: list[str] = []
+    for n in case.sizes:
+        threads = (1, 2) if n >= MANY_CELLS else (1,)
+        runs = [("compiled", c, t) for t in threads for c in range(CALLS)] + [("fault", 0, 1), ("off", 0, 1)]
+        for mode, call, count_of in runs:
+            expected = _called(case, plain[mode], entry, n, name)
+            with jitla.options(threads=count_of):
+                if mode == "fault":
+                    with no_compiler():
+                        actual = _called(case, made[mode], entry, n, name)
+                else:
+                    actual = _called(case, made[mode], entry, n, name)
+            faults = [*compare(expected, actual), *(_compare_warnings(expected, actual) if warned else ())]
+            found += [
+                f"{mode}, n={n}, call {call}, threads {count_of}: {fault}" for fault in faults
+                if not _permitted(case, fault, expected, actual)
+            ]
+        if found:
+            return found
+    return _miscounted(made, entry)
+
+
+@contextmanager
+def no_compiler() -> Iterator[None]:
+    """Make every attempt to compile fail."""
+
+    def broken(*given: Any) -> Any:
+        raise MemoryError("no compiler")
+
+    vars(GATE)["bind"] = broken
+    try:
+        yield
+    finally:
+        del vars(GATE)["bind"]
+
+
+def _miscounted(made: dict[str, dict[str, Any]], entry: str) -> list[str]:
+    """Say whether failures were counted where there were none, or not where there were."""
+    compiled, failed = (made[mode][entry].stats() for mode in ("compiled", "fault"))
+    if compiled["failures"]:
+        return [f"{compiled['failures']:g} failures: {_failures(made['compiled'][entry])}"]
+    if compiled["kernels"] and not failed["failures"]:
+        return ["no failure was counted without a compiler"]
+    return []
+
+
+def _failures(decorated: Any) -> str:
+    sites = decorated.__jitla_state__.all_sites()
+    return "; ".join(text for site in sites for text in site.failures)[:300]
+
+
+def _called(case: Case, names: dict[str, Any], entry: str, n: int, name: str) -> Outcome:
+    given = arguments(case, n, names)
+    return outcome(names[entry], tuple(given.values()), names.get("state", tuple), f"<{name}>")
+
+
+def arguments(case: Case, n: int, module_names: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a program for a size; equal calls give equal arrays, in memory of their own."""
+    seeds = count(n)
+
+    def maker(dtype: str) -> Any:
+        def make(*shape: int, layout: str = "C", values: str = "normal") -> np.ndarray:
+            return array(shape, dtype, layout, values, next(seeds))
+
+        return make
+
+    names = {**module_names, "array": array, "n": n, "inf": np.inf, "nan": np.nan}
+    names.update({short: maker(dtype) for short, dtype in _DTYPES.items()})
+    made: dict[str, Any] = {}
+    for argument, text in case.arguments:
+        names[argument] = made[argument] = eval(text, names)
+    return made
+
+
+def _pendable(case: Case) -> dict[str, str]:
+    """Return what makes a pending value, equal to the argument, of every argument that is traced."""
+    found = {}
+    names = module(case.module({}), case.row, plain_jit)
+    for name, value in arguments(case, case.sizes[0], names).items():
+        if type(value) is np.ndarray and value.ndim and value.dtype.char in "?bhilqBHILQfd" \
+                and value.dtype.isnative:
+            found[name] = f"{name} | {name}" if value.dtype.kind == "b" else f"{name} * 1"
+    return found
+
+
+def has_pending(case: Case) -> bool:
+    """Say whether any argument of a program can be a pending value."""
+    return case.options.get("as") != "memory" and bool(_pendable(case))
+
+
+def _compare_warnings(plain: Outcome, jitted: Outcome) -> list[Fault]:
+    """Compare category, text, line, order and number of the warnings."""
+    a, b = ([(w.category.__name__, str(w.message), w.filename, w.lineno) for w in o.warned]
+            for o in (plain, jitted))
+    return [] if a == b else [Fault("warnings", "call", str(a), str(b))]
+
+
+def _permitted(case: Case, fault: Fault, plain: Outcome, jitted: Outcome) -> bool:
+    if fault.kind in case.may:
+        return True
+    return fault.kind == "value" and case.ulp > 0 and _near(case.ulp, fault.path, plain, jitted)
+
+
+def _near(ulp: int, path: str, plain: Outcome, jitted: Outcome) -> bool:
+    """Say whether the leaf at a path differs by some units in the last place only."""
+    leaves, others = dict(plain.leaves), dict(jitted.leaves)
+    at = path if path in leaves else re.sub(r"\[[\d, ]*\]$", "", path)
+    a, b = np.asarray(leaves[at]), np.asarray(others[at])
+    if a.dtype.kind == "c":
+        a, b = np.stack([a.real, a.imag]), np.stack([b.real, b.imag])
+    if a.dtype.kind != "f":
+        return False
+    with np.errstate(all="ignore"):
+        near = np.abs(a - b) <= ulp * np.spacing(np.maximum(np.abs(a), np.abs(b)))
+    return bool(np.all(near | (a == b) | (np.isnan(a) & np.isnan(b))))

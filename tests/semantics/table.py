@@ -1,0 +1,134 @@
+"""Tables of rows: small functions as users write them, with their arguments, as text.
+
+A file of `rows/` is one section of the semantics sheet. It begins with what its programs may use
+(imports, classes), then come rows:
+
+    == D1 = x: f(n), m: b(n) | size=many       id, tag, arguments, options
+    : op + - *                                 the row once for each word, in place of $op
+    - np.add(x, 1, out=x) is x                 a program of one line; its last expression is returned
+    - x $op= 2   #! why it fails so far        an expected failure, in all variants
+
+A row whose lines do not begin with a dash is one program. Tags: `=` identical; `~` identical but for
+the last bits; `F` NumPy runs it, with an identical result; `P` a decision, named by `P:name`, which
+is a line of `decisions.txt`. Options: `size=` sizes of n; `may=` kinds of faults that the decision
+permits; `ulp=` bound of `~`; `as=memory` arguments as they are given, not also as pending values.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from textwrap import indent
+
+ROWS = Path(__file__).with_name("rows")
+SIZES = {"one": (5,), "few": (5, 129), "many": (0, 1, 2, 7, 8, 9, 33, 129, 8193), "some": (1, 9, 1000),
+         "huge": (70_001,)}
+_HEADER = re.compile(r"== (?P<id>[A-Z]+\d+) (?P<tag>[=~F]|P:[\w-]+)(?P<args>[^|]*)(\|(?P<options>.*))?$")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program of a row."""
+
+    row: str
+    tag: str
+    arguments: tuple[tuple[str, str], ...]
+    body: str
+    prelude: str
+    options: dict[str, str] = field(compare=False, default_factory=dict)
+    broken: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name of the test."""
+        shown = re.sub(r"\s+", " ", self.body.replace("\n", "; "))
+        return f"{self.row} {shown[:60]}"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Values of n."""
+        sized = any(re.search(r"\bn\b", maker) for _, maker in self.arguments)
+        return SIZES[self.options.get("size", "few")] if sized else (4,)
+
+    @property
+    def ulp(self) -> int:
+        """How many units in the last place values may differ."""
+        return int(self.options.get("ulp", 4 if self.tag == "~" else 0))
+
+    @property
+    def may(self) -> set[str]:
+        """Kinds of faults that a decision permits."""
+        return set(filter(None, self.options.get("may", "").split(",")))
+
+    @property
+    def decision(self) -> str:
+        """Name of the decision of a policy row."""
+        return self.tag.partition(":")[2]
+
+    def module(self, pending: dict[str, str]) -> str:
+        """The source of a module with the programs `f` and, its arguments made pending values, `g`."""
+        names = ", ".join(name for name, _ in self.arguments)
+        body = indent(returning(self.body), "    ")
+        first = "".join(f"    {name} = {made}\n" for name, made in pending.items())
+        return (
+            f"import numpy as np\nA = np.array\n{self.prelude}\n"
+            f"@jit\ndef f({names}):\n{body}\n\n@jit\ndef g({names}):\n{first}{body}\n"
+        )
+
+
+def returning(body: str) -> str:
+    """Return the statements with `return` before the last expression."""
+    last = ast.parse(body).body[-1] if "return" not in body and "yield" not in body else None
+    if not isinstance(last, ast.Expr):
+        return body
+    lines = body.splitlines()
+    at, column = last.lineno - 1, last.col_offset
+    column = len(lines[at].encode()[:column].decode())
+    head, tail = lines[at][:column], "\n".join([lines[at][column:], *lines[at + 1:]])
+    return "\n".join([*lines[:at], f"{head}return {tail}"])
+
+
+def cases(path: Path) -> list[Case]:
+    """Return the programs of a section."""
+    prelude, *blocks = re.split(r"^(?=== )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [case for block in blocks for case in _row(block, prelude)]
+
+
+def _row(block: str, prelude: str) -> list[Case]:
+    first, *lines = block.rstrip().splitlines()
+    header = _HEADER.match(first)
+    assert header, f"not a header of a row: {first}"
+    words = [line[1:].split() for line in lines if line.startswith(": ")]
+    lines = [line for line in lines if line and not line.startswith(": ")]
+    arguments = tuple(
+        (name.strip(), maker.strip())
+        for name, _, maker in (part.partition(":") for part in _parts(header["args"]))
+    )
+    options = dict(word.split("=") for word in (header["options"] or "").split())
+    single = [line[2:] for line in lines if line.startswith("- ")]
+    assert not single or len(single) == len(lines), f"{header['id']}: lines with and without a dash"
+    made = []
+    for body in single or ["\n".join(lines)]:
+        for choice in product(*(w[1:] for w in words)):
+            text = body
+            for (name, *_), word in zip(words, choice, strict=True):
+                text = text.replace(f"${name}", word)
+            text, _, broken = text.partition("#!")
+            made.append(Case(header["id"], header["tag"], arguments, text.rstrip().replace("\\n", "\n"),
+                             prelude, options, broken.strip()))
+    return made
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    parts, depth = [""], 0
+    for c in text.strip():
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p for p in parts if p.strip()]

@@ -1,0 +1,93 @@
+"""Every program of the tables: on arguments as they are, and on pending values."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.semantics.modes import differences, has_pending
+from tests.semantics.sections import ELSEWHERE, LATER, MODULES, TABLES
+from tests.semantics.table import ROWS, Case, cases
+
+CASES = [case for path in sorted(ROWS.glob("*.txt")) for case in cases(path)]
+
+
+def parametrized(chosen: list[Case]) -> pytest.MarkDecorator:
+    """Return one test for each program; those that are known to fail are expected to."""
+    params = [
+        pytest.param(
+            c, id=c.label, marks=pytest.mark.xfail(strict=True, reason=c.broken) if c.broken else ())
+        for c in chosen
+    ]
+    return pytest.mark.parametrize("case", params)
+
+
+def judge(case: Case, entry: str) -> None:
+    """Fail with the first differences of a program."""
+    found = differences(case, entry)
+    if found:
+        raise AssertionError(f"{case.body}\n" + "\n".join(found[:3]))
+
+
+@parametrized(CASES)
+def test_memory(case: Case) -> None:
+    judge(case, "f")
+
+
+@parametrized([case for case in CASES if has_pending(case)])
+def test_pending(case: Case) -> None:
+    judge(case, "g")
+
+
+@pytest.mark.parametrize("section", TABLES)
+def test_every_row_of_a_table_has_programs(section: str) -> None:
+    found = {case.row for case in CASES if re.fullmatch(rf"{section}\d+", case.row)}
+    wanted = {f"{section}{i + 1}" for i in range(TABLES[section])}
+    assert found == wanted - {*ELSEWHERE, *LATER}
+
+
+@pytest.mark.parametrize("row", ELSEWHERE)
+def test_rows_held_elsewhere_are_there(row: str) -> None:
+    path, _, name = ELSEWHERE[row].partition("::")
+    assert f"def {name}(" in (ROWS.parents[2] / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("section", MODULES)
+def test_every_row_of_a_module_has_a_test(section: str) -> None:
+    count, name = MODULES[section]
+    text = ROWS.with_name(name).read_text(encoding="utf-8")
+    found = re.findall(rf"(?:_|\b)({section.lower()}\d+)(?:_|\b)", text)
+    rows = {*map(str.upper, found), *(case.row for case in CASES)}
+    assert [f"{section}{i + 1}" for i in range(count) if f"{section}{i + 1}" not in rows] == []
+
+
+def test_no_prelude_uses_the_names_of_programs() -> None:
+    assert [c.row for c in CASES if re.search(r"^(def|class) [fg]\b", c.prelude, re.MULTILINE)] == []
+
+
+def test_every_section_is_known() -> None:
+    assert {re.match("[A-Z]+", case.row)[0] for case in CASES} <= {*TABLES, *MODULES}
+
+
+class TestDecisions:
+    """A difference that is wanted is written down, and what is written down has a test."""
+
+    stated = dict(
+        line.split(": ", 1)
+        for line in ROWS.with_name("decisions.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    )
+
+    def test_each_is_on_the_page(self) -> None:
+        page = " ".join((ROWS.parents[2] / "docs" / "differences.md").read_text(encoding="utf-8").split())
+        assert [words for words in self.stated.values() if words not in page] == []
+
+    def test_policy_rows_name_one_and_each_has_a_row(self) -> None:
+        assert {case.decision for case in CASES if case.decision} == set(self.stated)
+
+    def test_only_policy_rows_may_differ(self) -> None:
+        assert [case.label for case in CASES if case.may and not case.decision] == []
+
+    def test_they_are_few(self) -> None:
+        assert len(self.stated) <= 25
