@@ -13,7 +13,7 @@ from string import Template
 
 from jitla.codegen.host import HEADER
 from jitla.codegen.tape_repeats import REPEATS
-from jitla.codegen.tape_slots import FIELDS, METHODS, SLOTS
+from jitla.codegen.tape_slots import FIELDS, METHODS, SLOTS, spelt_out
 from jitla.codegen.tape_taking import TAKING
 
 __all__ = ["FIELDS", "METHODS", "tape_ir"]
@@ -22,8 +22,8 @@ _TAPE = """
 ; The tape's entry of an array proxy that is in memory, a borrowed reference, or null.
 define internal ptr @tape.entry(ptr %proxy) {
 entry:
-  %value = call ptr @tape.get(ptr %proxy, ptr $at__v)
-  %l = call ptr @tape.get(ptr %proxy, ptr $at__l)
+  %value = slot %proxy, at__v
+  %l = slot %proxy, at__l
   %none = load ptr, ptr $none
   %set = icmp ne ptr %value, null
   %some = icmp ne ptr %value, %none
@@ -63,20 +63,16 @@ entry:
 typed:
   %proxy = load ptr, ptr %args
   %array = call i1 @tape.is(ptr %proxy, ptr $array)
-  %ops = call ptr @tape.list(ptr %self, ptr $at_ops)
-  %nodes = call ptr @tape.list(ptr %self, ptr $at_nodes)
-  %leaves = call ptr @tape.list(ptr %self, ptr $at_leaves)
-  %entered = call ptr @tape.list(ptr %self, ptr $at_entered)
-  %hole = call ptr @tape.get(ptr %self, ptr $at_hole)
-  %u0 = icmp ne ptr %ops, null
-  %u1 = icmp ne ptr %nodes, null
-  %u2 = icmp ne ptr %leaves, null
-  %u3 = icmp ne ptr %entered, null
+  %ops = list %self, at_ops
+  %nodes = list %self, at_nodes
+  %leaves = list %self, at_leaves
+  %entered = list %self, at_entered
+  %hole = slot %self, at_hole
   %u4 = icmp ne ptr %hole, null
-  %v0 = and i1 %u0, %array
-  %v1 = and i1 %v0, %u1
-  %v2 = and i1 %v1, %u2
-  %v3 = and i1 %v2, %u3
+  %v0 = and i1 %ops.plain, %array
+  %v1 = and i1 %v0, %nodes.plain
+  %v2 = and i1 %v1, %leaves.plain
+  %v3 = and i1 %v2, %entered.plain
   %usual = and i1 %v3, %u4
   br i1 %usual, label %look, label %python
 look:
@@ -84,7 +80,7 @@ look:
   %known = icmp ne ptr %mark, null
   br i1 %known, label %go, label %python
 go:
-  %value = call ptr @tape.get(ptr %proxy, ptr $at__v)
+  %value = slot %proxy, at__v
   %length = load ptr, ptr $PyList_Size
   %place = call i64 %length(ptr %ops)
   %number = load ptr, ptr $PyLong_FromSsize_t
@@ -134,11 +130,9 @@ typed:
   %a = icmp eq ptr %kind, %array
   %b = icmp eq ptr %kind, %scalar
   %proxy = or i1 %a, %b
-  %ops0 = call ptr @tape.list(ptr %self, ptr $at_ops)
-  %nodes0 = call ptr @tape.list(ptr %self, ptr $at_nodes)
-  %u0 = icmp ne ptr %ops0, null
-  %u1 = icmp ne ptr %nodes0, null
-  %both = and i1 %u0, %u1
+  %ops0 = list %self, at_ops
+  %nodes0 = list %self, at_nodes
+  %both = and i1 %ops0.plain, %nodes0.plain
   %usual = and i1 %both, %proxy
   br i1 %usual, label %go, label %python
 go:
@@ -148,11 +142,9 @@ go:
   br i1 %able, label %again, label %failed
 again:
   ; a finalizer may have run and ended the block: only what is read from here on is sure
-  %ops = call ptr @tape.list(ptr %self, ptr $at_ops)
-  %nodes = call ptr @tape.list(ptr %self, ptr $at_nodes)
-  %w0 = icmp ne ptr %ops, null
-  %w1 = icmp ne ptr %nodes, null
-  %still = and i1 %w0, %w1
+  %ops = list %self, at_ops
+  %nodes = list %self, at_nodes
+  %still = and i1 %ops.plain, %nodes.plain
   br i1 %still, label %count, label %other
 other:
   %away = load ptr, ptr $Py_DecRef
@@ -168,9 +160,9 @@ count:
 fill:
   %none = load ptr, ptr $none
   call void @tape.set(ptr %made, ptr $at__n, ptr %n)
-  call void @tape.init(ptr %made, ptr $at__s, ptr %self)
-  call void @tape.init(ptr %made, ptr $at__m, ptr %meta)
-  call void @tape.init(ptr %made, ptr $at__v, ptr %none)
+  give %made, at__s, %self
+  give %made, at__m, %meta
+  give %made, at__v, %none
   %more = load ptr, ptr $PyList_Append
   %r0 = call i32 %more(ptr %ops, ptr %mark)
   %r1 = call i32 %more(ptr %nodes, ptr %made)
@@ -196,4 +188,4 @@ def tape_ir(names: dict[str, str]) -> str:
     """IR of the methods, and of their empty table `jitla_tape`; `known_ir` is needed beside it."""
     fields = {name: f"getelementptr (i64, ptr @jitla_tape, i64 {i})" for i, name in enumerate(FIELDS)}
     table = f"@jitla_tape = global [{len(FIELDS)} x i64] zeroinitializer, align 64\n"
-    return table + Template(SLOTS + TAKING + _TAPE + REPEATS).substitute(names | fields, type_at=HEADER - 8)
+    return table + Template(SLOTS + spelt_out(TAKING + _TAPE + REPEATS)).substitute(names | fields, type_at=HEADER - 8)

@@ -76,13 +76,11 @@ typed:
   %krefs = load ptr, ptr %prefs
   %t0 = call i1 @tape.is(ptr %kops, ptr $tuple_type)
   %t1 = call i1 @tape.is(ptr %krefs, ptr $tuple_type)
-  %ops = call ptr @tape.list(ptr %self, ptr $at_ops)
-  %nodes = call ptr @tape.list(ptr %self, ptr $at_nodes)
-  %u0 = icmp ne ptr %ops, null
-  %u1 = icmp ne ptr %nodes, null
+  %ops = list %self, at_ops
+  %nodes = list %self, at_nodes
   %v0 = and i1 %t0, %t1
-  %v1 = and i1 %v0, %u0
-  %usual = and i1 %v1, %u1
+  %v1 = and i1 %v0, %ops.plain
+  %usual = and i1 %v1, %nodes.plain
   br i1 %usual, label %parts, label %python
 parts:
   %item = load ptr, ptr $PyTuple_GetItem

@@ -6,7 +6,10 @@ Receives nothing; returns IR text with `$name` references to the process and to 
 
 from __future__ import annotations
 
-__all__ = ["FIELDS", "METHODS", "SLOTS"]
+import re
+from itertools import count
+
+__all__ = ["FIELDS", "METHODS", "SLOTS", "spelt_out"]
 
 #: The methods, and the Python method that `arguments` calls for arrays it does not know.
 METHODS = ("arguments", "enter", "put", "repeats")
@@ -30,14 +33,6 @@ define internal i1 @tape.is(ptr %object, ptr %known) nounwind {
   ret i1 %same
 }
 
-; What the slot at the offset in `at` holds, a borrowed reference, or null.
-define internal ptr @tape.get(ptr %object, ptr %at) nounwind {
-  %offset = load i64, ptr %at
-  %p = getelementptr i8, ptr %object, i64 %offset
-  %held = load ptr, ptr %p
-  ret ptr %held
-}
-
 ; Give the slot another value, whose reference it takes over.
 define internal void @tape.set(ptr %object, ptr %at, ptr %value) {
   %offset = load i64, ptr %at
@@ -47,30 +42,6 @@ define internal void @tape.set(ptr %object, ptr %at, ptr %value) {
   %down = load ptr, ptr $Py_DecRef
   call void %down(ptr %old)
   ret void
-}
-
-; Give the empty slot of a new object a value of which there are other references.
-define internal void @tape.init(ptr %object, ptr %at, ptr %value) {
-  %up = load ptr, ptr $Py_IncRef
-  call void %up(ptr %value)
-  %offset = load i64, ptr %at
-  %p = getelementptr i8, ptr %object, i64 %offset
-  store ptr %value, ptr %p
-  ret void
-}
-
-; The plain list in a slot, null if it is none.
-define internal ptr @tape.list(ptr %object, ptr %at) nounwind {
-entry:
-  %held = call ptr @tape.get(ptr %object, ptr %at)
-  %some = icmp ne ptr %held, null
-  br i1 %some, label %typed, label %none
-typed:
-  %plain = call i1 @tape.is(ptr %held, ptr $list_type)
-  %r = select i1 %plain, ptr %held, ptr null
-  ret ptr %r
-none:
-  ret ptr null
 }
 
 ; Call a Python method.
@@ -99,3 +70,38 @@ go:
 }
 
 """
+
+_SHORT = {
+    # What a slot holds, a borrowed reference, or null.
+    "slot": """  %p.{n} = load i64, ptr ${2}
+  %q.{n} = getelementptr i8, ptr {1}, i64 %p.{n}
+  {0} = load ptr, ptr %q.{n}""",
+    # The list in a slot; `.plain` says whether it is one, and no more than that.
+    "list": """  %p.{n} = load i64, ptr ${2}
+  %q.{n} = getelementptr i8, ptr {1}, i64 %p.{n}
+  {0} = load ptr, ptr %q.{n}
+  %z.{n} = icmp eq ptr {0}, null
+  %s.{n} = select i1 %z.{n}, ptr {1}, ptr {0}
+  %a.{n} = getelementptr i8, ptr %s.{n}, i64 $type_at
+  %t.{n} = load ptr, ptr %a.{n}
+  %w.{n} = load ptr, ptr $list_type
+  {0}.plain = icmp eq ptr %t.{n}, %w.{n}""",
+    # Give an empty slot a value of which there are other references.
+    "give": """  %u.{n} = load ptr, ptr $Py_IncRef
+  call void %u.{n}(ptr {3})
+  %p.{n} = load i64, ptr ${2}
+  %q.{n} = getelementptr i8, ptr {1}, i64 %p.{n}
+  store ptr {3}, ptr %q.{n}""",
+}
+_LINE = re.compile(r"^  (?:(%[\w.]+) = )?(slot|list|give) (%[\w.]+), (\w+)(?:, (%[\w.]+))?$", re.MULTILINE)
+
+
+def spelt_out(text: str) -> str:
+    """Return IR with the short forms in it written out: a call each would cost as much as the work."""
+    number = count()
+
+    def full(line: re.Match[str]) -> str:
+        result, name, *rest = line.groups()
+        return _SHORT[name].format(result, *rest, n=next(number))
+
+    return _LINE.sub(full, text)

@@ -31,11 +31,11 @@ fill:
   %layout = call ptr %item(ptr %found, i64 0)
   %meta = call ptr %item(ptr %found, i64 1)
   %minus = load ptr, ptr $minus
-  call void @tape.init(ptr %made, ptr $at__s, ptr %self)
-  call void @tape.init(ptr %made, ptr $at__n, ptr %minus)
-  call void @tape.init(ptr %made, ptr $at__m, ptr %meta)
-  call void @tape.init(ptr %made, ptr $at__v, ptr %array)
-  call void @tape.init(ptr %made, ptr $at__l, ptr %layout)
+  give %made, at__s, %self
+  give %made, at__n, %minus
+  give %made, at__m, %meta
+  give %made, at__v, %array
+  give %made, at__l, %layout
   %number = load ptr, ptr $PyLong_FromVoidPtr
   %key = call ptr %number(ptr %array)
   %keyed = icmp ne ptr %key, null
@@ -98,7 +98,7 @@ entry:
 typed:
   %values = load ptr, ptr %args
   %plain = call i1 @tape.is(ptr %values, ptr $tuple_type)
-  %foreigners = call ptr @tape.get(ptr %self, ptr $at_foreigners)
+  %foreigners = slot %self, at_foreigners
   %begun = icmp ne ptr %foreigners, null
   %usual = and i1 %plain, %begun
   br i1 %usual, label %begin, label %python
