@@ -53,6 +53,7 @@ class Lanes:
         return text + f"  {name} = extractelement <1 x {self.real}> {x}, i64 0\n"
 
     def declared(self) -> str:
+        """Declarations of the intrinsics."""
         v = self.vector
         return (f"declare {v} @llvm.masked.load.{self.code}.p0(ptr, {self.mask}, {v})\n"
                 f"declare void @llvm.masked.store.{self.code}.p0({v}, ptr, {self.mask})\n"
