@@ -154,6 +154,19 @@ def test_not_a_number_and_infinity_go_where_numpy_has_them():
         assert (np.isnan(a) == np.isnan(b)).all() and (np.isinf(a) == np.isinf(b)).all()
 
 
+def test_two_matrices_that_wait_for_each_other():
+    def crossed(X, Y, v, u):
+        a, b = X @ v, Y @ u
+        return a, b, X @ (v * b.sum()), Y @ (u * a.sum())
+
+    X, _, v = arguments(2000, 50, "f8")
+    Y, _, u = arguments(1000, 60, "f8")
+    fast = jitla.jit(crossed)
+    close(fast(X, Y, v, u), crossed(X, Y, v, u), "f8")
+    assert fast.stats().failures == 0
+    assert row_kernels(fast) == 1
+
+
 def test_small_matrices_and_lone_products_stay_with_blas():
     fast = jitla.jit(lambda X, w, v: X.T @ (w * (X @ v) - 3.0))
     fast(*arguments(20, 30, "f8"))
