@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 
 import jitla
+from jitla.codegen import backend
+from jitla.codegen.rows import pack_rows
 
 SIZES = [(1, 9000), (7, 2000), (160, 64), (161, 65), (1000, 100), (20_011, 5), (3000, 33)]
 rng = np.random.default_rng(4)
@@ -165,6 +169,22 @@ def test_two_matrices_that_wait_for_each_other():
     close(fast(X, Y, v, u), crossed(X, Y, v, u), "f8")
     assert fast.stats().failures == 0
     assert row_kernels(fast) == 1
+
+
+def test_every_stage_has_the_scratch_memory_it_asks_for(monkeypatch):
+    asked = []
+
+    def note(entry, finish, kinds, stages, combines, cut, *more):
+        free = cut.room - cut.spare
+        asked.extend((struct.unpack_from("<q", b, 40)[0], free) for s in stages for b in s[:2])
+        return pack_rows(entry, finish, kinds, stages, combines, cut, *more)
+
+    monkeypatch.setattr(backend, "pack_rows", note)
+    X, w, v = arguments(9, 600_000, "f4")  # the last block is one row
+    fast = jitla.jit(matrices_between)
+    close(fast(X, w, v), matrices_between(X, w, v), "f4")
+    assert any(bytes_ for bytes_, _ in asked)
+    assert all(bytes_ <= free for bytes_, free in asked)
 
 
 def test_small_matrices_and_lone_products_stay_with_blas():
