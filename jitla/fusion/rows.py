@@ -243,11 +243,25 @@ def _needed(
             front.add(hop)
             stack += [i for i in _operands(hop, products) if i in region]
     kept = front | behind
+    kept |= _between(kept, inner_first)
     for hop in reversed(inner_first):
         inside = any(u in kept for u in users.get(hop, ()))
         if not (inside or hop in products or hop in roots):
             kept.discard(hop)
     return kept
+
+
+def _between(kept: set[Hop], inner_first: Sequence[Hop]) -> set[Hop]:
+    """Return what reads values of `kept` and is read by others: else these would wait for each other."""
+    after: set[Hop] = set()
+    for hop in inner_first:
+        if any(i in kept or i in after for i in hop.inputs):
+            after.add(hop)
+    before: set[Hop] = set()
+    for hop in reversed(inner_first):
+        if hop in kept or hop in before:
+            before.update(hop.inputs)
+    return after & before
 
 
 def _axis(

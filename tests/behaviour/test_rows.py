@@ -171,6 +171,18 @@ def test_two_matrices_that_wait_for_each_other():
     assert row_kernels(fast) == 1
 
 
+def test_what_lies_between_two_parts_of_a_row_kernel_is_part_of_it():
+    def between(X, w, v):
+        t = (v @ X.T) * 0.1
+        s = t + w
+        return X * (X @ v)[:, None] * s[:, None], s, t @ X
+
+    fast = jitla.jit(between)
+    given = arguments(300, 40, "f8")
+    close(fast(*given), between(*given), "f8")
+    assert fast.stats().failures == 0
+
+
 def test_every_stage_has_the_scratch_memory_it_asks_for(monkeypatch):
     asked = []
 
