@@ -127,6 +127,8 @@ class _Regions:
         """Return the operands whose row i alone matters for row i of `hop`; none if it is not by rows."""
         product = self.products.get(hop)
         if product is not None:
+            if product.turned and self.links(product.matrix):
+                return (product.vector,)  # the rows of a square matrix are not its columns
             return product.inputs if product.form == "sum" else (product.matrix,)
         if is_row_view(hop):
             return hop.inputs if hop.meta.shape[0] == self.rows else ()

@@ -183,6 +183,20 @@ def test_what_lies_between_two_parts_of_a_row_kernel_is_part_of_it():
     assert fast.stats().failures == 0
 
 
+@pytest.mark.parametrize("order", "CF")
+def test_rows_of_a_square_matrix_are_not_its_columns(order):
+    def turned(X, v):
+        Y, Z = X + 1.0, X.T - 1.0
+        return Y, Y @ v, Y @ (v * 2.0), Z, Z @ v, Z @ (v * 2.0)
+
+    X, v, _ = arguments(200, 200, "f8")
+    X = np.asarray(X, order=order)
+    fast = jitla.jit(turned)
+    for _ in range(2):
+        close(fast(X, v), turned(X, v), "f8")
+    assert fast.stats().failures == 0
+
+
 def test_every_stage_has_the_scratch_memory_it_asks_for(monkeypatch):
     asked = []
 
