@@ -10,6 +10,7 @@ length of the rows only, so results do not depend on how rows are cut.
 from __future__ import annotations
 
 import struct
+from functools import cache
 
 import numpy as np
 
@@ -34,6 +35,7 @@ def pack_product(entry: int, rows: int, length: int, step: int) -> bytes:
     return struct.pack(f"<{len(words)}q", *words)
 
 
+@cache
 def product_text(form: str, dtype: np.dtype, target: Target) -> str:
     """Return the module of the product `form` ("dot" or "sum") of `dtype`."""
     real = {"d": "double", "f": "float"}[dtype.char]
