@@ -10,9 +10,11 @@ length of the rows only, so results do not depend on how rows are cut.
 from __future__ import annotations
 
 import struct
+from functools import cache
 
 import numpy as np
 
+from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import HEADER, Target
 
 __all__ = ["pack_product", "product_text"]
@@ -33,84 +35,35 @@ def pack_product(entry: int, rows: int, length: int, step: int) -> bytes:
     return struct.pack(f"<{len(words)}q", *words)
 
 
+@cache
 def product_text(form: str, dtype: np.dtype, target: Target) -> str:
     """Return the module of the product `form` ("dot" or "sum") of `dtype`."""
     real = {"d": "double", "f": "float"}[dtype.char]
     width = target.lanes(dtype.itemsize)
     write = _dot if form == "dot" else _sum
-    return f'target triple = "{target.triple}"\n' + write(_Words(real, dtype.itemsize, width))
+    return f'target triple = "{target.triple}"\n' + write(Lanes(real, dtype.itemsize, width))
 
 
-class _Words:
-    """Names of types and operations for one element type and vector width."""
-
-    def __init__(self, real: str, size: int, width: int) -> None:
-        self.real, self.size, self.width = real, size, width
-        self.vector = f"<{width} x {real}>"
-        self.code = f"v{width}{'f64' if size == 8 else 'f32'}"
-        self.mask = f"<{width} x i1>"
-        self.shift = width.bit_length() - 1
-
-    def head(self) -> str:
-        base = HEADER + 2 * OPERANDS
-        return "".join(
-            f"  %{name}.p = getelementptr i64, ptr %block, i64 {at}\n"
-            f"  %{name} = load {kind}, ptr %{name}.p, align 8\n"
-            for name, at, kind in (
-                ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("out", HEADER + 2, "ptr"),
-                ("rows", base + ROWS, "i64"), ("n", base + LENGTH, "i64"),
-                ("step", base + STEP, "i64"))
-        ) + (f"  %vectors = lshr i64 %n, {self.shift}\n  %rest = and i64 %n, {self.width - 1}\n"
-             f"  %odd = icmp ne i64 %rest, 0\n  %whole = sub i64 %n, %rest\n")
-
-    def tail_mask(self) -> str:
-        """Lines of %mask, true for the first %rest lanes."""
-        lanes = ", ".join(f"i64 {i}" for i in range(self.width))
-        i64s = f"<{self.width} x i64>"
-        return (f"  %rest.0 = insertelement {i64s} poison, i64 %rest, i64 0\n"
-                f"  %rest.v = shufflevector {i64s} %rest.0, {i64s} poison, "
-                f"<{self.width} x i32> zeroinitializer\n"
-                f"  %mask = icmp ult {i64s} <{lanes}>, %rest.v\n")
-
-    def masked(self, name: str, at: str) -> str:
-        """Line that loads the lanes of %mask, zeros elsewhere."""
-        return (f"  {name} = call {self.vector} @llvm.masked.load.{self.code}.p0(ptr align "
-                f"{self.size} {at}, {self.mask} %mask, {self.vector} zeroinitializer)\n")
-
-    def fma(self, name: str, a: str, b: str, c: str) -> str:
-        """Line of ``a * b + c``, rounded once where the processor can."""
-        v = self.vector
-        return f"  {name} = call {v} @llvm.fmuladd.{self.code}({v} {a}, {v} {b}, {v} {c})\n"
-
-    def fold(self, name: str, x: str) -> str:
-        """Lines that add up the lanes of `x`, halves first."""
-        text, width = "", self.width
-        while width > 1:
-            half = width // 2
-            pair = f"<{width} x {self.real}> {x}, <{width} x {self.real}> poison"
-            low = ", ".join(f"i32 {i}" for i in range(half))
-            high = ", ".join(f"i32 {i + half}" for i in range(half))
-            text += (f"  {name}.l{half} = shufflevector {pair}, <{half} x i32> <{low}>\n"
-                     f"  {name}.h{half} = shufflevector {pair}, <{half} x i32> <{high}>\n"
-                     f"  {name}.s{half} = fadd <{half} x {self.real}> {name}.l{half}, {name}.h{half}\n")
-            x, width = f"{name}.s{half}", half
-        return text + f"  {name} = extractelement <1 x {self.real}> {x}, i64 0\n"
-
-    def declared(self) -> str:
-        v = self.vector
-        return (f"declare {v} @llvm.masked.load.{self.code}.p0(ptr, {self.mask}, {v})\n"
-                f"declare void @llvm.masked.store.{self.code}.p0({v}, ptr, {self.mask})\n"
-                f"declare {v} @llvm.fmuladd.{self.code}({v}, {v}, {v})\n"
-                "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
-                "declare i64 @llvm.umin.i64(i64, i64)\n")
+def _head(w: Lanes) -> str:
+    """Lines that load the operands and the geometry."""
+    base = HEADER + 2 * OPERANDS
+    return "".join(
+        f"  %{name}.p = getelementptr i64, ptr %block, i64 {at}\n"
+        f"  %{name} = load {kind}, ptr %{name}.p, align 8\n"
+        for name, at, kind in (
+            ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("out", HEADER + 2, "ptr"),
+            ("rows", base + ROWS, "i64"), ("n", base + LENGTH, "i64"),
+            ("step", base + STEP, "i64"))
+    ) + (f"  %vectors = lshr i64 %n, {w.shift}\n  %rest = and i64 %n, {w.width - 1}\n"
+         f"  %odd = icmp ne i64 %rest, 0\n  %whole = sub i64 %n, %rest\n")
 
 
-def _dot(w: _Words) -> str:
+def _dot(w: Lanes) -> str:
     """Every result is the sum over a row of its elements times the vector's."""
     some = "".join(_dot_rows(w, count) for count in (AT_ONCE, 1))
     return f"""{some}define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{w.head()}  %several = sub i64 %rows, {AT_ONCE - 1}
+{_head(w)}  %several = sub i64 %rows, {AT_ONCE - 1}
   br label %many
 many:
   %i = phi i64 [ 0, %entry ], [ %i.next, %do ]
@@ -134,7 +87,7 @@ done:
 {w.declared()}"""
 
 
-def _dot_rows(w: _Words, count: int) -> str:
+def _dot_rows(w: Lanes, count: int) -> str:
     """@dot: `count` results; every row has two accumulators, the tail goes to the first."""
     v, r, z = w.vector, w.real, "zeroinitializer"
     rows = range(count)
@@ -194,7 +147,7 @@ single:
 """
 
 
-def _dot_ends(w: _Words, count: int) -> str:
+def _dot_ends(w: Lanes, count: int) -> str:
     """Lines that add the tails of rows under a mask, fold the lanes and store."""
     v, r, rows = w.vector, w.real, range(count)
     tail = "".join(
@@ -215,13 +168,13 @@ end:
 {ends}{folds}"""
 
 
-def _sum(w: _Words) -> str:
+def _sum(w: Lanes) -> str:
     """The results are the rows, each times its weight, added up; a batch of rows at a time."""
     batches = "".join(_sum_rows(w, count, fresh) for count in (BATCH, 1) for fresh in (False, True))
     fresh = f"call void @sum{BATCH}f(ptr %x, ptr %v, ptr %out, i64 0, i64 %n, i64 %step)"
     return f"""{batches}define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{w.head()}  %full = icmp uge i64 %rows, {BATCH}
+{_head(w)}  %full = icmp uge i64 %rows, {BATCH}
   br i1 %full, label %first, label %first.one
 first:
   {fresh}
@@ -255,7 +208,7 @@ done:
 {w.declared()}"""
 
 
-def _sum_rows(w: _Words, count: int, fresh: bool) -> str:
+def _sum_rows(w: Lanes, count: int, fresh: bool) -> str:
     """@sum: add `count` weighted rows to the results; `fresh` ones begin with nothing."""
     v, r, rows = w.vector, w.real, range(count)
     starts = "".join(

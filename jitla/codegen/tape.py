@@ -114,6 +114,48 @@ python:
   ret ptr %r
 }
 
+; leave(): let the values that were entered be off the tape
+define ptr @jitla_leave(ptr %self, ptr %args, i64 %nargs) {
+entry:
+  %zero = icmp eq i64 %nargs, 0
+  %entered = list %self, at_entered
+  %usual = and i1 %zero, %entered.plain
+  br i1 %usual, label %begin, label %python
+begin:
+  %length = load ptr, ptr $PyList_Size
+  %item = load ptr, ptr $PyList_GetItem
+  %up = load ptr, ptr $Py_IncRef
+  %minus = load ptr, ptr $minus
+  %array = load ptr, ptr $array
+  %scalar = load ptr, ptr $scalar
+  %n = call i64 %length(ptr %entered)
+  br label %each
+each:
+  %i = phi i64 [ 0, %begin ], [ %i1, %off ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %next, label %done
+next:
+  %p = call ptr %item(ptr %entered, i64 %i)
+  %ptype = getelementptr i8, ptr %p, i64 $type_at
+  %type = load ptr, ptr %ptype
+  %a = icmp eq ptr %type, %array
+  %b = icmp eq ptr %type, %scalar
+  %proxy = or i1 %a, %b
+  br i1 %proxy, label %off, label %python
+off:
+  call void %up(ptr %minus)
+  call void @tape.set(ptr %p, ptr $at__n, ptr %minus)
+  %i1 = add i64 %i, 1
+  br label %each
+done:
+  %none = load ptr, ptr $none
+  %r = call ptr @known.given(ptr %none)
+  ret ptr %r
+python:
+  %q = call ptr @tape.python(ptr $py_leave, ptr %self, ptr %args, i64 %nargs)
+  ret ptr %q
+}
+
 ; put(kind, entry, meta): append an operation; the proxy of its value
 define ptr @jitla_put(ptr %self, ptr %args, i64 %nargs) {
 entry:

@@ -12,7 +12,7 @@ from itertools import count
 __all__ = ["FIELDS", "METHODS", "SLOTS", "spelt_out"]
 
 #: The methods, and the Python method that `arguments` calls for arrays it does not know.
-METHODS = ("arguments", "enter", "put", "repeats")
+METHODS = ("arguments", "enter", "leave", "put", "repeats")
 _PYTHON = (*METHODS, "argument")
 _OBJECTS = ("array", "scalar", "layouts", "minus")
 _NUMBERS = ("entry", "crowd", "held")

@@ -70,7 +70,7 @@ def _view(hop: Hop, attrs: Mapping[str, Any], source: Layout) -> Layout:
         except ValueError:
             return contiguous(shape, ghost.itemsize)
         return Layout(shape, view.strides)
-    view = hop.op.ref(ghost, **attrs) if source.shape else ghost
+    view = hop.op.ref(ghost, **attrs) if source.shape or hop.meta.shape else ghost
     return Layout(view.shape, view.strides) if isinstance(view, np.ndarray) else Layout((), ())
 
 

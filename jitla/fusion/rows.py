@@ -27,16 +27,42 @@ def row_kernels(roots: Sequence[Hop], facts: Facts, plan_loops: PlanLoops) -> li
     products = {h: p for h in order if (p := product_of(h, facts)) is not None}
     if len(products) < 2:
         return []
+    users: dict[Hop, list[Hop]] = {}
+    for hop in order:
+        for operand in data_inputs(hop):
+            users.setdefault(operand, []).append(hop)
     found: list[RowKernel] = []
     taken: set[Hop] = set()
     for rows in dict.fromkeys(row_count(p) for p in products.values()):
         for region in _Regions(order, rows, products, facts).all():
             if _saves(region, products) and not region & taken:
-                kernel = _kernel(region, rows, order, roots, products, facts, plan_loops)
-                if kernel is not None:
+                kernel = _kernel(region, rows, order, users, roots, products, plan_loops)
+                if kernel is not None and _have_an_order(roots, [*found, kernel]):
                     found.append(kernel)
                     taken |= region
     return found
+
+
+def _have_an_order(roots: Sequence[Hop], kernels: Sequence[RowKernel]) -> bool:
+    """Tell whether no row kernel waits for itself, by way of one over another number of rows."""
+    if len({kernel.rows for kernel in kernels}) == 1:
+        return True  # levels have seen to it
+    made = {h: kernel for kernel in kernels for h in kernel.outputs}
+    done: dict[int, bool] = {}
+    stack: list[Hop | RowKernel] = [made.get(r, r) for r in roots]
+    while stack:
+        node = stack[-1]
+        if id(node) in done:
+            done[id(stack.pop())] = True
+            continue
+        done[id(node)] = False
+        read = node.inputs if isinstance(node, RowKernel) else data_inputs(node)
+        for operand in (made.get(i, i) for i in read):
+            if id(operand) not in done:
+                stack.append(operand)
+            elif not done[id(operand)]:
+                return False
+    return True
 
 
 def row_count(product: Product) -> int:
@@ -101,6 +127,8 @@ class _Regions:
         """Return the operands whose row i alone matters for row i of `hop`; none if it is not by rows."""
         product = self.products.get(hop)
         if product is not None:
+            if product.turned and self.links(product.matrix):
+                return (product.vector,)  # the rows of a square matrix are not its columns
             return product.inputs if product.form == "sum" else (product.matrix,)
         if is_row_view(hop):
             return hop.inputs if hop.meta.shape[0] == self.rows else ()
@@ -166,14 +194,10 @@ def _saves(region: set[Hop], products: Mapping[Hop, Product]) -> bool:
 
 
 def _kernel(
-    region: set[Hop], rows: int, order: list[Hop], roots: Sequence[Hop],
-    products: Mapping[Hop, Product], facts: Facts, plan_loops: PlanLoops,
+    region: set[Hop], rows: int, order: list[Hop], users: Mapping[Hop, Sequence[Hop]],
+    roots: Sequence[Hop], products: Mapping[Hop, Product], plan_loops: PlanLoops,
 ) -> RowKernel | None:
     """Write the row kernel of a region down; None if not all of it can be loops over rows."""
-    users: dict[Hop, list[Hop]] = {}
-    for hop in order:
-        for operand in data_inputs(hop):
-            users.setdefault(operand, []).append(hop)
     region = _needed(region, products, users, roots)
     inside = [h for h in order if h in region]
     outputs = tuple(h for h in inside if not is_row_view(h) and (
@@ -221,11 +245,25 @@ def _needed(
             front.add(hop)
             stack += [i for i in _operands(hop, products) if i in region]
     kept = front | behind
+    kept |= _between(kept, inner_first)
     for hop in reversed(inner_first):
         inside = any(u in kept for u in users.get(hop, ()))
         if not (inside or hop in products or hop in roots):
             kept.discard(hop)
     return kept
+
+
+def _between(kept: set[Hop], inner_first: Sequence[Hop]) -> set[Hop]:
+    """Return what reads values of `kept` and is read by others: else these would wait for each other."""
+    after: set[Hop] = set()
+    for hop in inner_first:
+        if any(i in kept or i in after for i in hop.inputs):
+            after.add(hop)
+    before: set[Hop] = set()
+    for hop in reversed(inner_first):
+        if hop in kept or hop in before:
+            before.update(hop.inputs)
+    return after & before
 
 
 def _axis(

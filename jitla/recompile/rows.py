@@ -152,7 +152,8 @@ class _Binding:
                 stages.append(self._adding(stage.outputs[0]))
         combines = [
             Combine(self._adder(h), self.number[h], offset) for h, offset in self.part.items()]
-        spare = max(int.from_bytes(s.whole[40:48], "little") for s in stages)
+        # The last block of rows may be walked otherwise: a single row is added up as a whole.
+        spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
         room = _padded(self.size) + _padded(spare)
         cut = Cut(blocks, -(-blocks // MAX_UNITS), 0, room, _padded(self.size), sum(
             _padded(prod(self.shapes[h.meta.shape]) * h.meta.dtype.itemsize) for h in self.part))

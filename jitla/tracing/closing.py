@@ -128,6 +128,11 @@ class Closing:
         self.entered.append(proxy)
         return n
 
+    def leave(self) -> None:
+        """Let the values that were entered be off the tape."""
+        for p in self.entered:
+            p._n = -1
+
     def put(self, kind: type[Lazy], entry: tuple, meta: int) -> Lazy:
         """Append `entry` to the tape; return the proxy, of type `kind`, of its value."""
         made = kind()
@@ -279,8 +284,7 @@ class Closing:
             p._v = outs[k]
             p._l = layout
             p._n = -1
-        for p in self.entered:
-            p._n = -1
+        self.leave()
         if closed.views:
             self._derive(closed.views)
         if closed.ghosts:
@@ -345,8 +349,7 @@ class Closing:
     def forget(self) -> None:
         """Drop the leaves of a block that has no operations."""
         if self.nodes:
-            for p in self.entered:
-                p._n = -1
+            self.leave()
             self.reset()
 
     def reset(self) -> None:

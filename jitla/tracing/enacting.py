@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import lookup
+from jitla.hops import by_numpy, lookup
 from jitla.tracing.tape import LEAF, OPS, SCALAR, Entry, split
 
 #: In place of a value that nobody has any more.
@@ -61,8 +61,12 @@ def spelled(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:
     """Return how the user's code called operator `name`: the callable, and its arguments.
 
     The callable is C code or NumPy's, so that the caller's line is the one NumPy finds; None if an
-    argument that it would be a method of is lost.
+    argument that it would be a method of is lost. `called` may stand for more than this entry, or for
+    what made a value of an earlier block pending again.
     """
+    meant = by_numpy(called) if called is not None else None
+    if meant is None or meant.name != name:
+        called = None
     if name in _METHODS:
         return (called, args) if called is not None else (getattr(args[0], name, None), args[1:])
     if name == "cast":

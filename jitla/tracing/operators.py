@@ -208,7 +208,7 @@ def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
 
 
 def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:
-    return self._s.power(self, exponent)
+    return NotImplemented if modulo is not None else self._s.power(self, exponent)
 
 
 def _rpower(self: Any, base: Any) -> Any:

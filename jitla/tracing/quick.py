@@ -15,7 +15,7 @@ from jitla.tracing.signature import LAYOUTS, Layout
 
 _OF_PROXIES = ("_s", "_n", "_m", "_v", "_l")
 _OF_SESSIONS = ("ops", "nodes", "leaves", "entered", "hole", "foreigners", "crowd")
-_METHODS = ("arguments", "enter", "put", "repeats", "argument")
+_METHODS = ("arguments", "enter", "leave", "put", "repeats", "argument")
 
 
 def quicken(native: Any) -> bool:

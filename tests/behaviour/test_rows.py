@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 
 import jitla
+from jitla.codegen import backend
+from jitla.codegen.rows import pack_rows
 
 SIZES = [(1, 9000), (7, 2000), (160, 64), (161, 65), (1000, 100), (20_011, 5), (3000, 33)]
 rng = np.random.default_rng(4)
@@ -152,6 +156,64 @@ def test_not_a_number_and_infinity_go_where_numpy_has_them():
         made, wanted = jitla.jit(logistic)(X, w, v), logistic(X, w, v)
     for a, b in zip(made, wanted, strict=True):
         assert (np.isnan(a) == np.isnan(b)).all() and (np.isinf(a) == np.isinf(b)).all()
+
+
+def test_two_matrices_that_wait_for_each_other():
+    def crossed(X, Y, v, u):
+        a, b = X @ v, Y @ u
+        return a, b, X @ (v * b.sum()), Y @ (u * a.sum())
+
+    X, _, v = arguments(2000, 50, "f8")
+    Y, _, u = arguments(1000, 60, "f8")
+    fast = jitla.jit(crossed)
+    close(fast(X, Y, v, u), crossed(X, Y, v, u), "f8")
+    assert fast.stats().failures == 0
+    assert row_kernels(fast) == 1
+
+
+def test_what_lies_between_two_parts_of_a_row_kernel_is_part_of_it():
+    def between(X, w, v):
+        t = (v @ X.T) * 0.1
+        s = t + w
+        return X * (X @ v)[:, None] * s[:, None], s, t @ X
+
+    fast = jitla.jit(between)
+    given = arguments(300, 40, "f8")
+    close(fast(*given), between(*given), "f8")
+    assert fast.stats().failures == 0
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_rows_of_a_square_matrix_are_not_its_columns(order):
+    def turned(X, v):
+        Y, Z = X + 1.0, X.T - 1.0
+        return Y, Y @ v, Y @ (v * 2.0), Z, Z @ v, Z @ (v * 2.0)
+
+    X, v, _ = arguments(200, 200, "f8")
+    X = np.asarray(X, order=order)
+    fast = jitla.jit(turned)
+    for _ in range(2):
+        close(fast(X, v), turned(X, v), "f8")
+    assert fast.stats().failures == 0
+
+
+def test_every_stage_has_the_scratch_memory_it_asks_for(monkeypatch):
+    def single(X, w, v):
+        return X.T @ ((X * (X @ v)[:, None]).sum(axis=1) * w)
+
+    asked = []
+
+    def note(entry, finish, kinds, stages, combines, cut, *more):
+        free = cut.room - cut.spare
+        asked.extend((struct.unpack_from("<q", b, 40)[0], free) for s in stages for b in s[:2])
+        return pack_rows(entry, finish, kinds, stages, combines, cut, *more)
+
+    monkeypatch.setattr(backend, "pack_rows", note)
+    X, w, v = arguments(9, 600_000, "f4")  # the last block is one row
+    fast = jitla.jit(single)
+    close(fast(X, w, v), single(X, w, v), "f4")
+    assert any(bytes_ for bytes_, _ in asked)
+    assert all(bytes_ <= free for bytes_, free in asked)
 
 
 def test_small_matrices_and_lone_products_stay_with_blas():

@@ -20,7 +20,7 @@ from jitla.tracing.signature import LAYOUTS, SIGHT, layout_id, meta_id
 from jitla.tracing.site import Site
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("arguments", "enter", "put", "repeats")
+NAMES = ("arguments", "enter", "leave", "put", "repeats")
 
 
 @jitla.jit
@@ -127,6 +127,8 @@ def test_enters_and_puts(how):
     assert mine.leaves[1] is a
     assert mine.entered[0] is y
     assert mine.entered[1] is x
+    assert how["leave"](mine) is None
+    assert (x._n, y._n, made._n, array._n) == (-1, -1, 2, 3)
 
 
 class Noted(list):
@@ -162,6 +164,8 @@ def test_a_scalar_in_memory_is_entered_as_one(how):
     assert how["enter"](mine, made) == 0
     assert mine.scalars == [2.0]
     assert mine.leaves == []
+    assert how["leave"](mine) is None
+    assert made._n == -1
 
 
 @both
@@ -194,7 +198,7 @@ def test_repeats_says_when_a_tape_is_the_same(how):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_misuse_is_an_error(name):
-    for given in ((), (1, 2, 3, 4)):
+    for given in ((1, 2, 3, 4), *([] if name == "leave" else [()])):
         with pytest.raises(TypeError):
             NATIVE[name](session(), *given)
     with pytest.raises(TypeError):
@@ -213,6 +217,8 @@ def traced(mine: Session, given: tuple, meta: int) -> None:
     assert mine.repeats(*key)
     assert not mine.repeats(key[0][:3], key[1])
     del made
+    mine.leave()
+    assert proxies[0]._n == proxies[1]._n == -1
     mine.reset()
     mine.foreigners.clear()
 

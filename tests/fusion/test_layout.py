@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+import jitla
 from jitla.fusion import Layout, all_layouts
 from jitla.fusion.layout import cast_layout, reduced_layout, result_layout
 from jitla.hops import Meta, leaf, make
@@ -85,3 +86,20 @@ def test_strides_of_views(name, attrs, order):
     array = whole[::2, ::2] if order == "sliced" else np.ones((3, 4), order=order)
     hop = make(name, (leaf(0, Meta(array.shape, array.dtype)),), **attrs)
     assert all_layouts((hop,), {0: of(array)})[hop] == of(hop.op.ref(array, **attrs))
+
+
+def test_a_scalar_that_is_spread_out_has_all_axes():
+    scalar = leaf(0, Meta((), np.dtype("f8")))
+    spread_out = make("broadcast_to", (scalar,), shape=(3, 2))
+    assert all_layouts((spread_out,), {})[spread_out] == Layout((3, 2), (0, 0))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_difference_of_equals_is_cast_where_it_may_be_left_out(dtype):
+    def nothing(X, w):
+        return (X - X) * w[:, None]
+
+    fast = jitla.jit(numerics="relaxed")(nothing)
+    X, w = np.ones((30, 20), dtype), np.ones(30)
+    assert np.array_equal(fast(X, w), nothing(X, w))
+    assert fast.stats().failures == 0

@@ -286,3 +286,12 @@ def test_what_is_no_attribute_is_said_as_numpy_says_it() -> None:
     x = np.ones(5)
     assert ask(x) == ask.__wrapped__(x)
     assert ask(x) == ask.__wrapped__(x)
+
+
+def test_a_power_modulo_a_number_is_refused() -> None:
+    @jitla.jit
+    def modular(x: np.ndarray) -> np.ndarray:
+        return pow(x + 1.0, 2, 3)  # type: ignore[misc, no-any-return]
+
+    with pytest.raises(TypeError, match=r"pow\(\): 'numpy.ndarray', 'int', 'int'"):
+        modular(np.ones(5))
