@@ -230,4 +230,5 @@ def tape_ir(names: dict[str, str]) -> str:
     """IR of the methods, and of their empty table `jitla_tape`; `known_ir` is needed beside it."""
     fields = {name: f"getelementptr (i64, ptr @jitla_tape, i64 {i})" for i, name in enumerate(FIELDS)}
     table = f"@jitla_tape = global [{len(FIELDS)} x i64] zeroinitializer, align 64\n"
-    return table + Template(SLOTS + spelt_out(TAKING + _TAPE + REPEATS)).substitute(names | fields, type_at=HEADER - 8)
+    text = Template(SLOTS + spelt_out(TAKING + _TAPE + REPEATS))
+    return table + text.substitute(names | fields, type_at=HEADER - 8)
