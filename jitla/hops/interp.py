@@ -78,6 +78,27 @@ class NumpyBuilder:
             raise InternalError(f"select: a recipe mixes {c.dtype}, {x.dtype}, {y.dtype}")
         return value(np.where(c, x, y))
 
+    def real(self, x: Any) -> Any:
+        """Return the real part."""
+        return x.real
+
+    def imag(self, x: Any) -> Any:
+        """Return the imaginary part."""
+        return x.imag
+
+    def pair(self, re: Any, im: Any) -> Any:
+        """Return the complex number of these parts."""
+        if re.dtype != im.dtype:
+            raise InternalError(f"pair: a recipe mixes {re.dtype}, {im.dtype}")
+        whole = np.empty(np.broadcast_shapes(re.shape, im.shape), np.result_type(re, np.complex64))
+        whole.real, whole.imag = re, im
+        return value(whole)
+
+    def muladd(self, x: Any, y: Any, z: Any) -> Any:
+        """Return x * y + z as the real part of a product that NumPy computes."""
+        product = np.multiply(self.pair(x, -z), self.pair(y, np.ones_like(y)))
+        return value(np.asarray(product).real)
+
     def math(self, name: str, *xs: Any) -> Any:
         """Return the transcendental that NumPy calls `name`."""
         fn: Callable[..., Any] = getattr(np, name)
