@@ -6,6 +6,7 @@ Receives roots and the objects at the leaf positions; returns NumPy values.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -27,8 +28,20 @@ def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
             case "const":
                 values[hop] = const_value(hop)
             case _:
-                values[hop] = hop.op.ref(*[values[i] for i in hop.inputs], **dict(hop.attrs))
+                operands = [values[i] for i in hop.inputs]
+                run = _meaning(hop, operands)
+                values[hop] = run(*operands, **dict(hop.attrs))
     return [values[r] for r in roots]
+
+
+# Complex scalars are multiplied and measured by other code than arrays, and rounded otherwise.
+_OF_SCALARS: dict[str, Callable[..., Any]] = {"multiply": operator.mul, "absolute": operator.abs}
+
+
+def _meaning(hop: Hop, operands: Sequence[Any]) -> Callable[..., Any]:
+    """Return what computes `hop`: its reference, but for operators on complex scalars."""
+    scalars = hop.op.name in _OF_SCALARS and all(isinstance(x, np.complexfloating) for x in operands)
+    return _OF_SCALARS[hop.op.name] if scalars else hop.op.ref
 
 
 def leaf_value(hop: Hop, given: Any) -> Any:

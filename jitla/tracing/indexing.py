@@ -179,6 +179,8 @@ class Indexing(Memory):
         shape = METAS[value._m].shape
         if target.dtype not in TRACED or not target.flags.writeable:
             return False
+        if METAS[value._m].dtype.kind == "c" != target.dtype.kind:
+            return False  # NumPy warns of what is lost
         if not fits(shape, target.shape):
             return False
         n = value._n if value._n >= 0 else self.enter(value)
@@ -213,7 +215,7 @@ class Indexing(Memory):
         if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
             result = self.ufuncs(ufunc, array, other)
             known = METAS[result._m]
-            if known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
+            if result._v is None and known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
                 n, meta = result._n, result._m
                 self.nodes[n] = Gone(meta)
                 result._n = -1

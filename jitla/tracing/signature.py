@@ -15,7 +15,7 @@ import numpy as np
 from jitla.hops import Meta, Shape
 
 # The dtypes that are traced; everything else stays with NumPy.
-TRACED = {np.dtype(c): c for c in "?bhilqBHILQfd" if np.dtype(c).isnative}
+TRACED = {np.dtype(c): c for c in "?bhilqBHILQfdFD" if np.dtype(c).isnative}
 # `bool(dtype)` and equality of dtypes are slow; the key uses the canonical singletons only.
 SCALAR_TYPES = {dt.type: dt for dt in TRACED}
 INTEGRAL = frozenset("biu")

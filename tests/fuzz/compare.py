@@ -137,7 +137,7 @@ def compare_leaf(path: str, a: Any, b: Any) -> list[Fault]:
         return [Fault("type", path, type(a).__name__, type(b).__name__)]
     if isinstance(a, np.ndarray):
         return _compare_arrays(path, a, b)
-    if isinstance(a, (np.generic, float, int, str, type(None))):
+    if isinstance(a, (np.generic, float, complex, int, str, type(None))):
         if isinstance(a, np.generic) and a.dtype != b.dtype:
             return [Fault("dtype", path, str(a.dtype), str(b.dtype))]
         if not bool(np.all(equal(np.asarray(a), np.asarray(b)))):
@@ -168,6 +168,8 @@ def strides(a: np.ndarray) -> tuple[int, ...]:
 
 def equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Say where two arrays have the same bits, or NaN both."""
+    if a.dtype.kind == "c":
+        return equal(a.real, b.real) & equal(a.imag, b.imag)
     if a.dtype.kind == "f":
         with np.errstate(all="ignore"):
             return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
