@@ -215,7 +215,8 @@ class Indexing(Memory):
         if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
             result = self.ufuncs(ufunc, array, other)
             known = METAS[result._m]
-            if result._v is None and known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
+            fine = result._v is None and known.shape == memory.shape
+            if fine and np.can_cast(known.dtype, memory.dtype, "same_kind"):
                 n, meta = result._n, result._m
                 self.nodes[n] = Gone(meta)
                 result._n = -1

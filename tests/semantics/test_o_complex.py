@@ -19,47 +19,75 @@ def make(n):
     return z, w, array((n,), 'f8', 'C', 'normal', n + 2)
 """
 EXPRESSIONS = {
-    "o1 order": "z < w, z >= w, z > w, z <= z, np.maximum(z, w), np.minimum(w, z), np.fmax(z, w), np.fmin(z, w)",
+    "o1 order": (
+        "z < w, z >= w, z > w, z <= z, np.maximum(z, w), np.minimum(w, z), np.fmax(z, w), "
+        "np.fmin(z, w)"),
     "o1 equality": "z == w, z != z, (z == z).all(), z.any(), w.all()",
     "o1 extremes": "w.max(), w.min(), w.argmax(), np.sort(w), z.max(), np.argmin(z)",
     "o2 products": "z * w, z * 1j, x * 1j, z * x, 2 * z, z * True, z * np.complex64(2 + 1j), z * z",
     "o2 quotients": "z / w, w / z, z / 0, 1 / z, z / 2, x / w, w / np.float32(3), np.reciprocal(z)",
-    "o3 product with the conjugate": "(w * w.conj()).imag, (w * np.conj(w)).real, w.conjugate() * w",
-    "o4 powers": "z ** 2, z ** 0.5, z ** -1, z ** 1, z ** 2.0, z ** -1.0, w ** 3, w ** 0, w ** 2.5, w ** 1j, 2 ** w, w ** w, x ** 1j",
+    "o3 product with the conjugate": (
+        "(w * w.conj()).imag, (w * np.conj(w)).real, w.conjugate() * w"),
+    "o4 powers": (
+        "z ** 2, z ** 0.5, z ** -1, z ** 1, z ** 2.0, z ** -1.0, w ** 3, w ** 0, w ** 2.5, w **"
+        " 1j, 2 ** w, w ** w, x ** 1j"),
     "o4 powers of ufuncs": "np.power(z, 2), np.square(z), np.power(w, 0.5), np.float_power(w, 2)",
-    "o5 branch cuts": "np.sqrt(-z), np.log(-z), np.angle(-z), np.sqrt(x + 0j), np.angle(w, deg=True)",
-    "o5 other functions": "np.exp(1j * x), np.sin(w), np.cos(w), np.tanh(w), np.arctan(w), np.log1p(w)",
+    "o5 branch cuts": (
+        "np.sqrt(-z), np.log(-z), np.angle(-z), np.sqrt(x + 0j), np.angle(w, deg=True)"),
+    "o5 other functions": (
+        "np.exp(1j * x), np.sin(w), np.cos(w), np.tanh(w), np.arctan(w), np.log1p(w)"),
     "o6 magnitude": "abs(z), np.abs(w) ** 2, np.absolute(z * w), np.linalg.norm(w), abs(w.sum())",
-    "o7 statistics": "np.vdot(z, w), np.dot(w, w), w @ w, w.var(), (w * 2).std(), w.mean(), np.mean(z * w)",
-    "o7 rounding and signs": "np.round(w, 2), np.sign(z), w.round(1), np.rint(w), np.clip(w, 0, 1), -z, +z",
-    "o7 classes": "np.isnan(z), np.isinf(z), np.isfinite(z), np.isreal(w), np.iscomplex(w * 1), np.iscomplexobj(w), "
-                  "np.isrealobj(x), np.iscomplexobj(x * 2), np.real_if_close(w)",
-    "o7 logic": "np.logical_and(z, w), np.logical_not(z), np.logical_xor(z, x), z.astype(bool), bool(w[0])",
-    "o7 casts": "w.astype('c8') * 2, x.astype(complex) + z, (w * 2).astype('c16'), (x > 0).astype('c8'), "
-                "np.arange(3).astype(complex) * 1j",
-    "o8 parts": "z.real * 2, z.imag + z.real, (z * w).real, (z * w).imag + 1, np.real(z), np.imag(w * 2), "
-                "np.real(x) is x, x.real is x, x.imag, x.conj() is x, (w * 2).conj()",
-    "o8 flags of parts": "x.imag.flags.writeable, (w + 1).real.flags.writeable, (w + 1).real.strides, "
-                         "(w + 1).imag.base is None, w.real.base is w",
-    "o9 sums": "z.sum(), w.sum(), (w * z).sum(), w.prod(), np.cumsum(w), w[::2].sum(), (w + 1)[::-1].sum()",
-    "where": "np.where(x > 0, z, w), np.where(z.imag > 0, w * 2, x), np.where(x > 0, 1j, w), np.where(w, 1, 2j)",
-    "scalars": "w[0] * w[1], w.sum() * w[0] / w[1], w[0].real, w[0].conj(), complex(w.sum()), w[0] ** 2, w[0] == 1, "
-               "type(w[0] * 2), type(w.sum().imag), abs(w[0]), w.sum() * 2 + 1j, w * w.sum(), w / abs(w).max()",
-    "weak numbers": "w + 1j, w * 2.5, w - (1 + 2j), 3 / w, x + (0 + 0j), x * complex(1, -0.0), np.float32(2) * w, "
-                    "w * np.complex128(1j), (x > 0) * 1j, np.arange(len(x)) * 1j",
+    "o7 statistics": (
+        "np.vdot(z, w), np.dot(w, w), w @ w, w.var(), (w * 2).std(), w.mean(), np.mean(z * w)"),
+    "o7 rounding and signs": (
+        "np.round(w, 2), np.sign(z), w.round(1), np.rint(w), np.clip(w, 0, 1), -z, +z"),
+    "o7 classes": (
+        "np.isnan(z), np.isinf(z), np.isfinite(z), np.isreal(w), np.iscomplex(w * 1), "
+        "np.iscomplexobj(w), np.isrealobj(x), np.iscomplexobj(x * 2), np.real_if_close(w)"),
+    "o7 logic": (
+        "np.logical_and(z, w), np.logical_not(z), np.logical_xor(z, x), z.astype(bool), "
+        "bool(w[0])"),
+    "o7 casts": (
+        "w.astype('c8') * 2, x.astype(complex) + z, (w * 2).astype('c16'), (x > "
+        "0).astype('c8'), np.arange(3).astype(complex) * 1j"),
+    "o8 parts": (
+        "z.real * 2, z.imag + z.real, (z * w).real, (z * w).imag + 1, np.real(z), np.imag(w * "
+        "2), np.real(x) is x, x.real is x, x.imag, x.conj() is x, (w * 2).conj()"),
+    "o8 flags of parts": (
+        "x.imag.flags.writeable, (w + 1).real.flags.writeable, (w + 1).real.strides, (w + "
+        "1).imag.base is None, w.real.base is w"),
+    "o9 sums": (
+        "z.sum(), w.sum(), (w * z).sum(), w.prod(), np.cumsum(w), w[::2].sum(), (w + "
+        "1)[::-1].sum()"),
+    "where": (
+        "np.where(x > 0, z, w), np.where(z.imag > 0, w * 2, x), np.where(x > 0, 1j, w), "
+        "np.where(w, 1, 2j)"),
+    "scalars": (
+        "w[0] * w[1], w.sum() * w[0] / w[1], w[0].real, w[0].conj(), complex(w.sum()), w[0] ** "
+        "2, w[0] == 1, type(w[0] * 2), type(w.sum().imag), abs(w[0]), w.sum() * 2 + 1j, w * "
+        "w.sum(), w / abs(w).max()"),
+    "weak numbers": (
+        "w + 1j, w * 2.5, w - (1 + 2j), 3 / w, x + (0 + 0j), x * complex(1, -0.0), "
+        "np.float32(2) * w, w * np.complex128(1j), (x > 0) * 1j, np.arange(len(x)) * 1j"),
     "transform": "np.fft.fft(w * 2), np.fft.ifft(np.fft.fft(w) * w).real, np.conj(np.fft.rfft(x))",
-    "joined": "np.concatenate([w, x]), np.concatenate([w * 2, z]), np.stack([w, z]), np.array([w[0], 1])",
+    "joined": (
+        "np.concatenate([w, x]), np.concatenate([w * 2, z]), np.stack([w, z]), np.array([w[0], "
+        "1])"),
 }
 BODIES = {
     "o8 write through a part": "z.imag[0] = 9\nz.real[1:] *= 2\nz.real += x\nreturn z",
-    "o8 assign a part": "z.real = x\nz.imag = 3\ny = w * 2\ny.real = x\ny.imag[1:] = 0\nreturn z, y",
-    "o8 parts of a pending value": "y = z * w\nr, i = y.real, y.imag\nr += 1\ni[0] = 5\nreturn y, r, i, y.real",
+    "o8 assign a part": (
+        "z.real = x\nz.imag = 3\ny = w * 2\ny.real = x\ny.imag[1:] = 0\nreturn z, y"),
+    "o8 parts of a pending value": (
+        "y = z * w\nr, i = y.real, y.imag\nr += 1\ni[0] = 5\nreturn y, r, i, y.real"),
     "o8 part kept over a write": "y = w + 1j\nr = y.real\ny *= 2\nreturn r, y.imag, y",
     "o8 part of a view": "y = (w * 2)[1:]\nr = y.real\nr[0] = 7\nreturn y, r",
-    "o8 read-only part of reals": "try:\n    x.imag[0] = 1\nexcept ValueError as e:\n    return str(e)",
+    "o8 read-only part of reals": (
+        "try:\n    x.imag[0] = 1\nexcept ValueError as e:\n    return str(e)"),
     "o8 no part of reals": "try:\n    x.imag = 9\nexcept TypeError as e:\n    return str(e)",
     "o8 parts as operands": "r = (z * w).real\nt = r * 2\nreturn t, r",
-    "o8 dropped part": "y = z * w\nr = y.real\nt = (r * r).sum()\nif t > 0:\n    t += r[0]\nreturn t",
+    "o8 dropped part": (
+        "y = z * w\nr = y.real\nt = (r * r).sum()\nif t > 0:\n    t += r[0]\nreturn t"),
     "o7 no quotient": "try:\n    return z // w\nexcept TypeError as e:\n    return str(e)",
     "o7 no remainder": "try:\n    return w % 2\nexcept TypeError as e:\n    return str(e)",
     "o7 no float": "try:\n    return float(w[0])\nexcept TypeError as e:\n    return str(e)",
@@ -70,12 +98,14 @@ BODIES = {
     "in place with reals": "w += x\nw *= 2\ny = w * 1\ny -= x\nreturn w, y",
     "stores": "z[1:] = w[:-1] * 2\nw[::2] = x[::2]\nw[0] = 1 + 2j\nreturn z, w",
     "out": "np.multiply(z, w, out=w)\nnp.add(w, 1, out=z)\nnp.absolute(w, out=x)\nreturn z, w, x",
-    "views": "y = w * 1\nv = y.view(x.real.dtype if y.itemsize == 16 else np.float32)\nv += 1\nreturn y, v",
+    "views": (
+        "y = w * 1\nv = y.view(x.real.dtype if y.itemsize == 16 else np.float32)\nv += "
+        "1\nreturn y, v"),
     "iteration": "s = 0\nfor v in w[:5]:\n    s += v * v\nreturn s, [v for v in (w * 2)[:3]]",
     "loop": "for _ in range(4):\n    w = w * w / (1 + abs(w)) + 1j * x\nreturn w",
     "iterated map": (
-        "c = w * 2\ny = np.zeros_like(c)\nm = np.ones(len(x), bool)\nfor _ in range(6):\n"
-        "    y = np.where(m, y * y + c, y)\n    m = m & (abs(y) <= 2)\nreturn y, m"),
+        "c = w * 2\ny = np.zeros_like(c)\nm = np.ones(len(x), bool)\nfor _ in range(6):\n    y "
+        "= np.where(m, y * y + c, y)\n    m = m & (abs(y) <= 2)\nreturn y, m"),
     "masked": "m = w.real > 0\nw[m] = 1j\nw[~m] *= 2\nreturn w, w[m].sum()",
     "branch": "if (w * 2).real.sum() > 0:\n    return w + 1\nreturn w - 1j",
 }
@@ -110,11 +140,12 @@ def test_layouts(layout: str, second: str, dtype: str) -> None:
 def f(z, w, row):
     y = z * w + row * 1j
     r = (y.real + z.imag) * 2
-    return (y, r, y.sum(), y.sum(axis=0), y.sum(axis=1), z.sum(axis=0), z.sum(axis=1), z.sum(), y.T.sum(axis=0),
-            z.real.sum(axis=1), y.imag.sum(), abs(y), y.mean(axis=0), (z != 0).any(axis=1), z.imag, w.conj())
+    return (y, r, y.sum(), y.sum(axis=0), y.sum(axis=1), z.sum(axis=0), z.sum(axis=1), z.sum(),
+            y.T.sum(axis=0), z.real.sum(axis=1), y.imag.sum(), abs(y), y.mean(axis=0), (z != 0).any(axis=1), z.imag, w.conj())
 def make(n):
     return (array((n, n + 1), {dtype!r}, {layout!r}, 'normal', n),
-            array((n, n + 1), {dtype!r}, {second!r}, 'special', n + 1), array((n + 1,), {dtype!r}, 'C', 'normal', 3))
+            array((n, n + 1), {dtype!r}, {second!r}, 'special', n + 1),
+            array((n + 1,), {dtype!r}, 'C', 'normal', 3))
 """,
         sizes=(1, 2, 3, 17, 100),
     )
