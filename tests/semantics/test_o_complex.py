@@ -141,7 +141,8 @@ def f(z, w, row):
     y = z * w + row * 1j
     r = (y.real + z.imag) * 2
     return (y, r, y.sum(), y.sum(axis=0), y.sum(axis=1), z.sum(axis=0), z.sum(axis=1), z.sum(),
-            y.T.sum(axis=0), z.real.sum(axis=1), y.imag.sum(), abs(y), y.mean(axis=0), (z != 0).any(axis=1), z.imag, w.conj())
+            y.T.sum(axis=0), z.real.sum(axis=1), y.imag.sum(), abs(y), y.mean(axis=0),
+            (z != 0).any(axis=1), z.imag, w.conj())
 def make(n):
     return (array((n, n + 1), {dtype!r}, {layout!r}, 'normal', n),
             array((n, n + 1), {dtype!r}, {second!r}, 'special', n + 1),
@@ -163,3 +164,16 @@ def test_o7_the_warning_of_a_lost_imaginary_part_is_numpys() -> None:
             f(np.array([1 + 1j, 2]), np.zeros(2))
         found.append([(w.category, str(w.message)) for w in caught])
     assert len(found[0]) == 2 and found[0] == found[1]
+
+
+def test_programs_of_complex_numbers_are_compiled() -> None:
+    @jitla.jit
+    def f(z, w):
+        y = z * w + 1j
+        return abs(y / w.conj()) ** 2, y.sum(), np.where(y.real > 0, y, 0)
+
+    z = np.linspace(0, 1, 5000) + 1j
+    with jitla.options(compile="sync"):
+        f(z, z)
+    found = dict(f.stats())
+    assert found["numpy_calls"] == found["fallbacks"] == found["failures"] == 0
