@@ -16,7 +16,7 @@ from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.functions import written
 from jitla.tracing.session import LOCAL, Session
 
-NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
+NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfdFD")})
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
     type({}.items()), LazyArray, np.ndarray,

@@ -104,7 +104,9 @@ def test_bits_are_numpys(seed: int) -> None:
     assert search(150, seed) == 0
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 7, 8, 9, 63, 64, 65, 68, 127, 128, 129, 136, 1023, 32_767, 32_768, 100_003])
+@pytest.mark.parametrize("n", [
+    0, 1, 3, 4, 5, 7, 8, 9, 63, 64, 65, 68, 127, 128, 129, 136, 1023, 32_767, 32_768, 100_003,
+])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "c8"])
 def test_sum_around_the_splits(n: int, dtype: str) -> None:
     x = values(dtype, (n,), np.random.default_rng(n))

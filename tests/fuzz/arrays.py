@@ -39,6 +39,11 @@ def _cells(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, va
             info = np.iinfo(dtype)
             return rng.choice(np.array([info.min, info.max, 0, 1, 2], dtype), shape)
         return rng.integers(low, 10, shape).astype(dtype)
+    if dtype.kind == "c":
+        made = np.empty(shape, dtype)
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        made.real, made.imag = (_cells(rng, shape, part, values) for _ in range(2))
+        return made
     with np.errstate(over="ignore"):
         return _floats(rng, shape, values).astype(dtype)
 
