@@ -23,7 +23,7 @@ from jitla.tracing.array import (
     pending,
 )
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
-from jitla.tracing.indexing import Bound, Indexing, fits
+from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
@@ -235,7 +235,8 @@ class Dispatch(Indexing):
                 and owns_memory(memory):
             known = [self.operand(x) for x in inputs]
             if not any(type(x) in LAZY for x in known) or any(x is None for x in known) \
-                    or not all(fits(np.shape(x), memory.shape) for x in inputs):
+                    or not all(fits(np.shape(x), memory.shape) for x in inputs) \
+                    or lone_complex(Meta(memory.shape, memory.dtype)):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:

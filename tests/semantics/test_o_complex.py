@@ -95,6 +95,9 @@ BODIES = {
     "o7 no arctan2": "try:\n    return np.arctan2(w, w)\nexcept TypeError as e:\n    return str(e)",
     "o7 in place into reals": "try:\n    x *= w\nexcept TypeError as e:\n    return str(e), x",
     "in place": "z *= w\nw += 1j\nz -= w\nz /= 3\ny = z * 2\ny **= 2\nreturn z, w, y",
+    "in place, one number": (
+        "y = w[:1] * 2\nfor _ in range(9):\n    w[:1] *= np.exp(1j * x[:1])\n    y *= w[1:2] * 2\n"
+        "    np.multiply(y, z[:1] * 1, out=y)\nreturn w, y"),
     "in place with reals": "w += x\nw *= 2\ny = w * 1\ny -= x\nreturn w, y",
     "stores": "z[1:] = w[:-1] * 2\nw[::2] = x[::2]\nw[0] = 1 + 2j\nreturn z, w",
     "out": "np.multiply(z, w, out=w)\nnp.add(w, 1, out=z)\nnp.absolute(w, out=x)\nreturn z, w, x",
