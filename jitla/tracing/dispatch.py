@@ -24,7 +24,7 @@ from jitla.tracing.array import (
 )
 from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
-from jitla.tracing.indexing import Bound, Indexing, fits
+from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.places import call_here
@@ -33,6 +33,7 @@ from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
 _FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
+_COMPLEX_POWERS = {(int, 2): np.square, (float, 0.5): np.sqrt, (int, -1): np.reciprocal}
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
@@ -184,13 +185,15 @@ class Dispatch(Indexing):
         """Do ``x ** exponent`` with NumPy's fast paths for scalar exponents."""
         kind = METAS[x._m].dtype.kind
         if type(x) is LazyArray and type(exponent) in (int, float):
+            if kind == "c" and (type(exponent), exponent) in _COMPLEX_POWERS:
+                return UFUNCS[_COMPLEX_POWERS[type(exponent), exponent]](x)
             if kind == "f" and exponent in _FLOAT_POWERS:
                 return UFUNCS[_FLOAT_POWERS[exponent]](x)
             if kind in "iu" and type(exponent) is int and exponent == 2:
                 return UFUNCS[np.square](x)
-            if kind == "f" and exponent != 0:
+            if kind in "fc" and exponent != 0:
                 return UFUNCS[np.power](x, exponent)
-        elif type(x) is LazyArray and type(exponent) is LazyArray and kind == "f":
+        elif type(x) is LazyArray and type(exponent) is LazyArray and kind in "fc":
             return UFUNCS[np.power](x, exponent)
         return self.eager(operator.pow, (x, exponent), {})
 
@@ -211,7 +214,9 @@ class Dispatch(Indexing):
     # ------------------------------------------------------------------ protocols
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
-        """Record or run ``ufunc(x, y)``."""
+        """Record or run ``ufunc(x, y)``; a power as the operator does it."""
+        if ufunc is np.power:
+            return self.power(x, y)
         record = UFUNCS.get(ufunc)
         return record(x, y) if record is not None else self.eager(ufunc, (x, y), {})
 
@@ -241,7 +246,8 @@ class Dispatch(Indexing):
                 and owns_memory(memory):
             known = [self.operand(x) for x in inputs]
             if not any(type(x) in LAZY for x in known) or any(x is None for x in known) \
-                    or not all(fits(np.shape(x), memory.shape) for x in inputs):
+                    or not all(fits(np.shape(x), memory.shape) for x in inputs) \
+                    or lone_complex(Meta(memory.shape, memory.dtype)):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:
@@ -320,11 +326,19 @@ class Dispatch(Indexing):
         func = METHODS.get(name)
         if func is not None:
             return Bound(func, self, proxy, name)
+        if name == "real" or name == "imag":
+            return self.part(proxy, name)
         if callable(getattr(np.ndarray, name)):
             return Bound(Dispatch._plain_method, self, proxy, name)
         value = self.value(proxy)
         made = getattr(value, name)
         return proxy if made is value else self.wrap(made)
+
+    def part(self, array: LazyArray, name: str) -> Any:
+        """Return the real or the imaginary part: a view of complex numbers."""
+        if METAS[array._m].dtype.kind == "c":
+            return self.view(array, "__getattribute__", (name,), OP_ID[name])
+        return array if name == "real" else self.wrap(self.value(array).imag)
 
     def reduced(self, proxy: LazyArray, name: str, args: tuple, kwargs: dict) -> Any:
         """Call the reduction `name` of an array: recorded where that is possible."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Shape
+from jitla.hops import Meta, Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
@@ -192,6 +192,8 @@ class Indexing(Memory):
         shape = METAS[value._m].shape
         if target.dtype not in TRACED or not target.flags.writeable:
             return False
+        if METAS[value._m].dtype.kind == "c" != target.dtype.kind:
+            return False  # NumPy warns of what is lost
         if not fits(shape, target.shape):
             return False
         n = value._n if value._n >= 0 else self.enter(value)
@@ -219,14 +221,16 @@ class Indexing(Memory):
     ) -> LazyArray:
         """Do ``array op= other``; `others` counts the references to `other` elsewhere, if known."""
         lazy = type(other) in LAZY and other._v is None and other._s is self
-        if array._v is None and not self.viewed(array) and self._rebind(array, ufunc, other):
+        lone = lone_complex(METAS[array._m])
+        if array._v is None and not lone and not self.viewed(array) and self._rebind(array, ufunc, other):
             return array
         memory = self.settle(array)
-        lazy = lazy and other._v is None and fits(METAS[other._m].shape, memory.shape)
+        lazy = lazy and not lone and other._v is None and fits(METAS[other._m].shape, memory.shape)
         if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
             result = self.ufuncs(ufunc, array, other)
             known = METAS[result._m]
-            if known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
+            fine = result._v is None and known.shape == memory.shape
+            if fine and np.can_cast(known.dtype, memory.dtype, "same_kind"):
                 n, meta = result._n, result._m
                 self.nodes[n] = Gone(meta)
                 result._n = -1
@@ -281,6 +285,11 @@ class Indexing(Memory):
 
 def _parts(held: Any, kind: type) -> Any:
     return chain(held, held.values()) if kind is dict else held
+
+
+def lone_complex(meta: Meta) -> bool:
+    """Say whether it is one complex number: in place NumPy multiplies it by other code than arrays."""
+    return meta.dtype.kind == "c" and meta.size == 1
 
 
 def fits(shape: Shape, target: Shape) -> bool:
