@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 
-from jitla.source.inserts import HOOK, hook, placed
+from jitla.source.inserts import HOOK, hook, identity, placed
 from jitla.source.scope import Scope
 from jitla.source.static import MISSING, Statics, plain_names
 
@@ -26,6 +26,8 @@ MAXIMUM = sys.maxsize
 FRAME_READERS = {"locals": MAXIMUM, "vars": 1, "dir": 1, "eval": 2, "exec": 2}
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
 IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+# How the names begin by which arrays hand out their memory or take part in others' operations.
+PROTOCOL = "__array_"
 
 
 class ReadsFrame(Exception):
@@ -119,17 +121,22 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if all(isinstance(op, IDENTITY) for op in node.ops):
-            return self.parts(node)
+            return identity(self.parts(node))
         node.left = self.operand(node.left)
         node.comparators = [self.operand(each) for each in node.comparators]
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        flat = isinstance(node.value, ast.Attribute) and node.value.attr == "flat" \
+            and isinstance(node.ctx, ast.Load)
         if isinstance(node.ctx, ast.Load):
             node.value = self.operand(node.value)
         else:
             node.value = self.visit(node.value)
         node.slice = self.visit(node.slice)
+        if flat and not isinstance(node.slice, (ast.Constant, ast.Slice)):
+            # a flat iterator takes nothing but ndarrays for arrays of indices
+            node.slice = hook("keep", [node.slice], node.slice)
         return node
 
     # -- calls ---------------------------------------------------------------------------------
@@ -157,7 +164,8 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def callee(self, function: ast.expr, arguments: int = 0) -> ast.expr:
         """Rewrite what is called with so many positional arguments."""
-        if isinstance(function, ast.Attribute) and function.attr not in FRAME_ATTRIBUTES:
+        if isinstance(function, ast.Attribute) and function.attr not in FRAME_ATTRIBUTES \
+                and not function.attr.startswith(PROTOCOL):
             function.value = self.operand(function.value)
         elif not (
             # given a namespace or an object these do not look at the frame
@@ -178,6 +186,9 @@ class ExpressionRewriter(ast.NodeTransformer):
         if node.attr in FRAME_ATTRIBUTES:
             raise ReadsFrame(node.attr)
         node.value = self.visit(node.value)
+        if node.attr.startswith(PROTOCOL):
+            # asked for by name it is that of the array, not that of what stands for it
+            node.value = hook("keep", [node.value], node.value)
         return node
 
     # -- elements of comprehensions ------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, LazyArray, pending
+from jitla.tracing.array import LAZY, LazyArray, LazyScalar, pending
 from jitla.tracing.signature import TRACED
 
 Session = Any  # the session that the arguments belong to
@@ -134,10 +134,15 @@ def _arg_like(name: str) -> Callable[..., Any]:
     return handler
 
 
+def _array(made: Any) -> Any:
+    """Return what was recorded; what would be a scalar is an array here, which NumPy has to make."""
+    return NotImplemented if type(made) is LazyScalar else made
+
+
 def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE) -> Any:
     if x is _NONE or y is _NONE:
         return NotImplemented
-    return session.traced("where", (condition, x, y))
+    return _array(session.traced("where", (condition, x, y)))
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
@@ -183,7 +188,7 @@ def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
         return NotImplemented
     if array._v is not None and 0 in array._v.strides:
         return NotImplemented  # a repeated axis orders the copy in another way than a ufunc's operand
-    return session.traced("cast", (array,), (("dtype", wanted),))
+    return _array(session.traced("cast", (array,), (("dtype", wanted),)))
 
 
 def _shape(session: Session, a: Any) -> Any:

@@ -203,7 +203,7 @@ class Indexing(Memory):
 
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
-    ) -> LazyArray:
+    ) -> Any:
         """Do ``array op= other``; `others` counts the references to `other` elsewhere, if known."""
         lazy = type(other) in LAZY and other._v is None and other._s is self
         if array._v is None and not self.viewed(array) and self._rebind(array, ufunc, other):
@@ -223,8 +223,8 @@ class Indexing(Memory):
                 return array
         other = self.plain(other)
         self.before_write(memory)
-        _ufunc_in_place(ufunc)(memory, other)
-        return array
+        result = _ufunc_in_place(ufunc)(memory, other)
+        return array if result is memory else self.wrap(result)  # the other's protocol may answer
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
         """Record or run ``ufunc(x, y)``."""
@@ -324,7 +324,8 @@ def _view_entry(array: Lazy, method: str, args: tuple) -> tuple[int, tuple]:
             if -1 in new and known > 0 and size % known == 0:
                 new = tuple(size // known if n == -1 else n for n in new)
                 known = size
-            if known == size and all(n >= 0 for n in new) and -1 not in new:
+            # what has no dimensions would be a scalar on the tape
+            if new and known == size and all(n >= 0 for n in new) and -1 not in new:
                 return OP_ID["reshape"], (("shape", tuple(new)),)
     return -1, ()
 

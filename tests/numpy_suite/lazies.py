@@ -18,6 +18,8 @@ import numpy as np
 from jitla.tracing.array import LazyArray
 from jitla.tracing.callees import Creator, Foreign
 
+# References to a new proxy: the parameter, the argument of getrefcount; and one more in its caller.
+_NEW_PROXY = 3
 # References to the memory of a new array: its proxy, the local name, the argument of getrefcount.
 _NEW = 3
 _RANDOM = (np.random.Generator, np.random.RandomState)
@@ -52,6 +54,7 @@ def begun(session: Any, made: Any) -> Any:
     memory = made._v
     packed = memory.flags.c_contiguous or memory.flags.f_contiguous
     if memory.base is not None or not memory.flags.owndata or not memory.flags.writeable \
-            or not packed or sys.getrefcount(memory) > _NEW:
+            or not packed or sys.getrefcount(memory) > _NEW \
+            or sys.getrefcount(made) > _NEW_PROXY:
         return made
     return session.record("cast", (made,), (("dtype", memory.dtype),))
