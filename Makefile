@@ -8,8 +8,9 @@ PYTEST_ARGS ?=
 FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
 BENCHES ?= machine kernels overhead compiling vecmath
 BENCH_ARGS ?=
+ACCURACY_ARGS ?= --exhaustive
 
-.PHONY: all test demo fuzz bench lint clean
+.PHONY: all test demo fuzz bench accuracy lint clean
 
 all: test
 
@@ -44,6 +45,9 @@ fuzz: $(VENV)/.test
 bench: $(VENV)/.bench
 	@set -e; for script in $(BENCHES); do \
 	  echo "== bench.$$script"; $(PY) -m bench.$$script $(BENCH_ARGS); done
+
+accuracy: $(VENV)/.bench
+	$(PY) -m bench.accuracy $(ACCURACY_ARGS)
 
 lint: $(VENV)/.lint
 	$(VENV)/bin/ruff check jitla tests bench tools

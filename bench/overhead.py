@@ -63,12 +63,21 @@ def ops_17(x, y):
     return z + y
 
 
+def given_6(a, b, c, d, e, f):
+    return None
+
+
+def given_10(a, b, c, d, e, f, g, h, i, j):
+    return None
+
+
+# As many operations each, on more and more arrays.
 def leaves_2(a, b):
-    return a + b
+    return a + b + a + b + a + b + a + b + a + b
 
 
 def leaves_6(a, b, c, d, e, f):
-    return a + b + c + d + e + f
+    return a + b + c + d + e + f + a + b + c + d
 
 
 def leaves_10(a, b, c, d, e, f, g, h, i, j):
@@ -99,6 +108,7 @@ def five_ops(x, y):
 
 FAMILIES: dict[str, tuple[tuple[int, Callable[..., object]], ...]] = {
     "op": ((1, ops_1), (9, ops_9), (17, ops_17)),
+    "argument": ((2, no_op), (6, given_6), (10, given_10)),
     "leaf": ((2, leaves_2), (6, leaves_6), (10, leaves_10)),
     "force": ((1, forces_1), (3, forces_3), (5, forces_5)),
 }
@@ -112,12 +122,11 @@ def arguments(function: Callable[..., object]) -> list[Array]:
 
 
 def slopes(rounds: int, decorate: Callable[..., Callable[..., object]]) -> dict[str, list[float]]:
-    """Seconds per further op, leaf + op, force; and per call that does nothing or one op."""
+    """Seconds per further op, argument, leaf, force; and per call that does nothing or one op."""
     calls = {
         (name, n): (lambda g=decorate(f), a=arguments(f): g(*a))
         for name, family in FAMILIES.items() for n, f in family
     }
-    calls["call", 0] = lambda g=decorate(no_op), a=arguments(no_op): g(*a)
     for call in calls.values():
         seconds(call, 5)
     found: dict[str, list[float]] = {name: [] for name in (*FAMILIES, "call", "one op")}
@@ -126,7 +135,7 @@ def slopes(rounds: int, decorate: Callable[..., Callable[..., object]]) -> dict[
         for name, family in FAMILIES.items():
             counts = [n for n, _ in family]
             found[name].append(float(np.polyfit(counts, [taken[name, n] for n in counts], 1)[0]))
-        found["call"].append(taken["call", 0])
+        found["call"].append(taken["argument", 2])
         found["one op"].append(taken["op", 1])
     return found
 
@@ -153,15 +162,18 @@ def programs(rounds: int) -> dict[str, Estimate]:
 def breakdown(found: dict[str, list[float]]) -> dict[str, Estimate]:
     """Solve for the parts, round by round.
 
-    A further leaf comes with one op; a further scalar force with two ops and two leaves.
+    A leaf is an array argument that is read: it is taken in once a call, and entered once a block.
+    A further scalar force comes with two ops and two arrays entered; the call that does nothing has
+    taken in two arguments.
     """
-    op = np.array(found["op"])
-    leaf = np.array(found["leaf"]) - op
-    scalar = np.array(found["force"]) - 2 * op - 2 * leaf
-    call = np.array(found["call"])
-    array = np.array(found["one op"]) - call - op - 2 * leaf
-    parts = {"traced operation": op, "leaf": leaf, "call that does nothing": call,
-             "force of a scalar, plan known": scalar, "force of an array, plan known": array}
+    op, argument, leaf, force, call, one = (
+        np.array(found[name]) for name in ("op", "argument", "leaf", "force", "call", "one op"))
+    entered = leaf - argument
+    scalar = force - 2 * op - 2 * entered
+    array = one - call - op - 2 * entered
+    parts = {"traced operation": op, "leaf": leaf, "of it, taking in the argument": argument,
+             "call that does nothing": call, "force of a scalar, plan known": scalar,
+             "force of an array, plan known": array}
     return {name: estimate(values.tolist()) for name, values in parts.items()}
 
 

@@ -2,14 +2,16 @@
 
 Reading order: layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
 vecmath_arc, vecmath_trig, vecmath, vector, division, scalar, span, cell, gather, reduce, columns,
-module, jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, known, launch, native, backend.
+parts, module, jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, known, launch, native,
+backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable
-from jitla.codegen.jit import Jit, Library, host_target
+from jitla.codegen.jit import Jit, Library, host_target, modules
 from jitla.codegen.layout import Target
 from jitla.codegen.native import load_native
 
 __all__ = [
     "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "host_target", "load_native",
+    "modules",
 ]

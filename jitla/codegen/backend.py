@@ -43,14 +43,14 @@ def estimated_ns(kernel: Kernel, elements: int) -> float:
 
 
 class LlvmExecutable:
-    """A loaded kernel; `text` is its IR, `object` its machine code.
+    """A loaded kernel; `text` is its IR, `object` the machine code of its first part.
 
     Its blocks hold addresses of that code: they must not outlive it.
     """
 
-    def __init__(self, loop: Loop, text: str, data: bytes, library: Library, threads: int) -> None:
+    def __init__(self, loop: Loop, text: str, library: Library, threads: int) -> None:
         self.text = text
-        self.object = data
+        self.object = library.objects[0]
         self._loop = loop
         self._library = library
         self._threads = threads
@@ -151,13 +151,11 @@ class LlvmBackend:
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
         """Return machine code for `kernel` in layout `form`."""
         loop = lay_out(kernel, form, schedule, self.jit.target)
-        # Code around aggregates needs a transcendental twice, for vectors and for single elements:
-        # written once, as a function, it compiles in half the time.
-        text = module_text(loop, MathFunctions(loop, inline=form.mode == "cell"))
+        text = module_text(loop, MathFunctions(loop))
         names = ("k", "fin") if form.mode == "full" else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
-        return LlvmExecutable(loop, text, self.jit.compile(text), library, threads)
+        return LlvmExecutable(loop, text, library, threads)
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:

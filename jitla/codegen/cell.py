@@ -6,11 +6,9 @@ Receives a `Loop`; returns IR text of functions.
 
 from __future__ import annotations
 
-from jitla.codegen.layout import BLOCKS, INNER, STEP, Loop, copy_operands, seek, word
+from jitla.codegen.layout import BLOCKS, COLD, INNER, PLAIN, STEP, Loop, copy_operands, seek, word
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
-
-COLD = "noinline optnone "  # runs once per thousands of elements: compile it fast
 
 
 def calls(width: int, length: str, start: str) -> str:
@@ -41,7 +39,7 @@ def entry(loop: Loop) -> list[str]:
     """Return the first lines of a kernel: %words, %geo, %steps, %ops with the operands."""
     n = len(loop.operands)
     lines = [
-        f"define void @k(ptr %block, i64 %begin, i64 %end) {'' if loop.rank else COLD}{{", "entry:",
+        f"define void @k(ptr %block, i64 %begin, i64 %end) {PLAIN if loop.rank else COLD}{{", "entry:",
         f"  %ops = alloca [{n} x i64], align 16",
         "  %words = getelementptr i64, ptr %block, i64 8",
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
@@ -84,11 +82,11 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel without aggregates."""
     lines = entry(loop)
     block_of_unit(lines, loop)
-    polynomials = any(h.op.transcendental for h in loop.kernel.body)
-    tail = padded_tail(loop) if polynomials else span(loop, "tail", 1, math)
-    parts = [span(loop, "span", loop.lanes, math), tail]
+    tail = padded_tail(loop) if loop.polynomials else span(loop, "tail", 1, math, how=PLAIN)
+    how = PLAIN if loop.calls else ""
+    parts = [span(loop, "span", loop.lanes, math, how=how), tail]
     if streams(loop):
-        parts += [span(loop, "stream", loop.lanes, math, nontemporal=True), _stream_line(loop)]
+        parts += [span(loop, "stream", loop.lanes, math, nontemporal=True, how=how), _stream_line(loop)]
         lines.append("  call void @line(ptr %ops, ptr %steps, i64 %from, i64 %len)")
         end = NEXT + "  call void @llvm.x86.sse.sfence()\n"
         return "".join(parts) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.cell import NEXT, block_of_unit, entry
-from jitla.codegen.layout import BATCH, ROWS, Loop, Operand, word
+from jitla.codegen.layout import BATCH, PLAIN, ROWS, Loop, Operand, word
 from jitla.codegen.reduce import initial
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
@@ -26,8 +26,8 @@ def columns_kernel(loop: Loop, math: MathCall) -> str:
     A unit is a block of columns. Rows are added one after the other, as NumPy does; a batch at a
     time, so that sums stay in registers between rows and memory is still read along the rows.
     """
-    wide = _column_span(loop, "span", loop.lanes, math)
-    parts = wide + _column_span(loop, "tail", 1, math)
+    wide = _column_span(loop, "span", loop.lanes, math, PLAIN if loop.calls else "")
+    parts = wide + _column_span(loop, "tail", 1, math, PLAIN)
     lines = entry(loop)
     word(lines, "height", "%geo", ROWS)
     word(lines, "batch", "%geo", BATCH)
@@ -91,7 +91,7 @@ def _fill(loop: Loop) -> list[str]:
     return lines
 
 
-def _column_span(loop: Loop, name: str, width: int, math: MathCall) -> str:
+def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) -> str:
     """Return a function that adds `rows` rows from `row` on to `count` columns from `start` on."""
     w = Writer(loop, width, math)
     w.lines.append("entry:")
@@ -141,7 +141,7 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall) -> str:
         f"  %i.next = add i64 %i, {width}", "  %more = icmp ult i64 %i.next, %total",
         "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}", "",
     ]
-    return f"define internal void @{name}({COLUMN_SPAN}) {{\n" + "\n".join(w.lines)
+    return f"define internal void @{name}({COLUMN_SPAN}) {how}{{\n" + "\n".join(w.lines)
 
 
 def _row_step(w: Writer, moving: Sequence[Operand]) -> list[Value]:

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import threading
 from collections.abc import MutableMapping
+from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from jitla.codegen.layout import Target
+from jitla.codegen.layout import PART, Target
 from jitla.errors import BackendError
 
+_PARTS = re.compile(PART.replace("{}", r"(\d)"))
 _VECTORS = (("avx512f", 64), ("avx", 32), ("avx2", 32))
+
+
+def modules(text: str) -> list[tuple[int | None, str]]:
+    """Return the modules of `text`, each with the level it is compiled at: the usual one if None."""
+    first, *others = _PARTS.split(text)
+    levels, texts = map(int, others[::2]), others[1::2]
+    return [(None, first), *zip(levels, texts, strict=True)]
 
 
 class Objects(dict[str, bytes]):
@@ -36,9 +46,10 @@ class Objects(dict[str, bytes]):
 class Library:
     """A loaded object; its functions live as long as this does."""
 
-    __slots__ = ("addresses", "_tracker", "__weakref__")
+    __slots__ = ("addresses", "objects", "_tracker", "__weakref__")
 
-    def __init__(self, tracker: Any, names: tuple[str, ...]) -> None:
+    def __init__(self, tracker: Any, names: tuple[str, ...], objects: list[bytes]) -> None:
+        self.objects = objects
         self._tracker = tracker
         self.addresses: dict[str, int] = {name: tracker[name] for name in names}
 
@@ -47,7 +58,8 @@ class Jit:
     """Compiles and loads modules; `objects` maps content keys to object bytes.
 
     Everything that enters LLVM happens under one lock; LLVM starts on first use. `level` is LLVM's
-    for code generation: 0 compiles five times as fast as 2. `target` is the host unless given.
+    for code generation: 0 compiles five times as fast as 2. Parts of a text behind a line `PART` are
+    modules of their own, of the level that it names. `target` is the host unless given.
     """
 
     def __init__(
@@ -60,7 +72,6 @@ class Jit:
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()
-        self._machine: Any = None
         self._engine: Any = None
         self._target: Target | None = None
 
@@ -78,62 +89,70 @@ class Jit:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         target = self._wanted or host_target()
-
-        def machine(model: str) -> Any:
-            return llvm.Target.from_triple(target.triple).create_target_machine(
-                cpu=target.cpu, features=target.feature_string, opt=self._level, reloc="pic",
-                codemodel=model)
-
-        self._machine = machine("default")
-        self._engine = llvm.create_lljit_compiler(machine("jitdefault"))
+        self._engine = llvm.create_lljit_compiler(_machine(target, self._level, "jitdefault"))
         self._target = target
 
-    def key(self, text: str) -> str:
+    def key(self, text: str, level: int | None = None) -> str:
         """Return the content key of the object made from `text` here."""
         host = self.target
-        version = f"{llvmlite.__version__} {llvm.llvm_version_info} {self._level}"
-        parts = (version, str(self._level), host.triple, host.cpu, host.feature_string, text)
+        version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
+        chosen = str(self._level if level is None else level)
+        parts = (version, chosen, host.triple, host.cpu, host.feature_string, text)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def compile(self, text: str) -> bytes:
-        """Return object bytes for the module `text`, from the cache where possible."""
-        key = self.key(text)
+    def compile(self, text: str, level: int | None = None) -> bytes:
+        """Return object bytes for the one module `text`, from the cache where possible."""
+        key = self.key(text, level)
         data = self.objects.get(key)
         if data is None:
             with self._lock:
                 data = self.objects.get(key)
                 if data is None:
-                    data = self.objects[key] = self._emit(text)
+                    chosen = self._level if level is None else level
+                    data = self.objects[key] = self._emit(text, chosen)
         return data
 
-    def _emit(self, text: str) -> bytes:
+    def _emit(self, text: str, level: int) -> bytes:
         try:
             module = llvm.parse_assembly(text)
             module.verify()
         except RuntimeError as error:
             raise BackendError(f"LLVM rejects a module: {error}") from error
         with module:
-            data: bytes = self._machine.emit_object(module)
+            data: bytes = _emitter(self.target, level).emit_object(module)
             return data
 
     def load(self, text: str, names: tuple[str, ...]) -> Library:
-        """Return the module `text`, compiled and loaded, with the addresses of `names`."""
+        """Return the modules of `text`, compiled and loaded, with the addresses of `names`."""
         key = self.key(text)
         library = self._loaded.get(key)
         if library is None:  # only then wait for whoever compiles
-            data = self.compile(text)
+            objects = [self.compile(part, level) for level, part in modules(text)]
             with self._lock:
                 library = self._loaded.get(key)
                 if library is None:
-                    library = self._loaded[key] = self._link(data, names)
+                    library = self._loaded[key] = self._link(objects, names)
         return library
 
-    def _link(self, data: bytes, names: tuple[str, ...]) -> Library:
-        builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
+    def _link(self, objects: list[bytes], names: tuple[str, ...]) -> Library:
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for data in objects:
+            builder = builder.add_object_img(data)
         for name in names:
             builder = builder.export_symbol(name)
         tracker = builder.link(self._engine, f"jitla{next(self._numbers)}")
-        return Library(tracker, names)
+        return Library(tracker, names, objects)
+
+
+@cache
+def _emitter(target: Target, level: int) -> Any:
+    # it holds tables that take LLVM a millisecond; llvmlite lets one thread in at a time
+    return _machine(target, level, "default")
+
+
+def _machine(target: Target, level: int, model: str) -> Any:
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.feature_string, opt=level, reloc="pic", codemodel=model)
 
 
 def host_target() -> Target:

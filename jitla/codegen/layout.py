@@ -17,6 +17,10 @@ from jitla.hops import Hop, Kind
 
 BYTE = np.dtype(np.uint8)
 HEADER = 8  # words before the operands
+# Attributes of functions that run once per thousands of elements, and of those that run often but
+# are no faster for being optimised.
+COLD, PLAIN = "cold ", "noinline optnone "
+PART = ";;; a part of level {}\n"  # begins a further module in a text, with LLVM's level for it
 BLOCK = 4096  # elements of the last dimension that make one unit, when it is longer
 
 
@@ -93,7 +97,10 @@ BATCH = DEPTH
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A kernel in one layout, ready to be written: `lanes` elements per vector."""
+    """A kernel in one layout, ready to be written: `lanes` elements per vector.
+
+    Transcendentals are written once, as functions, if it `calls`.
+    """
 
     kernel: Kernel
     form: Form
@@ -101,6 +108,12 @@ class Loop:
     target: Target
     operands: tuple[Operand, ...]
     lanes: int
+    calls: bool = False
+
+    @property
+    def polynomials(self) -> bool:
+        """True if a cell of the kernel is a transcendental function."""
+        return any(h.op.transcendental for h in self.kernel.body)
 
     @property
     def rank(self) -> int:

@@ -14,14 +14,25 @@ from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
 from jitla.codegen.division import division, result_dtype
 from jitla.codegen.layout import Loop, Target, operands
+from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel, rows_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
-from jitla.codegen.vecmath import definitions, emit_math, inline_math, supports
+from jitla.codegen.vecmath import (
+    OPTIMISED,
+    definitions,
+    emit_math,
+    family,
+    inline_math,
+    length,
+    supports,
+)
 from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
+from jitla.hops import Hop
 
 MAX_LANES = 64
+INLINE = 150  # instructions of transcendentals that a loop may hold
 DIVISIONS = ("fmod", "quotient", "floored", "whole")
 
 
@@ -45,16 +56,38 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
         lanes = 8 if has_float_sum(kernel) else 4 * target.lanes(widest)
     ops = operands(kernel, form)
-    return Loop(kernel, form, schedule, target, ops, min(lanes, MAX_LANES))
+    return Loop(
+        kernel, form, schedule, target, ops, min(lanes, MAX_LANES), _calls(kernel, form))
+
+
+def _calls(kernel: Kernel, form: Form) -> bool:
+    """Tell whether transcendentals are functions, whose machine code all kernels share."""
+    names = {h.op.name for h in kernel.body if h.op.transcendental}
+    if not names or form.mode != "cell":
+        # Code around aggregates needs a function twice, for vectors and for single elements.
+        return bool(names)
+    # In long bodies calls cost a hundredth, and LLVM takes more than its share of time.
+    return not names & OPTIMISED and math_lines(kernel) > INLINE
+
+
+def math_lines(kernel: Kernel) -> int:
+    """Estimate how long the transcendentals of `kernel` are when written in place."""
+    # LLVM does the work that functions of one family have in common once per argument.
+    longest: dict[tuple[str, Hop], int] = {}
+    for hop in kernel.body:
+        if hop.op.transcendental and supports(hop.op.name, hop.meta.dtype, defines=True):
+            key = (family(hop.op.name), hop.inputs[0])
+            longest[key] = max(longest.get(key, 0), length(hop.op.name, hop.meta.dtype))
+    return sum(longest.values())
 
 
 class MathFunctions:
     """Writes the transcendentals of one module: inline in vectors, as functions in tails."""
 
-    def __init__(self, loop: Loop, inline: bool = True) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._lanes = loop.lanes
         self._fma = "fma" in loop.target.features
-        self._inline = inline
+        self._inline = not loop.calls
         self._found: dict[tuple[str, np.dtype], str] = {}
         self._defined: dict[str, str] = {}
 
@@ -110,10 +143,10 @@ def refuse_math(name: str, dtype: np.dtype) -> None:
 
 
 def module_text(loop: Loop, math: MathFunctions) -> str:
-    """Return the module of `loop`."""
+    """Return the modules of `loop`, one behind the other."""
     code = _skeleton(loop, math)
     nontemporal = "!0 = !{i32 1}\n" if "!nontemporal" in code else ""
-    return f'target triple = "{loop.target.triple}"\n{math.text}{code}{nontemporal}'
+    return parted(math.text + code + nontemporal, f'target triple = "{loop.target.triple}"\n')
 
 
 def _skeleton(loop: Loop, math: MathCall) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import COLD, NEXT, entry
+from jitla.codegen.cell import NEXT, entry
 from jitla.codegen.gather import RUN, flattened, frame, gather
-from jitla.codegen.layout import DEPTH, HEADER, INNER, Loop, Operand, seek, word
+from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, PLAIN, Loop, Operand, seek, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer, elements, span
 from jitla.codegen.vector import Value
@@ -94,7 +94,8 @@ def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
     for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), 8)):
         _fold(w.b, aggs[k], ends[k], slot)
     body = "\n".join(lines)
-    return f"""define internal void @leaf({RUN}) {{
+    how = PLAIN if loop.calls else ""
+    return f"""define internal void @leaf({RUN}) {how}{{
 {body}
   br label %ran
 ran:
@@ -132,7 +133,7 @@ def _tree(loop: Loop, leaf: str) -> str:
     n = len(loop.aggregates)
     limit, unit = _limits(loop)
     merge = "\n".join(_merge(loop, "%res", "%res", "%right", "m"))
-    return f"""define internal void @tree({RUN}) {{
+    return f"""define internal void @tree({RUN}) {PLAIN}{{
 entry:
   %right = alloca [{n} x i64], align 16
   %small = icmp ule i64 %n, {limit}
@@ -157,7 +158,7 @@ def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     """Return the functions below a kernel and the name of the one that reduces a run."""
     flat = flattened(loop) if loop.gathers else loop
     # Of everything at once the tail is run once; of rows it may be most of the work.
-    how = COLD if loop.form.mode == "full" else ""
+    how = COLD if loop.form.mode == "full" else PLAIN
     text = span(flat, "tail", 1, math, how=how) + _leaf(flat, math, _ahead(loop))
     if loop.gathers:
         return text + gather(loop) + _tree(loop, "gathered"), "tree"

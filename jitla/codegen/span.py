@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jitla.codegen.layout import Loop, Operand, is_const, word
+from jitla.codegen.layout import COLD, Loop, Operand, is_const, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall
 from jitla.codegen.vector import Value, memory_type
 from jitla.errors import BackendError
@@ -192,7 +192,7 @@ def padded_tail(loop: Loop) -> str:
         else:
             lines.append(f"  store i64 {value}, ptr %to{k}, align 8")
     return "\n".join([
-        f"define internal void @tail({SPAN}) noinline optnone {{", "entry:", *lines,
+        f"define internal void @tail({SPAN}) {COLD}{{", "entry:", *lines,
         "  %last = sub i64 %count, 1", "  br label %fill", "fill:",
         "  %i = phi i64 [ 0, %entry ], [ %i.next, %fill ]",
         "  %j = call i64 @llvm.umin.i64(i64 %i, i64 %last)", "  %at = add i64 %start, %j", *fill,

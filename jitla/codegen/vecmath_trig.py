@@ -6,7 +6,7 @@ Each function receives a ``Code`` and an argument; its lines call ``definitions`
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import count
 
 from jitla.codegen.vecmath_code import DOUBLE, Code, Value
@@ -47,7 +47,7 @@ def circular(code: Code, x: Value, name: str) -> Value:
 
 def far_symbol(code: Code, name: str) -> str:
     """Name of the function that corrects far lanes."""
-    return f"jitla_{name}_far_f{code.form.bits}x{code.width}"
+    return f"far_{name}_f{code.form.bits}x{code.width}"
 
 
 def reduce(code: Code, size: Value) -> tuple[Value, Value, Value]:
@@ -142,61 +142,83 @@ def finish_short(code: Code, name: str, q: Value, r: Value, y: Value) -> Value:
 
 
 def definitions(code: Code, name: str) -> dict[str, str]:
-    """What the module has to define, by symbol: the digits, one far lane, a far vector."""
+    """What the module has to define, by symbol: the digits, one far lane, far vectors."""
     words = ", ".join(f"i64 {w - (w >> 63 << 64)}" for w in TWO_OVER_PI_WORDS)
     digits = f"@jitla_digits = internal constant [20 x i64] [{words}]\n"
     return {
         "jitla_digits": digits,
+        "jitla_turns": far_reduction(),
         f"jitla_{name}_far": far_lane(name),
+        slow_symbol(code, name): slow_vector(code, name),
         far_symbol(code, name): far_vector(code, name),
     }
 
 
+def slow_symbol(code: Code, name: str) -> str:
+    """Name of the function that far lanes are left to."""
+    return f"jitla_{name}_slow_f{code.form.bits}x{code.width}"
+
+
 def far_vector(code: Code, name: str) -> str:
     """Corrects the lanes beyond the near range, if there are any."""
-    w, t, real = code.width, code.type("f"), code.form.real
-    symbol = far_symbol(code, name)
+    w, t = code.width, code.type("f")
     numbers = count()
     test = Code(code.form, w, lambda hint: f"%t{next(numbers)}")
-    x = Value(test, "%x", "f")
-    far = test.abs(x) > NEAR
+    far = test.abs(Value(test, "%x", "f")) > NEAR
     lines = [*test.lines]
+    some = far.name
     if w > 1:
-        lines.append(f"%mask = bitcast <{w} x i1> {far.name} to i{w}")
-        lines.append(f"%any = icmp ne i{w} %mask, 0")
-    else:
-        lines.append(f"%any = or i1 {far.name}, false")
-    lines += ["br i1 %any, label %slow, label %done", "done:", f"ret {t} %near", "slow:"]
-    last = "%near"
-    for i in range(w):
-        lane, near, result = "%x", "%near", f"%r{i}"
-        if w > 1:
-            lines.append(f"%x{i} = extractelement {t} %x, i32 {i}")
-            lines.append(f"%n{i} = extractelement {t} %near, i32 {i}")
-            lane, near = f"%x{i}", f"%n{i}"
-        lines += far_call(real, name, lane, near, result, i)
-        if w > 1:
-            lines.append(f"%y{i} = insertelement {t} {last}, {real} {result}, i32 {i}")
-            last = f"%y{i}"
-        else:
-            last = result
-    body = "\n".join(f"  {line}" for line in (*lines, f"ret {t} {last}"))
+        some = "%any"
+        lines += [f"%mask = bitcast <{w} x i1> {far.name} to i{w}", f"%any = icmp ne i{w} %mask, 0"]
+    lines += [
+        f"br i1 {some}, label %slow, label %done", "done:", f"ret {t} %near", "slow:",
+        f"%right = tail call {t} @{slow_symbol(code, name)}({t} %x, {t} %near)", f"ret {t} %right",
+    ]
+    body = "\n".join(f"  {line}" for line in lines)
+    symbol = far_symbol(code, name)
     return (
         f"define internal {t} @{symbol}({t} %x, {t} %near) noinline nounwind {{\n{body}\n}}\n"
     )
 
 
-def far_call(real: str, name: str, lane: str, near: str, result: str, i: int) -> list[str]:
-    """Lines that correct one lane."""
-    call = f"call double @jitla_{name}_far(double"
-    if real == "double":
-        return [f"{result} = {call} {lane}, double {near})"]
-    return [
-        f"%wx{i} = fpext float {lane} to double",
-        f"%wn{i} = fpext float {near} to double",
-        f"%wr{i} = {call} %wx{i}, double %wn{i})",
-        f"{result} = fptrunc double %wr{i} to float",
-    ]
+def slow_vector(code: Code, name: str) -> str:
+    """Corrects a vector one lane after the other."""
+    w, t, real = code.width, code.type("f"), code.form.real
+    far = f"@jitla_{name}_far"
+    fixed = [f"%r = call double {far}(double %x1, double %near1)"]
+    if real != "double":
+        fixed = [
+            "%x2 = fpext float %x1 to double", "%near2 = fpext float %near1 to double",
+            f"%r2 = call double {far}(double %x2, double %near2)",
+            "%r = fptrunc double %r2 to float",
+        ]
+    body = "\n".join(f"  {line}" for line in fixed)
+    return f"""define internal {t} @{slow_symbol(code, name)}({t} %x, {t} %near) noinline cold {{
+entry:
+  %xs = alloca {t}, align 64
+  %nears = alloca {t}, align 64
+  store {t} %x, ptr %xs, align 64
+  store {t} %near, ptr %nears, align 64
+  br label %lane
+lane:
+  %i = phi i64 [ 0, %entry ], [ %next, %lane ]
+  %from = getelementptr {real}, ptr %xs, i64 %i
+  %to = getelementptr {real}, ptr %nears, i64 %i
+  %x1 = load {real}, ptr %from
+  %near1 = load {real}, ptr %to
+{body}
+  store {real} %r, ptr %to
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, {w}
+  br i1 %more, label %lane, label %done
+done:
+  %all = load {t}, ptr %nears, align 64
+  ret {t} %all
+}}
+"""
+
+
+PARTS = "{ i64, double, double }"  # a number as quadrants and the rest in two parts
 
 
 def far_lane(name: str) -> str:
@@ -205,8 +227,7 @@ def far_lane(name: str) -> str:
     code = Code(DOUBLE, 1, lambda hint: f"%v{next(numbers)}")
     x = Value(code, "%x", "f")
     size = code.abs(x)
-    head = [
-        *code.lines,
+    code.lines += [
         f"%beyond = fcmp ogt double {size.name}, 0x{DOUBLE.pattern(NEAR):016X}",
         f"%finite = fcmp olt double {size.name}, 0x7FF0000000000000",
         "%far = and i1 %beyond, %finite",
@@ -214,21 +235,35 @@ def far_lane(name: str) -> str:
         "done:",
         "ret double %near",
         "slow:",
+        f"%turns = call {PARTS} @jitla_turns(double {size.name})",
     ]
-    code.lines = head
-    whole = size.bits()
+    q, r, rest = (code.push(f"extractvalue {PARTS} %turns, {k}", kind)
+                  for k, kind in enumerate("iff"))
+    result = finish(code, name, q, r, rest, code.sign_of(x))
+    body = "\n".join(f"  {line}" for line in (*code.lines, f"ret double {result.name}"))
+    return (
+        f"define internal double @jitla_{name}_far(double %x, double %near) noinline cold"
+        f" {{\n{body}\n}}\n"
+    )
+
+
+@cache
+def far_reduction() -> str:
+    """A finite number beyond the near range in quadrants."""
+    numbers = count()
+    code = Code(DOUBLE, 1, lambda hint: f"%v{next(numbers)}")
+    whole = Value(code, "%x", "f").bits()
     mantissa = (whole & (2**52 - 1)) | 2**52
     # The first digit that counts: those before it contribute multiples of four.
     start = (whole >> 52) - (1075 - 62)
     q, sign, high, low = fraction(code, mantissa, start)
     r, rest = times_half_pi(code, high, low)
-    r, rest = ((v.bits() ^ sign).real() for v in (r, rest))
-    result = finish(code, name, q, r, rest, code.sign_of(x))
-    body = "\n".join(f"  {line}" for line in (*code.lines, f"ret double {result.name}"))
-    return (
-        f"define internal double @jitla_{name}_far(double %x, double %near) noinline nounwind"
-        f" {{\n{body}\n}}\n"
-    )
+    result = "poison"
+    for k, v in enumerate((q, (r.bits() ^ sign).real(), (rest.bits() ^ sign).real())):
+        kind = "i64" if v.kind == "i" else "double"
+        result = code.push(f"insertvalue {PARTS} {result}, {kind} {v.name}, {k}", "i").name
+    body = "\n".join(f"  {line}" for line in (*code.lines, f"ret {PARTS} {result}"))
+    return f"define internal {PARTS} @jitla_turns(double %x) noinline cold {{\n{body}\n}}\n"
 
 
 def fraction(code: Code, mantissa: Value, start: Value) -> tuple[Value, Value, Value, Value]:

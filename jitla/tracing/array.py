@@ -20,6 +20,8 @@ from jitla.tracing.tape import KIND_CODE, SCALAR
 
 # ufunc -> function that records a plain call of it; the operands may be anything. Filled by the operators.
 UFUNCS: dict[Any, Callable[..., Any]] = {}
+# NumPy's reduction -> function that records it over all axes of an array. Filled by the operators.
+TOTALS: dict[Any, Callable[[Any], Any]] = {}
 
 
 class Gone:
@@ -47,13 +49,13 @@ class Lazy:
     __array_priority__ = 1e6
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method == "__call__" and not kwargs:
-            record = UFUNCS.get(ufunc)
-            if record is not None:
-                return record(*inputs)
+        if not kwargs and method == "__call__" and ufunc in UFUNCS:
+            return UFUNCS[ufunc](*inputs)
         return self._s.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in TOTALS and not kwargs and len(args) == 1 and type(args[0]) is LazyArray:
+            return TOTALS[func](args[0])
         return self._s.function(func, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -138,16 +140,16 @@ class Lazy:
         layout = LAYOUT_ID.get((view.dtype, view.shape, view.strides))
         return in_memory(self._s, view, layout_id(view) if layout is None else layout)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__array"):
-            raise AttributeError(name)
-        return self._s.attribute(self, name)
-
 
 class LazyScalar(Lazy):
     """A proxy of a NumPy scalar: immutable, hashable, with scalar semantics."""
 
     __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__array"):
+            raise AttributeError(name)
+        return getattr(self._s.value(self), name)
 
     __iter__ = None  # has __getitem__, as NumPy's scalars, but is no sequence
 
@@ -175,7 +177,10 @@ class LazyScalar(Lazy):
 
 
 class LazyArray(Lazy):
-    """A proxy of an ndarray."""
+    """A proxy of an ndarray.
+
+    It has no ``__getattr__``, which would make every look-up of an attribute six times as slow.
+    """
 
     __slots__ = ()
 
@@ -212,6 +217,16 @@ class LazyArray(Lazy):
 
     def __dlpack_device__(self) -> Any:
         return self._s.value(self).__dlpack_device__()
+
+
+def _forwarded(name: str) -> property:
+    return property(lambda self: self._s.attribute(self, name))
+
+
+for _name in {*dir(np.ndarray)} - {*dir(LazyArray)}:
+    if not _name.startswith("__") or _name == "__setstate__":
+        setattr(LazyArray, _name, _forwarded(_name))
+LazyArray.__name__ = "numpy.ndarray"  # so Python calls the type that lacks an attribute
 
 
 def pending(session: Any, entry: tuple, meta: int) -> Lazy:

@@ -11,7 +11,6 @@ ghost keeps the recipe of its value.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -38,14 +37,20 @@ class Store(NamedTuple):
     aliases: tuple[int, ...]
 
 
-class Closed(NamedTuple):
+class Closed:
     """How one exact block is run: its bound program and what happens to each proxy."""
 
-    bound: Any
-    roots: tuple[int, ...]
-    layouts: list[int]
-    views: tuple[int, ...]
-    ghosts: tuple[int, ...]
+    __slots__ = ("bound", "roots", "places", "views", "ghosts")
+
+    def __init__(
+        self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...]
+    ) -> None:
+        self.bound = bound
+        self.roots = roots
+        # For each root: its position, entry and layout, once the program has run.
+        self.places: tuple[tuple[int, int, int], ...] = ()
+        self.views = views
+        self.ghosts = ghosts
 
 
 class Learning(list[tuple]):
@@ -86,8 +91,9 @@ class Closing:
             return self.revive(proxy)
         if type(proxy) is LazyScalar:
             return scalar_entry(self, proxy)
-        proxy._n = n = len(self.ops)
-        self.ops.append((LEAF, proxy._l))
+        ops = self.ops
+        proxy._n = n = len(ops)
+        ops.append((LEAF, proxy._l))
         self.nodes.append(self.hole)
         self.leaves.append(value)
         self.entered.append(proxy)
@@ -95,11 +101,14 @@ class Closing:
 
     def value(self, proxy: Lazy) -> Any:
         """Return the ndarray or NumPy scalar of `proxy`, computing what is needed and live."""
-        if proxy._v is None:
-            if proxy._n < 0:
-                self.revive(proxy)
-            self.close((proxy,))
-        return proxy._v
+        value = proxy._v
+        if value is None:
+            n = proxy._n
+            if n < 0:
+                n = self.revive(proxy)
+            self.close(n, None, frames.path())
+            value = proxy._v
+        return value
 
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
@@ -135,10 +144,10 @@ class Closing:
         return n
 
     def close(
-        self, want: Iterable[Lazy] = (), store: Store | None = None, path: tuple | None = None,
+        self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING,
     ) -> None:
-        """End the block: compute `want`, what is live, and `store`; forget the tape.
+        """End the block: compute entry `wanted`, what is live, and `store`; forget the tape.
 
         `consumed` = (entry, references): a value that the running operation drops when it is done;
         so many references to it are not the operation's own.
@@ -150,7 +159,6 @@ class Closing:
         refs = tuple(map(_getrefcount, nodes))
         if path is None:
             path = frames.path()
-        wanted = tuple([p._n for p in want])
         key = (tuple(self.ops), refs, path, wanted, store)
         closed = self.site.exact.get(key)
         if closed is None:
@@ -160,34 +168,40 @@ class Closing:
             self.hits += 1
             if self.hits > 32:
                 self.lines = None
-        self._finish_block(closed, key, store)
+        if closed.roots:
+            self._run(closed, store)
+        for p in self.entered:
+            p._n = -1
+        if closed.views:
+            self._derive(closed.views)
+        if closed.ghosts:
+            self._haunt(closed, key)
+        self.reset()
 
-    def _finish_block(self, closed: Closed, key: tuple, store: Store | None) -> None:
-        nodes = self.nodes
+    def _run(self, closed: Closed, store: Store | None) -> None:
         try:
-            outs = closed.bound.run(self.leaves + self.scalars) if closed.roots else ()
+            outs = closed.bound.run(self.leaves + self.scalars)
         except Exception as error:
             replay = self.site.replay(self.block(), closed.roots, store, error)
             outs = replay.run(self.leaves + self.scalars)
-        layouts = closed.layouts
-        if not layouts:
-            layouts.extend(layout_id(v) if isinstance(v, np.ndarray) else -1 for v in outs)
-        for i, v, layout in zip(closed.roots, outs, layouts, strict=True):
+        if not closed.places:
+            closed.places = tuple([
+                (k, i, layout_id(v) if isinstance(v, np.ndarray) else -1)
+                for k, (i, v) in enumerate(zip(closed.roots, outs, strict=True))])
+        nodes = self.nodes
+        for k, i, layout in closed.places:
             p = nodes[i]
-            p._v = v
+            p._v = outs[k]
             p._l = layout
             p._n = -1
-        for p in self.entered:
-            p._n = -1
-        for i in closed.views:
-            p = nodes[i]
+
+    def _derive(self, views: tuple[int, ...]) -> None:
+        for i in views:
+            p = self.nodes[i]
             parent, method, args = self.views[i]
             p._v = v = getattr(parent._v, method)(*args)
             p._l = layout_id(v)
             p._n = -1
-        if closed.ghosts:
-            self._haunt(closed, key)
-        self.reset()
 
     def _haunt(self, closed: Closed, key: tuple) -> None:
         metas = self._metas()
@@ -201,9 +215,10 @@ class Closing:
 
     def forget(self) -> None:
         """Drop the leaves of a block that has no operations."""
-        for p in self.entered:
-            p._n = -1
-        self.reset()
+        if self.nodes:
+            for p in self.entered:
+                p._n = -1
+            self.reset()
 
     def reset(self) -> None:
         """Begin an empty block."""
@@ -232,7 +247,7 @@ class Closing:
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store) if roots else None
-        closed = Closed(bound, tuple(roots), [], tuple(views), tuple(ghosts))
+        closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
         self.site.keep(key, closed)
         return closed
 
@@ -255,7 +270,7 @@ class Closing:
                 continue
             others = consumed[1] if i == consumed[0] else refs[i] - _BASE
             unexplained = others - dead[i]
-            live = unexplained > 0 or i in wanted or i in pins
+            live = unexplained > 0 or i == wanted or i in pins
             alive = others > 0
             if live or (alive and reads[i]):
                 if i in self.views:

@@ -157,7 +157,7 @@ class Dispatch(Indexing):
             if code == x._m:
                 alike[code] = (made._m, type(made))
             else:
-                metas[x._m, code] = (made._m, type(made))
+                metas.setdefault(code, {})[x._m] = (made._m, type(made))
         return made
 
     def operate(self, ufunc: Any, args: tuple) -> Any:
@@ -300,15 +300,11 @@ class Dispatch(Indexing):
         """Read the layout of an array in memory anew."""
         raise NotImplementedError
 
-    def attribute(self, proxy: Lazy, name: str) -> Any:
+    def attribute(self, proxy: LazyArray, name: str) -> Any:
         """Return attribute `name` of what `proxy` means."""
-        if type(proxy) is LazyScalar:
-            return getattr(self.value(proxy), name)
         func = METHODS.get(name)
         if func is not None:
             return Bound(func, self, proxy, name)
-        if not hasattr(np.ndarray, name):
-            raise AttributeError(f"'numpy.ndarray' object has no attribute '{name}'")
         if callable(getattr(np.ndarray, name)):
             return Bound(Dispatch._plain_method, self, proxy, name)
         return self.wrap(getattr(self.value(proxy), name))

@@ -14,12 +14,14 @@ _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
 USER, INTERNAL, ROOT = 0, 1, 2
 # By id: hashing a code object is slow. The code is kept so that its id stays its own.
-_KINDS: dict[int, tuple[int, CodeType]] = {}
+_KINDS: dict[int, int] = {}
+_CODES: dict[int, CodeType] = {}
 
 
 def mark(code: CodeType, kind: int) -> int:
     """Remember what kind of frame `code` runs in."""
-    _KINDS[id(code)] = (kind, code)
+    _CODES[id(code)] = code
+    _KINDS[id(code)] = kind
     return kind
 
 
@@ -27,20 +29,25 @@ def kind_of(code: CodeType) -> int:
     """Return the kind of frames of `code`: jitla's own files are internal unless marked."""
     known = _KINDS.get(id(code))
     if known is not None:
-        return known[0]
+        return known
     return mark(code, INTERNAL if code.co_filename.startswith(_PACKAGE) else USER)
 
 
 def path() -> tuple[int, ...]:
-    """Return where the stack stands: (code, instruction) of each user frame, innermost first."""
+    """Return where the stack stands: (code, instruction) of each user frame, innermost first.
+
+    The function that asks, and who called it, are jitla's own.
+    """
     found: list[int] = []
-    frame: FrameType | None = _getframe(2)
+    frame: FrameType | None = _getframe(3)
     while frame is not None:
         code = frame.f_code
-        known = _KINDS.get(id(code))
-        kind = known[0] if known is not None else kind_of(code)
+        key = id(code)
+        kind = _KINDS.get(key)
+        if kind is None:
+            kind = kind_of(code)
         if kind == USER:
-            found.append(id(code))
+            found.append(key)
             found.append(frame.f_lasti)
         elif kind == ROOT:
             break

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, UFUNCS, Lazy, LazyArray, LazyScalar, pending
+from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
 from jitla.tracing.tape import KIND_CODE, OP_ID
 
 # A Python int up to this size converts to any float without question.
@@ -20,10 +20,11 @@ SMALL_INT = 1 << 62
 
 
 def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]:
-    """Make the method that records the binary operator `name`; the fast path is one dict look-up."""
+    """Make the method that records the binary operator `name`; the fast path looks metas up by ids."""
     op = OP_ID[name]
     alike: dict[int, tuple[int, type]] = {}
-    metas: dict[tuple[int, int], tuple[int, type]] = {}
+    # By meta (or scalar code) of the other operand, then by that of the proxy itself.
+    metas: dict[int, dict[int, tuple[int, type]]] = {}
     remembered = (alike, metas)
     _INFERRED.extend(remembered)
 
@@ -42,10 +43,10 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
                 if j < 0:
                     j = session.enter(other)
                 n = other._m
-                meta, cls = alike[m] if m == n else metas[m, n]
+                meta, cls = alike[m] if m == n else metas[n][m]
             else:
                 j = KIND_CODE[kind]
-                meta, cls = metas[m, j]
+                meta, cls = metas[j][m]
                 if j == _INT and not -SMALL_INT < other < SMALL_INT:
                     return session.binary(name, ufunc, self, other, reflected, remembered)
                 if i < 0:
@@ -55,8 +56,8 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
             cls = None
         if cls is None:  # outside of the handler: what NumPy raises has no context
             return session.binary(name, ufunc, self, other, reflected, remembered)
-        ops = session.ops
         made = cls()
+        ops = session.ops
         made._s = session
         made._n = len(ops)
         made._m = meta
@@ -65,7 +66,6 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
         session.nodes.append(made)
         return made
 
-    method.__name__ = method.__qualname__ = f"{'r' if reflected else ''}{name}"
     return method
 
 
@@ -86,8 +86,8 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
             cls = None
         if cls is None:
             return session.unary(name, ufunc, self, metas)
-        ops = session.ops
         made = cls()
+        ops = session.ops
         made._s = session
         made._n = len(ops)
         made._m = meta
@@ -96,7 +96,6 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
         session.nodes.append(made)
         return made
 
-    method.__name__ = method.__qualname__ = name
     return method
 
 
@@ -104,35 +103,60 @@ def _reduction(name: str) -> Callable[..., Any]:
     """Make the method of arrays that records the reduction `name`."""
     op = OP_ID[name]
     known: dict[tuple, tuple[tuple, int]] = {}
-    _INFERRED.append(known)
+    totals: dict[int, tuple[tuple, int]] = {}
+    _INFERRED.extend((known, totals))
+
+    def total(self: Any) -> Any:
+        found = totals.get(self._m)
+        if found is None:
+            return learn(self)
+        attrs, meta = found
+        session = self._s
+        i = self._n
+        if i < 0:
+            i = session.enter(self)
+        made = LazyScalar()
+        ops = session.ops
+        made._s = session
+        made._n = len(ops)
+        made._m = meta
+        made._v = None
+        ops.append((op, i, attrs))
+        session.nodes.append(made)
+        return made
+
+    def learn(self: Any) -> Any:
+        session = self._s
+        made = session.reduced(self, name, (), {})
+        if type(made) is LazyScalar and made._v is None:
+            totals[self._m] = (session.ops[made._n][-1], made._m)
+        return made
 
     def method(self: Any, axis: Any = None, *more: Any, keepdims: Any = False, **options: Any) -> Any:
+        if axis is None and keepdims is False and not more and not options:
+            return total(self)
         session = self._s
         plain = not more and not options and (axis is None or type(axis) is int)
-        if plain and type(keepdims) is bool:
-            found = known.get((self._m, axis, keepdims))
-            if found is None:
-                made = session.reduced(self, name, (axis,), {"keepdims": keepdims})
-                if type(made) in LAZY and made._v is None:
-                    known[self._m, axis, keepdims] = (session.ops[made._n][-1], made._m)
-                return made
-            attrs, meta = found
-            i = self._n if self._n >= 0 else session.enter(self)
-            return pending(session, (op, i, attrs), meta)
-        if keepdims is not False:
-            options["keepdims"] = keepdims
-        return session.reduced(self, name, (axis, *more), options)
+        if not plain or type(keepdims) is not bool:
+            if keepdims is not False:
+                options["keepdims"] = keepdims
+            return session.reduced(self, name, (axis, *more), options)
+        found = known.get((self._m, axis, keepdims))
+        if found is None:
+            made = session.reduced(self, name, (axis,), {"keepdims": keepdims})
+            if type(made) in LAZY and made._v is None:
+                known[self._m, axis, keepdims] = (session.ops[made._n][-1], made._m)
+            return made
+        attrs, meta = found
+        i = self._n if self._n >= 0 else session.enter(self)
+        return pending(session, (op, i, attrs), meta)
 
-    method.__name__ = method.__qualname__ = name
+    TOTALS[getattr(np, name)] = total
     return method
 
 
-def _inplace(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
-        return self._s.inplace(self, ufunc, other)
-
-    method.__name__ = method.__qualname__ = f"i{name}"
-    return method
+def _inplace(ufunc: Any) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self._s.inplace(self, ufunc, other)
 
 
 _INT = KIND_CODE[int]
@@ -176,24 +200,32 @@ def _install() -> None:
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
         forward = _binary(ufunc.__name__, ufunc, False)
         backward = _binary(ufunc.__name__, ufunc, True)
-        setattr(Lazy, f"__{name}__", forward)
+        _give(Lazy, f"__{name}__", forward)
         if name in _BINARY:
-            setattr(Lazy, f"__r{name}__", backward)
-            setattr(LazyArray, f"__i{name}__", _inplace(name, ufunc))
+            _give(Lazy, f"__r{name}__", backward)
+            _give(LazyArray, f"__i{name}__", _inplace(ufunc))
         UFUNCS[ufunc] = _binary_call(ufunc, forward, backward)
     for ufunc in _MORE_BINARY:
         forward = _binary(ufunc.__name__, ufunc, False)
         UFUNCS[ufunc] = _binary_call(ufunc, forward, _binary(ufunc.__name__, ufunc, True))
     for name, ufunc in _UNARY.items():
         UFUNCS[ufunc] = method = _unary(ufunc.__name__, ufunc)
-        setattr(Lazy, f"__{name}__", method)
+        _give(Lazy, f"__{name}__", method)
     for ufunc in _MORE_UNARY:
         if ufunc.__name__ in OP_ID:
             UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
     for name in ("sum", "mean", "min", "max", "any", "all", "prod"):
-        setattr(LazyArray, name, _reduction(name))
-    LazyArray.__ipow__ = _inplace("pow", np.power)  # type: ignore[attr-defined]
-    LazyArray.__imatmul__ = _inplace("matmul", np.matmul)  # type: ignore[attr-defined]
+        _give(LazyArray, name, _reduction(name))
+    _give(LazyArray, "__ipow__", _inplace(np.power))
+    _give(LazyArray, "__imatmul__", _inplace(np.matmul))
+    for name, method in {"pow": _power, "rpow": _rpower, "matmul": _matmul, "rmatmul": _rmatmul}.items():
+        _give(Lazy, f"__{name}__", method)
+
+
+def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
+    """Make `method` the method `name`: a bound one is known by its name where a value is wanted."""
+    method.__name__ = method.__qualname__ = name
+    setattr(kind, name, method)
 
 
 def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:
@@ -224,10 +256,6 @@ def _rmatmul(self: Any, other: Any) -> Any:
 
 
 _install()
-Lazy.__pow__ = _power  # type: ignore[attr-defined]
-Lazy.__rpow__ = _rpower  # type: ignore[attr-defined]
-Lazy.__matmul__ = _matmul  # type: ignore[attr-defined]
-Lazy.__rmatmul__ = _rmatmul  # type: ignore[attr-defined]
 
 
 def forget_metas() -> None:

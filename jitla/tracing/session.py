@@ -28,6 +28,9 @@ MAX_NODES = 512
 MAX_LAYOUTS = 200_000
 # So many arrays from outside are kept before those that are gone elsewhere are looked for.
 CROWD = 8
+_ndarray = np.ndarray
+# Results that are no proxies and hold none.
+_ATOMS = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
 
 
 class _Local(threading.local):
@@ -37,8 +40,8 @@ class _Local(threading.local):
 
 
 LOCAL = _Local()
-# Calls under way: a mark for each, and the sessions of generators, which may never end.
-_RUNNING: set[object] = set()
+# Sessions under way: of calls, and of generators, which may never end.
+_RUNNING: set[Session] = set()
 _DRIVEN: WeakSet[Session] = WeakSet()
 
 
@@ -50,10 +53,8 @@ class Session(Dispatch):
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        if site.generation != SIGHT.generation:
-            site.outdate(SIGHT.generation)
-        self.lines: dict[int, Any] | None = {} if site.learning > 0 else None
-        self.ops: list[tuple] = [] if self.lines is None else Learning(self.lines)
+        self.lines: dict[int, Any] | None = None
+        self.ops: list[tuple] = []
         self.nodes: list[Any] = []
         self.leaves: list[np.ndarray] = []
         self.scalars: list[Any] = []
@@ -67,9 +68,53 @@ class Session(Dispatch):
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.crowd = CROWD
 
+    def begin(self) -> None:
+        """Make ready for a call that has been noted as under way."""
+        if SIGHT.resetting:
+            with SIGHT.lock:
+                pass
+        site = self.site
+        if site.generation != SIGHT.generation:
+            site.outdate(SIGHT.generation)
+        if site.learning > 0:
+            self.hits = 0
+            self.lines = {}
+            self.ops = Learning(self.lines)
+        elif self.lines is not None:
+            self.lines = None
+            self.ops = []
+
+    def rest(self) -> None:
+        """Forget what the call has left, so that the next one can be served; nothing is pending."""
+        self.foreigners.clear()
+        self.crowd = CROWD
+        self.forget()
+        if self.ghosts:
+            self.ghosts = []
+
+    def arguments(self, values: tuple) -> list[Any]:
+        """Return what `argument` makes of each value."""
+        find, foreigners = SIGHT.find, self.foreigners
+        made: list[Any] = []
+        for value in values:
+            if type(value) is not _ndarray:
+                made.append(value)
+            elif (found := find(value)) and (key := id(value)) not in foreigners:
+                foreigners[key] = proxy = LazyArray()
+                proxy._s = self
+                proxy._n = -1
+                proxy._v = value
+                proxy._l, proxy._m = found
+                made.append(proxy)
+            else:
+                made.append(self.argument(value))
+        if len(foreigners) > CROWD:
+            self.crowd = CROWD + 2 * len(foreigners)
+        return made
+
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
-        if type(value) is np.ndarray:
+        if type(value) is _ndarray:
             found = SIGHT.find(value)
             if found is not None:
                 layout, meta = found
@@ -155,16 +200,12 @@ class Session(Dispatch):
 
     def end(self, result: Any) -> Any:
         """End the call and count it."""
-        # Proxies and session refer to each other: memory must not wait for the garbage collector.
-        self.foreigners.clear()
         site = self.site
         site.calls += 1
         if site.learning > 0:
             site.learning -= 1
-        return self.finish(result)
-
-    def finish(self, result: Any) -> Any:
-        """End the call: compute what is still referred to; return `result` without proxies."""
+        # Proxies and session refer to each other: memory must not wait for the garbage collector.
+        self.foreigners.clear()
         if len(self.nodes) > len(self.entered):
             self.close(path=EXIT)
         if self.slots:
@@ -172,7 +213,7 @@ class Session(Dispatch):
         kind = type(result)
         if kind in LAZY and result._v is not None:
             return result._v
-        return self.plain(result)
+        return result if kind in _ATOMS else self.plain(result)
 
 
 def _references(proxies: dict[int, LazyArray]) -> list[tuple[int, int, int]]:
@@ -192,31 +233,44 @@ def _alone() -> tuple[int, int]:
 _ALONE = _alone()
 
 
+def _unheld() -> int:
+    session = object()
+    under_way = {session}
+    return getrefcount(session) if under_way else 0
+
+
+# References to a session in `run` when no proxy is left that refers to it.
+_UNHELD = _unheld()
+
+
 def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` (a twin or a function that needs none) in a session of its own."""
-    outer = LOCAL.session
-    key = object()
-    _RUNNING.add(key)
-    if SIGHT.resetting:
-        with SIGHT.lock:
-            pass
-    session = LOCAL.session = Session(site)
     try:
+        session = site.idle.pop()
+    except IndexError:
+        session = Session(site)
+    _RUNNING.add(session)
+    outer = LOCAL.session
+    try:
+        LOCAL.session = session
+        session.begin()
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
-            result = function(*map(session.argument, args), **kwargs)
-        else:
-            result = function(*map(session.argument, args))
+        result = function(*session.arguments(args), **kwargs)
         LOCAL.session = outer
-        return session.end(result)
+        result = session.end(result)
+        session.rest()
+        if getrefcount(session) == _UNHELD:
+            site.idle.append(session)
+        return result
     except BaseException as error:
+        LOCAL.session = outer
         session.abandon(error)
-        del session  # this frame lives as long as the error's traceback
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
-        LOCAL.session = outer
-        _RUNNING.discard(key)
+        _RUNNING.discard(session)
+        del session  # this frame lives as long as an error's traceback
         if len(LAYOUTS) > MAX_LAYOUTS:
             forget_sizes()
 
@@ -235,11 +289,9 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
     session = Session(site)
     _DRIVEN.add(session)
-    if SIGHT.resetting:
-        with SIGHT.lock:
-            pass
+    session.begin()
     inner = function(
-        *[session.argument(a) for a in args],
+        *session.arguments(args),
         **{k: session.argument(v) for k, v in kwargs.items()},
     )
     step: Callable[..., Any] = inner.send

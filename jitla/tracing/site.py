@@ -104,6 +104,8 @@ class Site:
         # What calls are compared with, by whoever asked for it.
         self.checks: Any = None
         self.generation = 0
+        # Sessions that have ended and can serve again: no proxy of theirs is left.
+        self.idle: list[Any] = []
         self._compile = compile_block
         self._lock = threading.Lock()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import site
 import sysconfig
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -26,7 +27,8 @@ _LIBRARIES = tuple({
 })
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """What is known of one function; nothing in it keeps the function alive."""
 
     owner: ref[FunctionType]
@@ -56,10 +58,10 @@ class TwinTable:
         """Return the twin of a user's function as the globals are now; None if there is none."""
         if decorated:
             self._decorated.update({_package(function)} - {"numpy", "scipy"})
-        if HOOK in function.__code__.co_freevars:
-            return function
         entry = self._entries.get(id(function))
         if entry is None or entry.owner() is not function or _is_stale(entry.watched):
+            if HOOK in function.__code__.co_freevars:  # twins are not entered
+                return function
             entry = self._enter(function)
         if not entry.sees:
             return None

@@ -139,7 +139,7 @@ def test_offers_two_forms_of_the_same_text() -> None:
     assert supports("sin", F64, defines=True)
     assert definitions("exp", F64, 4) == {}
     assert set(definitions("sin", F64, 4)) == {
-        "jitla_digits", "jitla_sin_far", "jitla_sin_far_f64x4"
+        "jitla_digits", "jitla_turns", "jitla_sin_far", "jitla_sin_slow_f64x4", "far_sin_f64x4"
     }  # fmt: skip
     assert not supports("exp", np.dtype(np.float16))
     assert not supports("exp", np.dtype(">f8"))

@@ -3,8 +3,11 @@
 # ruff: noqa: E501 - programs are as users write them
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import jitla
+from jitla.tracing.array import LazyArray
 from tests.tracing.sameness import same
 
 PROGRAMS = {
@@ -250,3 +253,36 @@ def f(a,b):
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_same(program: str) -> None:
     same(program)
+
+
+def test_array_proxies_have_the_attributes_of_arrays() -> None:
+    public = {name for name in dir(np.ndarray) if not name.startswith("_")}
+    assert public <= set(dir(LazyArray))
+    assert "__getattr__" not in dir(LazyArray)  # every attribute would be found slowly
+
+
+def test_bound_operators_are_values() -> None:
+    @jitla.jit
+    def bind(x: np.ndarray) -> list[list[float]]:
+        y = x + 1.0
+        held = [y.__mul__, y.__rsub__, y.__pow__, y.__lt__]
+        return [np.asarray(v).tolist() for f in held for v in map(f, (2.0, 3.0))]
+
+    x = np.arange(3.0)
+    assert bind(x) == bind.__wrapped__(x)
+
+
+def test_what_is_no_attribute_is_said_as_numpy_says_it() -> None:
+    @jitla.jit
+    def ask(x: np.ndarray) -> tuple[list[str], bool]:
+        said = []
+        for value in (x, x + 1.0, (x + 1.0).sum()):
+            try:
+                said.append(value.missing)
+            except AttributeError as error:
+                said.append(str(error))
+        return said, hasattr(x, "missing")
+
+    x = np.ones(5)
+    assert ask(x) == ask.__wrapped__(x)
+    assert ask(x) == ask.__wrapped__(x)

@@ -413,6 +413,56 @@ def test_arrays_from_outside_are_let_go() -> None:
     assert max(seen) <= 2 * CROWD
 
 
+def test_a_session_that_serves_again_knows_nothing_of_the_call_before() -> None:
+    @jitla.jit
+    def step(x: np.ndarray, fail: bool) -> tuple[float, np.ndarray]:
+        doubled = x * 2.0
+        total = float(doubled.sum())  # `doubled` is not written: it may stay behind as a ghost
+        if fail:
+            raise KeyError("asked for")
+        return total, x + total
+
+    for n in (3, 4, 3):
+        x = np.arange(float(n))
+        total, moved = step(x, False)
+        assert total == 2 * x.sum()
+        assert moved.tolist() == (x + total).tolist()
+        with pytest.raises(KeyError):
+            step(x, True)
+    sites = step.__jitla_state__.all_sites()
+    assert not any(site.idle for site in sites)  # the session of a call that failed is left
+    step(x, False)
+    for session in [site.idle.pop() for site in sites]:
+        held = (session.ops, session.nodes, session.leaves, session.scalars, session.entered,
+                session.ghosts, session.views, session.foreigners, session.slots)
+        assert not any(held)
+
+
+def test_a_session_whose_proxies_are_kept_does_not_serve_again() -> None:
+    @jitla.jit
+    def keep(x: np.ndarray) -> Iterator[float]:
+        def totals(y: np.ndarray) -> Iterator[float]:
+            for i in range(3):
+                yield float((y * float(i)).sum())
+
+        return totals(x + 1.0)
+
+    x = np.arange(4.0)
+    kept = [keep(x + n) for n in range(3)]
+    assert list(zip(*kept, strict=True)) == [(0.0, 0.0, 0.0), (10.0, 14.0, 18.0), (20.0, 28.0, 36.0)]
+    assert not any(site.idle for site in keep.__jitla_state__.all_sites())
+
+
+def test_a_call_inside_a_call_has_a_session_of_its_own() -> None:
+    @jitla.jit
+    def outer(x: np.ndarray, n: int) -> float:
+        return float((x * float(n)).sum()) + (hidden[0](x, n - 1) if n else 0.0)
+
+    hidden = [lambda x, n: list(map(outer, [x], [n]))[0]]
+    x = np.arange(4.0)
+    assert outer(x, 3) == outer.__wrapped__(x, 3) == 36.0
+
+
 def test_stores_into_one_place_take_one_slot() -> None:
     seen: list[int] = []
 
