@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.numpy_suite.batches import batches, shard
-from tests.numpy_suite.copies import prepared, test_files, version
+from tests.numpy_suite.copies import prepared, found_files, version
 from tests.numpy_suite.runner import run
 from tests.numpy_suite.verdict import (
     MAX_REASONS,
@@ -53,7 +53,7 @@ def run_mode(options: argparse.Namespace, mode: str) -> Events:
     """Run the shard in one mode and write its result file."""
     folder = prepared(options.home)
     index, count = map(int, options.shard.split("/"))
-    files = [path for path in test_files(folder) if options.files in str(path)]
+    files = [path for path in found_files(folder) if options.files in str(path)]
     mine = shard(batches(folder, files), index, count)
     more = ("-k", options.expression) if options.expression else ()
     logs = options.home.resolve() / "logs" / f"{mode}-{index}of{count}"

@@ -55,7 +55,7 @@ def _copy(folder: Path) -> None:
             (place / "__init__.py").touch()
 
 
-def test_files(folder: Path) -> list[Path]:
+def found_files(folder: Path) -> list[Path]:
     """Return the test files of the copy, relative to `folder`."""
     found = [path for package in PACKAGES
              for path in (folder / TOP / package / "tests").glob("test_*.py")]
