@@ -264,9 +264,9 @@ class Dispatch(Indexing):
         if out is None:
             return self.result(result, args, plain, fresh=True)
         if type(out) is not tuple:
-            return out
-        if len(out) == 1:
-            return out[0]
+            return out if result is options["out"] else self.wrap(result)
+        if type(result) is not tuple:  # also what another type answers, whatever was asked for
+            return out[0] if result is options["out"][0] else self.wrap(result)
         return tuple([self.wrap(r) if o is None else o for o, r in zip(out, result, strict=True)])
 
     def result(self, result: Any, args: tuple, plain: tuple, fresh: bool = False) -> Any:

@@ -89,6 +89,22 @@ def f(a, b):
     d *= U(1)
     return c.v, d.v, type(c).__name__
 """,
+    "handed_out": """
+@jit
+def f(a, b):
+    class A:
+        def __array__(self, dtype=None, copy=None): return b[:1]+2
+    class I:
+        def __array__(self, dtype=None, copy=None): return np.array(1)
+    return np.minimum(A(), A()), np.asarray(A()), a+A(), a[I()], np.concatenate([A(), a]), a[A().__array__().astype(int)*0]
+""",
+    "answers": """
+@jit
+def f(a, b):
+    class C:
+        def __array_ufunc__(self, ufunc, method, *inputs, **kw): return 7
+    return np.square(a), np.square(a, C()), np.modf(a, None, C()), np.square(a, out=C()), np.modf(a, out=(C(), b)), np.add.reduce(a, out=C())
+""",
     "resize": """
 @jit
 def f(a, b):
