@@ -208,6 +208,7 @@ MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal,
 _DESTINATION = ("dst", "a", "arr")
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _out_places: dict[Any, int] = {}
+_MAX_PLACES = 1000
 
 
 def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
@@ -223,16 +224,17 @@ def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
 
 def _out_place(func: Any) -> int:
     """Return the position from which arguments may be places for results."""
+    if isinstance(func, np.ufunc):
+        return int(func.nin)
     place = _out_places.get(func)
     if place is None:
-        if isinstance(func, np.ufunc):
-            place = func.nin
-        else:
-            try:
-                names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
-            except (TypeError, ValueError):
-                names = ["", "", "out"]  # functions without a signature have no output before that
-            place = names.index("out") if "out" in names else len(names) + 255
+        try:
+            names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
+        except (TypeError, ValueError):
+            names = ["", "", "out"]  # functions without a signature have no output before that
+        place = names.index("out") if "out" in names else len(names) + 255
+        if len(_out_places) > _MAX_PLACES:  # they keep functions alive
+            _out_places.clear()
         _out_places[func] = place
     return place
 

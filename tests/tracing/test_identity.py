@@ -3,8 +3,13 @@
 # ruff: noqa: E501 - programs are as users write them
 from __future__ import annotations
 
+import gc
+from weakref import ref
+
+import numpy as np
 import pytest
 
+import jitla
 from tests.tracing.sameness import same
 
 PROGRAMS = {
@@ -134,3 +139,20 @@ def f(a, b):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same(name):
     same(PROGRAMS[name])
+
+
+def test_a_ufunc_made_of_a_method_is_let_go():
+    class Owner:
+        def method(self, x):
+            return x + 1
+
+    @jitla.jit
+    def f(function, x):
+        return function(x + 1)
+
+    owner = Owner()
+    gone = ref(owner)
+    assert list(f(np.frompyfunc(owner.method, 1, 1), np.arange(2.0))) == [2.0, 3.0]
+    del owner
+    gc.collect()
+    assert gone() is None
