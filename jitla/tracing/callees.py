@@ -14,7 +14,9 @@ import numpy as np
 from jitla.source import HOOK
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.functions import written
+from jitla.tracing.indexing import Bound
 from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.signature import layout_id
 
 NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
 SAFE_ITERABLES = frozenset({
@@ -51,7 +53,16 @@ class Foreign(Callee):
             result = self.function(*plain, **options)
         finally:
             LOCAL.session = session
+            _look_again(session, (*args, *kwargs.values()))
         return session.result(result, args, plain)
+
+
+def _look_again(session: Session, args: tuple) -> None:
+    """Read the shapes of arrays that foreign code was given: it may have set or resized them."""
+    for each in args:
+        proxy = each.__self__ if type(each) is Bound else each
+        if type(proxy) is LazyArray and proxy._v is not None and layout_id(proxy._v) != proxy._l:
+            session.relabel(proxy)
 
 
 class Guarded(Callee):

@@ -126,6 +126,16 @@ def f(a, b):
     y = x
     x.resize(4, 4)
 """,
+    "reshaped_elsewhere": """
+def make(): return np.ones((3, 3)), np.ones((3, 3))
+@jit
+def f(a, b):
+    np.ndarray.resize(a, (2,), refcheck=False)
+    type(b).shape.__set__(b, (9,))
+    c = np.ones((3, 3))
+    list(map(c.resize, [(2,)]))
+    return a.shape, a+1, b+1, c.shape, c+1
+""",
     "resize_viewed": """
 @jit
 def f(a, b):
