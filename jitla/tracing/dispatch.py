@@ -265,9 +265,11 @@ class Dispatch(Indexing):
             return self.result(result, args, plain, fresh=True)
         if type(out) is not tuple:
             return out if result is options["out"] else self.wrap(result)
-        if type(result) is not tuple:  # also what another type answers, whatever was asked for
-            return out[0] if result is options["out"][0] else self.wrap(result)
-        return tuple([self.wrap(r) if o is None else o for o, r in zip(out, result, strict=True)])
+        given = options["out"]
+        if type(result) is not tuple or len(result) != len(out):
+            # what another type answers may be anything
+            return out[0] if result is given[0] else self.wrap(result)
+        return tuple([o if r is g else self.wrap(r) for o, g, r in zip(out, given, result, strict=True)])
 
     def result(self, result: Any, args: tuple, plain: tuple, fresh: bool = False) -> Any:
         """Wrap what was returned; an argument returned as it is keeps its identity.

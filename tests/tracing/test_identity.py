@@ -108,7 +108,9 @@ def f(a, b):
 def f(a, b):
     class C:
         def __array_ufunc__(self, ufunc, method, *inputs, **kw): return 7
-    return np.square(a), np.square(a, C()), np.modf(a, None, C()), np.square(a, out=C()), np.modf(a, out=(C(), b)), np.add.reduce(a, out=C())
+    class D:
+        def __array_ufunc__(self, ufunc, method, *inputs, **kw): return 7,
+    return np.square(a), np.square(a, C()), np.modf(a, None, C()), np.modf(a, D()), np.modf(a, b, D()), np.square(a, D()), np.modf(a, None, b), np.square(a, out=C()), np.modf(a, out=(C(), b)), np.add.reduce(a, out=C())
 """,
     "resize": """
 @jit
