@@ -52,7 +52,7 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     verify : bool, optional
         Run every call in NumPy as well, on copies of its arguments, and raise `VerificationError`
         where results, exceptions or arguments differ: for finding faults, not for speed. What a
-        call does to anything but its arguments happens twice. Of generators and coroutines, and
+        call does to anything but its arguments happens twice, warnings too. Of generators and coroutines, and
         where arguments cannot be copied, only the compiled blocks are compared.
     compile : {"sync", "off"}, optional
         "off" runs the body in NumPy, as if it were not decorated.

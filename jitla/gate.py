@@ -15,9 +15,6 @@ from weakref import WeakSet
 
 from jitla.config import Config, current
 
-# So many calls note the user's line of each operation, where lines are asked for in every call.
-LINES_ALWAYS = 1 << 62
-
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
@@ -82,7 +79,9 @@ class Gate:
             program.sizes = sizes
         layout = self.room("fusion").Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
-        return program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
+        bound = program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
+        bound.alert = True
+        return bound
 
 
 GATE = Gate()
@@ -135,7 +134,7 @@ class State:
         site = self.tracing.Site(name, compile_block, own.strict)
         if checks is not None:
             site.checks = checks
-            site.learning = LINES_ALWAYS
+            site.note_lines()
         return self.sites.setdefault(config.epoch, site)
 
     def all_sites(self) -> tuple[Site, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from jitla.config import options
 from jitla.errors import JitlaWarning, VerificationError
-from jitla.hops import evaluate
+from jitla.hops import Flagged, evaluate
 
 __all__ = ["Checks", "Divergence", "checked_call", "divergences"]
 
@@ -79,7 +79,11 @@ class _CheckedBound:
         request = self.request
         with np.errstate(all="ignore"):
             wanted = [_own(v) for v in evaluate(request.roots, leaves)]
-        made = list(self.of.run(leaves))
+        raised = None
+        try:
+            made = list(self.of.run(leaves))
+        except Flagged as hit:
+            made, raised = list(hit.values), hit
         for i, value in enumerate(wanted):
             found = next(divergences(made[i], value, self.checks.exact), None)
             if found is None:
@@ -89,6 +93,8 @@ class _CheckedBound:
                 made[i] = value
             else:
                 made[i][...] = value
+        if raised is not None:
+            raise Flagged(tuple(made), raised.flags, raised.saved)
         return tuple(made)
 
 

@@ -1,9 +1,9 @@
 """Kernels to machine code through LLVM, and the native run time they are launched by.
 
-Reading order: layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
+Reading order: flags, layout, vecmath_code, vecmath_tables, vecmath_exp, vecmath_log, vecmath_hyper,
 vecmath_arc, vecmath_trig, vecmath, vector, division, scalar, span, cell, gather, reduce, columns,
 parts, module, jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, known, launch, native,
-backend.
+products, rows, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
 
+import numpy as np
+
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, pack_block
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
+from jitla.codegen.products import pack_product, product_text
+from jitla.codegen.rows import pack_rows, rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
 from jitla.codegen.vector import Value, refuse
 from jitla.errors import BackendError
-from jitla.fusion import Form, Geometry, Kernel, Schedule
+from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Schedule, Stage
 from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
@@ -115,15 +119,16 @@ class LlvmBackend:
     name = "llvm"
 
     def __init__(
-        self, launch: Callable[..., None] | None = None, threads: int | None = None,
+        self, launch: Callable[..., int] | None = None, threads: int | None = None,
         objects: MutableMapping[str, bytes] | None = None, target: Target | None = None,
     ) -> None:
         self._launch = launch
         self._threads = threads
         self.jit = Jit(objects, target=target)
+        self._rows: Library | None = None
 
     @property
-    def launch(self) -> Callable[..., None]:
+    def launch(self) -> Callable[..., int]:
         """Run a kernel: `launch(template, *operands)`."""
         if self._launch is None:
             # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
@@ -140,7 +145,7 @@ class LlvmBackend:
         if hop.op.kind is Kind.AGG:
             return _refuse_aggregate(hop)
         if hop.op.kind is not Kind.CELL:
-            return "not element-wise"
+            return None if _is_product(hop) else "not element-wise"
         b = LlvmBuilder([], 2, _probe_math)
         try:
             emit_hop(b, hop, [Value(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
@@ -156,6 +161,43 @@ class LlvmBackend:
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
         return LlvmExecutable(loop, text, library, threads)
+
+
+    def product(self, form: str, dtype: np.dtype) -> Callable[[int, int, int], bytes]:
+        """Return what makes the argument block of a product: of rows, their length, bytes apart."""
+        library = self.jit.load(product_text(form, dtype, self.jit.target), ("k",))
+        return _ProductBlocks(library)
+
+    def rows(
+        self, scalars: Sequence[bool], stages: Sequence[Stage], combines: Sequence[Combine], cut: Cut,
+        threads: int, nanoseconds: float,
+    ) -> bytes:
+        """Return the argument block that runs `stages` on blocks of rows; `scalars` per operand."""
+        if self._rows is None:
+            self._rows = self.jit.load(rows_text(self.jit.target.triple), ("k", "fin"))
+        several = threads or self._threads or runtime_threads()
+        workers = 1 if nanoseconds < SERIAL_NS else several
+        cut = cut._replace(slots=max(1, min(workers, cut.units)))
+        grain = cut.units if workers == 1 else 1
+        flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, threads)
+        at = self._rows.addresses
+        return pack_rows(at["k"], at["fin"], scalars, stages, combines, cut, grain, flags)
+
+
+class _ProductBlocks:
+    """Argument blocks of one product; its code lives as long."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def __call__(self, rows: int, length: int, step: int) -> bytes:
+        return pack_product(self._library.addresses["k"], rows, length, step)
+
+
+def _is_product(hop: Hop) -> bool:
+    """Tell whether `hop` is a product there are loops for: of a matrix and a vector of floats."""
+    ranks = sorted(i.meta.ndim for i in hop.inputs)
+    return hop.op.name in ("matmul", "dot") and ranks == [1, 2] and hop.meta.dtype.kind == "f"
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:

@@ -1,7 +1,7 @@
 """The kernel launch entry, as IR.
 
 Knows: the launch block, CPython's and NumPy's object layout. Must not know: kernels, llvmlite.
-Receives a template and operands; returns None when the kernel has run.
+Receives a template and operands; when the kernel has run, returns the floating-point flags it raised.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from string import Template
 
 from jitla.codegen.host import HEADER, text_ir
+from jitla.hops import ANY
 
 __all__ = ["RELEASE_GIL", "hints", "launch_ir"]
 
@@ -126,9 +127,10 @@ ready:
   %able = call i1 @launch.start(ptr %block)
   br i1 %able, label %go, label %finish
 go:
-  call void @launch.go(ptr %block)
+  %flags = call i32 @launch.go(ptr %block)
   br label %finish
 finish:
+  %raised = phi i32 [ 0, %ready ], [ %flags, %go ]
   %lent = icmp ne ptr %owned, null
   br i1 %lent, label %return, label %swept
 return:
@@ -141,10 +143,10 @@ swept:
 interrupted:
   ret ptr null
 succeed:
-  %none = load ptr, ptr $none
-  %fi = load ptr, ptr $Py_IncRef
-  call void %fi(ptr %none)
-  ret ptr %none
+  %fl = load ptr, ptr $PyLong_FromLong
+  %wide = sext i32 %raised to i64
+  %answer = call ptr %fl(i64 %wide)
+  ret ptr %answer
 template:
   call void @launch.error(ptr @text.template)
   ret ptr null
@@ -187,20 +189,32 @@ free:
 out:
   ret void
 }
-; Run the block, without the GIL if that is worth giving it up.
-define internal void @launch.go(ptr %block) {
+; Run the block, without the GIL if that is worth giving it up; the flags raised on all threads. The
+; caller's own flags are put back: C code may look at them.
+define internal i32 @launch.go(ptr %block) {
+  %before = call i32 @float.get()
+  %clean = and i32 %before, -64
+  call void @float.set(i32 %clean)
   %worth = call i1 @launch.worth(ptr %block)
   br i1 %worth, label %free, label %held
 held:
   call void @pool.run(ptr %block)
-  ret void
+  br label %read
 free:
   %fs = load ptr, ptr $PyEval_SaveThread
   %state = call ptr %fs()
   call void @pool.run(ptr %block)
+  %freed = call i32 @float.get()
   %fr = load ptr, ptr $PyEval_RestoreThread
   call void %fr(ptr %state)
-  ret void
+  br label %read
+read:
+  %early = phi i32 [ 0, %held ], [ %freed, %free ]
+  %after = call i32 @float.get()
+  call void @float.set(i32 %before)
+  %all = or i32 %early, %after
+  %raised = and i32 %all, $seen
+  ret i32 %raised
 }
 define internal i1 @launch.worth(ptr %block) nounwind {
   %several = call i1 @launch.several(ptr %block)
@@ -284,5 +298,5 @@ def launch_ir(names: dict[str, str]) -> str:
     """IR of `jitla_launch`; `names` are references to host functions."""
     texts = "".join(text_ir(name, text) for name, text in _MESSAGES.items())
     return texts + Template(_LAUNCH + _STEPS).substitute(
-        names, header=HEADER, type_at=HEADER - 8, basicsize_at=HEADER + 16,
+        names, header=HEADER, seen=ANY, type_at=HEADER - 8, basicsize_at=HEADER + 16,
         bytes_at=bytes.__basicsize__ - 1)

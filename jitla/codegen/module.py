@@ -13,6 +13,7 @@ import numpy as np
 from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
 from jitla.codegen.division import division, result_dtype
+from jitla.codegen.flags import quiet
 from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel, rows_kernel
@@ -29,7 +30,7 @@ from jitla.codegen.vecmath import (
 from jitla.codegen.vector import Value
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
-from jitla.hops import Hop
+from jitla.hops import Hop, may_raise
 
 MAX_LANES = 64
 INLINE = 150  # instructions of transcendentals that a loop may hold
@@ -146,7 +147,10 @@ def module_text(loop: Loop, math: MathFunctions) -> str:
     """Return the modules of `loop`, one behind the other."""
     code = _skeleton(loop, math)
     nontemporal = "!0 = !{i32 1}\n" if "!nontemporal" in code else ""
-    return parted(math.text + code + nontemporal, f'target triple = "{loop.target.triple}"\n')
+    text = math.text + code + nontemporal
+    if any(map(may_raise, loop.kernel.body)):
+        text = quiet(text, loop.target.features)
+    return parted(text, f'target triple = "{loop.target.triple}"\n')
 
 
 def _skeleton(loop: Loop, math: MathCall) -> str:

@@ -45,7 +45,7 @@ def native_ir() -> str:
 
 def load_native(
     load: Callable[[str, tuple[str, ...]], _Loaded], prefix: str = ""
-) -> Callable[..., None]:
+) -> Callable[..., int]:
     """Load the run time with `load(text, symbols)`, connect it to this process; `launch`.
 
     `prefix` is put before the text (the module's target). Later calls give the same `launch`.

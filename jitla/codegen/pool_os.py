@@ -11,6 +11,8 @@ from __future__ import annotations
 import platform
 import sys
 
+from jitla.codegen.flags import float_ir
+
 __all__ = ["PARALLEL", "PAUSE", "os_ir"]
 
 #: Linux system call numbers of (futex, gettid) by machine.
@@ -84,32 +86,8 @@ define internal i32 @os.cpu() nounwind { ret i32 -1 }
 define internal void @os.pin(i32 %tid, ptr %mask) nounwind { ret void }
 """
 
-_X86_FLOAT = """
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-declare void @llvm.x86.sse.stmxcsr(ptr)
-define internal i32 @float.get() nounwind {
-  %p = alloca i32, align 4
-  call void @llvm.x86.sse.stmxcsr(ptr %p)
-  %v = load i32, ptr %p
-  ret i32 %v
-}
-define internal void @float.set(i32 %v) nounwind {
-  %p = alloca i32, align 4
-  store i32 %v, ptr %p
-  call void @llvm.x86.sse.ldmxcsr(ptr %p)
-  ret void
-}
-"""
-
-_NO_FLOAT = """
-define internal i32 @float.get() nounwind { ret i32 0 }
-define internal void @float.set(i32 %v) nounwind { ret void }
-"""
-
-
 def os_ir() -> str:
     """IR of the `os.` and `float.` functions of this platform."""
     futex, gettid = _CALLS.get(_MACHINE, (0, 0))
     linux = _LINUX.replace("FUTEX", str(futex)).replace("GETTID", str(gettid))
-    floats = _X86_FLOAT if _MACHINE == "x86_64" else _NO_FLOAT
-    return _PAUSES.get(_MACHINE, ("", ""))[1] + (linux if PARALLEL else _NOWHERE) + floats
+    return _PAUSES.get(_MACHINE, ("", ""))[1] + (linux if PARALLEL else _NOWHERE) + float_ir(_MACHINE)

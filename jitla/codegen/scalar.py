@@ -166,11 +166,25 @@ class LlvmBuilder(VectorText):
             # The least integer over -1 traps: over -1 the quotient is a negation.
             minus = self.eq(y, self.const(-1, d))
             safe = self.select(minus, one, safe)
+        wrong = void
+        if d.kind == "i":
+            least = self.eq(x, self.const(np.iinfo(d).min, d))
+            wrong = self.or_(void, self.and_(minus, least))
+        self._signal(wrong)
         q = self._quotient(x, safe)
         if d.kind == "i":
             q = self.select(minus, self.neg(x), q)
         r = self.sub(x, self.mul(q, y))
         return self.select(void, zero, q), self.select(void, zero, r)
+
+    def _signal(self, wrong: Value) -> None:
+        """Raise the flag of a division by zero where `wrong` holds: integers have none of their own."""
+        f = np.dtype(np.float32)
+        one, kind = self.const(1, f), self.type(f)
+        divisor = self.select(wrong, self.const(0, f), one)
+        self.line(
+            f"call {kind} @llvm.experimental.constrained.fdiv.v{self.width}f32({kind} {one.text}, "
+            f"{kind} {divisor.text}, metadata !\"round.dynamic\", metadata !\"fpexcept.strict\")")
 
     def _quotient(self, x: Value, y: Value) -> Value:
         d = x.dtype
@@ -203,7 +217,7 @@ class LlvmBuilder(VectorText):
             safe = self.select(minus, one, safe)
         wide = np.dtype(np.int32 if d.itemsize < 4 else d)
         f = np.dtype(np.float32 if d.itemsize < 4 else np.float64)
-        yf = self.cast(self.cast(safe, wide), f)
+        yf = self.cast(self.cast(y, wide), f)  # not `safe`: 1 / 0 raises the flag NumPy tells of
         half = self.copysign(self.const(0.5, f), yf)
         over = self.select(void, self.const(0, f), self.div(self.const(1, f), yf))
         if d.itemsize == 8:

@@ -20,7 +20,7 @@ def split(code: Code, x: Value) -> tuple[Value, Value]:
     root = form.pattern(math.sqrt(0.5))
     lift = form.mantissa + 2
     subnormal = x < form.tiny
-    scaled = code.select(subnormal, x * 2.0**lift, x)
+    scaled = x * code.select(subnormal, 2.0**lift, code.value(1.0, "f"))  # never overflows
     moved = scaled.bits() + (form.pattern(1.0) - root)
     m = ((moved & ((1 << form.mantissa) - 1)) + root).real()
     base = 2.0**form.mantissa

@@ -1,8 +1,9 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: kernel, layout, walks, results, templates, greedy, interp, text.
+Reading order: blocks, kernel, layout, walks, results, templates, graph, rows, greedy, interp, text.
 """
 
+from jitla.fusion.blocks import FRESH, OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
 from jitla.fusion.greedy import plan
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
@@ -13,6 +14,8 @@ from jitla.fusion.kernel import (
     Geometry,
     Kernel,
     Plan,
+    Product,
+    RowKernel,
     Schedule,
     Step,
     data_inputs,
@@ -24,9 +27,10 @@ from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "CELL", "MAGG", "TEMPLATES",
-    "Backend", "Call", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Plan", "Schedule", "Step", "Template",
+    "CELL", "FRESH", "MAGG", "OPERAND", "PARTIAL", "ROOM", "TEMPLATES",
+    "Backend", "Call", "Combine", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Product", "RowKernel",
+    "Schedule", "Stage", "Step", "Template",
     "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
     "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",
 ]

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jitla.fusion.kernel import Call, Kernel, Plan, Step, data_inputs
+from jitla.fusion.graph import Graph
+from jitla.fusion.kernel import Call, Kernel, Plan, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import all_layouts
+from jitla.fusion.rows import row_kernels
 from jitla.fusion.templates import CELL, MAGG, Facts, iteration, template_of
-from jitla.hops import Hop, Kind, Shape, topo
+from jitla.hops import Hop, Kind
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
@@ -28,85 +30,32 @@ def plan(
     """Choose which hops share a loop; `layouts` are those of the array leaves, by slot."""
     roots = tuple(roots)
     facts = Facts(backend_supports, all_layouts(roots, layouts))
-    graph = _Graph(roots, facts)
+    rows = row_kernels(roots, facts, lambda *inner: _steps(Graph(inner[0], facts, *inner[1:])))
+    graph = Graph(roots, facts, made={h: kernel for kernel in rows for h in kernel.outputs})
+    return Plan(_in_order([*rows, *_steps(graph)], roots), roots)
+
+
+def _steps(graph: Graph) -> list[Step]:
+    """Return steps, in no particular order, for all of `graph` but what row kernels make."""
     _sink(graph)
     steps: list[Step] = []
     for hops in graph.groups():
         for part in _parts(hops, graph):
             steps += _close(part, graph)
-    steps += [Call(h, facts.reason(h)) for h in graph.order if graph.is_call(h)]
-    return Plan(_in_order(steps, roots), roots)
+    calls = [h for h in graph.order if graph.is_call(h) and h not in graph.made]
+    return steps + [Call(h, graph.facts.reason(h)) for h in calls]
 
 
 # ------------------------------------------------------------------------------ borders
 
 
-class _Graph:
-    """The hops below the roots, who uses them, and how many borders lie in front of each."""
-
-    def __init__(self, roots: tuple[Hop, ...], facts: Facts) -> None:
-        self.facts = facts
-        self.roots = frozenset(roots)
-        self.users = _users(roots)
-        self.order = [h for h in topo(roots) if h in self.users]
-        self.place = {h: i for i, h in enumerate(self.order)}
-        self.level: dict[Hop, int] = {}
-        for hop in self.order:
-            if hop.op.kind is not Kind.LEAF:
-                self.level[hop] = max(map(self._behind(hop), data_inputs(hop)), default=0)
-
-    def _behind(self, hop: Hop) -> Callable[[Hop], int]:
-        """Level that `hop` needs because of one operand: every border crossed adds one."""
-
-        def level(operand: Hop) -> int:
-            if operand.op.kind is Kind.LEAF:
-                return 0
-            return self.level[operand] + (0 if self.joins(hop, operand) else 1)
-
-        return level
-
-    def joins(self, hop: Hop, operand: Hop) -> bool:
-        """Tell whether `operand` may be computed in the loop that computes `hop`."""
-        return not self.is_call(hop) and template_of(hop).fuse(hop, operand, self.facts)
-
-    def is_call(self, hop: Hop) -> bool:
-        """Tell whether `hop` is computed by NumPy."""
-        if hop.op.kind is Kind.LEAF:
-            return False
-        return not (CELL.open(hop, self.facts) or MAGG.open(hop, self.facts))
-
-    def groups(self) -> list[list[Hop]]:
-        """Hops that could share a loop: same level, same iteration space; operands first."""
-        found: dict[tuple[int, Shape], list[Hop]] = {}
-        for hop in self.order:
-            if hop.op.kind is not Kind.LEAF and not self.is_call(hop):
-                found.setdefault((self.level[hop], iteration(hop)), []).append(hop)
-        return list(found.values())
-
-    def together(self, hop: Hop, operand: Hop) -> bool:
-        """Tell whether the two are in one group."""
-        return self.joins(hop, operand) and self.level[hop] == self.level[operand]
-
-
-def _users(roots: tuple[Hop, ...]) -> dict[Hop, list[Hop]]:
-    """Map every hop whose elements are needed to the hops that need them."""
-    users: dict[Hop, list[Hop]] = {r: [] for r in roots}
-    stack = list(users)
-    while stack:
-        hop = stack.pop()
-        for operand in data_inputs(hop):
-            if operand not in users:
-                users[operand] = []
-                stack.append(operand)
-            users[operand].append(hop)
-    return users
-
-
-def _sink(graph: _Graph) -> None:
+def _sink(graph: Graph) -> None:
     """Move cells that only later loops use into those loops, where that saves memory traffic."""
     for hop in reversed(graph.order):
         users = graph.users[hop]
-        if hop.op.kind is not Kind.CELL or graph.is_call(hop) or hop in graph.roots or not users:
+        if hop.op.kind is not Kind.CELL or graph.is_given(hop) or graph.is_call(hop):
+            continue
+        if hop in graph.roots or not users:
             continue
         lowest = min(graph.level[u] for u in users)
         if lowest == graph.level[hop] or not all(graph.joins(u, hop) for u in users):
@@ -115,20 +64,20 @@ def _sink(graph: _Graph) -> None:
             graph.level[hop] = lowest
 
 
-def _cost_of_sinking(hop: Hop, graph: _Graph) -> int:
+def _cost_of_sinking(hop: Hop, graph: Graph) -> int:
     """Bytes moved because the later loop computes `hop` itself: its arrays are read there."""
     cost = 0
     for operand in dict.fromkeys(hop.inputs):
         if operand.meta.shape != hop.meta.shape:
             continue
-        if operand.op.kind is Kind.LEAF or not graph.together(hop, operand):
+        if graph.is_given(operand) or not graph.together(hop, operand):
             cost += operand.meta.nbytes
         elif _stays(operand, graph):
             cost += 3 * operand.meta.nbytes  # would have to be written too, for a like saving
     return cost
 
 
-def _stays(hop: Hop, graph: _Graph) -> bool:
+def _stays(hop: Hop, graph: Graph) -> bool:
     """Tell whether a cell is needed in its own loop and nowhere in memory so far."""
     users = graph.users[hop]
     here = [u for u in users if graph.together(u, hop)]
@@ -139,7 +88,7 @@ def _stays(hop: Hop, graph: _Graph) -> bool:
 # ------------------------------------------------------------------------------ one group
 
 
-def _parts(hops: list[Hop], graph: _Graph) -> list[list[Hop]]:
+def _parts(hops: list[Hop], graph: Graph) -> list[list[Hop]]:
     """Split a group into loops that share an array or a value, each of bounded size."""
     parent: dict[Hop, Hop] = {}
 
@@ -174,7 +123,7 @@ def _chunks(hops: list[Hop]) -> list[list[Hop]]:
     return chunks
 
 
-def _close(part: list[Hop], graph: _Graph) -> list[Step]:
+def _close(part: list[Hop], graph: Graph) -> list[Step]:
     """Turn a part into steps: aggregates first with the cells they need, then the other cells.
 
     A later step of a part may read what an earlier one writes, never the other way round: the cells
@@ -211,7 +160,7 @@ def _buckets(hops: Iterable[Hop]) -> list[list[Hop]]:
     return sorted(found, key=len, reverse=True)
 
 
-def _grow(bucket: list[Hop], left: list[Hop], graph: _Graph) -> tuple[list[Hop], list[Hop]]:
+def _grow(bucket: list[Hop], left: list[Hop], graph: Graph) -> tuple[list[Hop], list[Hop]]:
     """Return the largest loop found for the aggregates of `bucket`, and those that do not fit."""
     body: set[Hop] = set()
     failed: list[Hop] = []
@@ -225,7 +174,7 @@ def _grow(bucket: list[Hop], left: list[Hop], graph: _Graph) -> tuple[list[Hop],
     return _sorted(body, graph), failed
 
 
-def _cone(hop: Hop, free: set[Hop], graph: _Graph) -> set[Hop]:
+def _cone(hop: Hop, free: set[Hop], graph: Graph) -> set[Hop]:
     """Return `hop` and everything of `free` that its loop has to compute."""
     cone = {hop}
     stack = [hop]
@@ -237,7 +186,7 @@ def _cone(hop: Hop, free: set[Hop], graph: _Graph) -> set[Hop]:
     return cone
 
 
-def _close_late(late: list[Hop], graph: _Graph) -> list[Step]:
+def _close_late(late: list[Hop], graph: Graph) -> list[Step]:
     """Aggregates split off: they read their operand from memory, in a loop if that runs, else by NumPy."""
     steps: list[Step] = []
     for bucket in _buckets(late):
@@ -248,16 +197,16 @@ def _close_late(late: list[Hop], graph: _Graph) -> list[Step]:
     return steps
 
 
-def _runs(body: list[Hop], graph: _Graph) -> bool:
+def _runs(body: list[Hop], graph: Graph) -> bool:
     """Tell whether a loop over `body` gives NumPy's bits."""
     return template_of(body[-1]).walk(_kernel(body, graph), graph.facts.layouts) is not None
 
 
-def _sorted(hops: Iterable[Hop], graph: _Graph) -> list[Hop]:
+def _sorted(hops: Iterable[Hop], graph: Graph) -> list[Hop]:
     return sorted(hops, key=graph.place.__getitem__)
 
 
-def _kernel(body: Sequence[Hop], graph: _Graph) -> Kernel:
+def _kernel(body: Sequence[Hop], graph: Graph) -> Kernel:
     """Write down the loop over `body`: what it reads from outside, what others need of it."""
     inside = set(body)
     inputs = dict.fromkeys(i for h in body for i in h.inputs if i not in inside)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule
-from jitla.hops import Hop, Kind, const_value
+from jitla.hops import Hop, Kind, const_value, heard, hush, listen
 
 
 def run_kernel(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
@@ -109,6 +109,8 @@ class InterpretedBackend:
 
     def supports(self, hop: Hop) -> str | None:
         """Return why `hop` cannot be in a kernel, or None."""
+        if hop.op.kind is Kind.CALL:
+            return "not element-wise"
         if any(h.meta.dtype.kind not in "biuf" for h in (hop, *hop.inputs)):
             return f"dtype {hop.meta.dtype}"
         if hop.op.name == "prod" and hop.meta.dtype.kind == "f":
@@ -120,10 +122,15 @@ class InterpretedBackend:
         return Interpreted(kernel, form)
 
     @property
-    def launch(self) -> Callable[..., None]:
-        """Run a kernel on its operands."""
+    def launch(self) -> Callable[..., int]:
+        """Run a kernel on its operands; the floating-point flags it raised."""
         return _launch
 
 
-def _launch(block: Any, *operands: Any) -> None:
-    block.run(*operands)
+def _launch(block: Any, *operands: Any) -> int:
+    before = listen()
+    try:
+        block.run(*operands)
+    finally:
+        hush(before)
+    return heard()

@@ -6,10 +6,14 @@ Receives hops; returned by `plan`, read by recompile and the backends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
+import numpy as np
+
+from jitla.fusion.blocks import Combine, Cut, Stage
 from jitla.hops import Hop
 
 
@@ -52,7 +56,71 @@ class Call:
         return (self.hop,)
 
 
-Step = Kernel | Call
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product as one loop over the rows of a matrix, part of a `RowKernel`.
+
+    `form` "dot": one result per row, its elements times `vector` added up. "sum": the rows, each
+    times its element of `vector`, added up. `matrix` is the value whose rows are meant; it lies in
+    memory as they do, or with its axes exchanged (`turned`).
+    """
+
+    form: str
+    hop: Hop
+    matrix: Hop
+    turned: bool
+    vector: Hop
+
+    @property
+    def inputs(self) -> tuple[Hop, ...]:
+        """Values the loop reads."""
+        return (self.matrix, self.vector)
+
+    @property
+    def outputs(self) -> tuple[Hop, ...]:
+        """The one value it makes."""
+        return (self.hop,)
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernel:
+    """Loops that are run one after the other on blocks of rows, so that rows are read once.
+
+    `axes` says for every input along which of its axes the rows lie, None where all blocks read all
+    of it. `views` are made by no loop: each is its operand with axes of length 1 put in. `rows` is
+    the number of rows.
+    """
+
+    rows: int
+    stages: tuple[Kernel | Product, ...]
+    views: tuple[Hop, ...]
+    inputs: tuple[Hop, ...]
+    axes: tuple[int | None, ...]
+    outputs: tuple[Hop, ...]
+
+    @property
+    def template(self) -> str:
+        """Name of the template."""
+        return "Row"
+
+    @property
+    def body(self) -> tuple[Hop, ...]:
+        """All hops that are computed, operands first."""
+        return tuple(h for s in self.stages for h in (s.body if isinstance(s, Kernel) else s.outputs))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The largest space that a loop runs over."""
+        spaces = [s.shape if isinstance(s, Kernel) else _space(s) for s in self.stages]
+        return max(spaces, key=prod)
+
+
+def _space(product: Product) -> tuple[int, ...]:
+    shape = product.matrix.meta.shape
+    return shape[::-1] if product.turned else shape
+
+
+Step = Kernel | RowKernel | Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +185,25 @@ class Backend(Protocol):
     name: str
 
     def supports(self, hop: Hop) -> str | None:
-        """None if `hop` (cell or aggregate) can be in a kernel's body, else the reason why not."""
+        """None if `hop` (cell, aggregate, product) can be in a kernel's body, else the reason why not."""
         ...
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Executable:
         """Machine code for `kernel` in layout `form`, from the cache where possible."""
         ...
 
+    def product(self, form: str, dtype: np.dtype) -> Callable[[int, int, int], bytes]:
+        """Return what makes the argument block of a product: of rows, their length, bytes apart."""
+        ...
+
+    def rows(
+        self, scalars: Sequence[bool], stages: Sequence[Stage], combines: Sequence[Combine], cut: Cut,
+        threads: int, nanoseconds: float,
+    ) -> bytes:
+        """Argument block for `launch` that runs stages on blocks of rows; `scalars` per operand."""
+        ...
+
     @property
-    def launch(self) -> Callable[..., None]:
-        """`launch(template, *operands)`: run a kernel; ndarrays and NumPy/Python scalars of its dtypes."""
+    def launch(self) -> Callable[..., int]:
+        """`launch(template, *operands)`: run a kernel on ndarrays and scalars; the flags it raised."""
         ...

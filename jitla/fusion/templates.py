@@ -29,6 +29,10 @@ class Facts:
             self._reasons[hop] = self._judge(hop)
         return self._reasons[hop]
 
+    def is_product(self, hop: Hop) -> bool:
+        """Tell whether the backend has loops for the matrix product `hop`."""
+        return self.supports(hop) is None
+
     def _judge(self, hop: Hop) -> str:
         if hop.op.kind not in (Kind.CELL, Kind.AGG):
             return "not element-wise"

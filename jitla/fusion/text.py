@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from jitla.fusion.kernel import Kernel, Plan
+from jitla.fusion.kernel import Call, Kernel, Plan, RowKernel
 from jitla.hops import Hop, Kind, const_value, topo
 
 Key = tuple[Any, ...]
@@ -17,8 +17,8 @@ Key = tuple[Any, ...]
 
 def structure(plan: Plan) -> dict[str, int]:
     """Count the steps of `plan` by template."""
-    count = Counter(s.template if isinstance(s, Kernel) else "Call" for s in plan.steps)
-    return {name: count[name] for name in ("Cell", "MAgg", "Call")}
+    count = Counter("Call" if isinstance(s, Call) else s.template for s in plan.steps)
+    return {name: count[name] for name in ("Cell", "MAgg", "Row", "Call") if name != "Row" or count[name]}
 
 
 def structure_key(kernel: Kernel) -> Key:
@@ -39,14 +39,14 @@ def structure_key(kernel: Kernel) -> Key:
 
 def show(plan: Plan) -> str:
     """Write `plan` down: one line per step, the body of each kernel indented below it."""
-    inside = {h for s in plan.steps for h in (s.body if isinstance(s, Kernel) else s.outputs)}
+    inside = {h for s in plan.steps for h in (s.outputs if isinstance(s, Call) else s.body)}
     names: dict[Hop, str] = {}
     for hop in topo(plan.outputs):
         names[hop] = _leaf_name(hop) if hop not in inside else f"%{len(names)}"
     lines: list[str] = []
     kernels = 0
     for step in plan.steps:
-        if isinstance(step, Kernel):
+        if isinstance(step, (Kernel, RowKernel)):
             lines += _kernel_lines(f"K{kernels}", step, names)
             kernels += 1
         else:
@@ -56,7 +56,7 @@ def show(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _kernel_lines(title: str, kernel: Kernel, names: dict[Hop, str]) -> list[str]:
+def _kernel_lines(title: str, kernel: Kernel | RowKernel, names: dict[Hop, str]) -> list[str]:
     shape = "x".join(map(str, kernel.shape))
     reads = ", ".join(names[h] for h in kernel.inputs)
     writes = ", ".join(names[h] for h in kernel.outputs)

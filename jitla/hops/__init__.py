@@ -1,9 +1,23 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, table_cell, table_matrix, interp, cost, text.
+Reading order: meta, spec, node, table_cell, table_matrix, interp, flags, cost, text.
 """
 
 from jitla.hops.cost import REFERENCE, Machine, bytes_of, expressible, flops
+from jitla.hops.flags import (
+    ANY,
+    DIVIDE,
+    HEARD,
+    INVALID,
+    KINDS,
+    OVERFLOW,
+    Flagged,
+    error_state,
+    heard,
+    hush,
+    listen,
+    may_raise,
+)
 from jitla.hops.interp import NumpyBuilder, evaluate, leaf_value
 from jitla.hops.meta import Meta, Shape, broadcast, reduced_shape
 from jitla.hops.node import (
@@ -34,10 +48,10 @@ from jitla.hops.table_matrix import index_key
 from jitla.hops.text import parse, place, show
 
 __all__ = [
-    "Hop", "Kind", "Machine", "Meta", "NumpyBuilder", "OpSpec", "REFERENCE", "ScalarBuilder",
-    "Shape", "Weak", "Zeros", "all_ops", "apply", "broadcast", "by_numpy", "bytes_of",
-    "common_dtype", "const", "const_value", "evaluate", "expressible", "flops", "index_key",
-    "leaf", "leaf_value", "lookup", "make", "parse", "place", "reduced_shape", "register", "show",
-    "substitute", "topo", "uses",
-    "verify",
+    "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
+    "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops", "HEARD",
+    "heard", "Hop", "hush", "index_key", "INVALID", "Kind", "KINDS", "leaf", "leaf_value", "listen",
+    "lookup", "Machine", "make", "may_raise", "Meta", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse",
+    "place", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show",
+    "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -18,15 +18,19 @@ from jitla.errors import BackendError
 from jitla.events import Event
 from jitla.fusion import (
     Backend,
+    Combine,
+    Cut,
     Executable,
     Form,
     Interpreted,
     InterpretedBackend,
     Kernel,
     Layout,
+    Product,
     Schedule,
+    Stage,
 )
-from jitla.hops import REFERENCE, Hop
+from jitla.hops import REFERENCE, Hop, Kind
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.program import Launch, Program
 from jitla.recompile.stores import Aliases, Outs
@@ -153,7 +157,7 @@ class Compiler:
 
     def supports(self, hop: Hop) -> str | None:
         """Return why `hop` cannot be in a kernel, or None."""
-        if self.numerics == "strict" and hop.op.transcendental:
+        if self.numerics == "strict" and (hop.op.transcendental or hop.op.kind is Kind.CALL):
             return "numerics=strict"
         return self.backend.supports(hop)
 
@@ -183,6 +187,17 @@ class Compiler:
         data = {"template": kernel.template, "form": f"{form.mode}{form.ndim}{form.inner}"}
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
         return made
+
+    def product(self, product: Product) -> Callable[[int, int, int], bytes]:
+        """Return what makes argument blocks of a product."""
+        return self.backend.product(product.form, product.hop.meta.dtype)
+
+    def rows_block(
+        self, scalars: tuple[bool, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
+        nanoseconds: float,
+    ) -> tuple[bytes, Launch]:
+        """Return the argument block of a row kernel and what runs it."""
+        return self.backend.rows(scalars, stages, combines, cut, self.threads, nanoseconds), self._launch
 
     def allocator(self) -> Callable[..., np.ndarray]:
         """Return what makes fresh arrays."""

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.fusion import Call, Kernel, Step, is_certain, is_view, seen_operands
-from jitla.hops import Hop, Kind, const_value, index_key
-from jitla.recompile.stores import Order, Outs
+from jitla.fusion import Call, Kernel, RowKernel, Step, is_certain, is_view, seen_operands
+from jitla.hops import HEARD, Hop, Kind, const_value, heard, hush, index_key, listen, may_raise
+from jitla.recompile.stores import Aliases, Order, Outs
 
 _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
@@ -23,6 +23,10 @@ _INFIX = {
     "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }
 _PREFIX = {"negative": "-", "positive": "+", "invert": "~"}
+
+
+# Arrays up to this size are in a processor's cache: a copy costs little beside the kernel.
+KEPT_BYTES = 1 << 20
 
 
 class Need(NamedTuple):
@@ -42,17 +46,18 @@ class Script:
     needs: tuple[Need, ...]
 
 
-def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs) -> Script:
+def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs, aliases: Aliases) -> Script:
     """Write the function that runs `order` and returns the values of `roots`."""
     writer = _Writer(order, roots)
     for at, step in enumerate(order.steps):
         if at == order.late:
             writer.detach()
+            writer.keep(aliases)
         writer.step(step)
         writer.release(at, step)
     if order.late == len(order.steps):
         writer.detach()
-    writer.stores(outs)
+    writer.stores(outs, aliases)
     return writer.finish(outs)
 
 
@@ -83,8 +88,11 @@ class _Writer:
         self.slots: dict[int, None] = {}
         self.numbers: dict[Hop, int] = {}
         self.kernels = 0
+        self.kept: list[int] = []
         self.final: dict[int, str] = {}
         self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
+        self.flagging = any(map(step_raises, order.steps))
+        self.calling = any(isinstance(s, Call) and may_raise(s.hop) for s in order.steps)
         self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
 
     # ---------------------------------------------------------------------- names
@@ -136,7 +144,7 @@ class _Writer:
 
     def step(self, step: Step) -> None:
         """Write the lines of one step."""
-        if isinstance(step, Kernel):
+        if isinstance(step, (Kernel, RowKernel)):
             self._kernel(step)
         else:
             hop = step.hop
@@ -152,7 +160,7 @@ class _Writer:
         """Tell whether a kernel relies on the strides of `hop`, or of a view or copy of it."""
         return hop.meta.shape != () and hop in self.last
 
-    def _kernel(self, kernel: Kernel) -> None:
+    def _kernel(self, kernel: Kernel | RowKernel) -> None:
         at, self.kernels = self.kernels, self.kernels + 1
         launch = self.need(f"J{at}", "launch", at)
         words = [self.need(f"K{at}", "block", at)]
@@ -171,7 +179,8 @@ class _Writer:
             words.append(name)
             if hop.meta.shape == ():
                 scalars.append(f"t{n} = {name}[0]")
-        self.lines.append(f"{launch}({', '.join(words)})")
+        asked = "e |= " if step_raises(kernel) else ""
+        self.lines.append(f"{asked}{launch}({', '.join(words)})")
         self.lines += scalars
 
     def release(self, at: int, step: Step) -> None:
@@ -266,8 +275,29 @@ class _Writer:
             self.lines.append(f"{name} = {self.value(self.roots[i])}.copy('K')")
             self.final[i] = name
 
-    def stores(self, outs: Outs) -> None:
-        """Copy what could not be written directly into its leaf."""
+    def keep(self, aliases: Aliases) -> None:
+        """Copy small leaves that kernels read and overwrite at once: they cannot be asked afterwards."""
+        targets = set(self.order.direct.values())
+        for slot in sorted(exposed(targets, aliases)) if self.flagging else ():
+            reads = any(h.op.name == "leaf" and h.attr("slot") == slot and h.attr("form") == "array"
+                        for s in self.order.steps for h in s.inputs)
+            if reads:
+                a = self.leaf(slot)
+                self.kept.append(slot)
+                self.lines.append(f"b{slot} = {a}.copy() if {a}.nbytes <= {KEPT_BYTES} else None")
+
+    def stores(self, outs: Outs, aliases: Aliases) -> None:
+        """Copy what could not be written directly into its leaf.
+
+        If flags were raised, keep what is overwritten: whoever looks for their origin needs it.
+        """
+        if self.calling:
+            self.lines.append(f"if {self.constant('H', HEARD)}: e |= {self.constant('f', heard)}()")
+        if self.flagging and self.order.through:
+            targets = {slot for i in self.order.through if (slot := outs[i]) is not None}
+            for slot in sorted(exposed(targets, aliases) - set(self.kept)):
+                self.kept.append(slot)
+                self.lines.append(f"if e: b{slot} = {self.leaf(slot)}.copy()")
         for i in self.order.through:
             slot = outs[i]
             assert slot is not None
@@ -300,11 +330,31 @@ class _Writer:
         seen: set[Hop] = set()
         words = [self.result(i, out, seen) for i, out in enumerate(outs)]
         head = [f"a{s} = L[{s}]" for s in self.slots]
-        body = [*head, *self.lines, "bound.count += 1", f"return ({', '.join(words)},)"]
+        body = [*head, *self.lines, "bound.count += 1"]
+        if self.flagging:
+            kept = ", ".join(f"{slot}: b{slot}" for slot in self.kept)
+            body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {{{kept}}})")
+        body.append(f"return ({', '.join(words)},)")
+        if self.calling:
+            body = [f"before = {self.constant('f', listen)}()", "try:", *["    " + b for b in body],
+                    f"finally: {self.constant('f', hush)}(before)"]
+        if self.flagging:
+            body = ["e = 0", *body]
         names = "".join(f"{n}, " for n in self.needs)
         take = [f"    ({names}) = data"] if names else []
         lines = ["def make(bound, data):", *take, "    def run(L):", *_indent(body), "    return run"]
         return Script("\n".join(lines) + "\n", self.constants, tuple(self.needs.values()))
+
+
+def exposed(targets: set[int], aliases: Aliases) -> set[int]:
+    """Return the slots of leaves that change when those at `targets` are written."""
+    return targets | {b for pair in aliases for a, b in (pair, pair[::-1]) if a in targets}
+
+
+def step_raises(step: Step) -> bool:
+    """Say whether floating-point flags that `step` raises can mean anything."""
+    body = (step.hop,) if isinstance(step, Call) else step.body
+    return any(map(may_raise, body))
 
 
 def _twin(array: np.ndarray) -> np.ndarray:

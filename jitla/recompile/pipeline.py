@@ -13,7 +13,7 @@ from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Kernel, Layout, Plan, all_layouts, plan, show
+from jitla.fusion import Kernel, Layout, Plan, RowKernel, all_layouts, plan, show
 from jitla.hops import Hop, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
@@ -99,7 +99,14 @@ def _simplify(draft: Draft, tools: Tools) -> Draft:
         return True
 
     roots = simplify(draft.roots, tools.rules, note)
+    if fired and _places(roots, draft) != _places(draft.roots, draft):
+        return draft  # where NumPy's results lie depends on the operators: on broadcast operands
     return replace(draft, roots=roots, fired=tuple(fired))
+
+
+def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
+    found = all_layouts(roots, draft.layouts)
+    return [found[root] for root, out in zip(roots, draft.outs, strict=True) if out is None]
 
 
 def _plan(draft: Draft, tools: Tools) -> Draft:
@@ -128,11 +135,6 @@ def _show_roots(draft: Draft) -> str:
     return show_hops(draft.roots, lines=True)
 
 
-def _show_rewritten(draft: Draft) -> str:
-    fired = ", ".join(draft.fired) or "nothing"
-    return f"fired: {fired}\n{_show_roots(draft)}"
-
-
 def _show_plan(draft: Draft) -> str:
     assert draft.plan is not None
     return show(draft.plan) + "\n" + "\n".join(covered_lines(draft.plan))
@@ -140,7 +142,7 @@ def _show_plan(draft: Draft) -> str:
 
 def covered_lines(found: Plan) -> list[str]:
     """Say for every kernel which of the user's lines it computes."""
-    kernels = [s for s in found.steps if isinstance(s, Kernel)]
+    kernels = [s for s in found.steps if isinstance(s, (Kernel, RowKernel))]
     texts = []
     for at, kernel in enumerate(kernels):
         lines = dict.fromkeys(place(h.line) for h in kernel.body if h.line is not None)
@@ -152,7 +154,7 @@ def covered_lines(found: Plan) -> list[str]:
 STAGES: tuple[Stage, ...] = (
     Stage("hops", "what was traced", _take, _verify_roots, _show_roots),
     # Before planning: what a rule removes needs no loop.
-    Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_rewritten),
+    Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_roots),
     Stage("plan", "which operators share a loop", _plan, _verify_plan, _show_plan),
 )
 

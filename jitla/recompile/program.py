@@ -23,6 +23,7 @@ from jitla.fusion import (
     Layout,
     Operands,
     Plan,
+    RowKernel,
     Schedule,
     contiguous,
     is_view,
@@ -32,28 +33,23 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Kind, Shape, topo
+from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
+from jitla.recompile.rows import RowLoop, RowTools
 from jitla.recompile.stores import Aliases, Order, Outs, order_steps
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
 
-Launch = Callable[..., None]
+Launch = Callable[..., int]
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
-class Workshop(Protocol):
+class Workshop(RowTools, Protocol):
     """What a program asks of whoever made it; `threads` is for its schedules."""
 
     threads: int
-
-    def executable(
-        self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
-    ) -> tuple[Executable, Launch]:
-        """Machine code for one variant of a kernel, and what runs it."""
-        ...
 
     def build(
         self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs, aliases: Aliases,
@@ -95,11 +91,13 @@ class Program:
         self.stages: tuple[Any, ...] = ()
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
-        self.script: Script = write_script(self.order, plan.outputs, outs)
+        self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
         self._variants: list[tuple[Program, dict[int, int]]] = []
-        kernels = [s for s in self.order.steps if isinstance(s, Kernel)]
-        self._loops = [_Loop(k, structure_key(k), operands(k)) for k in kernels]
+        kernels = [s for s in self.order.steps if isinstance(s, (Kernel, RowKernel))]
+        self._loops = [
+            _Loop(k, structure_key(k), operands(k)) if isinstance(k, Kernel) else RowLoop(k)
+            for k in kernels]
         hops = topo(plan.outputs)
         self._arrays = [h for h in hops if h.meta.shape != ()]
         self._shapes = {h.meta.shape for h in hops} | {s.shape for s in kernels}
@@ -154,7 +152,9 @@ class Program:
     def text(self) -> str:
         """Return what every stage made of the roots, and the Python function that runs."""
         parts = [f"== {s.name}   {s.seconds * 1e3:.2f} ms   {s.doc}\n{s.text()}" for s in self.stages]
-        return "\n\n".join([*parts, f"== program\n{self.script.source.rstrip()}"])
+        fired = ", ".join(self.fired) or "nothing"
+        source = self.script.source.rstrip()
+        return "\n\n".join([*parts, f"== rules fired\n{fired}", f"== program\n{source}"])
 
     # ---------------------------------------------------------------------- bindings
 
@@ -257,10 +257,15 @@ class Program:
         return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in seen_operands(hop)])
 
     def _block(
-        self, loop: _Loop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        self, loop: _Loop | RowLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
         layouts: Mapping[int, Layout],
     ) -> tuple[bytes, Launch]:
         """Return the argument block of a kernel and what runs it."""
+        if isinstance(loop, RowLoop):
+            made = loop.block(shapes, places, self._workshop)
+            if made is None:
+                raise _Misfit
+            return made
         direct = self.order.direct
         stored = {h: layouts[direct[h]] for h in loop.operands.outputs if h in direct}
         found = walk(loop.operands, shapes[loop.kernel.shape], places, stored)
@@ -307,13 +312,15 @@ def _maker(
 class Bound:
     """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
 
-    __slots__ = ("program", "run", "count", "_dims", "_layouts", "_learned")
+    __slots__ = ("program", "run", "count", "alert", "effects", "_dims", "_layouts", "_learned")
 
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
     ) -> None:
         self.program = program
         self.count = 0
+        self.alert = False  # whether whoever runs this wants to know of flags
+        self.effects: Any = None  # what that needs to know, kept here for it
         self._dims = dims
         self._layouts = layouts
         self._learned: dict[Hop, Layout] = {}
@@ -322,6 +329,14 @@ class Bound:
     def _bind(self) -> Run:
         data = self.program.values_for(self, self._dims, self._layouts, self._learned)
         return self.program._make(self, data)
+
+    def flagged(
+        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray | None]
+    ) -> tuple[Any, ...]:
+        """End a run that raised floating-point flags: `Flagged` is raised if that was asked for."""
+        if self.alert:
+            raise Flagged(values, flags, {k: v for k, v in saved.items() if v is not None})
+        return values
 
     def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:
         """Run again from the start, now that NumPy has shown where the result of `hop` lies.
@@ -334,5 +349,6 @@ class Bound:
         except _Misfit:
             plain = self.program.without_kernels(self._dims, self._layouts)
             other = Bound(plain, plain.identity(), self._layouts)
+            other.alert = self.alert
             self.program, self.run = plain, other.run
         return self.run(leaves)

@@ -29,7 +29,7 @@ class _Process:
     def __init__(self) -> None:
         self.pool: Pool | None = None
         self.buffers: Buffers | None = None
-        self.launch: Callable[..., None] | None = None
+        self.launch: Callable[..., int] | None = None
         self.empty: Maker = plain_empty
         self.threads: int | None = None
         self.reserved = 0
@@ -61,12 +61,12 @@ class _Process:
 _PROCESS = _Process()
 
 
-def installed() -> Callable[..., None] | None:
+def installed() -> Callable[..., int] | None:
     """Return `launch`, once native code is installed."""
     return _PROCESS.launch
 
 
-def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable[..., None]:
+def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable[..., int]:
     """Use the native code at `addresses` for the rest of the process; its `launch`."""
     assert _PROCESS.launch is None
     _PROCESS.pool = Pool(addresses, layout)
@@ -87,7 +87,7 @@ _LAYOUT_DOCS = {
     "remember": "remember(array, object): keep object, and the array's dtype, alive yourself.",
     "forget": "forget(): nothing is remembered any more.",
 }
-_DOC = "launch(template, *operands): run the kernel that `template` describes."
+_DOC = "launch(template, *operands): run the kernel that `template` describes; its flags."
 
 
 def layouts() -> tuple[Callable[..., Any], ...] | None:

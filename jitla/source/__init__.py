@@ -1,15 +1,15 @@
 """What the user's own code says: its instrumented twins, and which local variables are still read.
 
-Reading order: percode, liveness, scope, origin, static, inserts, exprs, stores, rewrite, scan, twin.
+Reading order: percode, liveness, scope, origin, static, tame, inserts, operands, exprs,
+stores, rewrite, twin.
 """
 
 from jitla.source.inserts import BARRIER, HOOK
 from jitla.source.liveness import live_locals, loop_of
-from jitla.source.scan import needs_twin
-from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY
+from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
 from jitla.source.twin import Twins, instrument
 
 __all__ = [
     "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "Twins", "instrument", "live_locals",
-    "loop_of", "needs_twin",
+    "loop_of", "loops_in_python",
 ]

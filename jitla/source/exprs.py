@@ -1,4 +1,4 @@
-"""Hooks inside expressions: calls, operands that may be foreign arrays, elements, awaits.
+"""Hooks inside expressions: operators, calls, elements, awaits.
 
 Knows: which expressions need a hook, and why. Must not know: statements, code objects.
 Receives the syntax tree of expressions; rewrites it, keeping the order of evaluation.
@@ -10,22 +10,17 @@ import ast
 import sys
 
 from jitla.source.inserts import HOOK, hook, identity, placed
-from jitla.source.scope import Scope
-from jitla.source.static import MISSING, Statics, plain_names
+from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
+from jitla.source.tame import NOTHING
 
 __all__ = ["ExpressionRewriter", "ReadsFrame"]
 
-# Attributes of an array that are no array, and those that are one exactly if their owner is.
-DESCRIPTIONS = frozenset({
-    "shape", "size", "ndim", "dtype", "nbytes", "itemsize", "strides", "flags", "__name__",
-    "__class__", "__dict__", "__doc__", "__module__",
-})  # fmt: skip
-VIEWS = frozenset({"T", "mT", "real", "imag"})
 # Names that read the variables of a frame, with the number of arguments from which they do not.
 MAXIMUM = sys.maxsize
 FRAME_READERS = {"locals": MAXIMUM, "vars": 1, "dir": 1, "eval": 2, "exec": 2}
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
-IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+# Builtins that ask their arguments for iterators.
+ITERATING = frozenset({"enumerate", "reversed", "zip"})
 # How the names begin by which arrays hand out their memory or take part in others' operations.
 PROTOCOL = "__array_"
 
@@ -34,121 +29,100 @@ class ReadsFrame(Exception):
     """The function looks at its own frame, where a twin would show."""
 
 
-class ExpressionRewriter(ast.NodeTransformer):
-    """Rewrites expressions in place; `here` is the scope being rewritten."""
+class ExpressionRewriter(OperandRewriter):
+    """Rewrites expressions in place."""
 
-    def __init__(self, scopes: dict[ast.AST, Scope], root: Scope, statics: Statics) -> None:
-        self.scopes = scopes
-        self.here = root
-        self.statics = statics
-
-    # -- what is known about a name ------------------------------------------------------------
-
-    def is_plain(self, node: ast.AST) -> bool:
-        """Whether `node` certainly holds no array: a constant or a name of Python numbers."""
-        if isinstance(node, ast.Name):
-            scope = self.here.owner()
-            return node.id in plain_names(scope, self.statics) and (
-                self.here is scope or node.id not in self.here.bindings
-            )
-        return isinstance(node, (ast.Constant, ast.JoinedStr, ast.Lambda))
-
-    def needs_keep(self, name: str) -> bool:
-        """Whether what is stored into `name` can be reached after the statement by other code."""
-        return self.here.owner().resolve(name) != "local"
-
-    def is_foreign(self, node: ast.expr) -> bool:
-        """Whether `node` loads something that may be an array no hook has seen."""
-        match node:
-            case ast.Name(id=name):
-                return self._is_foreign_name(node, name)
-            case ast.Attribute(value=base, attr=attr):
-                if attr in DESCRIPTIONS:
-                    return False
-                if self.statics.value(node, self.here) is not MISSING:
-                    return self.statics.may_be_array(node, self.here)
-                return attr not in VIEWS or self.is_foreign(base)
-            case ast.Subscript(value=base, slice=key):
-                named = isinstance(key, ast.Constant) and isinstance(key.value, str)
-                described = isinstance(base, ast.Attribute) and base.attr in DESCRIPTIONS
-                return not described and (named or self.is_foreign(base))
-            case ast.NamedExpr(value=value):
-                return self.is_foreign(value)
-            case ast.Call(func=ast.Name(id="getattr")):
-                return True
-            case ast.IfExp(body=body, orelse=orelse):
-                return self.is_foreign(body) or self.is_foreign(orelse)
-        return False
-
-    def _is_foreign_name(self, node: ast.expr, name: str) -> bool:
-        kind = self.here.resolve(name)
-        if kind == "local":
-            return name in self.aliases(self.here.owner()) and not self.is_plain(node)
-        if kind == "global":
-            return self.statics.may_be_array(node, self.here)
-        return kind in ("free", "cell")
-
-    def aliases(self, scope: Scope) -> frozenset[str]:
-        """Local names of `scope` that are bound to something foreign as it is: `w = self.w`."""
-        if scope.aliases is None:
-            scope.aliases = frozenset()  # an alias of an alias is not followed
-            found = set[str]()
-            here, self.here = self.here, scope
-            for name, bindings in scope.bindings.items():
-                if any(each is not None and self.is_foreign(each) for each in bindings):
-                    found.add(name)
-            self.here = here
-            scope.aliases = frozenset(found)
-        return scope.aliases
-
-    # -- operands ------------------------------------------------------------------------------
-
-    def operand(self, node: ast.expr) -> ast.expr:
-        """Rewrite `node`, an operand; a foreign array becomes lazy."""
-        foreign = self.is_foreign(node)
-        rewritten: ast.expr = self.visit(node)
-        return hook("lift", [rewritten], node) if foreign else rewritten
+    # -- operators -----------------------------------------------------------------------------
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        node.left = self.operand(node.left)
-        node.right = self.operand(node.right)
+        node.left = self.operand(node.left, "l")
+        node.right = self.operand(node.right, "r")
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        inverts = isinstance(node.op, ast.Not)
-        node.operand = self.visit(node.operand) if inverts else self.operand(node.operand)
+        if isinstance(node.op, ast.Not):
+            node.operand = self.calm(node.operand)
+        else:
+            node.operand = self.operand(node.operand, "l")
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        if all(isinstance(op, IDENTITY) for op in node.ops):
+        if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             return identity(self.parts(node))
-        node.left = self.operand(node.left)
-        node.comparators = [self.operand(each) for each in node.comparators]
+        if len(node.ops) > 1:
+            # in a chain an operand is the right one first and then the left one
+            node.left = self.calm(node.left)
+            node.comparators = [self.calm(each) for each in node.comparators]
+            return node
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            way = "k" if self.rests(node.left) == NOTHING else "c"
+            node.left = self.used(node.left, "")
+            node.comparators = [self.operand(node.comparators[0], way)]
+            return node
+        node.left = self.operand(node.left, "l")
+        node.comparators = [self.operand(node.comparators[0], "r")]
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         flat = isinstance(node.value, ast.Attribute) and node.value.attr == "flat" \
             and isinstance(node.ctx, ast.Load)
         if isinstance(node.ctx, ast.Load):
-            node.value = self.operand(node.value)
+            node.value = self.operand(node.value, "[")
         else:
-            node.value = self.visit(node.value)
-        node.slice = self.visit(node.slice)
+            node.value = self.used(node.value, "")
+        node.slice = self.key(node.slice)
         if flat and not isinstance(node.slice, (ast.Constant, ast.Slice)):
             # a flat iterator takes nothing but ndarrays for arrays of indices
             node.slice = hook("keep", [node.slice], node.slice)
         return node
 
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        tested = [self.calm(each) for each in node.values[:-1]]
+        node.values = [*tested, self.visit(node.values[-1])]
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        node.test = self.calm(node.test)
+        node.body = self.visit(node.body)
+        node.orelse = self.visit(node.orelse)
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
+        node.value = self.operand(node.value, "f")
+        node.format_spec = node.format_spec and self.visit(node.format_spec)
+        return node
+
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        if isinstance(node.ctx, ast.Load):
+            node.value = self.spread(node.value)
+        return node
+
+    def spread(self, node: ast.expr) -> ast.expr:
+        """Rewrite `node`, whose elements are taken by ``*``."""
+        made: ast.expr = self.visit(node)
+        return made if isinstance(node, DISPLAYS) else hook("spread", [made], node)
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        for i, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):
+            node.keys[i] = key and self.visit(key)
+            node.values[i] = self.visit(value) if key else self.mapping(value)
+        return node
+
+    def mapping(self, node: ast.expr) -> ast.expr:
+        """Rewrite `node`, whose items are taken by ``**``."""
+        made: ast.expr = self.visit(node)
+        return made if isinstance(node, DISPLAYS) else hook("mapping", [made], node)
+
     # -- calls ---------------------------------------------------------------------------------
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if self.statics.is_known_call(node, self.here):
-            node.args = [self.operand(each) for each in node.args]
+            node.args = [self.argument(each) for each in node.args]
             for keyword in node.keywords:
-                keyword.value = self.operand(keyword.value)
+                keyword.value = self.argument(keyword.value)
             return node
         if self.statics.is_safe_builtin(node.func, self.here):
-            return self.parts(node)
+            return self.builtin(node)
         optimised = isinstance(node.func, ast.Attribute) and not (
             any(isinstance(each, ast.Starred) for each in node.args)
             or any(keyword.arg is None for keyword in node.keywords)
@@ -159,15 +133,39 @@ class ExpressionRewriter(ast.NodeTransformer):
             node.col_offset = max((node.func.end_col_offset or 0) - 1, 0)
         node.func = self.callee(node.func, len(node.args))
         node.args = [self.visit(each) for each in node.args]
+        for keyword in node.keywords:
+            visit = self.visit if keyword.arg else self.mapping
+            keyword.value = visit(keyword.value)
+        return node
+
+    def argument(self, node: ast.expr) -> ast.expr:
+        """Rewrite an argument of a known function."""
+        if isinstance(node, (ast.List, ast.Tuple)):
+            node.elts = [self.element(each) for each in node.elts]
+            return node
+        return self.operand(node, "a")
+
+    def element(self, node: ast.expr) -> ast.expr:
+        """Rewrite an element of a sequence of arrays: it stays what it is."""
+        return self.visit(node) if isinstance(node, ast.Starred) else self.operand(node, "e")
+
+    def builtin(self, node: ast.Call) -> ast.expr:
+        """Rewrite the call of a builtin that needs no hook, but for code that its arguments run."""
+        assert isinstance(node.func, ast.Name)
+        name = node.func.id
+        for i, each in enumerate(node.args):
+            if name in CONVERTING and not isinstance(each, ast.Starred):
+                node.args[i] = self.operand(each, CONVERTING[name])
+            elif name in ITERATING and not isinstance(each, ast.Starred):
+                node.args[i] = self.calm(each)
+            else:
+                node.args[i] = self.visit(each)
         node.keywords = [self.visit(each) for each in node.keywords]
         return node
 
     def callee(self, function: ast.expr, arguments: int = 0) -> ast.expr:
         """Rewrite what is called with so many positional arguments."""
-        if isinstance(function, ast.Attribute) and function.attr not in FRAME_ATTRIBUTES \
-                and not function.attr.startswith(PROTOCOL):
-            function.value = self.operand(function.value)
-        elif not (
+        if not (
             # given a namespace or an object these do not look at the frame
             isinstance(function, ast.Name)
             and arguments >= FRAME_READERS.get(function.id, MAXIMUM)
@@ -185,11 +183,18 @@ class ExpressionRewriter(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if node.attr in FRAME_ATTRIBUTES:
             raise ReadsFrame(node.attr)
+        if isinstance(node.ctx, ast.Load):
+            return self.attribute(node, self.ways)
         node.value = self.visit(node.value)
+        return node
+
+    def attribute(self, node: ast.Attribute, ways: str) -> ast.expr:
+        """Rewrite the load of an attribute."""
         if node.attr.startswith(PROTOCOL):
             # asked for by name it is that of the array, not that of what stands for it
-            node.value = hook("keep", [node.value], node.value)
-        return node
+            node.value = hook("keep", [self.used(node.value, "")], node.value)
+            return node
+        return super().attribute(node, ways)
 
     # -- elements of comprehensions ------------------------------------------------------------
 
@@ -212,12 +217,14 @@ class ExpressionRewriter(ast.NodeTransformer):
         scope = self.scopes[node]
         for i, generator in enumerate(generators):
             iterable = self.visit(generator.iter)
+            if i == 0 and scope.kind == "generator":  # it may be stepped through after the call
+                iterable = hook("keep", [iterable], generator.iter)
             name = "awaits" if generator.is_async else "iterate"
             generator.iter = hook(name, [iterable], generator.iter)
             if i == 0:
                 self.here = scope
             generator.target = self.target(generator.target)
-            generator.ifs = [self.visit(each) for each in generator.ifs]
+            generator.ifs = [self.calm(each) for each in generator.ifs]
         return any(generator.is_async for generator in generators)
 
     def _element(self, node: ast.expr, awaits: bool) -> ast.expr:

@@ -11,7 +11,7 @@ import functools
 import operator
 from typing import Any, TypeVar
 
-__all__ = ["BARRIER", "CONSTANTS", "HOOK", "AttributeTarget", "ItemTarget"]
+__all__ = ["BARRIER", "CONSTANTS", "HOOK", "PROXY", "AttributeTarget", "ItemTarget"]
 
 N = TypeVar("N", bound=ast.AST)
 HOOK = "__jitla__"
@@ -51,12 +51,14 @@ class AttributeTarget(ItemTarget):
 CONSTANTS: dict[str, Any] = {
     f"\0jitla {value.__name__}": value
     for value in (
-        slice, ItemTarget, AttributeTarget,
+        slice, type, ItemTarget, AttributeTarget,
         operator.iadd, operator.isub, operator.imul, operator.imatmul, operator.itruediv,
         operator.ifloordiv, operator.imod, operator.ipow, operator.ilshift, operator.irshift,
         operator.iand, operator.ior, operator.ixor,
     )
 } | {"\0jitla barrier": BARRIER}  # fmt: skip
+# The class of proxies, whose operators run no code of users; known to who makes the twins.
+PROXY = "\0jitla proxy"
 
 INPLACE = {
     ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul,
@@ -68,7 +70,9 @@ INPLACE = {
 
 
 def constant(value: Any) -> ast.expr:
-    """Node that becomes one of the objects of `CONSTANTS`."""
+    """Node that becomes one of the objects of `CONSTANTS`, or the class of proxies."""
+    if value is PROXY:
+        return ast.Constant(PROXY)
     return ast.Constant("\0jitla barrier" if value is BARRIER else f"\0jitla {value.__name__}")
 
 

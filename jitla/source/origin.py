@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from types import CodeType, FunctionType
@@ -83,10 +84,24 @@ def _match(code: CodeType, index: dict[tuple[str, int], list[Source]]) -> Source
     return chosen[0] if len(chosen) == 1 else None
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Let the parser and the compiler say nothing: they have said it before.
+
+    `warnings.catch_warnings` would make Python forget which warnings of the user's were shown.
+    """
+    with _quiet:
+        kept = warnings.filters
+        warnings.filters = [("ignore", None, Warning, None, 0)]  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            warnings.filters = kept  # type: ignore[assignment]
+
+
 @lru_cache(maxsize=8)
 def _index(text: str, test_file: str) -> dict[tuple[str, int], list[Source]]:
-    with _quiet, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _silence():
         tree = ast.parse(text)
         if test_file:
             # pytest has compiled the test file with its own assert statements
@@ -183,8 +198,7 @@ def compile_inside(
     imports = [ast.Import([ast.alias(name)]) for name in source.imports]
     module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
     try:
-        with _quiet, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _silence():
             compiled = compile(
                 module, code.co_filename, "exec", code.co_flags & FUTURE, dont_inherit=True
             )

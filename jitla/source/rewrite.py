@@ -35,7 +35,9 @@ class _Rewriter(StoreRewriter):
 
     def body_of(self, node: FunctionNode) -> None:
         outer = self.here, self.loops, self.suspends
+        asked = self.body, self.tame, self.uses, self.flags
         self.here, self.loops = self.scopes[node], []
+        self.begin(node, node.args)
         self.suspends = self.here.yields or isinstance(node, ast.AsyncFunctionDef)
         if isinstance(node, ast.Lambda):
             node.body = self.visit(node.body)
@@ -43,8 +45,10 @@ class _Rewriter(StoreRewriter):
             described = ast.get_docstring(node, clean=False) is not None
             keeps = self.keep_arguments(node.args, at_line(node.body[0]))
             body = self.block(node.body)
-            node.body = [*body[:described], *keeps, *body[described:]]
+            asks = self.questions(at_line(_first(node.body)))
+            node.body = [*body[:described], *keeps, *asks, *body[described:]]
         self.here, self.loops, self.suspends = outer
+        self.body, self.tame, self.uses, self.flags = asked
 
     def keep_arguments(self, args: ast.arguments, at: ast.AST) -> list[ast.stmt]:
         """Statements that keep the arguments that functions inside can reach."""
@@ -150,8 +154,18 @@ class _Rewriter(StoreRewriter):
         return self.loop(node, keeps)
 
     def visit_While(self, node: ast.While) -> ast.AST:
-        node.test = self.visit(node.test)
+        node.test = self.calm(node.test)
         return self.loop(node, [])
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        node.test = self.calm(node.test)
+        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        node.test = self.calm(node.test)
+        node.msg = node.msg and self.visit(node.msg)
+        return node
 
     def visit_Continue(self, node: ast.Continue) -> list[ast.stmt]:
         return [*self.edge_before(node), node]
@@ -187,10 +201,10 @@ class _Rewriter(StoreRewriter):
     # -- the rest ------------------------------------------------------------------------------
 
     def visit_Match(self, node: ast.Match) -> ast.AST:
-        node.subject = self.visit(node.subject)
+        node.subject = self.calm(node.subject)
         for case in node.cases:
             names = [name for each in ast.walk(case.pattern) for name in _captured(each)]
-            case.guard = case.guard and self.visit(case.guard)
+            case.guard = case.guard and self.calm(case.guard)
             case.body = self.keep_names(names, at_line(case.body[0])) + self.block(case.body)
         return node
 
@@ -203,6 +217,17 @@ class _Rewriter(StoreRewriter):
             # what a generator or coroutine returns leaves through whoever resumes it
             node.value = hook("yields", [node.value], node.value)
         return node
+
+
+def _first(body: Sequence[ast.stmt]) -> ast.stmt:
+    """First statement that a debugger stops at."""
+    silent = (ast.Global, ast.Nonlocal)
+    found = (
+        each for each in body
+        if not isinstance(each, silent)
+        and not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+    )  # fmt: skip
+    return next(found, body[0])
 
 
 def _captured(pattern: ast.AST) -> list[str]:

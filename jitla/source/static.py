@@ -17,7 +17,8 @@ import numpy as np
 
 from jitla.source.scope import Binding, Scope
 
-__all__ = ["MISSING", "NOT_ARRAY", "Assumptions", "Statics", "holds", "mangle", "plain_names"]
+__all__ = ["MISSING", "NOT_ARRAY", "Assumptions", "Statics", "holds", "loops_in_python",
+           "mangle", "plain_names"]
 
 MISSING: Any = type("MISSING", (), {})()
 NOT_ARRAY: Any = type("NOT_ARRAY", (), {})()
@@ -25,11 +26,16 @@ Assumptions = dict[tuple[str, ...], Any]
 
 # Builtins that neither keep an array, nor run code that could write to one, nor look behind a proxy.
 SAFE_BUILTINS = frozenset({
-    "abs", "bool", "callable", "classmethod", "complex", "divmod", "enumerate", "float", "getattr",
-    "hasattr", "int", "isinstance", "issubclass", "len", "pow", "property", "range", "reversed",
+    "abs", "bool", "callable", "classmethod", "complex", "divmod", "enumerate", "float", "int",
+    "isinstance", "issubclass", "len", "pow", "property", "range", "reversed",
     "round", "slice", "staticmethod", "super", "zip",
 })  # fmt: skip
 PLAIN_CALLS = frozenset({"len", "int", "float", "bool", "str", "range", "enumerate", "complex"})
+# Functions of NumPy that may return anything.
+CALLING_BACK = frozenset({
+    "load", "vectorize", "frompyfunc", "fromfunction", "apply_along_axis", "apply_over_axes",
+    "piecewise", "fromiter",
+})  # fmt: skip
 IMMUTABLE = (
     int, float, complex, str, bytes, bool, type(None), type, ModuleType, FunctionType,
     BuiltinFunctionType, np.ufunc, np.dtype, np.generic,
@@ -87,7 +93,7 @@ class Statics:
     def is_known_call(self, node: ast.Call, scope: Scope) -> bool:
         """Whether the callee is a known pure function, called without an output array."""
         function = self.value(node.func, scope)
-        if function is MISSING or not (isinstance(function, np.ufunc) or self.known(function)):
+        if not (_computes(function) or self.known(function)):
             return False
         if any(isinstance(each, ast.Starred) for each in node.args):
             return False
@@ -98,6 +104,19 @@ class Statics:
         self.assumed[self.path(node.func, scope)] = function
         return True
 
+    def is_numpy_call(self, node: ast.Call, scope: Scope) -> bool:
+        """Whether the callee is a function of NumPy whose result holds what it was given."""
+        function = self.value(node.func, scope)
+        module = getattr(function, "__module__", None)
+        name = getattr(function, "__name__", "load")
+        if not isinstance(module, str) or name in CALLING_BACK:
+            found = isinstance(function, np.ufunc)
+        else:
+            found = callable(function) and module.partition(".")[0] == "numpy"
+        if found:
+            self.assumed[self.path(node.func, scope)] = function
+        return found
+
     def is_safe_builtin(self, node: ast.expr, scope: Scope) -> bool:
         """Whether `node` is a builtin that needs no hook when it is called."""
         return (
@@ -105,6 +124,15 @@ class Statics:
             and node.id in SAFE_BUILTINS
             and self.is_builtin(node.id, scope)
         )
+
+
+def _computes(function: Any) -> bool:
+    return isinstance(function, np.ufunc) and not loops_in_python(function)
+
+
+def loops_in_python(ufunc: np.ufunc) -> bool:
+    """Say whether a ufunc was made of a Python function: it has loops for objects only."""
+    return all(set(types) <= set("O->") for types in ufunc.types)
 
 
 def look_up(

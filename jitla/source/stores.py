@@ -20,6 +20,7 @@ from jitla.source.inserts import (
     stores_attribute,
     stores_item,
 )
+from jitla.source.operands import DISPLAYS, lifted
 from jitla.source.scope import Scope
 from jitla.source.static import Statics, mangle
 
@@ -32,8 +33,7 @@ class StoreRewriter(ExpressionRewriter):
     def __init__(
         self, scopes: dict[ast.AST, Scope], root: Scope, statics: Statics, private: str | None
     ) -> None:
-        super().__init__(scopes, root, statics)
-        self.private = private
+        super().__init__(scopes, root, statics, private)
         self._temporaries = 0
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
@@ -56,13 +56,19 @@ class StoreRewriter(ExpressionRewriter):
                     args = [value, self.visit(obj), name]
                     return placed(ast.Expr(hook("setattr", args, name_line(target))), node)
                 case ast.Subscript(value=obj, slice=key) as target:
-                    args = [self.visit(node.value), self.visit(obj), key_of(self.visit(key))]
+                    args = [self.visit(node.value), self.visit(obj), key_of(self.key(key))]
                     return placed(ast.Expr(hook("setitem", args, target)), node)
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        node.value = self.kept(node.value, *names)
+        value, node.value = node.value, self.kept(node.value, *names)
+        if any(isinstance(each, (ast.Tuple, ast.List)) for each in node.targets):
+            node.value = self.unpacked(value, node.value)
         node.targets = [self.target(target) for target in node.targets]
         unpacked = (t for t in node.targets if not isinstance(t, ast.Name))
         return [node, *self.keeps(unpacked, node)]
+
+    def unpacked(self, value: ast.expr, made: ast.expr) -> ast.expr:
+        """`made`, rewritten from `value`, which is unpacked: that may run code of its class."""
+        return made if isinstance(made, DISPLAYS) else hook("iterate", [made], value)
 
     def target(self, node: ast.expr) -> ast.expr:
         """Rewrite one target among several, or of a loop, context or unpacking."""
@@ -74,7 +80,7 @@ class StoreRewriter(ExpressionRewriter):
             case ast.Attribute(value=obj, attr=attr):
                 return stores_attribute(self.visit(obj), mangle(attr, self.private), name_line(node))
             case ast.Subscript(value=obj, slice=key):
-                return stores_item(self.visit(obj), key_of(self.visit(key)), node)
+                return stores_item(self.visit(obj), key_of(self.key(key)), node)
         return node
 
     def keeps(self, targets: Iterable[ast.AST], at: ast.AST) -> list[ast.stmt]:
@@ -115,7 +121,7 @@ class StoreRewriter(ExpressionRewriter):
                 args = [self.visit(obj), self._name(attr)]
                 return [placed(ast.Expr(hook("delattr", args, name_line(target))), at)]
             case ast.Subscript(value=obj, slice=key):
-                args = [self.visit(obj), key_of(self.visit(key))]
+                args = [self.visit(obj), key_of(self.key(key))]
                 return [placed(ast.Expr(hook("delitem", args, target)), at)]
         return [placed(ast.Delete([target]), at)]
 
@@ -138,13 +144,13 @@ class StoreRewriter(ExpressionRewriter):
                 return placed(ast.Assign([target], new), node)
             case ast.Attribute(value=obj, attr=attr) as target:
                 first, again, spent = self._twice(self.visit(obj), rebinds)
-                old = placed(ast.Attribute(first, attr, ast.Load()), target)
+                old = hook("attribute", [first, self._name(attr)], name_line(target))
                 new = hook("inplace", [function, old, value], node)
                 call = hook("setattr", [new, again, self._name(attr)], name_line(target))
             case ast.Subscript(value=obj, slice=key) as target:
                 first, again, spent = self._twice(self.visit(obj), rebinds)
-                key, key_again, spent_key = self._twice(key_of(self.visit(key)), rebinds)
-                old = placed(ast.Subscript(hook("lift", [first], target), key, ast.Load()), target)
+                key, key_again, spent_key = self._twice(key_of(self.key(key)), rebinds)
+                old = placed(ast.Subscript(lifted(first, "[", target), key, ast.Load()), target)
                 new = hook("inplace", [function, old, value], node)
                 call = hook("setitem", [new, again, key_again], target)
                 spent = spent + spent_key

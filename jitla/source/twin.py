@@ -13,7 +13,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from jitla.source.exprs import ReadsFrame
-from jitla.source.inserts import CONSTANTS, HOOK
+from jitla.source.inserts import CONSTANTS, HOOK, PROXY
 from jitla.source.origin import compile_inside, copied, find_source
 from jitla.source.percode import PerCode
 from jitla.source.rewrite import rewrite
@@ -31,6 +31,10 @@ class Made:
     assumed: Assumptions
 
 
+class Nothing:
+    """Stands for the class of proxies where there are none."""
+
+
 def _nothing_known(function: Any) -> bool:
     return False
 
@@ -38,9 +42,12 @@ def _nothing_known(function: Any) -> bool:
 class Twins:
     """The twins made for one hook object, remembered per code object."""
 
-    def __init__(self, hook: Any, known: Callable[[Any], bool] = _nothing_known) -> None:
+    def __init__(
+        self, hook: Any, known: Callable[[Any], bool] = _nothing_known, proxy: type = Nothing
+    ) -> None:
         self._cell = types.CellType(hook)
         self._known = known
+        self._proxy = proxy
         self._made: PerCode[Made] = PerCode(lambda code: Made(None, {}))
 
     def instrument(self, fn: FunctionType) -> FunctionType | None:
@@ -49,7 +56,7 @@ class Twins:
             return fn
         made = self._made.get(fn.__code__)
         if made is None or not self._holds(made, fn):
-            made = self._made.put(fn.__code__, make(fn, self._known))
+            made = self._made.put(fn.__code__, make(fn, self._known, self._proxy))
         if made.code is None or made.code is fn.__code__:
             return fn if made.code else None
         return self._bind(fn, made.code)
@@ -100,7 +107,7 @@ class Twins:
         return twin
 
 
-def make(fn: FunctionType, known: Callable[[Any], bool]) -> Made:
+def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type) -> Made:
     """Make the code of a twin of `fn`."""
     source = find_source(fn)
     if source is None:
@@ -110,7 +117,7 @@ def make(fn: FunctionType, known: Callable[[Any], bool]) -> Made:
     try:
         node = copied(source.node)
         rewrite(node, analyse(node, code.co_freevars), statics, source.private)
-        twin = compile_inside(source, node, code, [HOOK], CONSTANTS)
+        twin = compile_inside(source, node, code, [HOOK], {**CONSTANTS, PROXY: proxy})
     except (ReadsFrame, RecursionError):
         return Made(None, {})
     if twin is None or not set(twin.co_freevars) <= {*code.co_freevars, HOOK}:

@@ -21,7 +21,7 @@ from jitla.tracing.tape import KIND_CODE, SCALAR
 # ufunc -> function that records a plain call of it; the operands may be anything. Filled by the operators.
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 # NumPy's reduction -> function that records it over all axes of an array. Filled by the operators.
-TOTALS: dict[Any, Callable[[Any], Any]] = {}
+TOTALS: dict[Any, Callable[[Any, Any], Any]] = {}
 
 
 class Gone:
@@ -55,7 +55,7 @@ class Lazy:
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in TOTALS and not kwargs and len(args) == 1 and type(args[0]) is LazyArray:
-            return TOTALS[func](args[0])
+            return TOTALS[func](args[0], func)
         return self._s.function(func, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

@@ -6,6 +6,7 @@ Receives callables and a session; returns callables with the same meaning.
 
 from __future__ import annotations
 
+from sys import _getframe
 from types import FunctionType, GeneratorType
 from typing import Any
 
@@ -15,10 +16,11 @@ from jitla.source import HOOK
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.functions import written
 from jitla.tracing.indexing import Bound
+from jitla.tracing.kinds import CONTAINERS, NUMBERS, is_wild
+from jitla.tracing.places import call_at, place_of
 from jitla.tracing.session import LOCAL, Session
 from jitla.tracing.signature import layout_id
 
-NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
     type({}.items()), LazyArray, np.ndarray,
@@ -48,12 +50,14 @@ class Foreign(Callee):
         session.hand_over()
         plain = session.plain(args)
         options = {k: session.plain(v) for k, v in kwargs.items()}
+        place = place_of(_getframe(1))
         LOCAL.session = None
         try:
-            result = self.function(*plain, **options)
+            result = call_at(place, self.function, plain, options)
         finally:
             LOCAL.session = session
             _look_again(session, (*args, *kwargs.values()))
+            session.attend()
         return session.result(result, args, plain)
 
 
@@ -72,12 +76,13 @@ class Guarded(Callee):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
-        if kwargs.get("out") is ...:  # asks for arrays also where scalars are usual; proxies are not told
+        # With out=... it answers with arrays where scalars are usual, which proxies are not told.
+        if kwargs.get("out") is ... or any(map(is_wild, args)):
             return Foreign(self.function, session)(*args, **kwargs)
         for array in written(self.function, args, kwargs):
             if type(array) not in LAZY:
                 session.before_write(array)
-        result = self.function(*args, **kwargs)
+        result = call_at(place_of(_getframe(1)), self.function, args, kwargs)
         return session.result(result, args, args) if type(result) is np.ndarray else result
 
 
@@ -88,9 +93,12 @@ class Creator(Callee):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
+        if any(map(is_wild, args)):
+            return Foreign(self.function, session)(*args, **kwargs)
         plain = session.plain(args)
         options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
-        return session.result(self.function(*plain, **options), args, plain)
+        return session.result(
+            call_at(place_of(_getframe(1)), self.function, plain, options), args, plain)
 
 
 class Contained(Callee):
@@ -130,17 +138,26 @@ class Managed:
             return function(*args)
         finally:
             LOCAL.session = session
+            session.attend()
 
 
 class Consumer(Callee):
-    """A builtin that steps through iterables: unknown ones may run any code at each step."""
+    """A builtin that asks its arguments to convert, compare or step: those of users may run any code."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not all(map(is_tame, args)):
-            self.session.hand_over()
-        return self.function(*args, **kwargs)
+        if all(map(_is_known, args)) and all(map(_is_known, kwargs.values())):
+            return self.function(*args, **kwargs)
+        return Foreign(self.function, self.session)(*args, **kwargs)
+
+
+def _is_known(value: Any) -> bool:
+    """Say whether a builtin that is given `value` runs no code of users that jitla does not see."""
+    kind = type(value)
+    if kind is FunctionType:
+        return HOOK in value.__code__.co_freevars
+    return not is_wild(value) or kind not in CONTAINERS and is_tame(value)
 
 
 def is_tame(value: Any) -> bool:

@@ -11,14 +11,20 @@ ghost keeps the recipe of its value.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.errors import InternalError
+from jitla.hops import Flagged
 from jitla.source import live_locals
 from jitla.tracing import frames
+from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
+from jitla.tracing.effects import Past, performed
+from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, split
 
@@ -60,11 +66,31 @@ class Learning(list[tuple]):
         super().__init__()
         lines.clear()
         self.lines = lines
+        self.places = Places(straight=True)
 
     def append(self, entry: tuple) -> None:
         """Append `entry` and note where it comes from."""
-        self.lines[len(self)] = frames.user_line()
+        n = len(self)
+        places = self.places
+        places[n] = place = here()
+        if places.straight:
+            places.straight = frames.is_straight()
+        self.lines[n] = place[:2]
         super().append(entry)
+
+
+class Attentive(list[Any]):
+    """The nodes of a tape whose entries are done at once: what comes of them may be an exception."""
+
+    def __init__(self, session: Any) -> None:
+        super().__init__()
+        self.session = session
+
+    def append(self, node: Any) -> None:
+        """Append `node`; a proxy gets its value."""
+        super().append(node)
+        if type(node) in LAZY:
+            self.session.perform(node)
 
 
 class Closing:
@@ -81,6 +107,8 @@ class Closing:
     ghosts: list[Lazy]
     lines: dict[int, Any] | None
     views: dict[int, tuple[Lazy, str, tuple]]
+    past: dict[int, Past]
+    attentive: bool
     hole: object
     hits: int
 
@@ -112,7 +140,10 @@ class Closing:
 
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
+        if ghost._r is None:
+            raise InternalError("a value was lost when the write beside it was interrupted")
         block, index, key = ghost._r
+        known, computed = self._known(key)
         self.site.pin(key, index)
         place: dict[int, int] = {}
         leaf = scalar = 0
@@ -134,6 +165,7 @@ class Closing:
                 refs = tuple(r if r < 0 else place[r] for r in refs)
                 if entry[0] != SCALAR:
                     entry = (entry[0], *refs, *((attrs,) if attrs else ()))
+                self.past[place[i]] = Past(known.get(i), i in computed)
                 self.ops.append(entry)
                 self.nodes.append(Gone(block.metas[i]))
                 self.scalars.extend(block.scalars[scalar : scalar + count])
@@ -142,6 +174,14 @@ class Closing:
         ghost._r = None
         self.nodes[n] = ghost
         return n
+
+    def _known(self, key: tuple) -> tuple[Mapping[int, Place], set[int]]:
+        """Return where a closed block's entries come from, if known, and which were computed."""
+        closed = self.site.exact.get(key)
+        if closed is None or closed.bound is None:
+            return {}, set()
+        computed = {i for r in closed.roots for i in cone(key[0], r)}
+        return closed.bound.effects.places, computed
 
     def close(
         self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
@@ -168,32 +208,58 @@ class Closing:
             self.hits += 1
             if self.hits > 32:
                 self.lines = None
-        if closed.roots:
-            self._run(closed, store)
-        for p in self.entered:
-            p._n = -1
-        if closed.views:
-            self._derive(closed.views)
-        if closed.ghosts:
-            self._haunt(closed, key)
-        self.reset()
+        outs: tuple | None = None
+        done = False
+        try:
+            outs = self._outputs(closed, store) if closed.roots else ()
+            self._deliver(closed, key, outs)
+            done = True
+            self.reset()
+        except BaseException:  # an interrupt: what was written into memory must not be read again
+            if outs is not None:
+                if not done:
+                    self._deliver(closed, key, outs)
+                self.reset()
+            elif store is not None:
+                self._lose()
+            raise
 
-    def _run(self, closed: Closed, store: Store | None) -> None:
+    def _outputs(self, closed: Closed, store: Store | None) -> tuple:
+        """Run the program of a block and return its values."""
         try:
             outs = closed.bound.run(self.leaves + self.scalars)
+        except Flagged as hit:
+            outs = self._tell(closed, store, hit)
         except Exception as error:
-            replay = self.site.replay(self.block(), closed.roots, store, error)
-            outs = replay.run(self.leaves + self.scalars)
+            outs = self._replay(closed, store, error)
         if not closed.places:
             closed.places = tuple([
                 (k, i, layout_id(v) if isinstance(v, np.ndarray) else -1)
                 for k, (i, v) in enumerate(zip(closed.roots, outs, strict=True))])
+        return outs
+
+    def _lose(self) -> None:
+        """Give up what is pending: what it reads may have been overwritten."""
+        for p in (*self.nodes, *self.entered):
+            if type(p) in LAZY:
+                p._n = -1
+                p._r = None
+        self.reset()
+
+    def _deliver(self, closed: Closed, key: tuple, outs: tuple) -> None:
+        """Give the proxies their values; doing it again changes nothing."""
         nodes = self.nodes
         for k, i, layout in closed.places:
             p = nodes[i]
             p._v = outs[k]
             p._l = layout
             p._n = -1
+        for p in self.entered:
+            p._n = -1
+        if closed.views:
+            self._derive(closed.views)
+        if closed.ghosts:
+            self._haunt(closed, key)
 
     def _derive(self, views: tuple[int, ...]) -> None:
         for i in views:
@@ -202,6 +268,44 @@ class Closing:
             p._v = v = getattr(parent._v, method)(*args)
             p._l = layout_id(v)
             p._n = -1
+
+    def _replay(self, closed: Closed, store: Store | None, error: Exception) -> tuple[Any, ...]:
+        replay = self.site.replay(self.block(), closed.roots, store, error)
+        try:
+            return replay.run(self.leaves + self.scalars)
+        except Flagged as hit:
+            return self._tell(closed, store, hit)
+
+    def _tell(self, closed: Closed, store: Store | None, hit: Flagged) -> tuple[Any, ...]:
+        """Give the warnings of a run that raised flags; return its values."""
+        effects, site, ops = closed.bound.effects, self.site, self.ops
+        if type(ops) is Learning:
+            effects.places = ops.places
+        try:
+            if effects.tell(self.block, closed.roots, store, hit, self.past, site.evidence) \
+                    and not effects.places.straight:
+                site.note_lines()  # other lines may lead to the same tape
+        except (Warning, ArithmeticError):
+            raise  # what the user's filters and handlers make of a warning
+        except Exception as error:
+            site.failed(error)
+        return hit.values
+
+    def perform(self, node: Lazy) -> None:
+        """Give the last entry's proxy its value at once, with all that comes of it."""
+        node._n = -1
+        try:
+            node._v = value = performed(self.ops, self.leaves, self.scalars, here())
+        finally:
+            self.forget()
+        node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
+
+    def attend(self) -> None:
+        """Look whether flags may now be more than warnings, after code ran that can have changed that."""
+        if calm() is self.attentive:
+            self.close()
+            self.attentive = not self.attentive
+            self.reset()
 
     def _haunt(self, closed: Closed, key: tuple) -> None:
         metas = self._metas()
@@ -223,16 +327,21 @@ class Closing:
     def reset(self) -> None:
         """Begin an empty block."""
         self.ops = [] if self.lines is None else Learning(self.lines)
-        self.nodes = []
+        self.nodes = Attentive(self) if self.attentive else []
         self.leaves = []
         self.scalars = []
         self.entered = []
         if self.views:
             self.views = {}
+        if self.past:
+            self.past = {}
 
     def block(self) -> Block:
         """Return the open block as a record."""
-        return Block(tuple(self.ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}))
+        ops = self.ops
+        places = ops.places if type(ops) is Learning else Places()
+        return Block(
+            tuple(ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}), places)
 
     def _metas(self) -> tuple[int, ...]:
         return tuple(

@@ -23,9 +23,12 @@ from jitla.tracing.array import (
     in_memory,
     pending,
 )
+from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, Indexing, fits
+from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
+from jitla.tracing.places import call_here
 from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
@@ -79,6 +82,10 @@ class Dispatch(Indexing):
         if len(self.foreigners) > self.crowd:
             self.release()
         return made
+
+    def hand_over(self) -> None:
+        """Make the world fit for code that jitla does not see."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Let go of arrays from outside that nobody else refers to."""
@@ -227,6 +234,10 @@ class Dispatch(Indexing):
     def _into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
         """Do ``ufunc(*inputs, out=out)``."""
         memory = self.settle(out) if type(out) is LazyArray else out
+        if self.attentive and isinstance(memory, np.ndarray):
+            self.before_write(memory)
+            call_here(ufunc, *self.plain(inputs), out=memory)
+            return out
         if type(memory) is np.ndarray and memory.dtype in TRACED and memory.flags.writeable \
                 and owns_memory(memory):
             known = [self.operand(x) for x in inputs]
@@ -260,6 +271,8 @@ class Dispatch(Indexing):
         options = {k: self.plain(v) for k, v in kwargs.items()}
         for target in written(func, plain, options):
             self.before_write(target)
+        if any(map(is_wild, plain)):
+            self.hand_over()
         result = self.site.fallback(func, plain, options)
         if out is None:
             return self.result(result, args, plain, fresh=True)
@@ -281,7 +294,7 @@ class Dispatch(Indexing):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
-            return self.wrap(result)
+            return self.wrap(result) if owns_memory(result) else result
         if kind is tuple:
             made = self._wrapped(result, args, plain)
             return result if all(map(operator.is_, made, result)) else tuple(made)
@@ -294,7 +307,10 @@ class Dispatch(Indexing):
     def _wrapped(self, results: Any, args: tuple, plain: tuple) -> list[Any]:
         """Wrap every array of a sequence; what is one object stays one."""
         known = {id(value): proxy for proxy, value in zip(args, plain, strict=True)}
-        return [known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray else v for v in results]
+        return [
+            known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray and owns_memory(v) else v
+            for v in results
+        ]
 
     # ------------------------------------------------------------------ methods and attributes
 
@@ -411,17 +427,6 @@ def _scalar_integer(x: Any) -> bool:
 
 # Without and with keywords.
 _ALONE = _alone(), _alone(refcheck=True)
-
-# Operators whose function form on scalars and arrays differs from the ufunc.
-OPERATORS = {
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
-    np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
-    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
-    np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.equal: operator.eq,
-    np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
-    np.greater: operator.gt, np.greater_equal: operator.ge, np.negative: operator.neg,
-    np.positive: operator.pos, np.absolute: operator.abs, np.invert: operator.invert,
-}
 
 
 def _method(func: Any) -> Callable[..., Any]:

@@ -7,12 +7,17 @@ Receives the running stack; returns paths, frames, lines and tracebacks without 
 from __future__ import annotations
 
 import sys
+from dis import get_instructions
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
 USER, INTERNAL, ROOT = 0, 1, 2
+# Instructions that may go on in two ways; loops are none of them.
+_BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
+_STRAIGHT: dict[int, bool] = {}
 # By id: hashing a code object is slow. The code is kept so that its id stays its own.
 _KINDS: dict[int, int] = {}
 _CODES: dict[int, CodeType] = {}
@@ -71,12 +76,56 @@ def user_frames() -> list[FrameType]:
     return frames
 
 
-def user_line() -> tuple[str, int]:
-    """Return (file, line) of the innermost user frame."""
+def user_frame() -> FrameType:
+    """Return the innermost user frame."""
     frame = _getframe(1)
     while frame.f_back is not None and kind_of(frame.f_code) != USER:
         frame = frame.f_back
+    return frame
+
+
+def user_line() -> tuple[str, int]:
+    """Return (file, line) of the innermost user frame."""
+    frame = user_frame()
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def origin() -> tuple[FrameType, Any]:
+    """Return the innermost user frame and the NumPy callable it called; None: an operator or method."""
+    frame = _getframe(1)
+    called = None
+    while frame.f_back is not None and kind_of(frame.f_code) != USER:
+        name = frame.f_code.co_name
+        if name == "__array_function__":
+            called = frame.f_locals["func"]
+        elif name == "__array_ufunc__":
+            called = frame.f_locals["ufunc"]
+            if frame.f_locals["method"] != "__call__":
+                called = getattr(called, frame.f_locals["method"])
+        frame = frame.f_back
+    return frame, called
+
+
+def is_straight() -> bool:
+    """Say whether no code of the user's on the stack, the session's call included, has a branch."""
+    frame: FrameType | None = _getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        kind = kind_of(code)
+        if kind == ROOT:
+            break
+        if kind == USER and not _has_no_branch(code):
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _has_no_branch(code: CodeType) -> bool:
+    known = _STRAIGHT.get(id(code))
+    if known is None:
+        mark(code, USER)
+        known = _STRAIGHT[id(code)] = not any(i.opname.startswith(_BRANCHES) for i in get_instructions(code))
+    return known
 
 
 def user_traceback(traceback: TracebackType | None) -> TracebackType | None:

@@ -41,7 +41,7 @@ def reduction(
         op, attrs, meta = known
         return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
     made = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
-    if plain and made is not NotImplemented:
+    if plain and made is not NotImplemented and made._v is None:
         entry = session.ops[made._n]
         if len(_reduced) > _MAX_REMEMBERED:
             _reduced.clear()

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from jitla.source import loops_in_python
 from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.callees import (
-    NUMBERS,
     SAFE_ITERABLES,
     Consumer,
     Contained,
@@ -31,9 +31,22 @@ from jitla.tracing.closing import Closing
 from jitla.tracing.dispatch import METHODS
 from jitla.tracing.functions import MUTATING
 from jitla.tracing.indexing import HOLDERS, Bound
+from jitla.tracing.kinds import (
+    CONTAINERS,
+    NUMBERS,
+    TAME,
+    deletes_plainly,
+    getter_of,
+    is_wild,
+    runs_code,
+    setter_of,
+    still,
+    stores_plainly,
+)
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
+from jitla.tracing.wild import Wild
 
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
@@ -59,7 +72,7 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
-_CONSUMERS = frozenset({min, max, sum, any, all, iter, next})
+_ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
 
 
 class Hooks:
@@ -86,6 +99,8 @@ class Hooks:
                 return twin
             return Creator(f, session) if f in _CREATORS else Foreign(f, session)
         if kind is np.ufunc or kind is _ArrayFunction:
+            if kind is np.ufunc and loops_in_python(f):
+                return Foreign(f, session)
             if f in _CREATORS:
                 return Creator(f, session)
             return Foreign(f, session) if f in MUTATING else Guarded(f, session)
@@ -102,14 +117,16 @@ class Hooks:
                 return Contained(f, session)
             if f in _CREATORS:
                 return Creator(f, session)
+            if f is getattr or f is hasattr:
+                return self._get if f is getattr else self._has
             if f in SAFE:
-                return Consumer(f, session) if f in _CONSUMERS else f
+                return f if f in _ASKING_NOTHING else Consumer(f, session)
         elif kind is type and (f in SAFE or issubclass(f, (_EXCEPTIONS, np.generic, np.dtype))):
             if issubclass(f, _EXCEPTIONS):
                 return Contained(f, session)
             if f is type:
                 return _class_of
-            return Consumer(f, session) if f is tuple else f
+            return Consumer(f, session) if f in SAFE and f is not object else f
         return Foreign(f, session)
 
     def inplace(self, op: Any, target: Any, value: Any) -> Any:
@@ -130,11 +147,12 @@ class Hooks:
                 return target if made is proxy else made
             session.before_write(target)
             return op(target, session.plain(value))
-        if isinstance(target, _PURE_CONTAINERS):
-            value = session.plain(value)
-        elif kind not in LAZY and kind not in NUMBERS:
-            session.hand_over()
-        return op(target, value)
+        if kind in LAZY or kind in NUMBERS:
+            return op(target, self.lift(value, "r"))
+        value = session.plain(value)
+        if kind in CONTAINERS and not is_wild(value):
+            return op(target, value)
+        return Foreign(op, session)(target, value)
 
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
         """Do ``obj[key] = value``."""
@@ -154,20 +172,29 @@ class Hooks:
                 obj[session.plain(key)] = session.plain(value)
         elif kind is dict or kind is list:
             key = session.plain(key)
-            if type(value) in HOLDERS:
+            if type(value) in HOLDERS or is_wild(key):
                 value = session.plain(value)
             obj[key] = value
             if type(value) in LAZY and type(key) is not slice:
                 session.slots[id(obj), "[]", key] = (
                     obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v))
         else:
-            session.hand_over()
-            obj[session.plain(key)] = session.plain(value)
+            method = getattr(kind, "__setitem__", None)
+            if type(method) is FunctionType:
+                self.call(method)(obj, key, value)
+            else:
+                key, value = session.plain(key), session.plain(value)
+                Foreign(operator.setitem, session)(obj, key, value)
 
     def delitem(self, obj: Any, key: Any) -> None:
         """Do ``del obj[key]``."""
         session = LOCAL.session
-        del obj[key if session is None else session.plain(key)]
+        if session is None:
+            del obj[key]
+        elif type(obj) in CONTAINERS or type(obj) in LAZY:
+            del obj[session.plain(key)]
+        else:
+            Foreign(operator.delitem, session)(obj, key)
 
     def setattr(self, value: Any, obj: Any, name: str) -> None:
         """Do ``obj.name = value``."""
@@ -183,9 +210,15 @@ class Hooks:
             if type(obj) is LazyArray:
                 session.relabel(obj)
             return
-        if type(value) in LAZY and not _plain_attribute(type(obj), name):
-            value = session.plain(value)
-        elif type(value) in HOLDERS:
+        if not stores_plainly(type(obj), name):
+            setter = setter_of(type(obj), name)
+            if type(setter) is FunctionType:
+                self.call(setter)(obj, value)
+            else:
+                value = session.plain(value)  # a frame that failed must not hold a proxy
+                Foreign(setattr, session)(obj, name, value)
+            return
+        if type(value) in HOLDERS:
             value = session.plain(value)
         setattr(obj, name, value)
         if type(value) in LAZY:
@@ -194,7 +227,8 @@ class Hooks:
 
     def delattr(self, obj: Any, name: str) -> None:
         """Do ``del obj.name``."""
-        delattr(obj, name)
+        plain = LOCAL.session is None or deletes_plainly(type(obj), name)
+        (delattr if plain else self.foreign(delattr))(obj, name)
 
     def keep(self, value: Any) -> Any:
         """Return what is stored in a global or closure variable: never a proxy."""
@@ -253,19 +287,109 @@ class Hooks:
         session = LOCAL.session
         if session is None or type(iterable) in SAFE_ITERABLES or is_tame(iterable):
             return iterable
+        if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
+            return iterable
         return _stepped(iterable, session)
 
-    def lift(self, value: Any) -> Any:
-        """Return an operand that was loaded from elsewhere, as a proxy if it is an array."""
-        if type(value) is np.ndarray:
+    def foreign(self, function: Any) -> Any:
+        """Return what is called instead of `function`, which runs code jitla does not see."""
+        session = LOCAL.session
+        return function if session is None else Foreign(function, session)
+
+    def tame(self, *values: Any) -> bool:
+        """Say whether operators of these parameters run no code of users."""
+        return TAME.issuperset(map(type, values)) or all(
+            type(v) in TAME or type(v) is np.ndarray and not v.dtype.hasobject for v in values)
+
+    def still(self, value: Any, uses: tuple[str, ...]) -> bool:
+        """Say whether a parameter runs no code when it is asked for attributes, or subscripted (``[``)."""
+        kind = type(value)
+        if kind in CONTAINERS:
+            return uses == ("[",)
+        return kind in TAME or kind is np.ndarray or "[" not in uses and still(kind, uses)
+
+    def lift(self, value: Any, ways: str) -> Any:
+        """Return an operand: as a proxy if it is an array, as `Wild` if it may run code of users.
+
+        `ways` says how it is used: see where the twins are made.
+        """
+        kind = type(value)
+        if kind in TAME:
+            return value
+        session = LOCAL.session
+        if session is None:
+            return value
+        if kind is np.ndarray:
+            if value.dtype.hasobject:
+                return Wild(value, ways, self)
+            return value if ways[0] == "e" else session.argument(value)
+        if kind in CONTAINERS:
+            way = ways[0]
+            if ways == "[" or way in "aen." or (
+                way == "k" and (kind not in (list, tuple) or not is_wild(value))
+            ):
+                return value
+            return value if way not in "[c" and not is_wild(value) else Wild(value, ways, self)
+        return Wild(value, ways, self) if is_wild(value) else value
+
+    def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
+        """Return ``obj.name``, ready for its uses."""
+        if type(obj) is LazyArray:
+            return getattr(obj, name)
+        session = LOCAL.session
+        if session is None:
+            return getattr(obj, name)
+        kind = type(obj)
+        if kind is np.ndarray:
+            value = getattr(session.argument(obj), name)
+        elif not runs_code(obj, kind, name):
+            value = getattr(obj, name)
+        else:
+            getter = getter_of(kind, name)
+            if type(getter) is FunctionType:
+                value = self.call(getter)(obj)
+            else:
+                value = Foreign(getattr, session)(obj, name)
+        return self.lift(value, ways) if ways else value
+
+    def _get(self, obj: Any, name: str, *default: Any) -> Any:
+        try:
+            return self.attribute(obj, name)
+        except AttributeError:
+            if not default:
+                raise
+            return default[0]
+
+    def _has(self, obj: Any, name: str) -> bool:
+        return self._get(obj, name, LOCAL) is not LOCAL
+
+    def calm(self, value: Any) -> Any:
+        """Return what Python asks for its truth, or to be compared: nothing is pending if that runs code."""
+        if type(value) not in TAME:
             session = LOCAL.session
-            if session is not None:
-                return session.argument(value)
+            if session is not None and type(value) not in CONTAINERS and is_wild(value):
+                session.hand_over()
         return value
+
+    def spread(self, value: Any) -> Any:
+        """Return what is unpacked as arguments or elements."""
+        session = LOCAL.session
+        if session is None or type(value) in SAFE_ITERABLES or is_tame(value):
+            return value
+        if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+            return value
+        return Foreign(list, session)(value)
+
+    def mapping(self, value: Any) -> Any:
+        """Return what is unpacked as keywords or items."""
+        session = LOCAL.session
+        if session is None or type(value) is dict or not hasattr(type(value), "keys"):
+            return value
+        return Foreign(dict, session)(value)
 
 
 def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
-    steps = iter(iterable)
+    steps = Foreign(iter, session)(iterable)
     while True:
         session.hand_over()
         LOCAL.session = None
@@ -275,6 +399,7 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
             return
         finally:
             LOCAL.session = session
+            session.attend()
         yield value
 
 
@@ -292,10 +417,5 @@ def _read(obj: Any, key: Any) -> Any:
         return None
 
 
-def _plain_attribute(kind: type, name: str) -> bool:
-    """Say whether setting `name` on a `kind` only stores the value."""
-    return kind.__setattr__ is object.__setattr__ and not hasattr(getattr(kind, name, None), "__set__")
-
-
 HOOKS = Hooks()
-TWINS = TwinTable(HOOKS)
+TWINS = TwinTable(HOOKS, LazyArray)

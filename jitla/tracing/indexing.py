@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from functools import partial
+from gc import get_referents
 from itertools import chain
 from types import MethodType
 from typing import Any
@@ -21,8 +22,10 @@ import numpy as np
 from jitla.hops import Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING
-from jitla.tracing.memory import Memory, lazy_array, same_view
-from jitla.tracing.signature import METAS, TRACED, meta_id
+from jitla.tracing.enacting import same_view
+from jitla.tracing.memory import Memory, lazy_array
+from jitla.tracing.places import call_here
+from jitla.tracing.signature import LAYOUTS, METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -48,6 +51,10 @@ class Bound(partial):  # type: ignore[type-arg]
 # What may hold a proxy, and what may be one.
 HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType}
 _MENDED = LAZY | HOLDERS
+# What gives away, step by step, what others hold.
+_STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
+                       type({}.items()), *map(type, map(iter, (
+                           [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
 
 
 class Indexing(Memory):
@@ -56,10 +63,11 @@ class Indexing(Memory):
     __slots__ = ()
 
     foreigners: dict[int, LazyArray]
+    over: bool
 
     def wrap(self, value: Any) -> Any:
         """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
-        if type(value) is np.ndarray and value.dtype in TRACED:
+        if type(value) is np.ndarray and value.dtype in TRACED and not self.over:
             known = self.foreigners.get(id(value))
             return known if known is not None and known._v is value else lazy_array(self, value)
         return value
@@ -83,6 +91,11 @@ class Indexing(Memory):
             return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
+        elif kind in _STEPPING:
+            # What it steps through is mended where it is; a proxy's own iterator gives arrays.
+            for each in get_referents(value):
+                if type(each) in HOLDERS or type(each) in _STEPPING:
+                    self.plain(each, seen)
         elif isinstance(value, tuple) and hasattr(value, "_make"):
             return kind._make(self.plain(v, seen) for v in value)
         return value
@@ -174,7 +187,7 @@ class Indexing(Memory):
                     return
         value = self.plain(value)
         self.before_write(memory)
-        memory[key] = value
+        call_here(operator.setitem, memory, key, value)
 
     def _assign(self, target: np.ndarray, value: LazyArray, others: int | None) -> bool:
         """Store a pending value into `target` with the casts of an assignment, if it can be fused."""
@@ -225,7 +238,7 @@ class Indexing(Memory):
                 return array
         other = self.plain(other)
         self.before_write(memory)
-        result = _ufunc_in_place(ufunc)(memory, other)
+        result = call_here(_ufunc_in_place(ufunc), memory, other)
         return array if result is memory else self.wrap(result)  # the other's protocol may answer
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
@@ -239,6 +252,8 @@ class Indexing(Memory):
         if array._n < 0:
             self.enter(array)
         known = METAS[array._m]
+        if len(known.shape) > 1 and not self._all_in_order(other):
+            return False  # the result keeps the order of `array`, a new one might not
         result = self.ufuncs(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
@@ -254,6 +269,16 @@ class Indexing(Memory):
         array._n = n
         self.nodes[n] = array
         return True
+
+    def _all_in_order(self, other: Any) -> bool:
+        """Say whether all arrays the block and `other` read are in C order, and none is turned."""
+        if type(other) is LazyArray and other._n < 0 and other._v is None:
+            return False  # a ghost: its recipe is not looked into
+        if type(other) is np.ndarray and not other.flags.c_contiguous:
+            return False
+        arrays = [p for p in (*self.entered, other) if type(p) is LazyArray and p._v is not None]
+        return all(LAYOUTS[p._l].group == ("C",) for p in arrays) and not any(
+            method == "transpose" for _, method, _ in self.views.values())
 
 
 def _parts(held: Any, kind: type) -> Any:

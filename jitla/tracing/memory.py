@@ -14,6 +14,7 @@ from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import Lazy, LazyArray, in_memory
 from jitla.tracing.closing import Closing, Store
+from jitla.tracing.enacting import same_view
 from jitla.tracing.signature import layout_id
 
 _getrefcount = sys.getrefcount
@@ -64,7 +65,8 @@ class Memory(Closing):
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
         self.settle_ghosts(target)
-        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target), -1)
+        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target or (
+            leaf.flags.writeable and same_view(leaf, target))), -1)
         if slot < 0:
             slot = len(self.leaves)
             self.enter(in_memory(self, target, layout_id(target)))
@@ -73,14 +75,6 @@ class Memory(Closing):
             if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
         )
         self.close(store=Store(index, slot, aliases), consumed=consumed)
-
-
-def same_view(a: np.ndarray, b: np.ndarray) -> bool:
-    """Say whether two arrays are the same elements in the same order."""
-    return (
-        a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
-        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
-    )
 
 
 def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:

@@ -106,10 +106,10 @@ def _reduction(name: str) -> Callable[..., Any]:
     totals: dict[int, tuple[tuple, int]] = {}
     _INFERRED.extend((known, totals))
 
-    def total(self: Any) -> Any:
+    def total(self: Any, function: Any = None) -> Any:
         found = totals.get(self._m)
         if found is None:
-            return learn(self)
+            return learn(self, function)
         attrs, meta = found
         session = self._s
         i = self._n
@@ -125,9 +125,12 @@ def _reduction(name: str) -> Callable[..., Any]:
         session.nodes.append(made)
         return made
 
-    def learn(self: Any) -> Any:
+    def learn(self: Any, function: Any) -> Any:
         session = self._s
-        made = session.reduced(self, name, (), {})
+        if function is None:
+            made = session.reduced(self, name, (), {})
+        else:  # what NumPy has to do is done, and warns, as the function does
+            made = session.function(function, (self,), {})
         if type(made) is LazyScalar and made._v is None:
             totals[self._m] = (session.ops[made._n][-1], made._m)
         return made

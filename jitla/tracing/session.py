@@ -14,9 +14,11 @@ from weakref import WeakSet
 
 import numpy as np
 
+from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch, forget_inferred
+from jitla.tracing.effects import Past
 from jitla.tracing.frames import ROOT, mark, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.operators import forget_metas
@@ -49,7 +51,8 @@ class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
-                 "hits", "foreigners", "slots", "views", "crowd", "__weakref__")
+                 "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
+                 "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -61,18 +64,22 @@ class Session(Dispatch):
         self.entered: list[Lazy] = []
         self.ghosts: list[Lazy] = []
         self.views: dict[int, tuple[Lazy, str, tuple]] = {}
+        self.past: dict[int, Past] = {}
+        self.attentive = False
         self.hole = object()
         self.hits = 0
         self.foreigners: dict[int, LazyArray] = {}
         # By place: the container (None: an object), how to read the place, how to write it.
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.crowd = CROWD
+        self.over = False  # the call has ended: nothing becomes lazy any more
 
     def begin(self) -> None:
         """Make ready for a call that has been noted as under way."""
         if SIGHT.resetting:
             with SIGHT.lock:
                 pass
+        self.over = False
         site = self.site
         if site.generation != SIGHT.generation:
             site.outdate(SIGHT.generation)
@@ -88,6 +95,7 @@ class Session(Dispatch):
         """Forget what the call has left, so that the next one can be served; nothing is pending."""
         self.foreigners.clear()
         self.crowd = CROWD
+        self.attentive = False
         self.forget()
         if self.ghosts:
             self.ghosts = []
@@ -200,6 +208,7 @@ class Session(Dispatch):
 
     def end(self, result: Any) -> Any:
         """End the call and count it."""
+        self.over = True
         site = self.site
         site.calls += 1
         if site.learning > 0:
@@ -245,6 +254,8 @@ _UNHELD = _unheld()
 
 def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` (a twin or a function that needs none) in a session of its own."""
+    if not calm():
+        return _plain(site, function, args, kwargs)
     try:
         session = site.idle.pop()
     except IndexError:
@@ -275,6 +286,34 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
             forget_sizes()
 
 
+def _plain(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    """Call `function` without a session: a floating-point flag may be an exception at its line."""
+    site.calls += 1
+    try:
+        return function(*args, **kwargs)
+    except BaseException as error:
+        error.__traceback__ = user_traceback(error.__traceback__)
+        raise
+
+
+def _stepped(inner: Any) -> Generator:
+    """Run a generator or coroutine without a session."""
+    step: Callable[..., Any] = inner.send
+    sent: tuple = (None,)
+    while True:
+        outer, LOCAL.session = LOCAL.session, None
+        try:
+            value = step(*sent)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            LOCAL.session = outer
+        try:
+            sent, step = ((yield value),), inner.send
+        except BaseException as thrown:
+            sent, step = (thrown,), inner.throw
+
+
 def forget_sizes() -> None:
     """Forget the sizes seen so far, if no traced call is under way; they would grow for ever."""
     before = SIGHT.generation
@@ -287,6 +326,9 @@ def forget_sizes() -> None:
 
 def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
+    if not calm():
+        site.calls += 1
+        return (yield from _stepped(function(*args, **kwargs)))
     session = Session(site)
     _DRIVEN.add(session)
     session.begin()
@@ -299,6 +341,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
     while True:
         outer = LOCAL.session
         LOCAL.session = session
+        session.attend()
         try:
             value = step(*sent)
         except StopIteration as stop:
@@ -316,4 +359,5 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
 
 
 mark(run.__code__, ROOT)
+mark(_plain.__code__, ROOT)
 mark(drive.__code__, ROOT)

@@ -15,14 +15,17 @@ import numpy as np
 
 from jitla.errors import UnsupportedError
 from jitla.events import log
-from jitla.hops import Hop, evaluate
-from jitla.tracing.frames import user_line
+from jitla.hops import Flagged, Hop, evaluate, heard, hush, listen
+from jitla.tracing.effects import Effects
+from jitla.tracing.frames import user_frame
+from jitla.tracing.places import Places, call_at, place_of
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64
 MAX_EXACT = 8192
+LINES_ALWAYS = 1 << 62
 
 
 class Request(NamedTuple):
@@ -49,6 +52,7 @@ class Replay:
     """A block run op by op with NumPy: what is left when no program can be made or one fails."""
 
     kernels = calls = written = 0
+    effects: Any = None
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -60,16 +64,27 @@ class Replay:
         self.count += 1
         request = self.request
         results: list[Any] = []
-        for value in evaluate(request.roots, leaves):
+        before = listen()
+        try:
+            values = evaluate(request.roots, leaves)
+        finally:
+            hush(before)
+            flags = heard()
+        for value in values:
             shared = [*results, *(a for a in leaves if isinstance(a, np.ndarray))]
             if isinstance(value, np.ndarray) and any(np.may_share_memory(value, a) for a in shared
                                                      if isinstance(a, np.ndarray)):
                 value = value.copy("K")
             results.append(value)
+        stored = {slot for slot in request.outs if slot is not None}
+        stored |= {b for pair in request.aliases for a, b in (pair, pair[::-1]) if a in stored}
+        saved = {slot: leaves[slot].copy() for slot in stored} if flags else {}
         for i, slot in enumerate(request.outs):
             if slot is not None:
                 leaves[slot][...] = results[i]
                 results[i] = leaves[slot]
+        if flags:
+            raise Flagged(tuple(results), flags, saved)
         return tuple(results)
 
     def text(self) -> str:
@@ -99,6 +114,8 @@ class Site:
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
+        # By class: where the entries come from, as it was noted last.
+        self.places: dict[tuple, Places] = {}
         self.calls = 0
         self.learning = 2
         # What calls are compared with, by whoever asked for it.
@@ -136,10 +153,28 @@ class Site:
                 self.learning = 2
                 self.classes.add(key)
             try:
-                return self._compile(key, sizes, layouts, make)
+                made = self._compile(key, sizes, layouts, make)
             except Exception as error:
                 self.failed(error)
-                return Replay(make())
+                made = Replay(make())
+            if block.places:
+                self.places[key] = block.places
+            made.effects = Effects(self.places.get(key, block.places))
+            return made
+
+    def evidence(self, block: Block, root: Hop, asked: tuple[int, ...]) -> Any:
+        """Return the bound program of a value that `block` does not have; `asked` tells which."""
+        key, sizes = class_key(block, "evidence", asked)
+        request = Request((root,), _layouts(block), (None,), frozenset(), (None,))
+        try:
+            return self._compile(key, sizes, request.layouts, lambda: request)
+        except Exception as error:
+            self.failed(error)
+            return Replay(request)
+
+    def note_lines(self) -> None:
+        """Let every call note the user's line of each operation."""
+        self.learning = LINES_ALWAYS
 
     def keep(self, key: tuple, closed: Any) -> None:
         """Remember how an exact block is run; when there are too many, all are forgotten."""
@@ -175,12 +210,14 @@ class Site:
         self.failed(error)
         hops = hops_of(block)
         outs = tuple(store.slot if store and i == store.index else None for i in roots)
-        return Replay(Request(tuple(hops[i] for i in roots), {}, outs, frozenset()))
+        aliases = frozenset((store.slot, k) for k in store.aliases) if store else frozenset()
+        return Replay(Request(tuple(hops[i] for i in roots), {}, outs, aliases))
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
         name = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
-        file, line = user_line()
+        place = place_of(user_frame())
+        file, line = place.file, place.line
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
             raise UnsupportedError(
                 f"{file}:{line}: {name} is not traced by jitla; remove strict=True to let NumPy run it")
@@ -189,7 +226,7 @@ class Site:
             record = self.fallbacks.setdefault((name, file, line), Fallback())
         start = perf_counter()
         try:
-            return func(*args, **kwargs)
+            return call_at(place, func, args, kwargs)
         finally:
             record.count += 1
             record.seconds += perf_counter() - start
@@ -202,7 +239,8 @@ class Site:
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        for memory in (self.exact, self.pinned, self.fallbacks, self.classes, self.past):
+        for memory in (self.exact, self.pinned, self.fallbacks, self.classes, self.past,
+                       self.places):
             memory.clear()
         self.failures.clear()
         self.calls = 0

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, leaf
+from jitla.tracing.places import Places
 from jitla.tracing.signature import LAYOUTS, METAS, Symbols, meta_id
 
 LEAF = 0
@@ -50,6 +51,8 @@ class Block(NamedTuple):
     leaves: list[np.ndarray]
     scalars: list[Any]
     lines: dict[int, Any]
+    # Where entries come from in this call, if it was noted.
+    places: Places = Places()
 
 
 def hops_of(block: Block) -> list[Hop]:

@@ -16,7 +16,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, Twins
+from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, Twins, loops_in_python
 from jitla.tracing.frames import USER, mark
 from jitla.tracing.functions import FUNCTIONS
 
@@ -32,6 +32,8 @@ class Entry:
     """What is known of one function; nothing in it keeps the function alive."""
 
     owner: ref[FunctionType]
+    made_of: CodeType
+    defaults: tuple[Any, ...] | None
     # The code to run and where its cells are (-1: the hooks); None: the function itself.
     code: CodeType | None
     places: tuple[int, ...]
@@ -44,8 +46,8 @@ class Entry:
 class TwinTable:
     """The twins made for one hook object, by function."""
 
-    def __init__(self, hooks: Any) -> None:
-        self._made = Twins(hooks, known)
+    def __init__(self, hooks: Any, proxy: type) -> None:
+        self._made = Twins(hooks, known, proxy)
         self._entries: dict[int, Entry] = {}
         # Top names of the packages that decorate functions of theirs: they are the user's code,
         # wherever they are installed.
@@ -58,9 +60,11 @@ class TwinTable:
         """Return the twin of a user's function as the globals are now; None if there is none."""
         if decorated:
             self._decorated.update({_package(function)} - {"numpy", "scipy"})
+        code = function.__code__
         entry = self._entries.get(id(function))
-        if entry is None or entry.owner() is not function or _is_stale(entry.watched):
-            if HOOK in function.__code__.co_freevars:  # twins are not entered
+        if entry is None or entry.owner() is not function or entry.made_of is not code \
+                or entry.defaults is not function.__defaults__ or _is_stale(entry.watched):
+            if HOOK in code.co_freevars:  # twins are not entered
                 return function
             entry = self._enter(function)
         if not entry.sees:
@@ -80,7 +84,7 @@ class TwinTable:
         owner = ref(function, forget)
         if hasattr(function, "__jitla_state__"):
             # A decorated function goes on in the session of its caller by itself.
-            made = Entry(owner, None, (), None, True, [])
+            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, [])
         else:
             made = self._instrumented(function, owner)
         entries[key] = made
@@ -92,16 +96,18 @@ class TwinTable:
         library = installed and _package(function) not in self._decorated
         twin = None if library else self._made.instrument(function)
         if twin is None:
-            return Entry(owner, None, (), None, False, [])
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, [])
         code = twin.__code__
         mark(code, USER)
         watched = self._made.watched(function)
         if twin is function:
-            return Entry(owner, None, (), None, True, watched)
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
         self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
         names = function.__code__.co_freevars
         places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
-        return Entry(owner, code, places, None if names else twin, True, watched)
+        return Entry(
+            owner, function.__code__, function.__defaults__, code, places,
+            None if names or function.__kwdefaults__ else twin, True, watched)
 
     def _bound(self, function: FunctionType, entry: Entry) -> FunctionType:
         """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
@@ -131,5 +137,5 @@ def known(function: Any) -> bool:
     """Say whether a callable reads its array arguments only, so that a call of it needs no hook."""
     kind = type(function)
     if kind is np.ufunc:
-        return True
+        return not loops_in_python(function)
     return kind is _ArrayFunction and function in FUNCTIONS

@@ -1,32 +1,36 @@
-"""`python -m tests.fuzz --seeds A:B --jobs N --time SECONDS`: run random programs, count, show.
+"""`python -m tests.fuzz --seeds A:B --jobs N --state FILE`: run random programs, count, show.
 
-Knows: generate, runner, shrink. Programs run in processes of their own, a few hundred in each, so
-that one that brings its process down is found, and named, like any other difference.
+Knows: generate, runner, shrink, layers, tally. Programs run in processes of their own, some hundreds
+in each, so that one that brings its process down is found, and named, like any other difference.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import json
 import subprocess
 import sys
 import threading
-import time
-from collections import Counter
 from pathlib import Path
 from queue import Empty, Queue
 
-CHUNK = 250
-HANGS = 120.0
+from tests.fuzz.tally import Tally
+
+CHUNK = 960  # whole families
+HANGS = 60.0
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     found = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Differential fuzzer")
-    found.add_argument("--seeds", default="0:20000", help="range of programs, A:B")
+    found.add_argument("--seeds", default="0:20000", help="range of programs, A:B, or one program")
     found.add_argument("--jobs", type=int, default=2, help="processes at once")
     found.add_argument("--time", type=float, default=float("inf"), help="stop after so many seconds")
+    found.add_argument("--kernels", choices=("reuse", "fresh"), default="reuse",
+                       help="families of similar programs, or every program unlike the others")
+    found.add_argument("--state", default="", help="file with what has been run: goes on from there")
     found.add_argument("--plain", action="store_true", help="plain against plain: tests the fuzzer")
     found.add_argument("--show", action="store_true", help="print the programs")
     found.add_argument("--shrink", type=int, default=0, help="make the first N failing ones small")
@@ -35,17 +39,25 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def work(first: int, last: int, plain: bool) -> None:
+def drawn(seed: int, kernels: str) -> str:
+    """Return the source of a program."""
+    from tests.fuzz.generate import FAMILY, generate
+
+    return generate(seed, FAMILY if kernels == "reuse" else 1)
+
+
+def work(first: int, last: int, given: argparse.Namespace) -> None:
     """Run programs; one line of JSON at the start and at the end of each."""
     from tests.fuzz import load
-    from tests.fuzz.generate import generate
     from tests.fuzz.runner import run
 
-    load.PLAIN = plain
+    load.PLAIN = given.plain
+    gc.freeze()
+    gc.set_threshold(20_000)
     for seed in range(first, last):
         faulthandler.dump_traceback_later(HANGS, exit=True)
         say({"start": seed})
-        report = run(generate(seed), f"fuzz-{seed}")
+        report = run(drawn(seed, given.kernels), f"fuzz-{seed}")
         say(
             {
                 "seed": seed,
@@ -55,6 +67,7 @@ def work(first: int, last: int, plain: bool) -> None:
                 "undefined": report.undefined,
                 "rounding": report.rounding,
                 "counted": report.counted,
+                "kernels": load.new_kernels(),
                 "faults": [(call, threads, fault.kind, str(fault)) for call, threads, fault in report.faults],
             }
         )
@@ -67,84 +80,22 @@ def say(record: dict) -> None:
     sys.stdout.flush()
 
 
-class Tally:
-    """What all workers found."""
-
-    def __init__(self, out: Path, limit: float) -> None:
-        self.out, self.limit = out, time.monotonic() + limit
-        self.counts: Counter[str] = Counter()
-        self.kinds: Counter[str] = Counter()
-        self.failing: list[tuple[int, str]] = []
-        self.lock = threading.Lock()
-        self.began = time.monotonic()
-
-    def add(self, record: dict) -> None:
-        """Count one program."""
-        with self.lock:
-            self.counts["programs"] += 1
-            for name in ("calls", "raised", "compiled", "undefined", "rounding"):
-                self.counts[name] += record[name]
-            for name, value in record["counted"].items():
-                if isinstance(value, (int, float)):
-                    self.counts[f"jit {name}"] += value
-            if record["faults"]:
-                call, threads, kind, text = record["faults"][0]
-                self._fail(record["seed"], kind, f"call {call}, {threads} threads: {text}")
-
-    def crash(self, seed: int, text: str) -> None:
-        """Count a process that ended before its program did."""
-        with self.lock:
-            self.counts["programs"] += 1
-            self._fail(seed, "crash", text)
-
-    def _fail(self, seed: int, kind: str, text: str) -> None:
-        self.kinds[kind] += 1
-        self.failing.append((seed, text))
-        line = " ".join(text.split())
-        sys.stdout.write(f"{seed}: {line[:300]}\n")
-        sys.stdout.flush()
-
-    def summary(self) -> str:
-        """Return the counts as text."""
-        took, c = time.monotonic() - self.began, self.counts
-        share = 100 * c["compiled"] / max(c["programs"], 1)
-        lines = [
-            f"{c['programs']} programs in {took:.0f} s ({c['programs'] / took:.1f}/s), {c['calls']} calls,"
-            f" {c['raised']} raised; {share:.0f} % compiled a kernel",
-            f"{c['rounding']} calls differ by rounding only, {c['undefined']} left out (undefined cast)",
-            "  ".join(f"{n[4:]} {v:g}" for n, v in c.items() if n.startswith("jit ")),
-            f"{len(self.failing)} differences  "
-            + "  ".join(f"{k}: {n}" for k, n in self.kinds.most_common()),
-        ]
-        return "\n".join(lines)
-
-
-def drive(chunks: Queue, tally: Tally, plain: bool) -> None:
+def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
     """Run chunks of programs in worker processes until none or no time is left."""
-    while time.monotonic() < tally.limit:
+    while not tally.over():
         try:
             first, last = chunks.get_nowait()
         except Empty:
             return
-        while first < last and time.monotonic() < tally.limit:
-            first = one_worker(first, last, tally, plain)
+        while first < last and not tally.over():
+            first = one_worker(first, last, tally, given)
 
 
-def one_worker(first: int, last: int, tally: Tally, plain: bool) -> int:
+def one_worker(first: int, last: int, tally: Tally, given: argparse.Namespace) -> int:
     """Run one process; return the first program it did not finish, or `last`."""
-    command = [
-        sys.executable,
-        "-X",
-        "faulthandler",
-        "-m",
-        "tests.fuzz",
-        "--worker",
-        "--seeds",
-        f"{first}:{last}",
-    ]
-    process = subprocess.Popen(
-        command + ["--plain"] * plain, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--worker"]
+    command += ["--seeds", f"{first}:{last}", "--kernels", given.kernels, *["--plain"] * given.plain]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     errors: list[str] = []
     listener = threading.Thread(target=lambda: errors.extend(process.stderr or []), daemon=True)
     listener.start()
@@ -156,28 +107,34 @@ def one_worker(first: int, last: int, tally: Tally, plain: bool) -> int:
             continue
         tally.add(record)
         first = record["seed"] + 1
-        if time.monotonic() > tally.limit:
+        if tally.over():
             process.kill()
+            process.wait()
             return last
     process.wait()
     listener.join(5)
     if process.returncode and first <= started:
         tally.crash(started, f"exit {process.returncode}: {''.join(errors)[-1500:]}")
         return started + 1
+    if process.returncode:
+        raise RuntimeError(f"a worker failed between programs: {''.join(errors)[-1500:]}")
     return last
 
 
-def keep(tally: Tally, smaller: int) -> None:
-    """Write every failing program as a pytest file, the first ones made small."""
-    from tests.fuzz.generate import generate
+def keep(tally: Tally, given: argparse.Namespace) -> None:
+    """Name the layer of every difference; write it as a pytest file, the first ones made small."""
+    from tests.fuzz.layers import guilty
     from tests.fuzz.runner import run
     from tests.fuzz.shrink import as_test, shrink
 
-    tally.out.mkdir(exist_ok=True)
+    tally.out.mkdir(exist_ok=True, parents=True)
     for n, (seed, text) in enumerate(sorted(tally.failing)):
-        source, name = generate(seed), f"fuzz-{seed}"
-        if n < smaller and "exit" not in text[:5]:
+        source, name = drawn(seed, given.kernels), f"fuzz-{seed}"
+        if not text.startswith("exit"):
             wanted = [fault.kind for _, _, fault in run(source, name).faults][:1]
+            if wanted:
+                text = f"{guilty(source, name, wanted[0])}: {text}"
+                sys.stdout.write(f"{seed}: {text[:100]}\n")
 
             def fails(other: str, wanted: list[str] = wanted, name: str = name) -> bool:
                 try:
@@ -185,7 +142,7 @@ def keep(tally: Tally, smaller: int) -> None:
                 except Exception:
                     return False
 
-            source = shrink(source, fails)
+            source = shrink(source, fails) if n < given.shrink and wanted else source
         said = text.replace("\\", "/").replace('"""', "'''")
         (tally.out / f"test_{seed}.py").write_text(as_test(source, name, said))
 
@@ -193,25 +150,25 @@ def keep(tally: Tally, smaller: int) -> None:
 def main() -> int:
     """Run what the command line asks for."""
     given = parser().parse_args()
-    first, last = map(int, given.seeds.split(":"))
+    first, _, end = given.seeds.partition(":")
+    start, last = int(first), int(end or int(first) + 1)
     if given.worker:
-        work(first, last, given.plain)
+        work(start, last, given)
         return 0
     if given.show:
-        from tests.fuzz.generate import generate
-
-        sys.stdout.write("\n\n".join(generate(seed) for seed in range(first, last)))
+        sys.stdout.write("\n\n".join(drawn(seed, given.kernels) for seed in range(start, last)))
         return 0
-    tally, chunks = Tally(Path(given.out), given.time), Queue()
-    for at in range(first, last, CHUNK):
-        chunks.put((at, min(at + CHUNK, last)))
-    drivers = [threading.Thread(target=drive, args=(chunks, tally, given.plain)) for _ in range(given.jobs)]
+    tally, chunks = Tally(Path(given.out), given.time, given.state, given.kernels), Queue()
+    for part in tally.left(start, last, CHUNK):
+        chunks.put(part)
+    drivers = [threading.Thread(target=drive, args=(chunks, tally, given)) for _ in range(given.jobs)]
     for driver in drivers:
         driver.start()
     for driver in drivers:
         driver.join()
+    tally.save()
     if tally.failing:
-        keep(tally, given.shrink)
+        keep(tally, given)
     sys.stdout.write(tally.summary() + "\n")
     return bool(tally.failing)
 

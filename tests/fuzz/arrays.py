@@ -5,6 +5,7 @@ Knows: numpy. Must not know: jitla, programs. Generated programs import this fil
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,22 +26,23 @@ def array(
     shape: tuple[int, ...], dtype: str = "f8", layout: str = "C", values: str = "nice", seed: int = 0
 ) -> np.ndarray:
     """Make an array; equal arguments give equal arrays, in memory of their own."""
-    rng = np.random.default_rng(seed)
-    cells = _cells(rng, shape, np.dtype(dtype), values)
-    return _lay_out(cells, layout)
+    return _lay_out(_cells(tuple(shape), dtype, values, seed).copy(), layout)
 
 
-def _cells(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, values: str) -> np.ndarray:
+# Both sides of a comparison make the same arrays.
+@lru_cache(64)
+def _cells(shape: tuple[int, ...], name: str, values: str, seed: int) -> np.ndarray:
+    rng, dtype = np.random.default_rng(seed), np.dtype(name)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.kind in "iu":
-        low = 0 if dtype.kind == "u" else -9
         if values == "special":
             info = np.iinfo(dtype)
             return rng.choice(np.array([info.min, info.max, 0, 1, 2], dtype), shape)
-        return rng.integers(low, 10, shape).astype(dtype)
+        return rng.integers(0 if dtype.kind == "u" else -9, 10, shape).astype(dtype)
     with np.errstate(over="ignore"):
-        return _floats(rng, shape, values).astype(dtype)
+        cells = np.asarray(_floats(rng, shape, values))
+        return (cells + 1j * cells[..., ::-1] if dtype.kind == "c" and shape else cells).astype(dtype)
 
 
 def _floats(rng: np.random.Generator, shape: tuple[int, ...], values: str) -> np.ndarray:

@@ -168,6 +168,8 @@ def strides(a: np.ndarray) -> tuple[int, ...]:
 
 def equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Say where two arrays have the same bits, or NaN both."""
+    if a.dtype.kind == "c":
+        return equal(a.real, b.real) & equal(a.imag, b.imag)
     if a.dtype.kind == "f":
         with np.errstate(all="ignore"):
             return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))

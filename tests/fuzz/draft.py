@@ -29,6 +29,8 @@ class Draft:
         self.places: dict[str, str] = {}
         self.helpers: dict[str, int] = {}
         self.fresh = 0
+        # What has NumPy's bits in every operation is compared bit by bit.
+        self.exact = self.chance(0.6)
 
     def new_name(self, letter: str = "v") -> str:
         """Return a name that is not in use."""
@@ -74,7 +76,7 @@ class Draft:
             shared = name in PREAMBLE or isinstance(held, (FunctionType, type))
             shared = shared or name == "__builtins__"
             other.names[name] = held if shared else copy.deepcopy(held, kept)
-        other.fresh = self.fresh
+        other.fresh, other.exact = self.fresh, self.exact
         return other
 
     def arrays(self, fits: Callable[[np.ndarray], bool] = lambda _: True) -> list[str]:

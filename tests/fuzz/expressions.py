@@ -15,6 +15,7 @@ from tests.fuzz.operators import (
     CASTS,
     EXPONENTS,
     FLOAT_UNARY,
+    INEXACT_CALLS,
     NUMBERS,
     OPERATORS,
     REDUCTIONS,
@@ -80,8 +81,8 @@ def _unary(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     inner = array_expression(draft, depth, like)
     if inner is None:
         return None
-    if draft.chance(0.45):
-        call = draft.weighted(FLOAT_UNARY)
+    if draft.chance(0.2 if draft.exact else 0.45):
+        call = "np.sqrt" if draft.exact else draft.weighted(FLOAT_UNARY)
         if call in ("np.sqrt", "np.log", "np.log2", "np.log10") and draft.chance(0.7):
             inner = f"np.abs({inner})"
         if call in ("np.exp", "np.sinh", "np.cosh", "np.expm1", "np.exp2") and draft.chance(0.6):
@@ -99,8 +100,11 @@ def _binary(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     if right is None:
         return None
     if draft.chance(0.2):
-        return f"{draft.weighted(BINARY_CALLS)}({left}, {right})"
+        call = draft.weighted(BINARY_CALLS)
+        call = "np.add" if draft.exact and call in INEXACT_CALLS else call
+        return f"{call}({left}, {right})"
     sign = draft.weighted(OPERATORS)
+    sign = "*" if draft.exact and sign == "**" else sign
     if sign == "**":
         return f"({left}) ** {draft.pick(EXPONENTS)}"
     if sign in ("/", "//", "%") and draft.chance(0.6):
@@ -232,7 +236,7 @@ def _viewed(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
 
 
 def _product(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
-    left = array_expression(draft, min(depth, 1))
+    left = None if draft.exact else array_expression(draft, min(depth, 1))
     value = left and draft.value(left)
     if value is None or value.ndim == 0:
         return None

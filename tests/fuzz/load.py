@@ -50,6 +50,21 @@ def stats(function: Any) -> dict[str, float]:
     return dict(counted()) if counted else {}
 
 
+_SEEN: set[str] = set()
+
+
+def new_kernels() -> list[str]:
+    """Return the names, made from their code, of the modules compiled since the last call."""
+    if PLAIN:
+        return []
+    from jitla.gate import GATE
+
+    backend = GATE._backend
+    new = set(backend.jit.objects) - _SEEN if backend else set()
+    _SEEN.update(new)
+    return [name[:16] for name in new]
+
+
 class _Reroute(ast.NodeTransformer):
     """Send operators that round differently through functions that the noise reaches."""
 

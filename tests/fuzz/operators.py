@@ -83,6 +83,7 @@ BINARY_CALLS = {
     "np.heaviside": 0.2,
     "np.greater": 0.3,
 }
+INEXACT_CALLS = ("np.hypot", "np.arctan2", "np.logaddexp", "np.power")
 REDUCTIONS = {
     "sum": 8,
     "mean": 3,

@@ -133,7 +133,7 @@ def test_text_tells_every_stage_and_the_users_lines():
     root = apply("multiply", apply("add", x, x, line=("/home/me/train.py", 7)), x, line="train.py:8")
     text = Compiler(Counting()).build((root,), {0: Layout((5,), (8,))}).text()
     assert "/home" not in text
-    for part in ("== hops", "== rewrites", "fired: ", "== plan", "K0 Cell 5", "== program",
+    for part in ("== hops", "== rewrites", "== rules fired", "== plan", "K0 Cell 5", "== program",
                  "K0 covers train.py:7; train.py:8", "def run(L):"):
         assert part in text
 

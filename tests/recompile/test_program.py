@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import jitla
 from jitla.fusion import InterpretedBackend
 from jitla.hops import show
 from jitla.recompile import Compiler
@@ -44,3 +46,13 @@ def test_rebinding(block):
         bound = program.bind(dims, layouts_of(other.leaves))
         check(bound, other.roots, other.leaves, f"seed {seed}")
         check(program.bind(program.identity(), layouts_of(dag.leaves)), dag.roots, dag.leaves)
+
+
+@pytest.mark.parametrize("function", (
+    lambda v: np.fmin(v, v).astype(float),
+    lambda v: np.positive(v).astype(float),
+))
+def test_a_rewrite_leaves_results_of_broadcast_operands_where_they_lie(function):
+    jitted = jitla.jit(function)
+    for given in (np.ones((5, 3), int), np.broadcast_to(np.arange(3), (5, 3)), np.ones((3, 5), int).T):
+        assert jitted(given).strides == function(given).strides

@@ -33,7 +33,7 @@ def faults(source: str, *, sizes: Sequence[int] = SIZES, calls: int = 2) -> list
     name = f"semantics-{next(_NUMBER)}"
     text = "import numpy as np\n" + dedent(source)
     for threads in (1, 2):
-        plain, jitted = (_module(text, name, jit) for jit in (plain_jit, jitla.jit))
+        plain, jitted = (module(text, name, jit) for jit in (plain_jit, jitla.jit))
         for n in sizes:
             for call in range(calls):
                 expected = _called(plain, n, name)
@@ -43,7 +43,8 @@ def faults(source: str, *, sizes: Sequence[int] = SIZES, calls: int = 2) -> list
     return found
 
 
-def _module(text: str, name: str, jit: Callable[..., Any]) -> dict[str, Any]:
+def module(text: str, name: str, jit: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names of a module made of `text`, with `jit` as its decorator."""
     filename = f"<{name}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     made = sys.modules[name] = ModuleType(name)

@@ -101,12 +101,12 @@ def test_temporaries_of_l2svm_are_dead_in_its_twin() -> None:
     row = next(i for i, line in enumerate(L2SVM.splitlines(), 1) if "= test(" in line)
     calls = [i.offset for i in dis.get_instructions(code) if i.opname == "CALL"]
     last = [offset for offset in calls if _line(code, offset) == row]
-    for offset in last[1:]:  # the call of the test, and the hook at the end of the loop
+    for offset in last[-2:]:  # the call of the test, and the hook at the end of the loop
         names = live_locals(code, offset)
         assert names is not None
         assert names.isdisjoint({"tmp_w", "out", "sv", "g", "h", "g_new", "tmp", "be"})
         assert {"w", "Xw", "Xd", "s", "step_sz", "Y", "wd", "dd", "g_old", "X", "lam"} <= names
-    assert len(last) == 3
+    assert len(last) >= 3
 
 
 def _line(code: CodeType, offset: int) -> int | None:

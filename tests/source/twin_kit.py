@@ -32,7 +32,8 @@ def define(source: str, name: str = "f", **names: Any) -> Any:
 class Hook:
     """Does what the twin's function would do without hooks, and records the calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, tames: bool = True) -> None:
+        self.tames = tames  # whether every parameter's class runs no code
         self.seen: list[tuple[Any, ...]] = []
 
     def call(self, f: Any) -> Any:
@@ -66,8 +67,24 @@ class Hook:
     def edge(self) -> None:
         self.seen.append(("edge",))
 
+    def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
+        self.seen.append(("attribute", name))
+        return getattr(obj, name)
+
+    def lift(self, value: Any, ways: str) -> Any:
+        self.seen.append(("lift", ways))
+        return value
+
+    def tame(self, *values: Any) -> bool:
+        if not self.tames:
+            self.seen.append(("tame", *values))
+        return self.tames
+
+    still = tame
+
     def __getattr__(self, name: str) -> Any:
-        if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "lift"):
+        if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "calm", "mapping",
+                        "spread"):
             raise AttributeError(name)
 
         def same(value: Any) -> Any:

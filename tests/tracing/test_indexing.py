@@ -3,8 +3,10 @@
 # ruff: noqa: E501 - programs are as users write them
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import jitla
 from tests.tracing.sameness import same
 
 PROGRAMS = {
@@ -392,3 +394,19 @@ def f(a, b):
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_same(program: str) -> None:
     same(program)
+
+
+@pytest.mark.parametrize("layouts", ["FC", "CF", "FF", "CC", "TC", "CT"])
+def test_the_order_of_a_pending_target_stays(layouts):
+    def orders(x, y, turn):
+        v = (x.T if turn else x) * 2.0
+        v += y
+        w = v * 3.0
+        w -= v[:1]
+        return v, w
+
+    rng = np.random.default_rng(0)
+    x, y = (np.asarray(rng.normal(size=(4, 4)), order=o.replace("T", "C")) for o in layouts)
+    given = x, y.T if layouts[1] == "T" else y, layouts[0] == "T"
+    for made, wanted in zip(jitla.jit(orders)(*given), orders(*given), strict=True):
+        assert made.strides == wanted.strides and (made == wanted).all()

@@ -1,0 +1,64 @@
+"""How a row kernel is run: stages on blocks of rows, where each finds its operands.
+
+Knows: argument blocks as bytes. Must not know: what is in them, backends.
+Receives nothing; recompile fills these records in, backends read them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
+#: block of rows (scalars and what all rows read move 0); `ROOM`, `value` bytes into the thread's
+#: memory; `PARTIAL`, what the unit has added up of result number `value`, at `other` of its partial
+#: results; `FRESH`, the same in a unit's first block of rows, after it `step` bytes into the
+#: thread's memory.
+OPERAND, ROOM, PARTIAL, FRESH = range(4)
+
+
+class Place(NamedTuple):
+    """Where a stage finds one of its operands."""
+
+    kind: int
+    value: int
+    step: int = 0
+    other: int = 0
+
+
+class Stage(NamedTuple):
+    """A kernel on one block of rows: its block for whole ones, for the last one, and its operands.
+
+    With `later` it is left out in the first block of rows of every unit.
+    """
+
+    whole: bytes
+    last: bytes
+    places: tuple[Place, ...]
+    later: bool = False
+
+
+class Combine(NamedTuple):
+    """The kernel ``operand = operand + partial`` of one result, which lies at `offset` of a unit's."""
+
+    block: bytes
+    operand: int
+    offset: int
+
+
+class Cut(NamedTuple):
+    """How rows are shared out: blocks of rows, how many make a unit, memory slots and their bytes.
+
+    `spare` is where in a slot the stages' own scratch memory begins.
+    """
+
+    blocks: int
+    per_unit: int
+    slots: int
+    room: int
+    spare: int
+    part: int
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return -(-self.blocks // self.per_unit)

@@ -1,0 +1,98 @@
+"""Floating-point flags: which operators can raise which, and what NumPy's calls raised.
+
+Knows: NumPy's error state. Must not know: kernels, warnings, who asked.
+Receives hops, or blocks of code to listen to; returns words of flags.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from jitla.hops.node import Hop
+from jitla.hops.spec import Kind
+
+#: Bits of a word of flags. They are those of x86 processors.
+INVALID, DIVIDE, OVERFLOW = 1, 4, 8
+ANY = INVALID | DIVIDE | OVERFLOW
+KINDS = {"divide by zero": DIVIDE, "overflow": OVERFLOW, "invalid value": INVALID}
+
+# Neither NumPy's loops of these nor their casts say anything.
+_SILENT = frozenset({
+    "negative", "positive", "absolute", "fabs", "sign", "copysign", "conjugate", "gcd", "lcm",
+    "floor", "ceil", "trunc", "rint", "equal", "not_equal", "less", "less_equal", "greater",
+    "greater_equal", "maximum", "minimum", "fmax", "fmin", "clip", "where", "logical_and",
+    "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "bitwise_count", "invert", "left_shift", "right_shift", "isnan", "isinf", "isfinite", "signbit",
+    "leaf", "const", "min", "max", "any", "all", "argmin", "argmax", "count", "transpose",
+    "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "concatenate", "stack",
+    "getitem", "full", "arange", "eye",
+})
+_SOME = {
+    "add": INVALID | OVERFLOW, "subtract": INVALID | OVERFLOW, "multiply": INVALID | OVERFLOW,
+    "square": OVERFLOW, "sqrt": INVALID, "exp": OVERFLOW, "exp2": OVERFLOW,
+    "sum": INVALID | OVERFLOW, "prod": INVALID | OVERFLOW, "cumsum": INVALID | OVERFLOW,
+}
+_INTEGER = frozenset({"floor_divide", "remainder", "fmod"})
+
+
+def may_raise(hop: Hop) -> int:
+    """Return the flags that computing `hop` can raise in NumPy, underflow left aside."""
+    name, dtype = hop.op.name, hop.meta.dtype
+    if name in _SILENT:
+        return 0
+    if name == "cast":
+        given = hop.inputs[0].meta.dtype
+        if given.kind not in "fc":
+            return 0
+        if dtype.kind == given.kind and dtype.itemsize >= given.itemsize:
+            return 0
+        return INVALID if dtype.kind in "biu" else OVERFLOW | INVALID
+    if dtype.kind in "biu" and hop.op.kind is not Kind.LEAF:
+        return ANY if name in _INTEGER else 0  # of integers kernels tell no kinds apart
+    return _SOME.get(name, ANY)
+
+
+_heard: dict[int, int] = {}
+
+
+def _hear(kind: str, status: int) -> None:
+    thread = get_ident()
+    _heard[thread] = _heard.get(thread, 0) | KINDS[kind]
+
+
+_STATE = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
+_LISTENING = np._core.umath._make_extobj(  # type: ignore[attr-defined]
+    divide="call", over="call", invalid="call", under="ignore", call=_hear)
+
+#: ``token = listen()`` … ``hush(token)``: between them NumPy says nothing; what it would have said
+#: is in `HEARD`, until ``heard()`` takes this thread's part of it.
+listen: Any = partial(_STATE.set, _LISTENING)
+hush: Any = _STATE.reset
+HEARD = _heard
+
+
+def heard() -> int:
+    """Return and forget the flags that NumPy raised in this thread while it was listened to."""
+    return _heard.pop(get_ident(), 0)
+
+
+#: ``error_state()``: an object that stands for NumPy's error state in this context.
+error_state: Any = _STATE.get
+
+
+class Flagged(Exception):
+    """A program ran well, and elements of it raised floating-point flags.
+
+    `values` are its results. `saved` holds, by slot, copies of leaves as they were before the
+    program wrote into them; leaves that kernels write while they run are not among them.
+    """
+
+    def __init__(self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray]) -> None:
+        super().__init__(flags)
+        self.values = values
+        self.flags = flags
+        self.saved = saved

@@ -1,0 +1,163 @@
+"""Products that share the rows of a matrix: one pass, NumPy's results, whatever lies in between."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+
+SIZES = [(1, 9000), (7, 2000), (160, 64), (161, 65), (1000, 100), (20_011, 5), (3000, 33)]
+rng = np.random.default_rng(4)
+
+
+def gram_vector(X, w, v):
+    return X.T @ (w * (X @ v))
+
+
+def logistic(X, w, v):
+    p = 1.0 / (1.0 + np.exp(-(X @ v)))
+    return X.T @ (p - w) + 0.5 * v, p
+
+
+def hinge(X, w, v):
+    out = np.maximum(1.0 - w * (X @ v), 0.0)
+    return 0.5 * (out * out).sum(), -(X.T @ (out * w))
+
+
+def two_sides(X, w, v):
+    return X @ v, X @ (v * 2.0) - w
+
+
+def two_sums(X, w, v):
+    return X.T @ w, X.T @ (w * w)
+
+
+def vector_first(X, w, v):
+    return (np.abs(X @ v) + w) @ X
+
+
+def matrices_between(X, w, v):
+    t = X @ v
+    Z = np.maximum(X - t[:, None], 0.0)
+    return X.T @ (Z.sum(axis=1) * w)
+
+
+def one_behind_the_other(X, w, v):
+    g = X.T @ (w * (X @ v))
+    h = X.T @ (w * (X @ g))
+    return g, h
+
+
+def total_between(X, w, v):
+    t = X @ v
+    return X.T @ (t / t.max()), t
+
+
+def kept_in_place(X, w, v):
+    w += X @ v
+    return X.T @ w
+
+
+FUNCTIONS = [gram_vector, logistic, hinge, two_sides, two_sums, vector_first, matrices_between,
+             one_behind_the_other, total_between, kept_in_place]
+# How many row kernels a call runs.
+ROWS = {gram_vector: 1, logistic: 1, hinge: 1, two_sides: 1, two_sums: 1, vector_first: 1,
+        matrices_between: 1, one_behind_the_other: 2}
+
+
+def arguments(m, n, dtype):
+    X = rng.normal(size=(m, n)).astype(dtype)
+    return X, rng.random(m).astype(dtype), rng.normal(size=n).astype(dtype)
+
+
+def close(made, wanted, dtype):
+    tolerance = 1e-11 if dtype == "f8" else 2e-3
+    made = made if isinstance(made, tuple) else (made,)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for a, b in zip(made, wanted, strict=True):
+        assert type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape
+        assert np.asarray(a).strides == np.asarray(b).strides
+        assert np.abs(a - b).max() <= tolerance * max(np.abs(b).max(), 1.0)
+
+
+def row_kernels(fast):
+    return str(jitla.explain(fast, level="plan")).count("  Row ")
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_the_same_as_numpy(function, dtype):
+    fast = jitla.jit(function)
+    for m, n in SIZES:
+        given = arguments(m, n, dtype)
+        wanted = function(*(a.copy() for a in given))
+        for _ in range(2):
+            close(fast(*(a.copy() for a in given)), wanted, dtype)
+    assert fast.stats().failures == 0
+
+
+@pytest.mark.parametrize("function", ROWS, ids=lambda f: f.__name__)
+def test_the_matrix_is_read_once(function):
+    fast = jitla.jit(function)
+    fast(*arguments(2000, 50, "f8"))
+    assert row_kernels(fast) == ROWS[function]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_rows_that_lie_apart_or_backwards(function):
+    X, w, v = arguments(500, 90, "f8")
+    for A in (np.hstack([X, X])[:, :90], X[::2], X[::-1], X[:, ::-1], np.asfortranarray(X), X[:, ::2]):
+        given = A, w[:len(A)].copy(), v[:A.shape[1]].copy()
+        wanted = function(A, given[1].copy(), given[2])
+        fast = jitla.jit(function)
+        for _ in range(2):
+            close(fast(A, given[1].copy(), given[2]), wanted, "f8")
+        assert fast.stats().failures == 0
+
+
+def test_a_class_of_layouts_keeps_its_plan_only_where_it_fits():
+    fast = jitla.jit(gram_vector)
+    X, w, v = arguments(600, 40, "f8")
+    wide = np.zeros((600, 2, 40))
+    wide[:, 1] = X
+    for A in (X, wide[:, 1], X, np.asfortranarray(X)):
+        close(fast(A, w, v), gram_vector(A, w, v), "f8")
+        close(fast(A, w[::-1], v), gram_vector(A, w[::-1], v), "f8")
+    assert fast.stats().failures == 0
+
+
+def test_results_do_not_depend_on_the_threads():
+    X, w, v = arguments(40_003, 31, "f8")
+    fast = jitla.jit(one_behind_the_other)
+    found = []
+    for threads in (1, 2, 7):
+        with jitla.options(threads=threads):
+            found.append(fast(X, w, v))
+    for other in found[1:]:
+        assert all((a == b).all() for a, b in zip(found[0], other, strict=True))
+
+
+def test_bits_are_numpys_where_they_are_asked_for():
+    X, w, v = arguments(3000, 40, "f8")
+    fast = jitla.jit(numerics="strict")(gram_vector)
+    assert (fast(X, w, v) == gram_vector(X, w, v)).all()
+    assert row_kernels(fast) == 0
+
+
+def test_not_a_number_and_infinity_go_where_numpy_has_them():
+    X, w, v = arguments(3000, 40, "f8")
+    X[5, 3], X[17, 0], w[100] = np.nan, np.inf, np.inf
+    with np.errstate(invalid="ignore"):
+        made, wanted = jitla.jit(logistic)(X, w, v), logistic(X, w, v)
+    for a, b in zip(made, wanted, strict=True):
+        assert (np.isnan(a) == np.isnan(b)).all() and (np.isinf(a) == np.isinf(b)).all()
+
+
+def test_small_matrices_and_lone_products_stay_with_blas():
+    fast = jitla.jit(lambda X, w, v: X.T @ (w * (X @ v) - 3.0))
+    fast(*arguments(20, 30, "f8"))
+    assert row_kernels(fast) == 0
+    lone = jitla.jit(lambda X, v: X @ v)
+    lone(*arguments(2000, 50, "f8")[::2])
+    assert row_kernels(lone) == 0

@@ -1,0 +1,225 @@
+"""Everything around a program's body: sizes, arguments, globals, helpers, the calls to be made.
+
+Knows: drafts. Must not know: statements, jitla. Draws the text that makes the arguments; `redrawn`
+returns the same frame with other sizes, values, layouts and aliases, so that kernels are met again.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import dataclass, replace
+
+from tests.fuzz.arrays import VALUES
+from tests.fuzz.draft import PREAMBLE, Draft
+
+CALLS = 4
+SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
+LARGE = (1000, 1000, 4097, 8193)
+SMALL = (1, 2, 3, 4, 7, 8, 9, 16, 17, 33)
+DTYPES = {"f8": 48, "f4": 18, "i8": 9, "i4": 6, "?": 6, "i1": 3, "u1": 4, "c16": 1.5, "f2": 1}
+LAYOUTS = {
+    "C": 62, "F": 10, "sliced": 6, "reversed": 5, "permuted": 5, "broadcast": 3, "readonly": 3, "offset": 6,
+}
+KINDS = {"nice": 5, "uniform": 4, "normal": 3, "wide": 1, "special": 1.5}
+SHAPES = {
+    "(n,)": 8, "(m,)": 2, "(m, n)": 5, "(n, m)": 3, "(1, n)": 0.7, "(m, 1)": 0.8, "(m, m)": 2,
+    "(k, m, n)": 1.2, "()": 0.4, "(m, k)": 0.8,
+}
+ALIASES = (
+    "x0", "x0[1:]", "x0[::-1]", "x0.T", "x0[..., ::2]", "x0.reshape(-1)", "x0[:]", "x0[..., ::-1]",
+    "x0[:-1]", "x0[:1]", "np.asarray(x0)",
+)
+NUMBERS = ("2.5", "3", "np.float32(0.5)", "True", "1 + call")
+# What happens between calls, as (call, threads): other sizes, layouts and dtypes, and back again.
+SCHEDULES = (
+    ((0, 1), (1, 1), (2, 1)),
+    ((0, 1), (2, 1), (0, 1)),
+    ((0, 1), (1, 1), (3, 1), (2, 1)),
+    ((0, 1), (3, 1), (0, 1), (2, 1)),
+    ((0, 1), (1, 1), (1, 2)),
+    ((0, 2), (2, 1), (3, 2), (1, 1)),
+    ((0, 1), (1, 1), (2, 1), (3, 1), (1, 1), (0, 2)),
+)
+HELPERS = (
+    "def scale(a, b=2.0):\n    t = a * b\n    return t - a\n",
+    "def sigmoid(a):\n    return 1 / (1 + np.exp(-a))\n",
+    "def norm(a):\n    return a / (np.abs(a).sum() + 1)\n",
+    "def blend(a, b):\n    if np.sum(a) > 0:\n        return a + b\n    return a - b\n",
+    "def half(a, depth=2):\n    if depth == 0:\n        return a\n    return half(a * 0.5, depth - 1)\n",
+    "def both(a, b=1.5):\n    return np.maximum(a, 0) * b + np.minimum(a, 0)\n",
+    "def keepmean(a):\n    m = a.mean()\n    v = ((a - m) ** 2).mean()\n    return (a - m) / (v + 1)\n",
+    "def shifted(a):\n    b = a.copy()\n    b[1:] -= a[:-1]\n    return b\n",
+    "def pair(a, b=0.5):\n    return (a + b, a - b)[a.size % 2]\n",
+)
+BUMP = "def bump(a):\n    a += 1\n    return a\n"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An array to be made: equal dtypes or layouts twice mean that later calls change nothing."""
+
+    shape: str
+    dtypes: tuple[str, str]
+    layouts: tuple[str, str]
+    values: str
+    seed: int
+
+    def text(self) -> str:
+        """Return the expression that makes it."""
+        kinds, places = map(_later, (self.dtypes, self.layouts))
+        return f"array({self.shape}, {kinds}, {places}, '{self.values}', {self.seed} + call)"
+
+
+def _later(pair: tuple[str, str]) -> str:
+    return f"'{pair[0]}'" if pair[0] == pair[1] else f"{pair}[call > 2]"
+
+
+class Frame:
+    """Everything around the body."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.large = draft.chance(0.06)
+        self.kind = draft.weighted(KINDS)
+        self.dtype = draft.weighted(DTYPES)
+        self.method = draft.chance(0.35)
+        self.closure = draft.chance(0.3)
+        self.jitted_helper = draft.chance(0.15)
+        helpers = [h for h in HELPERS if not draft.exact or "exp" not in h]
+        self.helpers = draft.rng.sample(helpers, draft.pick((0, 1, 1, 2)))
+        self.count = draft.pick((1, 2, 2, 2, 3, 3, 4))
+        self.slots = [self._slot(10 * i) for i in range(self.count)]
+        self.others = {name: self._slot(seed) for name, seed in (("G0", 70), ("p", 80), ("w", 90))}
+        self.shared = {name: draft.chance(0.35) for name in ("G0", "p")}
+        self.number = draft.pick(("0.25", "2", "np.float64(1.5)", "np.float32(0.75)"))
+        self._draw_calls()
+
+    def _draw_calls(self) -> None:
+        """Draw what calls differ in: sizes, numbers, which arguments share memory."""
+        draft = self.draft
+        self.sizes: list[tuple[int, int, int]] = []
+        for call in range(CALLS):
+            self.sizes.append(self._sizes(call))
+        if draft.chance(0.5):
+            self.sizes[1] = self.sizes[0]
+        self.rate = draft.pick(("0.5", "3", "1.5 * call"))
+        self.schedule = draft.pick(SCHEDULES)
+        # The same object in several calls, as the call before left it.
+        self.again = draft.chance(0.12)
+        if self.again:
+            self.sizes = self.sizes[:1] * CALLS
+        self.instead: dict[int, str] = {}
+        for i in range(1, self.count):
+            if draft.chance(0.2):
+                self.instead[i] = self._alias(i)
+            elif draft.chance(0.1):
+                self.instead[i] = draft.pick(NUMBERS)
+
+    def _alias(self, i: int) -> str:
+        if self.slots[0].shape == "()":
+            return "x0"
+        text = self.draft.pick(ALIASES)
+        return f"({self.slots[i].text()}, {text})[call % 2]" if self.draft.chance(0.4) else text
+
+    def _sizes(self, call: int) -> tuple[int, int, int]:
+        """Draw sizes; what is drawn runs with those of the first call, so none is much larger."""
+        draft = self.draft
+        if self.large and (call == 0 or draft.chance(0.4)):
+            most = self.sizes[0][0] if call else max(LARGE)
+            return min(draft.pick(LARGE), most), draft.pick((1, 2, 3)), draft.pick((1, 2))
+        if call == 0 and draft.chance(0.75):  # sizes that are equal, or 1, by chance fit in one call only
+            n, m = draft.pick(SIZES[6:]), draft.pick((4, 7, 12, 19, 34))
+            return n, m, draft.pick((2, 3, 5))
+        n = draft.pick(SIZES if draft.chance(0.6) else SMALL)
+        m = draft.pick(SMALL) if draft.chance(0.9) else draft.pick((0, 65, 129))
+        return n, m, draft.pick((1, 2, 3, 5))
+
+    def _slot(self, seed: int) -> Slot:
+        draft = self.draft
+        dtype = self.dtype if draft.chance(0.7) else draft.weighted(DTYPES)
+        values = self.kind if draft.chance(0.85) else draft.pick(VALUES)
+        later = draft.weighted(DTYPES) if draft.chance(0.15) else dtype
+        return Slot(draft.weighted(SHAPES), (dtype, later), self._layouts(), values, seed)
+
+    def _layouts(self) -> tuple[str, str]:
+        layout = self.draft.weighted(LAYOUTS)
+        return layout, self.draft.weighted(LAYOUTS) if self.draft.chance(0.3) else layout
+
+    def redrawn(self, rng: random.Random, bold: bool) -> Frame:
+        """Return a frame with other sizes, values, layouts; if `bold`, also dtypes and aliases."""
+        other = copy.copy(self)
+        other.draft = draft = copy.copy(self.draft)
+        draft.rng, draft.names, draft.places = rng, dict(PREAMBLE), {}
+
+        def moved(slot: Slot) -> Slot:
+            layouts = other._layouts() if draft.chance(0.25) else slot.layouts
+            values = draft.weighted(KINDS) if draft.chance(0.3) else slot.values
+            other_kind = bold and draft.chance(0.06)
+            dtypes = (draft.weighted(DTYPES),) * 2 if other_kind else slot.dtypes
+            seed = slot.seed + draft.pick(range(100, 9999))
+            return replace(slot, layouts=layouts, values=values, dtypes=dtypes, seed=seed)
+
+        other.slots = [moved(slot) for slot in self.slots]
+        other.others = {name: moved(slot) for name, slot in self.others.items()}
+        aliases = self.instead
+        other._draw_calls()
+        if not bold or draft.chance(0.7):
+            other.instead = aliases
+        if not bold:
+            other.sizes[0] = self.sizes[0]
+            other.sizes = other.sizes[:1] * CALLS if other.again else other.sizes
+        return other
+
+    def lines(self) -> list[str]:
+        """Return the statements that make the arguments of one call."""
+        lines = []
+        for i, slot in enumerate(self.slots):
+            text = self.instead.get(i) or slot.text()
+            lines.append(f"x{i} = {f'KEPT.setdefault({i}, {text})' if self.again and not i else text}")
+        other = {name: slot.text() for name, slot in self.others.items()}
+        lines += [
+            f"G0 = {'x0' if self.shared['G0'] else other['G0']}",
+            f"G1 = {self.rate}",
+            f"p = {{'w': {'x0[...]' if self.shared['p'] else other['p']}, 'b': {self.number}}}",
+            f"me = Box(w={other['w']}, v=x0 * 0.5, rate=0.1)",
+        ]
+        return lines
+
+    def makers(self) -> str:
+        """Return the text of `make` and `state`."""
+        given = ", ".join(f"x{i}" for i in range(self.count))
+        text = [
+            "KEPT = {}",
+            f"CALLS = {self.schedule}",
+            "",
+            "",
+            "def make(call):",
+            "    global G0, G1",
+            f"    n, m, k = {self.sizes}[call]",
+            *(f"    {line}" for line in self.lines()),
+            f"    return me, {given}, p, []",
+            "",
+            "",
+            "def state():",
+            "    return G0, G1" + (", peek()" if self.closure else ""),
+        ]
+        return "\n".join(text)
+
+    def start(self) -> None:
+        """Give the draft the values of the first call."""
+        draft, names = self.draft, self.draft.names
+        for text in (BUMP, *self.helpers):
+            exec(text, names)
+        draft.helpers = {text[4 : text.index("(")]: 2 if ", b" in text else 1 for text in self.helpers}
+        names["call"], names["KEPT"] = 0, {}
+        names["n"], names["m"], names["k"] = self.sizes[0]
+        for line in self.lines():
+            exec(line, names)
+        names["self"], names["log"] = names.pop("me"), []
+        del names["n"], names["m"], names["k"], names["call"], names["KEPT"]
+        draft.places = {"self.w": "", "self.v": "", "p['w']": ""}
+        names["g0"] = names.pop("G0")
+        names["G0"] = names.pop("g0")
+        if self.closure:
+            names["C0"] = names["array"]((self.sizes[0][1],), "f8", "C", "nice", 5)

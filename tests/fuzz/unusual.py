@@ -1,0 +1,128 @@
+"""Random statements met less often: masks, indices, views of views, containers, error states.
+
+Knows: drafts, expressions. Must not know: jitla. Each maker returns the text of a statement that
+has not run, or None.
+"""
+
+from __future__ import annotations
+
+from tests.fuzz.draft import Draft
+from tests.fuzz.expressions import array_expression, number, place, view
+
+CALLS = ("np.add", "np.multiply", "np.subtract", "np.maximum", "np.minimum", "np.divide")
+
+
+def masked(draft: Draft) -> str | None:
+    """Write where a mask says, through `where=`, a mask as an index, or a copy."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None:
+        return None
+    a, n = target, number(draft)
+    value = array_expression(draft, 1, held) or n
+    mask = f"{place(draft, held) or a} {draft.pick(('<', '>', '!='))} {draft.pick(('0', '0.5', '1'))}"
+    name = draft.new_name()
+    return draft.pick((
+        f"{draft.pick(CALLS)}({a}, {value}, out={a}, where={mask})",
+        f"{name} = {draft.pick(CALLS)}({a}, {n}, out={a}.copy(), where={mask})",
+        f"np.copyto({a}, {value}, where={mask}, casting='unsafe')",
+        f"np.putmask({a}, {mask}, {value})",
+        f"{a}[{mask}] {draft.pick(('+=', '*=', '-='))} {n}",
+        f"{a}[{mask}] = {a}[{mask}] * 2",
+        f"{name} = {a}[{mask}]",
+        f"{name} = np.sum({a}, where={mask})",
+        f"{name} = np.where({mask}, {value}, {a})",
+        f"np.sqrt(np.abs({a}), out={a}, where={mask})",
+        f"{a}[...] = np.where({mask}, {a}, {value})",
+        f"{name} = np.select([{mask}, {a} > 2], [{a}, {value}], 0)",
+    ))
+
+
+def indexed(draft: Draft) -> str | None:
+    """Read and write through arrays of indices."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None or held.ndim == 0:
+        return None
+    a, n, name = target, number(draft), draft.new_name()
+    index = draft.pick(("[0, -1]", "[0, 0]", "np.array([0, -1])", f"np.arange({a}.shape[0])[::-1]",
+                        f"np.arange({a}.shape[0]) // 2", "[]"))
+    forms = [
+        f"{a}[{index}] = {n}", f"{a}[{index}] += {n}", f"np.add.at({a}, {index}, {n})",
+        f"{name} = {a}[{index}] * 2", f"{name} = np.take({a}, {index}, axis=0)",
+        f"{a}[{index}] = {a}[{index}] * 0.5", f"{name} = {a}[np.argsort({a}, axis=None) % {a}.shape[0]]",
+        f"{name} = {a}[{index}]; {name} += {n}", f"{a}[{a}.shape[0] - 1] = {a}[0]",
+    ]
+    if held.ndim == 2:
+        forms += [f"{a}[:, {index}] = {n}", f"{a}[0, [0, -1]] += {n}", f"{name} = {a}[[0, -1], [0, -1]] + 1",
+                  f"np.fill_diagonal({a}, {n})", f"{name} = {a}.diagonal() * 2"]
+    return draft.pick(forms)
+
+
+def nested_view(draft: Draft) -> str | None:
+    """Write through a view of a view, and read the array below it."""
+    source = place(draft)
+    first = source and view(draft, source)
+    second = first and view(draft, first)
+    if second is None or draft.value(second) is None:
+        return None
+    name, other, n = draft.new_name(), draft.new_name(), number(draft)
+    return draft.pick((
+        f"{name} = {second}\n{name} *= {n}\n{other} = {source} + 1",
+        f"{name} = {source} * 1\n{other} = {name}[1:][::-1]\n{other}[...] = {n}\n{name} += 1",
+        f"{name} = {first}\n{other} = {second}\n{other} += {n}\n{name} -= {n}",
+        f"{name} = {first}\n{source} *= {n}\n{other} = {name} + {n}",
+        f"{name} = {source} + {n}\n{other} = {name}.T\n{name} *= 2\nlog.append({other})",
+        f"{name} = {source}.copy()\n{other} = {name}[..., ::2]\n{name}[...] = {other}[..., :1]",
+        f"{name} = np.zeros({source}.shape)\n{name}[:1] = {n}\n{name}[1:] = 2\n{other} = {name} * {source}",
+        f"{name} = np.zeros_like({source})\n{other} = {name}[1:]\n{other} += {source}[1:]",
+        f"{name} = {source}[...]\nnp.multiply({source}, {n}, out={name}, casting='unsafe')",
+    ))
+
+
+def contained(draft: Draft) -> str | None:
+    """Keep arrays in lists, tuples, dictionaries, objects; work on them there."""
+    a, b = place(draft), place(draft)
+    if a is None or b is None:
+        return None
+    q, name, n = draft.new_name("q"), draft.new_name(), number(draft)
+    return draft.pick((
+        f"{q} = [{a} * {n}, {b} + 1]\n{q}[0] += 1\n{name} = {q}[0]\n{q}.reverse()\nlog.append({q}[0])",
+        f"{q} = {{'a': {a} + {n}, 'b': {b}}}\n{q}['a'] -= {n}\n{name} = {q}.pop('a')",
+        f"{q} = ({a} - {n}, {b})\n{name}, {name}b = {q}\n{name} *= 2\nlog.append({q})",
+        f"{q} = Box(a={a} * {n}, b={b})\n{q}.a += 1\n{q}.b = {q}.a\n{q}.b *= {n}\n{name} = {q}.a",
+        f"{q} = []\nfor {name}i in range(3):\n    {q}.append({a} * {name}i)\n{name} = sum({q})",
+        f"{q} = [{a} + {n}] * 2\n{q}[0] += 1\n{name} = {q}[1]",
+        f"{q} = list({a} + {n})\n{name} = np.array({q})",
+        f"{q} = dict(p, c={a} * 2)\n{q}['c'] += {n}\n{name} = {q}['c'] + {q}['b']",
+        f"{name} = max([{a} * {n}, {a} + 1], key=lambda t: float(np.sum(t)))",
+        f"{name} = [{a} * {n} for _ in range(2)][0]\n{name} += {n}",
+        f"self.count = getattr(self, 'count', 0) + 1\nself.w = self.w * self.rate\n{name} = self.w",
+        f"{name} = {a} * {n}\nif {name} is not None and {name}.ndim:\n    {name}[0] = {n}",
+        f"*{q}, {name} = {a} * {n}, {b} - 1",
+        f"{name} = (lambda *t, **k: t[0] * k['s'])({a}, s={n})",
+    ))
+
+
+def guarded(draft: Draft) -> str | None:
+    """Compute under an error state, in a `with`, or with a handler."""
+    a, name, n = place(draft), draft.new_name(), number(draft)
+    if a is None:
+        return None
+    return draft.pick((
+        f"with np.errstate(all='ignore'):\n    {name} = {a} / ({a} - {n})",
+        f"with np.errstate(divide='ignore', invalid='ignore'):\n    {name} = np.sqrt({a}) / {a}",
+        # What errstate and filters make of warnings is left out: documented to differ.
+        f"try:\n    {name} = {a} * {n}\n    {a}.reshape(-1, 7919)\nexcept ValueError:\n    {name} = {a} - 1",
+        f"try:\n    {name} = {a} + 1\nfinally:\n    log.append({n})",
+        f"try:\n    {a} += 1\n    {a}[10 ** 6]\nexcept IndexError:\n    {name} = {a} * {n}",
+        f"{name} = {a} * {n}\nassert {name}.shape == {a}.shape",
+    ))
+
+
+UNUSUAL = {masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2}
+
+
+def unusual(draft: Draft) -> str | None:
+    """Draw one of these statements; it has not run."""
+    return draft.weighted(UNUSUAL)(draft)

@@ -1,0 +1,165 @@
+"""Programs tell of floating-point flags where NumPy warns, and of few others."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitla.codegen import LlvmBackend
+from jitla.fusion import InterpretedBackend
+from jitla.hops import KINDS, Flagged, Hop, Meta, all_ops, apply, leaf, may_raise
+from jitla.recompile import Compiler
+from tests.recompile.support import layouts_of
+
+nan, inf = np.nan, np.inf
+VALUES = {
+    "f8": [1.5, -1.5, 0.0, -0.0, nan, inf, -inf, 1e308, -1e308, 5e-324, 710.0, -800.0, 0.5, -1.0],
+    "f4": [1.5, -1.5, 0.0, nan, inf, -inf, 3e38, -3e38, 1e-44, 100.0, -120.0, 0.5, -1.0],
+    "i8": [1, -1, 0, 5, -(2**63)], "i4": [1, -1, 0, 5, -(2**31)], "i2": [1, -1, 0, 7],
+    "u8": [0, 1, 7], "u4": [0, 1, 7],
+}
+COMPILERS = {"llvm": Compiler(LlvmBackend(threads=1)), "interpreted": Compiler(InterpretedBackend())}
+UNARY = ["sqrt", "square", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin",
+         "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh",
+         "arctanh", "cbrt", "floor", "sign", "rint", "isnan", "negative", "absolute"]
+BINARY = ["add", "subtract", "multiply", "divide", "floor_divide", "remainder", "fmod", "power",
+          "maximum", "fmin", "arctan2", "hypot", "logaddexp", "copysign", "less", "greater_equal"]
+
+
+def leaves_of(arrays: list[np.ndarray]) -> list[Hop]:
+    return [leaf(i, Meta(x.shape, x.dtype)) for i, x in enumerate(arrays)]
+
+
+def raised(name: str, root: Hop, arrays: list[np.ndarray]) -> int:
+    """Flags of a program that computes `root`."""
+    program = COMPILERS[name].program(
+        (name, root), lambda: ((root,), layouts_of(arrays), (None,), frozenset()))
+    bound = program.bind(program.identity(), program.layouts)
+    bound.alert = True
+    try:
+        bound.run(list(arrays))
+    except Flagged as hit:
+        return hit.flags
+    return 0
+
+
+def warned(root: Hop, arrays: list[np.ndarray]) -> int:
+    """Flags that NumPy would warn of."""
+    seen: list[int] = []
+    with np.errstate(all="call", under="ignore", call=lambda kind, _: seen.append(KINDS[kind])):
+        root.op.ref(*arrays, **dict(root.attrs))
+    return sum(set(seen))
+
+
+def sides(name: str, dtypes: tuple[str, ...], n: int) -> list[tuple[Any, int, int]]:
+    """Values in one element among ones -> flags of program and of NumPy."""
+    found = []
+    for values in itertools.product(*(VALUES[d] for d in dtypes)):
+        arrays = [np.ones(n, d) for d in dtypes]
+        for x, v in zip(arrays, values, strict=True):
+            x[n // 2] = v
+        root = apply(name, *leaves_of(arrays))
+        found.append((values, raised("llvm", root, arrays), warned(root, arrays)))
+    return found
+
+
+def is_harmless(values: tuple[Any, ...]) -> bool:
+    """A flag for nothing is allowed at infinities, at the ends of the range and in the last multiple."""
+    return any(abs(float(v)) > 1e30 or 0 < abs(float(v)) < 1e-30 for v in values) or values[-1] == -1
+
+
+@pytest.mark.parametrize("n", [3, 9, 16])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name: str, dtype: str, n: int) -> None:
+    for values, flags, wanted in sides(name, (dtype,), n):
+        assert flags or not wanted, f"{name}{values} raises nothing"
+        assert wanted or not flags or is_harmless(values), f"{name}{values} raises {flags} for nothing"
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name: str, dtype: str) -> None:
+    for values, flags, wanted in sides(name, (dtype, dtype), 9):
+        assert flags or not wanted, f"{name}{values} raises nothing"
+        assert wanted or not flags or is_harmless(values), f"{name}{values} raises {flags} for nothing"
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i4", "i2", "u8", "u4"])
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod", "add", "multiply"])
+def test_integers(name: str, dtype: str) -> None:
+    for values, flags, wanted in sides(name, (dtype, dtype), 9):
+        assert flags or not wanted, f"{name}{values} raises nothing"
+        assert wanted or not flags or is_harmless(values), f"{name}{values} raises {flags} for nothing"
+
+
+@pytest.mark.parametrize("target", ["i8", "i4", "i2", "u8", "f4", "?"])
+@pytest.mark.parametrize("source", ["f8", "f4"])
+def test_casts(source: str, target: str) -> None:
+    for n, value in itertools.product((3, 9, 16), VALUES[source]):
+        x = np.ones(n, source)
+        x[n // 2] = value
+        root = apply("cast", *leaves_of([x]), dtype=np.dtype(target))
+        flags, wanted = raised("llvm", root, [x]), warned(root, [x])
+        assert flags or not wanted, value
+        assert wanted or not flags or is_harmless((value,)), value
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "max", "prod"])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_reductions_and_calls(name: str, dtype: str) -> None:
+    for n, value, other in itertools.product((3, 9, 130), VALUES[dtype], VALUES[dtype]):
+        x = np.ones(n, dtype)
+        x[n // 2], x[0] = value, other
+        options = {"ddof": 0} if name in ("var", "std") else {}
+        root = apply(name, *leaves_of([x]), axis=(0,), keepdims=False, **options)
+        flags, wanted = raised("llvm", root, [x]), warned(root, [x])
+        assert flags or not wanted, (value, other)
+        assert wanted or not flags or is_harmless((value, other)), (value, other)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_calls_and_both_backends(compiler: str) -> None:
+    x, zero = np.ones((3, 3)), np.zeros((3, 3))
+    a, b = leaves_of([x, zero])
+    for root, wanted in (
+        (apply("divide", a, b), 4), (apply("divide", b, b), 1), (apply("add", a, b), 0),
+        (apply("matmul", apply("divide", a, b), b), 5),
+        (apply("sqrt", apply("sum", apply("subtract", b, a), axis=(0, 1), keepdims=False)), 1),
+    ):
+        assert raised(compiler, root, [x, zero]) == wanted
+
+
+def test_without_alert_values_come_back_as_usual() -> None:
+    x = np.zeros(5)
+    (a,) = leaves_of([x])
+    program = COMPILERS["llvm"].build((apply("divide", a, a),), layouts_of([x]))
+    (value,) = program.bind(program.identity(), program.layouts).run([x])
+    assert np.isnan(value).all()
+
+
+def test_what_a_store_overwrites_is_saved() -> None:
+    x = np.array([1.0, -4.0, 9.0, 16.0])
+    a, tail = leaf(0, Meta((4,), x.dtype)), leaf(1, Meta((3,), x.dtype))
+    program = COMPILERS["llvm"].build(
+        (apply("sqrt", tail),), {0: ((3,), (8,)), 1: ((3,), (8,))}, (0,), frozenset({(0, 1)}))
+    bound = program.bind(program.identity(), program.layouts)
+    bound.alert = True
+    with pytest.raises(Flagged) as hit:
+        bound.run([x[1:], x[:-1]])
+    assert hit.value.flags == 1 and a.meta.shape == (4,)
+    assert {k: v.tolist() for k, v in hit.value.saved.items()} == {0: [-4, 9, 16], 1: [1, -4, 9]}
+    assert np.isnan(x[2]) and x[3] == 3.0
+
+
+def test_every_operator_that_can_raise_is_known_to() -> None:
+    """A value of another dtype never makes a silent operator of one that speaks."""
+    for op in all_ops():
+        if op.name in UNARY:
+            (a,) = leaves_of([np.ones(3)])
+            silent = may_raise(apply(op.name, a)) == 0
+            speaks = any(warned(apply(op.name, a), [np.full(3, v)]) for v in VALUES["f8"])
+            assert not (silent and speaks), op.name

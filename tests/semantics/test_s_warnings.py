@@ -1,0 +1,652 @@
+"""Section S: floating-point warnings and the error state."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import jitla
+from tests.semantics.warned import FILTERS, check
+
+BAD = """
+def make(n):
+    x = np.linspace(-1.0, 1.0, n)
+    y = x.copy()
+    y[n // 2] = 0.0
+    y[-1] = np.inf
+    return x, y
+"""
+
+
+def test_s1_once_per_line_at_the_users_line():
+    found = check(BAD + """
+@jit
+def f(x, y):
+    a = x / y
+    b = np.log(y)
+    return a, b
+""")
+    assert found == []  # the last filter is "error"
+    found = check(BAD + """
+@jit
+def f(x, y):
+    return 1.0 / y
+""", filters=("default",))
+    assert len(found) == 1 and "divide by zero encountered in divide" in found[0]
+
+
+def test_s1_helpers_warn_at_their_lines():
+    check(BAD + """
+def ratio(x, y):
+    return x / y
+
+def both(x, y):
+    a = ratio(x, y)
+    return a + ratio(y,
+                     y)
+
+@jit
+def f(x, y):
+    return both(x, y), both(y, y)
+""")
+
+
+def test_s1_the_same_tape_from_other_lines():
+    check("""
+flags = iter([0, 1, 1, 0] * 100)
+@jit
+def f(x, first):
+    if first:
+        y = 1.0 / x
+    else:
+        y = 1.0 / x
+    return y * 2
+calls = 0
+def make(n):
+    global calls
+    calls += 1
+    return np.arange(float(n)), calls % 3 == 0
+""", filters=("always", "default"), calls=8)
+
+
+def test_s2_two_warnings_of_one_operation_in_order():
+    check("""
+@jit
+def f(x, y):
+    return x / y
+def make(n):
+    x = np.zeros(n)
+    x[0] = 1.0
+    return x, np.zeros(n)
+""")
+
+
+NAMES = [
+    "x / z", "x // z", "x % z", "np.fmod(x, z)", "np.sqrt(x)", "x ** 0.5", "np.log(x)", "np.log2(x)",
+    "np.log10(x)", "np.log1p(x - 5)", "np.exp(x * 1000)", "np.exp2(x * 5000)", "np.expm1(x * 1000)",
+    "np.sinh(x * 1000)", "np.cosh(x * 1000)", "np.arcsin(x * 2)", "np.arccos(x * 2)",
+    "np.arccosh(x)", "np.arctanh(x * 2)", "np.sin(x / z)", "np.tan(1 / z)", "x * 1e308 * 1e308",
+    "x + np.inf - np.inf", "(x * 1e200) ** 2", "np.square(x * 1e200)", "1 / z", "z ** -1",
+    "np.reciprocal(z)", "np.power(x, 0.5)", "np.power(z, -1.5)", "np.hypot(x * 1e308, x * 1.7e308)",
+    "(x / z).astype('i8')", "(x * 1e300).astype('f4')", "(x * 1e30).astype('i4')",
+    "(x * 1.7e308).sum() + 1", "np.sum(x * 1.7e308) + 1", "(1 / z - 1 / z).sum()",
+    "np.add.reduce(1 / z - 1 / z)", "(1 / z - 1 / z).mean()", "np.mean(1 / z - 1 / z)",
+    "np.var(1 / z)", "(1 / z).std()", "(x * 1e300).var()", "np.prod(x * 1e300)",
+    "(x * 1e200) @ (x * 1e200)", "np.dot(1 / z, z)", "np.cumsum(1 / z - 1 / z)",
+    "x.sum() / z.sum()", "np.divide(x.sum(), z.sum())", "-x.sum() / (z.sum() * 2)",
+    "np.log(z.sum())", "np.sqrt(x.min())", "np.exp(x.max() * 1000)", "(x.max() * 1e308) * 1e308",
+    "i // j", "i % j", "np.fmod(i, j)", "i / j", "i // 0", "i % 0", "(-i) // j", "u // w", "u % w",
+    "i.sum() // j.sum()", "np.where(z > 0, x / z, 0.0)", "np.maximum(1 / z, 0)", "np.abs(x / z)",
+    "np.rad2deg(x * 1e307)", "np.logaddexp(x / z, 1)", "np.clip(x / z, 0, 1)", "-(x / z)",
+]
+OPERANDS = """
+def make(n):
+    x = np.linspace(-1.0, 2.0, n)
+    i = np.arange(n)
+    return x, np.zeros(n), i, i * 0, i.astype('u2'), np.zeros(n, 'u2')
+"""
+
+
+@pytest.mark.parametrize("expression", NAMES)
+def test_s3_the_operations_name(expression: str):
+    check(OPERANDS + f"""
+@jit
+def f(x, z, i, j, u, w):
+    return {expression}
+""", filters=("always", "default"), sizes=(3, 1000), threads=(1,))
+
+
+@pytest.mark.parametrize("how", ["ignore", "warn", "raise", "call", "print", "log"])
+@pytest.mark.parametrize("kind", ["divide", "over", "invalid", "under", "all"])
+def test_s4_error_state(how: str, kind: str, capfd: pytest.CaptureFixture[str]):
+    check(BAD + f"""
+said = []
+class Log:
+    def write(self, text): said.append(text)
+def called(*args): said.append(args)
+@jit
+def f(x, y):
+    a = x * 2
+    b = caught = None
+    try:
+        with np.errstate({kind}={how!r}, call={'Log()' if how == 'log' else 'called'}):
+            b = a / y
+            c = np.exp(a * 1000)
+            a = np.sqrt(x) + c
+    except FloatingPointError as error:
+        caught = str(error)
+    d = x / y
+    heard = list(map(str, said))
+    said.clear()
+    return a, b, d, caught, heard
+""", filters=("always", "default", "error"), sizes=(5, 1000), threads=(1,))
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("setting", [
+    {"all": "ignore"}, {"all": "raise"}, {"divide": "raise"}, {"under": "warn"}, {"invalid": "ignore"},
+])
+def test_s4_around_the_call(setting: dict[str, str]):
+    check(BAD + """
+@jit
+def f(x, y):
+    a = x / y
+    return np.exp(a * -1000) + np.sqrt(a)
+""", setting=lambda: np.errstate(**setting))
+
+
+def test_s4_global_decorator_nested():
+    check(BAD + """
+@np.errstate(divide='ignore')
+def quiet(x, y):
+    return x / y
+@jit
+def f(x, y):
+    a = quiet(x, y)
+    old = np.seterr(invalid='ignore')
+    try:
+        b = np.sqrt(x)
+        with np.errstate(divide='raise'):
+            with np.errstate(divide='ignore'):
+                c = 1 / (x - x)
+            d = x + 1
+            with np.errstate(divide='warn'):
+                e = 1 / (x - x)
+    finally:
+        np.seterr(**old)
+    return a, b, c, d, e, np.sqrt(-np.abs(y))
+""")
+
+
+def test_s4_raises_inside_the_users_try_at_its_line():
+    check(BAD + """
+@jit
+def f(x, y):
+    done = []
+    with np.errstate(all='raise', under='ignore'):
+        try:
+            a = x + 1.0
+            done.append(1)
+            b = a / (y - y)
+            done.append(2)
+        except FloatingPointError as error:
+            done.append((str(error), error.__traceback__.tb_lineno))
+    return done
+""")
+
+
+def test_s5_underflow_only_if_asked():
+    check("""
+@jit
+def f(x):
+    a = np.exp(-x)
+    with np.errstate(under='warn'):
+        b = a * 1e-300
+    with np.errstate(all='raise'):
+        c = np.exp(-x) * 1e-308
+    return a, b, c
+def make(n):
+    return np.linspace(1, 800, n)
+""")
+
+
+def test_s6_integers_and_casts():
+    check("""
+@jit
+def f(i, j, x):
+    return i * 2**40, i // j, i % j, x.astype('i4'), x.astype('f4'), (i.max() + 1) - i.max()
+def make(n):
+    return np.arange(n) << 40, np.arange(n) % 3, np.geomspace(1e-3, 1e300, n)
+""", filters=("always", "default"))
+
+
+def test_s7_both_branches_and_products_with_zero():
+    check(BAD + """
+@jit
+def f(x, y):
+    a = np.where(y > 0, 1 / (y - y), 0.0)
+    b = np.sqrt(x) * 0
+    return a.sum() + b.max()
+""")
+
+
+CLEAN = [
+    "np.where(x > 0, x, -x)", "1 / (1 + np.exp(-x * 500))", "np.tanh(x * 1e3)",
+    "np.log1p(np.exp(-np.abs(x)))", "x.astype('i8') + 1", "np.sqrt(x * x)", "np.maximum(x, 0) / 3",
+    "x / np.where(x == 0, 1, x)", "np.exp(-x * x * 1e3)", "x.mean() / x.std()",
+    "(x - x.mean()) / x.std()", "np.arctan2(x, x)", "np.floor(x * 10) % 3", "x.max() - x.min()",
+    "np.power(np.abs(x), 1.5)", "np.cbrt(x)", "np.log(np.abs(x) + 1e-300)", "x[1:] / (x[:-1] + 9)",
+    "np.clip(x, 0, 1) * 2", "(x > 0) & (1 / (x + 9) > 0)", "np.nan_to_num(x) + 1",
+    "(x + x[::-1]).sum() / x.size", "np.sin(x) / np.cos(x)", "x // 0.3",
+]
+
+
+@pytest.mark.parametrize("nans", [False, True])
+@pytest.mark.parametrize("expression", CLEAN)
+def test_s8_no_spurious_warnings_and_no_slow_path(
+    expression: str, nans: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Lanes that nobody asked for raise nothing: not even a look by NumPy is needed."""
+    told = []
+    monkeypatch.setattr("jitla.tracing.closing.Closing._tell", lambda *a: told.append(a))
+    source = f"""
+@jit
+def f(x):
+    return {expression}
+def make(n):
+    x = np.linspace(-1.0, 1.0, n) + 1e-3
+    if {nans}:
+        x[::5] = np.nan
+    return x
+"""
+    for n in (2, 3, 7, 8, 9, 15, 17, 63, 65, 129, 1000, 8193):
+        if nans and "astype" in expression:
+            continue  # NumPy warns
+        names: dict = {"np": np, "jit": jitla.jit}
+        assert compile_and_call(source, names, n) is not None
+        assert not told, (expression, n)
+
+
+def compile_and_call(source: str, names: dict, n: int) -> object:
+    from tests.semantics.oracle import module
+
+    made = module("import numpy as np\n" + source, f"clean-{n}", jitla.jit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        made["f"](made["make"](n))
+        return made["f"](made["make"](n))
+
+
+@pytest.mark.parametrize("at", [0, 1, 500_000, 999_999])
+def test_s9_flags_of_every_thread(at: int):
+    found = check(f"""
+@jit
+def f(x):
+    return np.sqrt(x) + 1
+def make(n):
+    x = np.ones(1_000_000)
+    x[{at}] = -1.0
+    return x
+""", sizes=(1,), filters=("always",), calls=2)
+    assert len(found) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks libm")
+def test_s9_the_callers_sticky_flags_stay():
+    libm = ctypes.CDLL("libm.so.6")
+    fast = jitla.jit(_halves)
+    x = np.zeros(100)
+    with np.errstate(all="ignore"):
+        fast(x, x)
+        libm.feclearexcept(0x3D)
+        fast(x, x)
+        assert not libm.fetestexcept(0x0D)
+        libm.feraiseexcept(0x08)
+        fast(x, x)
+        kept = libm.fetestexcept(0x0D)
+        libm.feclearexcept(0x3D)
+    assert kept == 0x08
+
+
+def _halves(x, y):
+    return x / 2.0 + y * 3.0
+
+
+def _ratio(x, y):
+    return x / y
+
+
+def test_s10_threads_start_with_the_default_state():
+    fast, x, found = jitla.jit(_ratio), np.zeros(9), []
+
+    def work() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fast(x, x)
+        found.append([str(w.message) for w in caught])
+
+    with np.errstate(all="ignore"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        work()
+    assert found == [["invalid value encountered in divide"], []]
+
+
+def test_s10_generators_and_coroutines():
+    check("""
+import asyncio
+@jit
+def steps(x):
+    with np.errstate(divide='ignore'):
+        yield 1 / x
+        yield 2 / x
+    yield 3 / x
+@jit
+async def later(x):
+    await asyncio.sleep(0)
+    with np.errstate(invalid='raise'):
+        try:
+            y = x / x
+        except FloatingPointError as error:
+            y = str(error)
+    return y
+def f(x):
+    return list(steps(x)), asyncio.run(later(x))
+def make(n):
+    return np.arange(float(n))
+""", filters=("always", "default", "error"))
+
+
+def test_s11_filters_inside():
+    check(BAD + """
+@jit
+def f(x, y):
+    b = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            a = x + 1
+            b = a / (y - y)
+            a = b
+    except RuntimeWarning as warning:
+        b = str(warning), b
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        c = x / (y - y)
+        d = np.sqrt(c - 5)
+    return a, b, c, d, [(str(w.message), w.lineno) for w in caught], np.log(x)
+""")
+
+
+def test_s11_shown_again_after_the_filters_changed():
+    check(BAD + """
+@jit
+def f(x, y):
+    a = x / y
+    with warnings.catch_warnings():
+        pass
+    return a, np.log(y)
+""", filters=("default", "module", "once"))
+
+
+@pytest.mark.parametrize("arguments", [
+    ("ignore", "divide by zero.*"), ("error", "invalid value.*"), ("always", ".*in log"),
+])
+def test_s11_filters_by_text(arguments: tuple[str, str]):
+    class Setting(warnings.catch_warnings):
+        def __enter__(self):
+            made = super().__enter__()
+            warnings.filterwarnings(*arguments)
+            return made
+
+    check(BAD + """
+@jit
+def f(x, y):
+    a = x / y
+    return a + np.log(y), np.sqrt(x)
+""", filters=("default", "always"), setting=Setting)
+
+
+def test_s12_tracing_adds_no_warnings():
+    found = check("""
+@jit
+def f(x, i):
+    y = x.copy()
+    y[1:] = x[:-1] * 2
+    y += np.sort(x)
+    s = float(y.sum()) + int(i.max()) + np.median(y)
+    return [np.concatenate([y, x]), np.unique(i), y.reshape(-1, 1) @ x.reshape(1, -1), s, y[i % 2 == 0]]
+def make(n):
+    return np.linspace(0, 1, n), np.arange(n)
+""")
+    assert found == []
+
+
+def test_s13_the_error_state_is_untouched():
+    state = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
+
+    def fails(x, y):
+        z = (x / y).sum() / y.sum()
+        return np.ones(3) + x + z
+
+    fast, before = jitla.jit(fails), state.get()
+    with np.errstate(all="ignore"):
+        inside = state.get()
+        fast(np.zeros(3), np.zeros(3))
+        with pytest.raises(ValueError):
+            fast(np.zeros(4), np.zeros(4))
+        assert state.get() is inside
+    assert state.get() is before
+
+
+def test_s14_other_categories_keep_file_and_line():
+    check("""
+@jit
+def f(x):
+    a = np.add(x, 1, where=x > 5)[:0]
+    b = np.polyfit(np.ones(len(x)), x, 2)[:0]
+    c = np.mean(x[:0])
+    d = x[:0].mean()
+    e = np.nanmean(x * np.nan)
+    z = (x + 1j).astype(float)
+    return a, b, c, d, e, z, np.var(x[:1], ddof=1)
+def make(n):
+    return np.linspace(0, 1, n)
+""", sizes=(5, 100))
+
+
+def test_s15_flags_that_were_there_before():
+    libm = ctypes.CDLL("libm.so.6") if sys.platform == "linux" else None
+    if libm is None:
+        pytest.skip("asks libm")
+    fast = jitla.jit(_halves)
+    x = np.ones(100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            libm.feraiseexcept(0x0D)
+            fast(x, x)
+    libm.feclearexcept(0x3D)
+
+
+def test_d6_masked_lanes_raise_nothing():
+    found = check("""
+@jit
+def f(x, y):
+    out = np.zeros_like(x)
+    np.divide(x, y, where=y != 0, out=out)
+    with np.errstate(all='raise'):
+        np.log(y, where=y > 0, out=out)
+    return out
+def make(n):
+    return np.ones(n), np.arange(n) % 2.0
+""")
+    assert found == []
+
+
+STORES = [
+    "x /= y", "x += y * 1e308", "x *= x", "x[...] = 1 / y", "x[1:] = x[:-1] / y[1:]", "x -= y / (y - y)",
+    "np.divide(x, y, out=x)", "np.sqrt(x, out=x)", "x[::2] /= y[::2]", "x[0] = x[1] / (y[1] - y[1])",
+    "x[1:] += np.log(x[:-1])", "x[:] = np.log(y) + x", "y[:] = x; x /= y - y", "x[y > 0] /= 0.0",
+    "x //= y", "x %= y", "x **= 0.5",
+]
+
+
+@pytest.mark.parametrize("statement", STORES)
+def test_stores_into_memory_that_the_block_reads(statement: str):
+    check(f"""
+@jit
+def f(x, y):
+    {statement}
+    return x
+def make(n):
+    return np.linspace(-2.0, 1.5e308, n), np.arange(float(n))
+""", filters=("always", "default", "error"))
+
+
+def test_values_computed_later_warn_once():
+    """What a recipe computes a second time has warned already."""
+    check(BAD + """
+def look(value):
+    return float(value)
+@jit
+def f(x, y):
+    a = 1 / (y - y)
+    b = a * 2 - a
+    s = a.sum()
+    if look(s) > 0:
+        return b
+    return a
+""", filters=("always",))
+
+
+def test_a_line_that_warned_is_not_done_twice(monkeypatch: pytest.MonkeyPatch):
+    """Warnings that would not be shown again cost no second run by NumPy."""
+    from jitla.tracing import effects
+
+    played = []
+    play = effects._Performance.play
+    monkeypatch.setattr(effects._Performance, "play",
+                        lambda self, *a: (played.append(1), play(self, *a))[1])
+    fast, x = jitla.jit(_ratio), np.zeros(1000)
+    for name in FILTERS[:5]:
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter(name)
+            before = len(played)
+            for _ in range(20):
+                fast(x, x)
+            wanted = {"always": 20, "ignore": 0}.get(name, 1)
+            assert len(played) - before == wanted, name
+
+
+def test_flags_for_nothing_cost_one_compiled_look(monkeypatch: pytest.MonkeyPatch):
+    """exp of infinity raises a flag here and none in NumPy: it does the work only twice."""
+    from jitla.tracing import effects
+
+    played = []
+    play = effects._Performance.play
+    monkeypatch.setattr(effects._Performance, "play",
+                        lambda self, *a: (played.append(1), play(self, *a))[1])
+
+    def saturate(x):
+        return 1 / (1 + np.exp(x))
+
+    fast, x = jitla.jit(saturate), np.full(1000, np.inf)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            fast(x)
+        assert len(played) == effects.PATIENCE and not caught
+        x[5] = 1000.0
+        fast(x)
+        assert [str(w.message) for w in caught] == ["overflow encountered in exp"]
+
+
+# ---------------------------------------------------------------------- decisions, as documented
+
+
+def test_policy_values_that_nobody_reads_do_not_warn():
+    def dead(x):
+        unused = np.log(x)
+        del unused
+        y = np.sqrt(x - 1)
+        y = x + 1
+        return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True) as caught:
+            fast = jitla.jit(dead)
+            for _ in range(3):
+                fast(np.zeros(9))
+        assert not caught
+
+
+def test_policy_a_warning_comes_when_the_value_is_needed():
+    order: list[str] = []
+
+    def late(x):
+        y = 1 / x
+        order.append("behind")
+        return y
+
+    fast = jitla.jit(late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *rest: order.append(str(message))
+        fast(np.zeros(3))
+    assert order == ["behind", "divide by zero encountered in divide"]
+
+
+def test_policy_of_several_operations_on_large_overwritten_memory_the_first_is_named():
+    def inside(x, y):
+        x[...] = (x - y) * y
+        return x
+
+    fast, found = jitla.jit(inside), {}
+    for n in (5, 1 << 16, 1 << 18):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fast(np.full(n, 2e200), np.full(n, 1e200))  # the difference is finite, the product is not
+        found[n] = [str(w.message).removeprefix("overflow encountered in ") for w in caught]
+    assert found == {5: ["multiply"], 1 << 16: ["multiply"], 1 << 18: ["subtract"]}
+
+
+def test_policy_inexact_flags_of_large_overwritten_memory_warn_nobody():
+    """exp of infinity raises a flag for nothing; whether `x` overflowed cannot be told any more."""
+    def inside(x):
+        x += np.exp(x)
+        return x
+
+    fast = jitla.jit(inside)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fast(np.full(1 << 18, np.inf))
+    assert not caught
+
+
+def test_policy_the_line_of_a_path_seen_late():
+    def paths(x, kind):
+        y = x + 1.0
+        if kind:
+            y = np.log(x)
+        y = y * 2.0
+        return y
+
+    fast = jitla.jit(paths)
+    start = paths.__code__.co_firstlineno
+    for _ in range(3):
+        fast(np.ones(5), False)
+    lines = []
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fast(np.zeros(5), True)
+        lines += [w.lineno - start for w in caught if w.filename == __file__]
+    assert lines[1:] == [3, 3]
