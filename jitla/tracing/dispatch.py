@@ -337,7 +337,7 @@ class Dispatch(Indexing):
             self.before_write(memory)
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
-        if name == "resize" and options.get("refcheck", True):
+        if name == "resize" and options.get("refcheck", True) in (True,):
             # NumPy would count the references of proxy and session, too.
             alone = _ALONE[bool(kwargs)]
             options["refcheck"] = getrefcount(proxy) > alone[0] or getrefcount(memory) > alone[1]

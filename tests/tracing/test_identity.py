@@ -121,6 +121,11 @@ def f(a, b):
     y.resize((2, 2), refcheck=True)
     return x, y
 """,
+    "resize_wrong": """
+@jit
+def f(a, b):
+    np.eye(3).resize(3, refcheck='no')
+""",
     "resize_referenced": """
 @jit
 def f(a, b):
