@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -282,10 +283,12 @@ class Dispatch(Indexing):
         if out is None:
             return self.result(result, args, plain, fresh=True)
         if type(out) is not tuple:
-            return out
-        if len(out) == 1:
-            return out[0]
-        return tuple([self.wrap(r) if o is None else o for o, r in zip(out, result, strict=True)])
+            return out if result is options["out"] else self.wrap(result)
+        given = options["out"]
+        if type(result) is not tuple or len(result) != len(out):
+            # what another type answers may be anything
+            return out[0] if result is given[0] else self.wrap(result)
+        return tuple([o if r is g else self.wrap(r) for o, g, r in zip(out, given, result, strict=True)])
 
     def result(self, result: Any, args: tuple, plain: tuple, fresh: bool = False) -> Any:
         """Wrap what was returned; an argument returned as it is keeps its identity.
@@ -350,6 +353,10 @@ class Dispatch(Indexing):
             self.before_write(memory)
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
+        if name == "resize" and options.get("refcheck", True) in (True,):
+            # NumPy would count the references of proxy and session, too.
+            alone = _ALONE[bool(kwargs)]
+            options["refcheck"] = getrefcount(proxy) > alone[0] or getrefcount(memory) > alone[1]
         for target in (*plain[1:], options.get("out")):
             if isinstance(target, np.ndarray):  # it may be the place for the result
                 self.before_write(target)
@@ -365,6 +372,18 @@ class Dispatch(Indexing):
         if type(proxy) is LazyScalar:
             return getattr(self.value(proxy), name)(*args, **kwargs)
         return self._plain_method(proxy, name, *args, **kwargs)
+
+
+def _alone(**kwargs: Any) -> tuple[int, int]:
+    """Count the references to a proxy and to its memory where one variable is all that holds them."""
+    array = in_memory(None, np.empty(1), layout_id(np.empty(1)))
+    counted: tuple[int, int] = Bound(_counted, None, array, "resize")(1, **kwargs)
+    return counted
+
+
+def _counted(session: Any, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
+    memory = proxy._v
+    return getrefcount(proxy), getrefcount(memory)
 
 
 def forget_inferred() -> None:
@@ -420,6 +439,10 @@ def _python_ints_fit(operands: tuple) -> bool:
 def _scalar_integer(x: Any) -> bool:
     """Say whether `x` is a proxy of an integer or bool scalar, whose operators warn and wrap apart."""
     return type(x) is LazyScalar and METAS[x._m].dtype.kind in INTEGRAL
+
+
+# Without and with keywords.
+_ALONE = _alone(), _alone(refcheck=True)
 
 
 def _method(func: Any) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, LazyArray, pending
+from jitla.tracing.array import LAZY, LazyArray, LazyScalar, pending
 from jitla.tracing.signature import TRACED
 
 Session = Any  # the session that the arguments belong to
@@ -134,10 +134,15 @@ def _arg_like(name: str) -> Callable[..., Any]:
     return handler
 
 
+def _array(made: Any) -> Any:
+    """Return what was recorded; what would be a scalar is an array here, which NumPy has to make."""
+    return NotImplemented if type(made) is LazyScalar else made
+
+
 def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) -> Any:
     if x is _NONE or y is _NONE:
         return NotImplemented
-    return session.traced("where", (condition, x, y))
+    return _array(session.traced("where", (condition, x, y)))
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
@@ -185,7 +190,7 @@ def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
         return NotImplemented  # NumPy warns that the imaginary part is lost, at this line
     if array._v is not None and 0 in array._v.strides:
         return NotImplemented  # a repeated axis orders the copy in another way than a ufunc's operand
-    return session.traced("cast", (array,), (("dtype", wanted),))
+    return _array(session.traced("cast", (array,), (("dtype", wanted),)))
 
 
 def _part(name: str) -> Callable[..., Any]:
@@ -235,6 +240,7 @@ MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal,
 _DESTINATION = ("dst", "a", "arr")
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _out_places: dict[Any, int] = {}
+_MAX_PLACES = 1000
 
 
 def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
@@ -250,16 +256,17 @@ def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
 
 def _out_place(func: Any) -> int:
     """Return the position from which arguments may be places for results."""
+    if isinstance(func, np.ufunc):
+        return int(func.nin)
     place = _out_places.get(func)
     if place is None:
-        if isinstance(func, np.ufunc):
-            place = func.nin
-        else:
-            try:
-                names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
-            except (TypeError, ValueError):
-                names = ["", "", "out"]  # functions without a signature have no output before that
-            place = names.index("out") if "out" in names else len(names) + 255
+        try:
+            names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
+        except (TypeError, ValueError):
+            names = ["", "", "out"]  # functions without a signature have no output before that
+        place = names.index("out") if "out" in names else len(names) + 255
+        if len(_out_places) > _MAX_PLACES:  # they keep functions alive
+            _out_places.clear()
         _out_places[func] = place
     return place
 

@@ -86,6 +86,8 @@ class Indexing(Memory):
         elif kind is slice:
             return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
         elif kind is Bound or kind is MethodType and type(value.__self__) in LAZY:
+            if value.__name__ == "resize":
+                return value  # the proxy has to learn the new shape, whoever calls it
             return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
@@ -218,7 +220,7 @@ class Indexing(Memory):
 
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
-    ) -> LazyArray:
+    ) -> Any:
         """Do ``array op= other``; `others` counts the references to `other` elsewhere, if known."""
         lazy = type(other) in LAZY and other._v is None and other._s is self
         lone = lone_complex(METAS[array._m])
@@ -240,8 +242,8 @@ class Indexing(Memory):
                 return array
         other = self.plain(other)
         self.before_write(memory)
-        call_here(_ufunc_in_place(ufunc), memory, other)
-        return array
+        result = call_here(_ufunc_in_place(ufunc), memory, other)
+        return array if result is memory else self.wrap(result)  # the other's protocol may answer
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
         """Record or run ``ufunc(x, y)``."""
@@ -358,7 +360,8 @@ def _view_entry(array: Lazy, method: str, args: tuple) -> tuple[int, tuple]:
             if -1 in new and known > 0 and size % known == 0:
                 new = tuple(size // known if n == -1 else n for n in new)
                 known = size
-            if known == size and all(n >= 0 for n in new) and -1 not in new:
+            # what has no dimensions would be a scalar on the tape
+            if new and known == size and all(n >= 0 for n in new) and -1 not in new:
                 return OP_ID["reshape"], (("shape", tuple(new)),)
     return -1, ()
 
