@@ -8,9 +8,12 @@ PYTEST_ARGS ?=
 FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
 BENCHES ?= machine kernels overhead compiling vecmath
 BENCH_ARGS ?=
+SHARD ?= 1/8
+MODE ?= decorate
+SUITE_ARGS ?=
 ACCURACY_ARGS ?= --exhaustive
 
-.PHONY: all test demo fuzz bench accuracy lint clean
+.PHONY: all test demo fuzz numpy-suite bench accuracy lint clean
 
 all: test
 
@@ -41,6 +44,10 @@ demo: $(VENV)/.demo
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+# One shard takes some minutes; SUITE_ARGS=--merge adds up all shards of the MODE that have been run.
+numpy-suite: $(VENV)/.test
+	$(PY) -m tests.numpy_suite --mode $(MODE) --shard $(SHARD) $(SUITE_ARGS)
 
 bench: $(VENV)/.bench
 	@set -e; for script in $(BENCHES); do \

@@ -21,7 +21,7 @@ from jitla.codegen.products import pack_product, product_text
 from jitla.codegen.rows import pack_rows, rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
-from jitla.codegen.vector import Value, refuse
+from jitla.codegen.vector import Value, named, refuse
 from jitla.errors import BackendError
 from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Schedule, Stage
 from jitla.hops import Hop, Kind
@@ -86,7 +86,7 @@ def _units(
     if mode == "full":
         total = prod(dims)
         depth = max(0, (total // SUBTREE).bit_length() - 1)
-        scratch = 8 * len(loop.aggregates) << depth
+        scratch = loop.slot * len(loop.aggregates) << depth
         return 1 << depth, (total, max(inner, 1), 1, depth, 0), scratch
     if mode == "rows":
         return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
@@ -148,7 +148,7 @@ class LlvmBackend:
             return None if _is_product(hop) else "not element-wise"
         b = LlvmBuilder([], 2, _probe_math)
         try:
-            emit_hop(b, hop, [Value(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
+            emit_hop(b, hop, [named(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
         except BackendError as error:
             return str(error)
         return None
@@ -201,12 +201,14 @@ def _is_product(hop: Hop) -> bool:
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
-    if name not in DIVISIONS:
+    if name not in (*DIVISIONS, "muladd"):
         refuse_math(name, xs[0].dtype)
     return Value(result_dtype(name, xs[0].dtype), "%math")
 
 
 def _refuse_aggregate(hop: Hop) -> str | None:
-    if hop.op.name == "prod" and hop.meta.dtype.kind == "f":
+    if hop.op.name == "prod" and hop.meta.dtype.kind in "fc":
         return "NumPy multiplies floats one after the other"
+    if hop.op.name in ("min", "max") and hop.meta.dtype.kind == "c":
+        return "NumPy keeps the first of several NaNs, which differ in their other part"
     return None

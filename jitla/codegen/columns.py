@@ -13,7 +13,7 @@ from jitla.codegen.layout import BATCH, PLAIN, ROWS, Loop, Operand, word
 from jitla.codegen.reduce import initial
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
-from jitla.codegen.vector import BOOL, Value
+from jitla.codegen.vector import BOOL, Value, named
 
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
@@ -124,8 +124,7 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
     head = len(w.lines)
     ends = _row_step(w, moving)
     for k, op in enumerate(loop.aggregates):
-        pair = f"[ {accs[k].text}, %loop ], [ {ends[k].text}, %down ]"
-        w.lines.insert(head, f"  %sofar{k} = phi {w.b.type(op.dtype)} {pair}")
+        w.lines[head:head] = w.b.phi(f"%sofar{k}", (accs[k], "loop"), (ends[k], "down"))
     for op, base in bases.items():
         k = op.word
         pair = f"[ {base}, %loop ], [ %at{k}.next, %down ]"
@@ -153,7 +152,7 @@ def _row_step(w: Writer, moving: Sequence[Operand]) -> list[Value]:
             values[op.hop] = w.b.splat(at, op.dtype) if op.letter == "b" else w.read(op, at)
     w.body(values)
     ends = [
-        w.combine(op, Value(op.dtype, f"%sofar{k}"), values)
+        w.combine(op, named(op.dtype, f"%sofar{k}"), values)
         for k, op in enumerate(w.loop.aggregates)
     ]
     for op in moving:

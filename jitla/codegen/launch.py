@@ -94,7 +94,8 @@ one:
   %suits = icmp eq i1 %isarray, %wantsarray
   br i1 %suits, label %deep, label %operand
 deep:
-  ; a scalar's value follows its header: refuse objects that end there
+  ; a scalar's value follows its header: refuse objects that end there. Of kind 2 the kernel wants
+  ; the address, as of values larger than a word.
   %pbasic = getelementptr i8, ptr %otype, i64 $basicsize_at
   %basic = load i64, ptr %pbasic
   %holds = icmp sgt i64 %basic, $header
@@ -102,8 +103,11 @@ deep:
 put:
   %pvalue = getelementptr i8, ptr %o, i64 $header
   %value = load i64, ptr %pvalue
+  %aside = icmp eq i64 %kind, 2
+  %address = ptrtoint ptr %pvalue to i64
+  %word = select i1 %aside, i64 %address, i64 %value
   %pto = getelementptr i64, ptr %values, i64 %i
-  store i64 %value, ptr %pto
+  store i64 %word, ptr %pto
   br label %fill
 scratch:
   %pbytes = getelementptr i64, ptr %block, i64 5

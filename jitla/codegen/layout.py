@@ -59,6 +59,11 @@ class Operand:
         return BYTE if self.role == "agg" and found == np.dtype(bool) else found
 
     @property
+    def aside(self) -> bool:
+        """True if it is a scalar larger than a word, which then holds its address."""
+        return self.letter == "v" and self.dtype.itemsize > 8
+
+    @property
     def walks(self) -> bool:
         """True if the operand has one element per iteration of the last dimension."""
         return self.letter in "cs"
@@ -132,6 +137,11 @@ class Loop:
         return tuple(o for o in self.operands if o.role == "agg")
 
     @property
+    def slot(self) -> int:
+        """Bytes that each aggregate has in tables of partial results."""
+        return max((8, *(o.dtype.itemsize for o in self.aggregates)))
+
+    @property
     def geometry_at(self) -> int:
         """Word of the block where the geometry begins."""
         return HEADER + 2 * len(self.operands)
@@ -168,7 +178,7 @@ def pack_block(
 ) -> bytes:
     """Return the argument block with empty operands; `cut` is units, grain, bytes of scratch."""
     n = len(loop.operands)
-    kinds = [int(op.letter == "v") for op in loop.operands]
+    kinds = [int(op.letter == "v") + int(op.aside) for op in loop.operands]
     size = HEADER + 2 * n + len(words)
     units, grain, scratch = cut
     head = [entry, size, units, grain, finish, scratch, 0, n | flags]

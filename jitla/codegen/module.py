@@ -27,7 +27,7 @@ from jitla.codegen.vecmath import (
     length,
     supports,
 )
-from jitla.codegen.vector import Value
+from jitla.codegen.vector import Value, part_of
 from jitla.errors import BackendError
 from jitla.fusion import Form, Kernel, Schedule
 from jitla.hops import Hop, may_raise
@@ -39,23 +39,29 @@ DIVISIONS = ("fmod", "quotient", "floored", "whole")
 
 def has_float_sum(kernel: Kernel) -> bool:
     """Tell whether a sum of `kernel` depends on the order of its terms."""
-    return any(h.op.name == "sum" and h.meta.dtype.kind == "f" for h in kernel.outputs)
+    return any(h.op.name == "sum" and h.meta.dtype.kind in "fc" for h in kernel.outputs)
+
+
+def accumulators(kernel: Kernel) -> int:
+    """Return how many partial sums NumPy keeps: eight, and it counts both parts of complex numbers."""
+    sums = [h for h in kernel.outputs if h.op.name == "sum"]
+    return 4 if any(h.meta.dtype.kind == "c" for h in sums) else 8
 
 
 def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> Loop:
     """Choose the vector length of `kernel`."""
     hops = (*kernel.inputs, *kernel.body)
-    widest = max(h.meta.dtype.itemsize for h in hops)
+    widest = max(_width(h) for h in hops)
     # Two vectors of a polynomial at a time: one alone leaves the processor waiting for its chain.
     chains = 2 if any(h.op.transcendental for h in kernel.body) else 1
     if chains == 1 and form.mode == "cell":
         # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
-        narrowest = min(h.meta.dtype.itemsize for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
+        narrowest = min(_width(h) for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
         chains = min(widest // narrowest, 8 if len(kernel.body) <= 3 else 4)
     lanes = target.lanes(widest) * max(chains, schedule.unroll)
     if form.mode in ("full", "rows"):
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
-        lanes = 8 if has_float_sum(kernel) else 4 * target.lanes(widest)
+        lanes = accumulators(kernel) if has_float_sum(kernel) else 4 * target.lanes(widest)
     ops = operands(kernel, form)
     return Loop(
         kernel, form, schedule, target, ops, min(lanes, MAX_LANES), _calls(kernel, form))
@@ -82,6 +88,11 @@ def math_lines(kernel: Kernel) -> int:
     return sum(longest.values())
 
 
+def _width(hop: Hop) -> int:
+    """Return the bytes of one lane."""
+    return part_of(hop.meta.dtype).itemsize
+
+
 class MathFunctions:
     """Writes the transcendentals of one module: inline in vectors, as functions in tails."""
 
@@ -102,6 +113,8 @@ class MathFunctions:
         dtype = xs[0].dtype
         if name in DIVISIONS:
             return self._divide(b, name, xs)
+        if name == "muladd":
+            return self._muladd(b, *xs)
         refuse_math(name, dtype)
         if b.width != self._lanes:
             wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
@@ -120,6 +133,14 @@ class MathFunctions:
             x, y = xs
             return Value(x.dtype, b.line(f"frem {b.type(x.dtype)} {x.text}, {y.text}"))
         return self.call(b, name, xs)
+
+    def _muladd(self, b: LlvmBuilder, x: Value, y: Value, z: Value) -> Value:
+        if not self._fma:
+            return b.add(b.mul(x, y), z)
+        kind = b.type(x.dtype)
+        args = ", ".join(f"{kind} {v.text}" for v in (x, y, z))
+        name = f"llvm.fma.v{b.width}f{8 * x.dtype.itemsize}"
+        return Value(x.dtype, b.line(f"call {kind} @{name}({args})"))
 
     def call(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
         """Write a call of the function `name`, which the module then contains."""

@@ -22,7 +22,12 @@ AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down se
 
 def paired(loop: Loop) -> bool:
     """Tell whether an aggregate is a sum of floats, whose terms meet in NumPy's pairwise tree."""
-    return any(o.hop.op.name == "sum" and o.dtype.kind == "f" for o in loop.aggregates)
+    return any(o.hop.op.name == "sum" and o.dtype.kind in "fc" for o in loop.aggregates)
+
+
+def _unit(loop: Loop) -> int:
+    """Return of which number of elements the left part of a split is a multiple."""
+    return 4 if any(o.dtype.kind == "c" for o in loop.aggregates) else 8
 
 
 def initial(op: Operand) -> object:
@@ -48,9 +53,9 @@ def _merge(loop: Loop, into: str, left: str, right: str, prefix: str) -> list[st
     lines: list[str] = []
     b = LlvmBuilder(lines, 1, prefix=prefix)
     n = len(loop.aggregates)
-    targets = _slots(lines, prefix + "i", into, n, 8)
-    lefts = _slots(lines, prefix + "l", left, n, 8)
-    rights = _slots(lines, prefix + "r", right, n, 8)
+    targets = _slots(lines, prefix + "i", into, n, loop.slot)
+    lefts = _slots(lines, prefix + "l", left, n, loop.slot)
+    rights = _slots(lines, prefix + "r", right, n, loop.slot)
     for k, op in enumerate(loop.aggregates):
         x, y = b.load(lefts[k], op.dtype), b.load(rights[k], op.dtype)
         b.store(_combine(b, op, x, y), targets[k])
@@ -61,7 +66,7 @@ def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
     """Return lines that store the aggregates at `result` to `pointers`, with the initial value."""
     lines: list[str] = []
     b = LlvmBuilder(lines, 1, prefix="f")
-    slots = _slots(lines, "fin", result, len(loop.aggregates), 8)
+    slots = _slots(lines, "fin", result, len(loop.aggregates), loop.slot)
     for k, op in enumerate(loop.aggregates):
         start = b.const(initial(op), op.dtype)
         b.store(_combine(b, op, start, b.load(slots[k], op.dtype)), pointers[k])
@@ -85,13 +90,13 @@ def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
         "  br i1 %thin, label %few, label %many", "few:",
     ]
     b = LlvmBuilder(lines, 1, prefix="o")
-    for slot, op in zip(_slots(lines, "r", "%res", len(aggs), 8), aggs, strict=True):
+    for slot, op in zip(_slots(lines, "r", "%res", len(aggs), loop.slot), aggs, strict=True):
         b.store(b.const(identity(op.hop.op.name, op.dtype), op.dtype), slot)
     lines += ["  br label %ran", "many:", f"  %count = lshr i64 %n, {lanes.bit_length() - 1}"]
     w.begin()
     starts = [w.b.const(identity(op.hop.op.name, op.dtype), op.dtype) for op in aggs]
     ends = elements(w, "many", starts, ahead)
-    for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), 8)):
+    for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), loop.slot)):
         _fold(w.b, aggs[k], ends[k], slot)
     body = "\n".join(lines)
     how = PLAIN if loop.calls else ""
@@ -125,7 +130,8 @@ def _fold(b: LlvmBuilder, op: Operand, x: Value, target: str) -> None:
 
 def _limits(loop: Loop) -> tuple[int, int]:
     """Return how many elements a leaf takes at most, and of which number it takes multiples."""
-    return (LEAF, 8) if paired(loop) else (STRETCH, loop.lanes)
+    unit = _unit(loop)
+    return (LEAF * unit // 8, unit) if paired(loop) else (STRETCH, loop.lanes)
 
 
 def _tree(loop: Loop, leaf: str) -> str:
@@ -135,7 +141,7 @@ def _tree(loop: Loop, leaf: str) -> str:
     merge = "\n".join(_merge(loop, "%res", "%res", "%right", "m"))
     return f"""define internal void @tree({RUN}) {PLAIN}{{
 entry:
-  %right = alloca [{n} x i64], align 16
+  %right = alloca [{n * loop.slot} x i8], align 16
   %small = icmp ule i64 %n, {limit}
   br i1 %small, label %one, label %two
 one:
@@ -205,7 +211,7 @@ descend:
 deeper:
   %below = sub i64 %level, 1
   %half = lshr i64 %n, 1
-  %first = and i64 %half, -8
+  %first = and i64 %half, -{_unit(loop)}
   %behind = add i64 %start, %first
   %second = sub i64 %n, %first
   %bits = lshr i64 %u, %below
@@ -214,7 +220,7 @@ deeper:
   %n.next = select i1 %right, i64 %second, i64 %first
   br label %descend
 found:
-  %offset = mul i64 %u, {8 * n}
+  %offset = mul i64 %u, {loop.slot * n}
   %res = getelementptr i8, ptr %scratch, i64 %offset
   call void @{reducer}(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res)
   %u.next = add i64 %u, 1
@@ -251,11 +257,11 @@ pair.begin:
   br label %pair
 pair:
   %i = phi i64 [ 0, %pair.begin ], [ %i.next, %pair ]
-  %to = mul i64 %i, {8 * n}
-  %from = mul i64 %i, {16 * n}
+  %to = mul i64 %i, {loop.slot * n}
+  %from = mul i64 %i, {2 * loop.slot * n}
   %into = getelementptr i8, ptr %scratch, i64 %to
   %left = getelementptr i8, ptr %scratch, i64 %from
-  %right = getelementptr i8, ptr %left, i64 {8 * n}
+  %right = getelementptr i8, ptr %left, i64 {loop.slot * n}
 {merge}
   %i.next = add i64 %i, 1
   %more = icmp ult i64 %i.next, %pairs
@@ -273,7 +279,7 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel with aggregates along the rows; a unit is a row."""
     parts, reducer = _parts(loop, math)
     lines = entry(loop)
-    lines.insert(2, f"  %res = alloca [{len(loop.aggregates)} x i64], align 16")
+    lines.insert(2, f"  %res = alloca [{len(loop.aggregates) * loop.slot} x i8], align 16")
     lines += [
         "  %some = icmp ult i64 %begin, %end", "  br i1 %some, label %unit, label %exit", "unit:",
         "  %u = phi i64 [ %begin, %entry ], [ %u.next, %next ]",

@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen.vector import BOOL, Value, VectorText, element_type, literal, refuse
+from jitla.codegen.vector import (
+    BOOL,
+    Value,
+    VectorText,
+    element_type,
+    literal,
+    part_of,
+    refuse,
+    whole,
+)
 from jitla.errors import BackendError
 
 
@@ -48,12 +57,17 @@ class LlvmBuilder(VectorText):
         """Return `value` in every lane."""
         dtype = np.dtype(dtype)
         self._known(dtype)
+        if dtype.kind == "c":
+            number = dtype.type(value)
+            return whole(dtype, [self.const(p, part_of(dtype)) for p in (number.real, number.imag)])
         return Value(dtype, f"splat ({element_type(dtype)} {literal(value, dtype)})", True)
 
     def cast(self, x: Value, dtype: Any) -> Value:
         """Convert as ``astype(casting="unsafe")`` does."""
         src, dtype = x.dtype, np.dtype(dtype)
         self._known(dtype)
+        if src == dtype:
+            return x
         if element_type(src) == element_type(dtype):
             return Value(dtype, x.text)
         if dtype == BOOL:
@@ -110,7 +124,9 @@ class LlvmBuilder(VectorText):
         return self._op(("f" if x.dtype.kind == "f" else "") + name, x.dtype, x, y)
 
     def add(self, x: Value, y: Value) -> Value:
-        """Return x + y; bools: or."""
+        """Return x + y; bools: or; complex numbers by part, for sums of them."""
+        if x.dtype.kind == "c":
+            return whole(x.dtype, [self.add(p, q) for p, q in zip(x.parts, y.parts, strict=True)])
         return self.or_(x, y) if x.dtype == BOOL else self._arith("add", x, y)
 
     def sub(self, x: Value, y: Value) -> Value:
@@ -385,10 +401,29 @@ class LlvmBuilder(VectorText):
         return self._shift("ashr", x, y, self._op("ashr", x.dtype, x, top))
 
     def select(self, c: Value, x: Value, y: Value) -> Value:
-        """Return x where c, else y."""
+        """Return x where c, else y; also of complex numbers."""
+        if x.dtype.kind == "c":
+            pairs = zip(x.parts, y.parts, strict=True)
+            return whole(x.dtype, [self.select(c, p, q) for p, q in pairs])
         kind = self.type(x.dtype)
         cond = f"{self.type(BOOL)} {c.text}"
         return Value(x.dtype, self.line(f"select {cond}, {kind} {x.text}, {kind} {y.text}"))
+
+    def real(self, x: Value) -> Value:
+        """Return the real parts."""
+        return x.parts[0]
+
+    def imag(self, x: Value) -> Value:
+        """Return the imaginary parts."""
+        return x.parts[1]
+
+    def pair(self, re: Value, im: Value) -> Value:
+        """Return complex numbers."""
+        return whole(np.dtype(f"c{2 * re.dtype.itemsize}"), (re, im))
+
+    def muladd(self, x: Value, y: Value, z: Value) -> Value:
+        """Return x * y + z, rounded once where the processor can."""
+        return self.math("muladd", x, y, z)
 
     def math(self, name: str, *xs: Value) -> Value:
         """Return the transcendental called `name` in NumPy."""
@@ -406,6 +441,8 @@ COMBINE = {
 
 def identity(name: str, dtype: np.dtype) -> Any:
     """Return what the aggregate `name` starts from; -0.0 + x is x for every float x."""
+    if name == "sum" and dtype.kind == "c":
+        return complex(-0.0, -0.0)
     if name in ("sum", "any"):
         return -0.0 if dtype.kind == "f" else 0
     if name in ("prod", "all"):

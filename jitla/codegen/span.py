@@ -7,11 +7,11 @@ Receives a `Loop`; returns IR text of functions that run some elements of the la
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jitla.codegen.layout import COLD, Loop, Operand, is_const, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall
-from jitla.codegen.vector import Value, memory_type
+from jitla.codegen.vector import Value, memory_type, named
 from jitla.errors import BackendError
 from jitla.hops import Hop, Kind, const_value
 
@@ -24,7 +24,7 @@ def emit_hop(b: LlvmBuilder, hop: Hop, values: list[Value]) -> Value:
     if result is None:
         dtypes = ", ".join(str(i.meta.dtype) for i in hop.inputs)
         raise BackendError(f"{hop.op.name} of {dtypes} has no recipe")
-    return Value(hop.meta.dtype, result.text, all(v.fixed for v in values))
+    return replace(result, dtype=hop.meta.dtype, fixed=all(v.fixed for v in values))
 
 
 @dataclass(slots=True)
@@ -53,7 +53,10 @@ class Writer:
         for op in self.loop.operands:
             at = f"%p{op.word}"
             if op.letter == "v":
-                self.lines.append(f"  {at} = getelementptr i64, ptr %ops, i64 {op.word}")
+                if op.aside:
+                    word(self.lines, at[1:], "%ops", op.word, "ptr")
+                else:
+                    self.lines.append(f"  {at} = getelementptr i64, ptr %ops, i64 {op.word}")
                 self.fixed[op.hop] = self.b.splat(at, op.dtype)
                 continue
             word(self.lines, f"p{op.word}.0", "%ops", op.word, "ptr")
@@ -116,14 +119,14 @@ def span(
 ) -> str:
     """Return a function that runs the body `count` times on `width` elements from `start` on.
 
-    Aggregates are taken from `acc` and left there, 8 bytes per lane; `count` is at least 1.
+    Aggregates are taken from `acc` and left there, a slot per lane; `count` is at least 1.
     """
     w = Writer(loop, width, math, nontemporal)
     w.lines.append("entry:")
     w.begin()
     accs = []
     for k, op in enumerate(loop.aggregates):
-        w.lines.append(f"  %acc{k} = getelementptr i8, ptr %acc, i64 {8 * width * k}")
+        w.lines.append(f"  %acc{k} = getelementptr i8, ptr %acc, i64 {loop.slot * width * k}")
         accs.append(w.b.load(f"%acc{k}", op.dtype))
     for k, end in enumerate(elements(w, "entry", accs)):
         w.b.store(end, f"%acc{k}")
@@ -151,9 +154,8 @@ def elements(
     w.body(values)
     phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %loop ]"], []
     for k, op in enumerate(w.loop.aggregates):
-        ends.append(w.combine(op, Value(op.dtype, f"%sofar{k}"), values))
-        pair = f"[ {accs[k].text}, %{before} ], [ {ends[k].text}, %loop ]"
-        phis.append(f"  %sofar{k} = phi {w.b.type(op.dtype)} {pair}")
+        ends.append(w.combine(op, named(op.dtype, f"%sofar{k}"), values))
+        phis += w.b.phi(f"%sofar{k}", (accs[k], before), (ends[k], "loop"))
     for op in w.loop.operands:
         if op.role == "out":
             w.write(op, values[op.hop], w.pointer(op, f"%p{op.word}"))

@@ -7,6 +7,7 @@ Receives pointers and values; appends lines to a body and returns IR values.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,15 +19,45 @@ _FLOATS = {4: "float", 8: "double"}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An IR operand `text` of vectors of `dtype`; `fixed` if it is the same in every turn of the loop."""
+    """An IR operand `text` of vectors of `dtype`; `fixed` if it is the same in every turn of the loop.
+
+    Of complex numbers `text` has the real parts, `imag` the imaginary ones.
+    """
 
     dtype: np.dtype
     text: str
     fixed: bool = False
+    imag: str = ""
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """The vectors of reals that it consists of."""
+        if self.dtype.kind != "c":
+            return (self,)
+        part = part_of(self.dtype)
+        return Value(part, self.text, self.fixed), Value(part, self.imag, self.fixed)
+
+
+def part_of(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of one register: of a part, if numbers are complex."""
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+
+
+def whole(dtype: np.dtype, parts: Sequence[Value]) -> Value:
+    """Return the value of `dtype` that consists of `parts`."""
+    fixed = all(p.fixed for p in parts)
+    return Value(dtype, parts[0].text, fixed, parts[1].text if len(parts) > 1 else "")
+
+
+def named(dtype: np.dtype, name: str) -> Value:
+    """Return the value of `dtype` whose registers are called after `name`."""
+    return Value(dtype, name, imag=f"{name}.im" if dtype.kind == "c" else "")
 
 
 def memory_type(dtype: np.dtype) -> str:
-    """Return the IR type of one element in memory."""
+    """Return the IR type of one element in memory; an integer of their size for complex numbers."""
+    if dtype.kind == "c":
+        return f"i{8 * dtype.itemsize}"
     return "i8" if dtype == BOOL else element_type(dtype)
 
 
@@ -43,7 +74,7 @@ def refuse(dtype: np.dtype) -> str | None:
     """Return why elements of `dtype` cannot be in a kernel, or None."""
     if not dtype.isnative:
         return "byte-swapped"
-    if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize in _FLOATS):
+    if dtype.kind in "biu" or (dtype.kind in "fc" and part_of(dtype).itemsize in _FLOATS):
         return None
     return f"no kernels for {dtype}"
 
@@ -83,8 +114,19 @@ class VectorText:
 
     # -- memory -------------------------------------------------------------------------------
 
+    def phi(self, name: str, before: tuple[Value, str], after: tuple[Value, str]) -> list[str]:
+        """Return the lines that give `name` what it has where the loop is entered, and in later turns."""
+        pairs = zip(named(before[0].dtype, name).parts, before[0].parts, after[0].parts, strict=True)
+        return [
+            f"  {n.text} = phi {self.type(n.dtype)} [ {x.text}, %{before[1]} ], [ {y.text}, %{after[1]} ]"
+            for n, x, y in pairs
+        ]
+
     def load(self, pointer: str, dtype: np.dtype) -> Value:
         """Load consecutive elements at `pointer`."""
+        if dtype.kind == "c":
+            kind = f"<{2 * self.width} x {element_type(part_of(dtype))}>"
+            return self._apart(self.line(f"load {kind}, ptr {pointer}, align 1"), dtype)
         kind = f"<{self.width} x {memory_type(dtype)}>"
         return self._loaded(self.line(f"load {kind}, ptr {pointer}, align 1"), dtype)
 
@@ -97,6 +139,10 @@ class VectorText:
 
     def splat(self, pointer: str, dtype: np.dtype) -> Value:
         """Load one element at `pointer` into every lane."""
+        if dtype.kind == "c":
+            part = part_of(dtype)
+            second = self.line(f"getelementptr {element_type(part)}, ptr {pointer}, i64 1")
+            return whole(dtype, (self.splat(pointer, part), self.splat(second, part)))
         kind = memory_type(dtype)
         one = self.line(f"load {kind}, ptr {pointer}, align 1")
         vec = f"<{self.width} x {kind}>"
@@ -107,6 +153,11 @@ class VectorText:
 
     def gather(self, pointer: str, stride: str, dtype: np.dtype) -> Value:
         """Load elements that are `stride` bytes apart."""
+        if dtype.kind == "c":
+            pair = f"<2 x {element_type(part_of(dtype))}>"
+            pairs = [self.line(f"load {pair}, ptr {at}, align 1")
+                     for at in self._lane_pointers(pointer, stride)]
+            return self._apart(self._joined(pairs, element_type(part_of(dtype))), dtype)
         kind = memory_type(dtype)
         vec, text = f"<{self.width} x {kind}>", "poison"
         for lane, at in enumerate(self._lane_pointers(pointer, stride)):
@@ -117,6 +168,13 @@ class VectorText:
     def scatter(self, x: Value, pointer: str, stride: str) -> None:
         """Store elements `stride` bytes apart."""
         kind, text = self._stored(x)
+        if x.dtype.kind == "c":
+            for lane, at in enumerate(self._lane_pointers(pointer, stride)):
+                lanes = f"<2 x i32> <i32 {2 * lane}, i32 {2 * lane + 1}>"
+                one = self.line(f"shufflevector {kind} {text}, {kind} poison, {lanes}")
+                pair = f"<2 x {element_type(part_of(x.dtype))}>"
+                self.lines.append(f"  store {pair} {one}, ptr {at}, align 1")
+            return
         for lane, at in enumerate(self._lane_pointers(pointer, stride)):
             one = self.line(f"extractelement {kind} {text}, i64 {lane}")
             self.lines.append(f"  store {memory_type(x.dtype)} {one}, ptr {at}, align 1")
@@ -132,7 +190,38 @@ class VectorText:
             return Value(dtype, text)
         return Value(BOOL, self.line(f"icmp ne <{self.width} x i8> {text}, zeroinitializer"))
 
+    def _apart(self, text: str, dtype: np.dtype) -> Value:
+        """Take numbers as they lie in memory apart into their parts."""
+        pairs = Value(part_of(dtype), text)
+        return whole(dtype, self._every_second(pairs, 2 * self.width))
+
+    def _every_second(self, x: Value, width: int) -> tuple[Value, Value]:
+        """Return the even and the odd lanes of a vector of `width`."""
+        kind, found = f"<{width} x {element_type(x.dtype)}>", []
+        for odd in (0, 1):
+            lanes = ", ".join(f"i32 {i}" for i in range(odd, width, 2))
+            mask = f"<{width // 2} x i32> <{lanes}>"
+            found.append(Value(x.dtype, self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}")))
+        return found[0], found[1]
+
+    def _joined(self, pairs: list[str], element: str) -> str:
+        """Return one vector of vectors of two, a power of two of them."""
+        size = 2
+        while len(pairs) > 1:
+            lanes = ", ".join(f"i32 {i}" for i in range(2 * size))
+            kind, mask = f"<{size} x {element}>", f"<{2 * size} x i32> <{lanes}>"
+            both = zip(pairs[::2], pairs[1::2], strict=True)
+            pairs = [self.line(f"shufflevector {kind} {x}, {kind} {y}, {mask}") for x, y in both]
+            size *= 2
+        return pairs[0]
+
     def _stored(self, x: Value) -> tuple[str, str]:
+        if x.dtype.kind == "c":
+            kind, n = self.type(part_of(x.dtype)), self.width
+            lanes = ", ".join(f"i32 {i}, i32 {n + i}" for i in range(n))
+            mask = f"<{2 * n} x i32> <{lanes}>"
+            text = self.line(f"shufflevector {kind} {x.text}, {kind} {x.imag}, {mask}")
+            return f"<{2 * n} x {element_type(part_of(x.dtype))}>", text
         kind = f"<{self.width} x {memory_type(x.dtype)}>"
         if x.dtype != BOOL:
             return kind, x.text
@@ -140,13 +229,8 @@ class VectorText:
 
     def halves(self, x: Value, narrow: VectorText) -> tuple[Value, Value]:
         """Return the even and the odd lanes of `x` as values of `narrow`."""
-        kind, parts = self.type(x.dtype), []
-        for odd in (0, 1):
-            lanes = ", ".join(f"i32 {2 * i + odd}" for i in range(narrow.width))
-            mask = f"<{narrow.width} x i32> <{lanes}>"
-            text = self.line(f"shufflevector {kind} {x.text}, {kind} poison, {mask}")
-            parts.append(Value(x.dtype, text))
-        return parts[0], parts[1]
+        even, odd = zip(*(self._every_second(p, 2 * narrow.width) for p in x.parts), strict=True)
+        return whole(x.dtype, even), whole(x.dtype, odd)
 
     def fresh(self, hint: str) -> str:
         """Return an unused name for code that others write into `lines`."""

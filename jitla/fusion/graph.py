@@ -6,7 +6,7 @@ Receives roots, facts, and hops that are computed or given otherwise; answers qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jitla.fusion.kernel import Product, RowKernel, data_inputs
 from jitla.fusion.templates import CELL, MAGG, Facts, iteration, template_of
@@ -97,3 +97,25 @@ class Graph:
     def together(self, hop: Hop, operand: Hop) -> bool:
         """Tell whether the two are in one group."""
         return self.joins(hop, operand) and self.level[hop] == self.level[operand]
+
+
+def have_an_order(roots: Sequence[Hop], kernels: Sequence[RowKernel]) -> bool:
+    """Tell whether no row kernel waits for itself, by way of one over another number of rows."""
+    if len({kernel.rows for kernel in kernels}) == 1:
+        return True  # levels have seen to it
+    made = {h: kernel for kernel in kernels for h in kernel.outputs}
+    done: dict[int, bool] = {}
+    stack: list[Hop | RowKernel] = [made.get(r, r) for r in roots]
+    while stack:
+        node = stack[-1]
+        if id(node) in done:
+            done[id(stack.pop())] = True
+            continue
+        done[id(node)] = False
+        read = node.inputs if isinstance(node, RowKernel) else data_inputs(node)
+        for operand in (made.get(i, i) for i in read):
+            if id(operand) not in done:
+                stack.append(operand)
+            elif not done[id(operand)]:
+                return False
+    return True

@@ -152,7 +152,7 @@ def _buckets(hops: Iterable[Hop]) -> list[list[Hop]]:
     for hop in hops:
         if hop.op.kind is Kind.AGG:
             for bucket in found:
-                if MAGG.merge(bucket[0], hop):
+                if all(MAGG.merge(other, hop) for other in bucket):
                     bucket.append(hop)
                     break
             else:

@@ -88,7 +88,7 @@ class Interpreted:
 
 def _expect_scalar(hop: Hop, operand: Any) -> None:
     """A scalar's bits are read at byte 16 of the object: only these two kinds have them there."""
-    exact = type(operand) is float and hop.meta.dtype == np.float64
+    exact = {float: np.float64, complex: np.complex128}.get(type(operand)) is hop.meta.dtype.type
     assert exact or type(operand) is hop.meta.dtype.type, (hop, type(operand))
 
 
@@ -111,10 +111,12 @@ class InterpretedBackend:
         """Return why `hop` cannot be in a kernel, or None."""
         if hop.op.kind is Kind.CALL:
             return "not element-wise"
-        if any(h.meta.dtype.kind not in "biuf" for h in (hop, *hop.inputs)):
+        if any(h.meta.dtype.kind not in "biufc" for h in (hop, *hop.inputs)):
             return f"dtype {hop.meta.dtype}"
-        if hop.op.name == "prod" and hop.meta.dtype.kind == "f":
+        if hop.op.name == "prod" and hop.meta.dtype.kind in "fc":
             return "order of multiplication"
+        if hop.op.name in ("min", "max") and hop.meta.dtype.kind == "c":
+            return "order of comparison"
         return self._refuse(hop)
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Interpreted:

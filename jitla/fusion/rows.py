@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from jitla.fusion.graph import have_an_order
 from jitla.fusion.kernel import Call, Kernel, Product, RowKernel, Step, data_inputs
 from jitla.fusion.templates import Facts
 from jitla.hops import Hop, Kind, topo
@@ -37,32 +38,10 @@ def row_kernels(roots: Sequence[Hop], facts: Facts, plan_loops: PlanLoops) -> li
         for region in _Regions(order, rows, products, facts).all():
             if _saves(region, products) and not region & taken:
                 kernel = _kernel(region, rows, order, users, roots, products, plan_loops)
-                if kernel is not None and _have_an_order(roots, [*found, kernel]):
+                if kernel is not None and have_an_order(roots, [*found, kernel]):
                     found.append(kernel)
                     taken |= region
     return found
-
-
-def _have_an_order(roots: Sequence[Hop], kernels: Sequence[RowKernel]) -> bool:
-    """Tell whether no row kernel waits for itself, by way of one over another number of rows."""
-    if len({kernel.rows for kernel in kernels}) == 1:
-        return True  # levels have seen to it
-    made = {h: kernel for kernel in kernels for h in kernel.outputs}
-    done: dict[int, bool] = {}
-    stack: list[Hop | RowKernel] = [made.get(r, r) for r in roots]
-    while stack:
-        node = stack[-1]
-        if id(node) in done:
-            done[id(stack.pop())] = True
-            continue
-        done[id(node)] = False
-        read = node.inputs if isinstance(node, RowKernel) else data_inputs(node)
-        for operand in (made.get(i, i) for i in read):
-            if id(operand) not in done:
-                stack.append(operand)
-            elif not done[id(operand)]:
-                return False
-    return True
 
 
 def row_count(product: Product) -> int:

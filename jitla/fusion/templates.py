@@ -85,9 +85,13 @@ def _same_space(a: Hop, b: Hop) -> bool:
 
 
 def _same_reduction(a: Hop, b: Hop) -> bool:
-    """Aggregates over the same axes of one space; a cell fits any of them."""
-    axes = {h.attr("axis") for h in (a, b) if h.op.kind is Kind.AGG}
-    return _same_space(a, b) and len(axes) <= 1
+    """Aggregates over the same axes of one space; a cell fits any of them.
+
+    Not sums of reals and of complex numbers, whose pairwise trees differ: NumPy counts both parts.
+    """
+    found = [h for h in (a, b) if h.op.kind is Kind.AGG]
+    trees = {h.meta.dtype.kind for h in found if h.op.name == "sum"} & {"f", "c"}
+    return _same_space(a, b) and len({h.attr("axis") for h in found}) <= 1 and len(trees) <= 1
 
 
 def _walk(kernel: Kernel, layouts: Mapping[Hop, Layout]) -> tuple[Form, Geometry] | None:

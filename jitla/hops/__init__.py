@@ -1,6 +1,6 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, table_cell, table_matrix, interp, flags, cost, text.
+Reading order: meta, spec, node, parts, table_cell, table_matrix, interp, flags, cost, text.
 """
 
 from jitla.hops.cost import REFERENCE, Machine, bytes_of, expressible, flops

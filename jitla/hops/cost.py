@@ -63,7 +63,7 @@ class CountingBuilder:
 
     add = sub = mul = neg = abs = copysign = select = _verb(1)
     floor = ceil = trunc = rint = minimum = maximum = _verb(1)
-    fmin = fmax = _verb(2)
+    fmin = fmax = muladd = _verb(2)
     and_ = or_ = xor = not_ = shl = shr = _verb(1)
     div = sqrt = _verb(4)
     floordiv = rem = fmod = _verb(8)
@@ -77,6 +77,16 @@ class CountingBuilder:
         """Cost one operation."""
         self.flops += 1
         return Typed(dtype)
+
+    def real(self, x: Typed) -> Typed:
+        """Cost nothing."""
+        return Typed(x.dtype.type(0).real.dtype)
+
+    imag = real
+
+    def pair(self, re: Typed, im: Typed) -> Typed:
+        """Cost nothing."""
+        return Typed(np.result_type(re.dtype, np.complex64))
 
     def math(self, name: str, *xs: Typed) -> Typed:
         """Cost what the op table says of `name`."""

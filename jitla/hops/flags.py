@@ -29,8 +29,9 @@ _SILENT = frozenset({
     "bitwise_count", "invert", "left_shift", "right_shift", "isnan", "isinf", "isfinite", "signbit",
     "leaf", "const", "min", "max", "any", "all", "argmin", "argmax", "count", "transpose",
     "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "concatenate", "stack",
-    "getitem", "full", "arange", "eye",
+    "getitem", "full", "arange", "eye", "real", "imag",
 })
+_ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 _SOME = {
     "add": INVALID | OVERFLOW, "subtract": INVALID | OVERFLOW, "multiply": INVALID | OVERFLOW,
     "square": OVERFLOW, "sqrt": INVALID, "exp": OVERFLOW, "exp2": OVERFLOW,
@@ -42,6 +43,11 @@ _INTEGER = frozenset({"floor_divide", "remainder", "fmod"})
 def may_raise(hop: Hop) -> int:
     """Return the flags that computing `hop` can raise in NumPy, underflow left aside."""
     name, dtype = hop.op.name, hop.meta.dtype
+    if any(i.meta.dtype.kind == "c" for i in hop.inputs):
+        if name in _ORDERS:
+            return INVALID  # a NaN in one part: the loops of reals are silent, these are not
+        if name == "square":
+            return INVALID | OVERFLOW
     if name in _SILENT:
         return 0
     if name == "cast":

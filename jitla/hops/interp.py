@@ -6,6 +6,7 @@ Receives roots and the objects at the leaf positions; returns NumPy values.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -27,8 +28,20 @@ def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
             case "const":
                 values[hop] = const_value(hop)
             case _:
-                values[hop] = hop.op.ref(*[values[i] for i in hop.inputs], **dict(hop.attrs))
+                operands = [values[i] for i in hop.inputs]
+                run = _meaning(hop, operands)
+                values[hop] = run(*operands, **dict(hop.attrs))
     return [values[r] for r in roots]
+
+
+# Complex scalars are multiplied and measured by other code than arrays, and rounded otherwise.
+_OF_SCALARS: dict[str, Callable[..., Any]] = {"multiply": operator.mul, "absolute": operator.abs}
+
+
+def _meaning(hop: Hop, operands: Sequence[Any]) -> Callable[..., Any]:
+    """Return what computes `hop`: its reference, but for operators on complex scalars."""
+    scalars = hop.op.name in _OF_SCALARS and all(isinstance(x, np.complexfloating) for x in operands)
+    return _OF_SCALARS[hop.op.name] if scalars else hop.op.ref
 
 
 def leaf_value(hop: Hop, given: Any) -> Any:
@@ -77,6 +90,27 @@ class NumpyBuilder:
         if c.dtype != np.bool_ or x.dtype != y.dtype:
             raise InternalError(f"select: a recipe mixes {c.dtype}, {x.dtype}, {y.dtype}")
         return value(np.where(c, x, y))
+
+    def real(self, x: Any) -> Any:
+        """Return the real part."""
+        return x.real
+
+    def imag(self, x: Any) -> Any:
+        """Return the imaginary part."""
+        return x.imag
+
+    def pair(self, re: Any, im: Any) -> Any:
+        """Return the complex number of these parts."""
+        if re.dtype != im.dtype:
+            raise InternalError(f"pair: a recipe mixes {re.dtype}, {im.dtype}")
+        whole = np.empty(np.broadcast_shapes(re.shape, im.shape), np.result_type(re, np.complex64))
+        whole.real, whole.imag = re, im
+        return value(whole)
+
+    def muladd(self, x: Any, y: Any, z: Any) -> Any:
+        """Return x * y + z as the real part of a product that NumPy computes."""
+        product = np.multiply(self.pair(x, -z), self.pair(y, np.ones_like(y)))
+        return value(np.asarray(product).real)
 
     def math(self, name: str, *xs: Any) -> Any:
         """Return the transcendental that NumPy calls `name`."""

@@ -100,7 +100,7 @@ def make(name: str, inputs: Iterable[Hop], line: Any = None, **attrs: Any) -> Ho
     if "dtype" in attrs:
         attrs["dtype"] = np.dtype(attrs["dtype"])
     meta = op.meta(tuple(h.meta for h in args), attrs)
-    if op.commutes and len(args) == 2 and _rank(args[1]) < _rank(args[0]):
+    if op.swaps(meta.dtype) and len(args) == 2 and _rank(args[1]) < _rank(args[0]):
         args = (args[1], args[0])
     return _intern(op, args, tuple(sorted(attrs.items())), meta, line)
 

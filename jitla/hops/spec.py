@@ -48,6 +48,9 @@ class ScalarBuilder(Protocol):
     `math(name, *xs)` is a transcendental by its NumPy name. Integer arithmetic wraps, also `neg`
     and `abs` of the least integer; `and_ or_ xor not_` of integers are bitwise;
     shifts by at least the width give 0 (or the sign, for `shr` of negative values).
+    Complex values are made by `pair` (and whoever reads operands); only `real` and `imag` take
+    them. `muladd` is x * y + z of floats, rounded once where the loops of NumPy's complex numbers
+    do so on this processor, else twice.
     """
 
     def const(self, value: Any, dtype: np.dtype) -> Any: ...
@@ -84,6 +87,10 @@ class ScalarBuilder(Protocol):
     def shl(self, x: Any, y: Any) -> Any: ...
     def shr(self, x: Any, y: Any) -> Any: ...
     def select(self, c: Any, x: Any, y: Any) -> Any: ...
+    def real(self, x: Any) -> Any: ...
+    def imag(self, x: Any) -> Any: ...
+    def pair(self, re: Any, im: Any) -> Any: ...
+    def muladd(self, x: Any, y: Any, z: Any) -> Any: ...
     def math(self, name: str, *xs: Any) -> Any: ...
 
 
@@ -116,6 +123,13 @@ class OpSpec:
     commutes: bool = False
     transcendental: bool = False
     flops: float | Callable[[tuple[Meta, ...], Attrs], float] = 1.0
+
+    def swaps(self, dtype: np.dtype) -> bool:
+        """Say whether operands may change places in a result of `dtype`.
+
+        Not in complex products: which of two terms is rounded depends on the side.
+        """
+        return self.commutes and not (dtype.kind == "c" and self.name == "multiply")
 
 
 _BY_NAME: dict[str, OpSpec] = {}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jitla.errors import InternalError
+from jitla.hops import parts
 from jitla.hops.meta import Meta, broadcast
 from jitla.hops.spec import Attrs, Kind, OpSpec, ScalarBuilder, Zeros, register
 
@@ -66,16 +67,21 @@ def _nnz(metas: tuple[Meta, ...], shape: tuple[int, ...], zeros: Zeros) -> int |
 # --------------------------------------------------------------------------- constructors
 
 
-def _portable(recipe: Recipe | None) -> Recipe | None:
-    """Limit `recipe` to bool, integer and real operands: for the rest it is not expressible."""
+def _portable(recipe: Recipe | None, on_complex: Recipe | None) -> Recipe | None:
+    """Limit `recipe` to bool, integer and real operands, `on_complex` to those with two parts.
+
+    For the rest it is not expressible; nor are parts that no recipe casts to, of long doubles.
+    """
     if recipe is None:
         return None
 
     def emit(builder: ScalarBuilder, *args: Any) -> Any:
         *values, attrs = args
-        if any(v.dtype.kind not in "biuf" for v in values):
+        if all(v.dtype.kind in "biuf" for v in values):
+            return recipe(builder, *values)
+        if on_complex is None or any(v.dtype.char not in "?FD" for v in values):
             return None
-        return recipe(builder, *values)
+        return on_complex(builder, *values)
 
     return emit
 
@@ -83,8 +89,12 @@ def _portable(recipe: Recipe | None) -> Recipe | None:
 def cell(
     ufunc: np.ufunc, emit: Recipe | None, doc: str, zeros: Zeros = NONE, *, commutes: bool = False,
     transcendental: bool = False, flops: float = 1.0, also: tuple[Any, ...] = (), name: str = "",
+    on_complex: Recipe | None = None,
 ) -> OpSpec:
-    """Declare the operator that NumPy's `ufunc` is; `also` are other callables that mean it."""
+    """Declare the operator that NumPy's `ufunc` is; `also` are other callables that mean it.
+
+    `emit` is the recipe for reals, `on_complex` the one for complex operands.
+    """
 
     def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
         dtypes = tuple([m.dtype for m in metas])
@@ -96,7 +106,7 @@ def cell(
     return register(OpSpec(
         name=name or ufunc.__name__, kind=Kind.CELL, arity=ufunc.nin, ref=ufunc, meta=meta,
         resolve=lambda dtypes, attrs: loop(ufunc, dtypes)[0], doc=doc, numpy=(ufunc, *also),
-        emit=_portable(emit), zeros=zeros, commutes=commutes, transcendental=transcendental,
+        emit=_portable(emit, on_complex), zeros=zeros, commutes=commutes, transcendental=transcendental,
         flops=flops,
     ))
 
@@ -178,10 +188,12 @@ def _heaviside(b: ScalarBuilder, x: Any, at_zero: Any) -> Any:
     return b.select(b.eq(x, zero), at_zero, known)
 
 
-cell(np.add, _or_bool("add", _OR), "sum; `or` of bools", ALL, commutes=True)
-cell(np.subtract, _verb("sub"), "difference", ALL)
-cell(np.multiply, _or_bool("mul", _AND), "product; `and` of bools", ANY, commutes=True)
-cell(np.divide, _verb("div"), "true quotient")
+cell(np.add, _or_bool("add", _OR), "sum; `or` of bools", ALL, commutes=True,
+     on_complex=parts.by_part("add"))
+cell(np.subtract, _verb("sub"), "difference", ALL, on_complex=parts.by_part("sub"))
+cell(np.multiply, _or_bool("mul", _AND), "product; `and` of bools", ANY, commutes=True,
+     on_complex=parts.multiply)
+cell(np.divide, _verb("div"), "true quotient", on_complex=parts.divide)
 cell(np.floor_divide, _verb("floordiv"), "quotient rounded down")
 cell(np.remainder, _verb("rem"), "remainder with the divisor's sign")
 cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign")
@@ -189,14 +201,15 @@ cell(np.power, _by_kind(f=_math("power")), "x to the power y; integers are left 
      transcendental=True, flops=40)
 cell(np.float_power, _math("float_power"), "power in at least float64",
      transcendental=True, flops=40)
-cell(np.negative, _verb("neg"), "-x", ANY)
-cell(np.positive, _same, "+x", ANY)
-cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itself", ANY)
+cell(np.negative, _verb("neg"), "-x", ANY, on_complex=parts.by_part("neg"))
+cell(np.positive, _same, "+x", ANY, on_complex=_same)
+cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itself", ANY,
+     on_complex=parts.absolute)
 cell(np.fabs, _verb("abs"), "magnitude, in floating point", ANY)
 cell(np.sqrt, _verb("sqrt"), "square root", ANY)
-cell(np.square, _square, "x * x", ANY)
+cell(np.square, _square, "x * x", ANY, on_complex=parts.square)
 cell(np.reciprocal, _by_kind(i=_reciprocal_int, f=lambda b, x: b.div(b.const(1, x.dtype), x)),
-     "1 / x in the dtype of x")
+     "1 / x in the dtype of x", on_complex=parts.reciprocal)
 cell(np.sign, _sign, "-1, 0 or 1", ANY)
 cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL)
 cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY,
@@ -206,7 +219,7 @@ cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY
 cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
 cell(np.gcd, None, "greatest common divisor", ALL, commutes=True)
 cell(np.lcm, None, "least common multiple", ANY, commutes=True)
-cell(np.conjugate, _same, "complex conjugate", ANY)
+cell(np.conjugate, _same, "complex conjugate", ANY, on_complex=parts.conjugate)
 cell(np.nextafter, None, "next float from x towards y", ALL)
 cell(np.spacing, None, "distance to the next float")
 cell(np.ldexp, None, "x * 2**n", ALL)
@@ -290,7 +303,9 @@ def _comparison(
     commutes: bool = False,
 ) -> OpSpec:
     """Declare a comparison: `verb` on numbers, logic on bools."""
-    return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes)
+    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.ordered(verb)
+    return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes,
+                on_complex=on_complex)
 
 
 _comparison(np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), "x == y", commutes=True)
@@ -303,10 +318,14 @@ _comparison(np.greater_equal, "ge", lambda b, x, y: b.or_(x, b.not_(y)), "x >= y
 # --------------------------------------------------------------------------- selection
 # Not declared commuting: which of two zeros wins, or which NaN, depends on the order.
 
-cell(np.maximum, _or_bool("maximum", _OR), "larger of two; NaN wins", ALL)
-cell(np.minimum, _or_bool("minimum", _AND), "smaller of two; NaN wins", ALL)
-cell(np.fmax, _or_bool("fmax", _OR), "larger of two; NaN loses", ALL)
-cell(np.fmin, _or_bool("fmin", _AND), "smaller of two; NaN loses", ALL)
+cell(np.maximum, _or_bool("maximum", _OR), "larger of two; NaN wins", ALL,
+     on_complex=parts.extreme("ge", nan_of=0))
+cell(np.minimum, _or_bool("minimum", _AND), "smaller of two; NaN wins", ALL,
+     on_complex=parts.extreme("le", nan_of=0))
+cell(np.fmax, _or_bool("fmax", _OR), "larger of two; NaN loses", ALL,
+     on_complex=parts.extreme("ge", nan_of=1))
+cell(np.fmin, _or_bool("fmin", _AND), "smaller of two; NaN loses", ALL,
+     on_complex=parts.extreme("le", nan_of=1))
 
 _CLIP: np.ufunc = np._core.umath.clip  # type: ignore[attr-defined]
 
@@ -350,14 +369,18 @@ def _where_meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
 register(OpSpec(
     name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: value(np.where(c, x, y)),
     meta=_where_meta, resolve=_where_resolve, doc="x where the condition holds, else y",
-    numpy=(np.where,), emit=_portable(_verb("select")), zeros=ALL,
+    numpy=(np.where,), emit=_portable(_verb("select"), parts.choose), zeros=ALL,
 ))
 
 
 def _cast(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
     dtype = np.dtype(attrs["dtype"])
+    if x.dtype.char in "FD" and dtype == BOOL:
+        return parts.truth(b, x)
+    if dtype.char in "FD" and (x.dtype.kind in "biuf" or x.dtype.char in "FD"):
+        return parts.convert(b, x, dtype)
     if x.dtype.kind not in "biuf" or dtype.kind not in "biuf":
-        return None
+        return None  # NumPy warns where the imaginary part is lost
     if dtype == BOOL and x.dtype != BOOL:
         return b.ne(x, b.const(0, x.dtype))
     return b.cast(x, dtype)
@@ -375,6 +398,8 @@ register(OpSpec(
 
 def _truth(b: ScalarBuilder, x: Any) -> Any:
     """NaN is true."""
+    if x.dtype.kind == "c":
+        return parts.truth(b, x)
     return x if x.dtype.kind == "b" else b.ne(x, b.const(0, x.dtype))
 
 
@@ -382,11 +407,15 @@ def _logical(recipe: Recipe) -> Recipe:
     return lambda b, *xs: recipe(b, *(_truth(b, x) for x in xs))
 
 
-cell(np.logical_and, _logical(_AND), "both are true", ANY, commutes=True)
-cell(np.logical_or, _logical(_OR), "one is true", ALL, commutes=True)
-cell(np.logical_xor, _logical(_XOR), "exactly one is true", ALL, commutes=True)
+for _name, _recipe, _text, _zeros in (
+    ("and", _AND, "both are true", ANY), ("or", _OR, "one is true", ALL),
+    ("xor", _XOR, "exactly one is true", ALL),
+):
+    cell(getattr(np, f"logical_{_name}"), _logical(_recipe), _text, _zeros, commutes=True,
+         on_complex=_logical(_recipe))
 cell(np.logical_not, _by_kind(b=_NOT, i=lambda b, x: b.eq(x, b.const(0, x.dtype)),
-                              f=lambda b, x: b.eq(x, b.const(0, x.dtype))), "is false")
+                              f=lambda b, x: b.eq(x, b.const(0, x.dtype))), "is false",
+     on_complex=_logical(_NOT))
 cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True)
 cell(np.bitwise_or, _OR, "bits set in one", ALL, commutes=True)
 cell(np.bitwise_xor, _XOR, "bits set in exactly one", ALL, commutes=True)
@@ -414,8 +443,39 @@ def _signbit(b: ScalarBuilder, x: Any) -> Any:
     return b.lt(b.copysign(b.const(1, x.dtype), x), b.const(0, x.dtype))
 
 
-cell(np.isnan, _by_kind(b=_never, i=_never, f=lambda b, x: b.ne(x, x)), "is NaN", ANY)
-cell(np.isinf, _by_kind(b=_never, i=_never, f=_against_inf("eq")), "is infinite", ANY)
+cell(np.isnan, _by_kind(b=_never, i=_never, f=lambda b, x: b.ne(x, x)), "is NaN", ANY,
+     on_complex=parts.isnan)
+cell(np.isinf, _by_kind(b=_never, i=_never, f=_against_inf("eq")), "is infinite", ANY,
+     on_complex=parts.either(_against_inf("eq")))
 cell(np.isfinite, _by_kind(b=_always, i=_always, f=_against_inf("lt")),
-     "is neither NaN nor infinite")
+     "is neither NaN nor infinite", on_complex=parts.both(_against_inf("lt")))
 cell(np.signbit, _signbit, "has the sign bit set")
+
+# --------------------------------------------------------------------------- complex parts
+
+
+def _fresh(x: Any) -> Any:
+    """Copy `x` in the order in which a ufunc allocates its result."""
+    return np.logical_or(x, x) if x.dtype == BOOL else np.positive(x)
+
+
+def _part(name: str, on_real: Recipe, on_complex: Recipe, doc: str) -> OpSpec:
+    """Declare a part of complex numbers, as a value of its own and not as a view."""
+
+    def ref(x: Any) -> Any:
+        return _fresh(getattr(x, name))
+
+    def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
+        given = metas[0].dtype
+        return cell_meta(metas, given.type(0).real.dtype, ANY)
+
+    return register(OpSpec(
+        name=name, kind=Kind.CELL, arity=1, ref=ref, meta=meta, doc=doc, zeros=ANY,
+        resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
+        emit=_portable(on_real, on_complex),
+    ))
+
+
+_part("real", _same, parts.real, "the real part, copied")
+_part("imag", lambda b, x: _never(b, x) if x.dtype.kind == "b" else b.const(0, x.dtype), parts.imag,
+      "the imaginary part, copied; 0 of reals")

@@ -22,6 +22,8 @@ _INFIX = {
     "left_shift": "<<", "right_shift": ">>", "equal": "==", "not_equal": "!=", "less": "<",
     "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }
+# Python's numbers have their bits where NumPy's scalars of these dtypes have them.
+_PYTHON = {np.dtype(np.float64): "float", np.dtype(np.complex128): "complex"}
 _PREFIX = {"negative": "-", "positive": "+", "invert": "~"}
 
 
@@ -82,7 +84,7 @@ class _Writer:
         self.order = order
         self.roots = roots
         self.lines: list[str] = []
-        self.constants: dict[str, Any] = {"float": float, "abs": abs}
+        self.constants: dict[str, Any] = {"float": float, "complex": complex, "abs": abs}
         self.needs: dict[str, Need] = {}
         self.names: dict[Hop, str] = {}
         self.slots: dict[int, None] = {}
@@ -129,8 +131,8 @@ class _Writer:
         given = self.leaf(hop.attr("slot"))
         if hop.attr("form") != "weak":
             return given
-        exact = hop.meta.dtype == np.float64 and hop not in self.called
-        kind = "float" if exact else self.constant("T", hop.meta.dtype.type)
+        exact = _PYTHON.get(hop.meta.dtype) if hop not in self.called else None
+        kind = exact or self.constant("T", hop.meta.dtype.type)
         name = f"w{self.number(hop)}"
         self.lines.append(f"{name} = {kind}({given})")
         return name

@@ -43,7 +43,7 @@ def spelled_mean(root: Hop, b: Bound) -> Hop:
     """Build the sum divided by the count; float16 is summed in float32."""
     x, line = b["X"], root.line
     given = x.meta.dtype
-    working = SINGLE if given == HALF else given if given.kind == "f" else DOUBLE
+    working = SINGLE if given == HALF else given if given.kind in "fc" else DOUBLE
     total = _sum(as_dtype(x, working, line), root, b["keepdims"])
     count = make("count", (x,), line, axis=b["axis"])
     if given == HALF and root.meta.shape:
@@ -94,8 +94,8 @@ def sums_alike(root: Hop, b: Bound) -> bool:
     It casts and sums in pieces of 8192, which for float16 and for integers of 32 bits and more
     is another order of roundings than casting all and summing pairwise.
     """
-    char = b["X"].meta.dtype.char
-    return enough(root, b) and (char in "?bBhHfd" or char == "e" and root.op.name != "mean")
+    known = "?bBhHfdFD" if root.op.name == "mean" else "?bBhHfde"
+    return enough(root, b) and b["X"].meta.dtype.char in known
 
 
 def sums_nearly_alike(root: Hop, b: Bound) -> bool:
@@ -200,9 +200,12 @@ def dead_choice(root: Hop, b: Bound) -> bool:
 def over_one(root: Hop, b: Bound) -> bool:
     """Every axis joined has length 1, and one element is its own aggregate.
 
-    The float sum is not: it starts from 0.0, which turns -0.0 into 0.0.
+    The float sum is not: it starts from 0.0, which turns -0.0 into 0.0; nor is the complex product,
+    which starts from 1 + 0j: infinity times that 0 is NaN.
     """
     alone = all(b["X"].meta.shape[i] == 1 for i in b["axis"]) and b["axis"] != ()
+    if root.op.name == "prod" and root.meta.dtype.kind == "c":
+        return False
     return alone and (root.op.name != "sum" or order_free(root.meta.dtype))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 
-from jitla.source.inserts import HOOK, hook, placed
+from jitla.source.inserts import HOOK, hook, identity, placed
 from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
 from jitla.source.tame import NOTHING
 
@@ -21,6 +21,8 @@ FRAME_READERS = {"locals": MAXIMUM, "vars": 1, "dir": 1, "eval": 2, "exec": 2}
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
 # Builtins that ask their arguments for iterators.
 ITERATING = frozenset({"enumerate", "reversed", "zip"})
+# How the names begin by which arrays hand out their memory or take part in others' operations.
+PROTOCOL = "__array_"
 
 
 class ReadsFrame(Exception):
@@ -46,7 +48,7 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
-            return self.parts(node)
+            return identity(self.parts(node))
         if len(node.ops) > 1:
             # in a chain an operand is the right one first and then the left one
             node.left = self.calm(node.left)
@@ -62,11 +64,16 @@ class ExpressionRewriter(OperandRewriter):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        flat = isinstance(node.value, ast.Attribute) and node.value.attr == "flat" \
+            and isinstance(node.ctx, ast.Load)
         if isinstance(node.ctx, ast.Load):
             node.value = self.operand(node.value, "[")
         else:
             node.value = self.used(node.value, "")
         node.slice = self.key(node.slice)
+        if flat and not isinstance(node.slice, (ast.Constant, ast.Slice)):
+            # a flat iterator takes nothing but ndarrays for arrays of indices
+            node.slice = hook("keep", [node.slice], node.slice)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
@@ -180,6 +187,14 @@ class ExpressionRewriter(OperandRewriter):
             return self.attribute(node, self.ways)
         node.value = self.visit(node.value)
         return node
+
+    def attribute(self, node: ast.Attribute, ways: str) -> ast.expr:
+        """Rewrite the load of an attribute."""
+        if node.attr.startswith(PROTOCOL):
+            # asked for by name it is that of the array, not that of what stands for it
+            node.value = hook("keep", [self.used(node.value, "")], node.value)
+            return node
+        return super().attribute(node, ways)
 
     # -- elements of comprehensions ------------------------------------------------------------
 

@@ -84,6 +84,18 @@ def hook(name: str, args: list[ast.expr], at: ast.AST) -> ast.Call:
     return placed(ast.Call(function, args, []), at)
 
 
+def identity(node: ast.Compare) -> ast.expr:
+    """Rewrite ``a is b`` where both may be arrays: an array and its proxy are one object."""
+    match node:
+        case ast.Compare(left=ast.Constant()) | ast.Compare(comparators=[ast.Constant()]):
+            return node
+        case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
+            return hook("same", [left, right], node)
+        case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[right]):
+            return placed(ast.UnaryOp(ast.Not(), hook("same", [left, right], node)), node)
+    return node
+
+
 def hook_statement(name: str, args: list[ast.expr], at: ast.AST) -> ast.stmt:
     """Statement that calls the hook `name`."""
     return placed(ast.Expr(hook(name, args, at)), at)

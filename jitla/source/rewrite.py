@@ -59,7 +59,15 @@ class _Rewriter(StoreRewriter):
         node.decorator_list = self.decorators(node.decorator_list)
         self.defaults(node.args)
         self.body_of(node)
+        if node.name == "__array__":
+            self.hand_out(node)
         return node
+
+    def hand_out(self, node: ast.AST) -> None:
+        # NumPy calls it, in the midst of what is traced, and takes nothing but an ndarray
+        for each in ast.walk(node):
+            if isinstance(each, ast.Return) and each.value is not None:
+                each.value = hook("keep", [each.value], each.value)
 
     visit_AsyncFunctionDef = visit_FunctionDef
 

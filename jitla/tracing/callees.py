@@ -15,9 +15,11 @@ import numpy as np
 from jitla.source import HOOK
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.functions import written
+from jitla.tracing.indexing import Bound
 from jitla.tracing.kinds import CONTAINERS, NUMBERS, is_wild
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.signature import layout_id
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
@@ -54,8 +56,17 @@ class Foreign(Callee):
             result = call_at(place, self.function, plain, options)
         finally:
             LOCAL.session = session
+            _look_again(session, (*args, *kwargs.values()))
             session.attend()
         return session.result(result, args, plain)
+
+
+def _look_again(session: Session, args: tuple) -> None:
+    """Read the shapes of arrays that foreign code was given: it may have set or resized them."""
+    for each in args:
+        proxy = each.__self__ if type(each) is Bound else each
+        if type(proxy) is LazyArray and proxy._v is not None and layout_id(proxy._v) != proxy._l:
+            session.relabel(proxy)
 
 
 class Guarded(Callee):
@@ -65,7 +76,8 @@ class Guarded(Callee):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
-        if any(map(is_wild, args)):
+        # With out=... it answers with arrays where scalars are usual, which proxies are not told.
+        if kwargs.get("out") is ... or any(map(is_wild, args)):
             return Foreign(self.function, session)(*args, **kwargs)
         for array in written(self.function, args, kwargs):
             if type(array) not in LAZY:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from jitla.tracing.array import (
 )
 from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
-from jitla.tracing.indexing import Bound, Indexing, fits
+from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.places import call_here
@@ -33,6 +34,7 @@ from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
 _FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
+_COMPLEX_POWERS = {(int, 2): np.square, (float, 0.5): np.sqrt, (int, -1): np.reciprocal}
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
@@ -184,13 +186,15 @@ class Dispatch(Indexing):
         """Do ``x ** exponent`` with NumPy's fast paths for scalar exponents."""
         kind = METAS[x._m].dtype.kind
         if type(x) is LazyArray and type(exponent) in (int, float):
+            if kind == "c" and (type(exponent), exponent) in _COMPLEX_POWERS:
+                return UFUNCS[_COMPLEX_POWERS[type(exponent), exponent]](x)
             if kind == "f" and exponent in _FLOAT_POWERS:
                 return UFUNCS[_FLOAT_POWERS[exponent]](x)
             if kind in "iu" and type(exponent) is int and exponent == 2:
                 return UFUNCS[np.square](x)
-            if kind == "f" and exponent != 0:
+            if kind in "fc" and exponent != 0:
                 return UFUNCS[np.power](x, exponent)
-        elif type(x) is LazyArray and type(exponent) is LazyArray and kind == "f":
+        elif type(x) is LazyArray and type(exponent) is LazyArray and kind in "fc":
             return UFUNCS[np.power](x, exponent)
         return self.eager(operator.pow, (x, exponent), {})
 
@@ -211,7 +215,9 @@ class Dispatch(Indexing):
     # ------------------------------------------------------------------ protocols
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
-        """Record or run ``ufunc(x, y)``."""
+        """Record or run ``ufunc(x, y)``; a power as the operator does it."""
+        if ufunc is np.power:
+            return self.power(x, y)
         record = UFUNCS.get(ufunc)
         return record(x, y) if record is not None else self.eager(ufunc, (x, y), {})
 
@@ -241,7 +247,8 @@ class Dispatch(Indexing):
                 and owns_memory(memory):
             known = [self.operand(x) for x in inputs]
             if not any(type(x) in LAZY for x in known) or any(x is None for x in known) \
-                    or not all(fits(np.shape(x), memory.shape) for x in inputs):
+                    or not all(fits(np.shape(x), memory.shape) for x in inputs) \
+                    or lone_complex(Meta(memory.shape, memory.dtype)):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:
@@ -276,10 +283,12 @@ class Dispatch(Indexing):
         if out is None:
             return self.result(result, args, plain, fresh=True)
         if type(out) is not tuple:
-            return out
-        if len(out) == 1:
-            return out[0]
-        return tuple([self.wrap(r) if o is None else o for o, r in zip(out, result, strict=True)])
+            return out if result is options["out"] else self.wrap(result)
+        given = options["out"]
+        if type(result) is not tuple or len(result) != len(out):
+            # what another type answers may be anything
+            return out[0] if result is given[0] else self.wrap(result)
+        return tuple([o if r is g else self.wrap(r) for o, g, r in zip(out, given, result, strict=True)])
 
     def result(self, result: Any, args: tuple, plain: tuple, fresh: bool = False) -> Any:
         """Wrap what was returned; an argument returned as it is keeps its identity.
@@ -320,11 +329,19 @@ class Dispatch(Indexing):
         func = METHODS.get(name)
         if func is not None:
             return Bound(func, self, proxy, name)
+        if name == "real" or name == "imag":
+            return self.part(proxy, name)
         if callable(getattr(np.ndarray, name)):
             return Bound(Dispatch._plain_method, self, proxy, name)
         value = self.value(proxy)
         made = getattr(value, name)
         return proxy if made is value else self.wrap(made)
+
+    def part(self, array: LazyArray, name: str) -> Any:
+        """Return the real or the imaginary part: a view of complex numbers."""
+        if METAS[array._m].dtype.kind == "c":
+            return self.view(array, "__getattribute__", (name,), OP_ID[name])
+        return array if name == "real" else self.wrap(self.value(array).imag)
 
     def reduced(self, proxy: LazyArray, name: str, args: tuple, kwargs: dict) -> Any:
         """Call the reduction `name` of an array: recorded where that is possible."""
@@ -336,6 +353,10 @@ class Dispatch(Indexing):
             self.before_write(memory)
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
+        if name == "resize" and options.get("refcheck", True) in (True,):
+            # NumPy would count the references of proxy and session, too.
+            alone = _ALONE[bool(kwargs)]
+            options["refcheck"] = getrefcount(proxy) > alone[0] or getrefcount(memory) > alone[1]
         for target in (*plain[1:], options.get("out")):
             if isinstance(target, np.ndarray):  # it may be the place for the result
                 self.before_write(target)
@@ -351,6 +372,18 @@ class Dispatch(Indexing):
         if type(proxy) is LazyScalar:
             return getattr(self.value(proxy), name)(*args, **kwargs)
         return self._plain_method(proxy, name, *args, **kwargs)
+
+
+def _alone(**kwargs: Any) -> tuple[int, int]:
+    """Count the references to a proxy and to its memory where one variable is all that holds them."""
+    array = in_memory(None, np.empty(1), layout_id(np.empty(1)))
+    counted: tuple[int, int] = Bound(_counted, None, array, "resize")(1, **kwargs)
+    return counted
+
+
+def _counted(session: Any, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
+    memory = proxy._v
+    return getrefcount(proxy), getrefcount(memory)
 
 
 def forget_inferred() -> None:
@@ -406,6 +439,10 @@ def _python_ints_fit(operands: tuple) -> bool:
 def _scalar_integer(x: Any) -> bool:
     """Say whether `x` is a proxy of an integer or bool scalar, whose operators warn and wrap apart."""
     return type(x) is LazyScalar and METAS[x._m].dtype.kind in INTEGRAL
+
+
+# Without and with keywords.
+_ALONE = _alone(), _alone(refcheck=True)
 
 
 def _method(func: Any) -> Callable[..., Any]:

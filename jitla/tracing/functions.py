@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, LazyArray, pending
+from jitla.tracing.array import LAZY, LazyArray, LazyScalar, pending
 from jitla.tracing.signature import TRACED
 
 Session = Any  # the session that the arguments belong to
@@ -134,10 +134,15 @@ def _arg_like(name: str) -> Callable[..., Any]:
     return handler
 
 
+def _array(made: Any) -> Any:
+    """Return what was recorded; what would be a scalar is an array here, which NumPy has to make."""
+    return NotImplemented if type(made) is LazyScalar else made
+
+
 def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) -> Any:
     if x is _NONE or y is _NONE:
         return NotImplemented
-    return session.traced("where", (condition, x, y))
+    return _array(session.traced("where", (condition, x, y)))
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
@@ -181,9 +186,38 @@ def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
     wanted = np.dtype(dtype)
     if options or type(array) is not LazyArray or wanted not in TRACED or wanted == array.dtype:
         return NotImplemented
+    if array.dtype.kind == "c" and wanted.kind not in "bc":
+        return NotImplemented  # NumPy warns that the imaginary part is lost, at this line
     if array._v is not None and 0 in array._v.strides:
         return NotImplemented  # a repeated axis orders the copy in another way than a ufunc's operand
-    return session.traced("cast", (array,), (("dtype", wanted),))
+    return _array(session.traced("cast", (array,), (("dtype", wanted),)))
+
+
+def _part(name: str) -> Callable[..., Any]:
+    def handler(session: Session, val: Any) -> Any:
+        array = session.operand(val)
+        return session.part(array, name) if type(array) is LazyArray else NotImplemented
+    return handler
+
+
+def _conjugate(session: Session, a: Any, *args: Any, **options: Any) -> Any:
+    """Do the method: of reals it returns the array itself."""
+    if args or options or type(a) is not LazyArray:
+        return NotImplemented
+    return np.conjugate(a) if a.dtype.kind == "c" else a
+
+
+def _angle(session: Session, z: Any, deg: Any = False) -> Any:
+    array = session.operand(z)
+    if deg is not False or type(array) is not LazyArray or array.dtype.kind != "c":
+        return NotImplemented
+    return np.arctan2(session.part(array, "imag"), session.part(array, "real"))
+
+
+def _is_complex(wanted: bool) -> Callable[..., Any]:
+    def handler(session: Session, x: Any) -> Any:
+        return (x.dtype.kind == "c") is wanted if type(x) in LAZY else NotImplemented
+    return handler
 
 
 def _shape(session: Session, a: Any) -> Any:
@@ -197,12 +231,16 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.std: _var_like("std"), np.argmin: _arg_like("argmin"), np.argmax: _arg_like("argmax"),
     np.where: _where, np.clip: _clip, np.dot: _dot, np.concatenate: _concatenate,
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
+    np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
+    np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
+    np.isrealobj: _is_complex(False),
 }
 # Functions that write into their first argument whatever they are told.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})
 _DESTINATION = ("dst", "a", "arr")
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _out_places: dict[Any, int] = {}
+_MAX_PLACES = 1000
 
 
 def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
@@ -218,16 +256,17 @@ def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
 
 def _out_place(func: Any) -> int:
     """Return the position from which arguments may be places for results."""
+    if isinstance(func, np.ufunc):
+        return int(func.nin)
     place = _out_places.get(func)
     if place is None:
-        if isinstance(func, np.ufunc):
-            place = func.nin
-        else:
-            try:
-                names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
-            except (TypeError, ValueError):
-                names = ["", "", "out"]  # functions without a signature have no output before that
-            place = names.index("out") if "out" in names else len(names) + 255
+        try:
+            names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
+        except (TypeError, ValueError):
+            names = ["", "", "out"]  # functions without a signature have no output before that
+        place = names.index("out") if "out" in names else len(names) + 255
+        if len(_out_places) > _MAX_PLACES:  # they keep functions alive
+            _out_places.clear()
         _out_places[func] = place
     return place
 
@@ -236,5 +275,5 @@ METHOD_NAME = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
     np.clip: "clip", np.dot: "dot", np.transpose: "transpose", np.reshape: "reshape",
-    np.ndarray.astype: "astype",
+    np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",
 }

@@ -143,8 +143,8 @@ class Hooks:
         if kind is np.ndarray:
             proxy = session.argument(target)
             if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
-                session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN)
-                return target
+                made = session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN)
+                return target if made is proxy else made
             session.before_write(target)
             return op(target, session.plain(value))
         if kind in LAZY or kind in NUMBERS:
@@ -239,6 +239,19 @@ class Hooks:
         """Return an element of a comprehension: never a proxy."""
         session = LOCAL.session
         return value if session is None else session.plain(value)
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Do ``a is b``: a proxy of an array in memory is that array."""
+        if a is b:
+            return True
+        kinds = type(a), type(b)
+        if LAZY.isdisjoint(kinds):
+            return False
+        if kinds[0] in LAZY and a._v is not None:
+            a = a._v
+        if kinds[1] in LAZY and b._v is not None:
+            b = b._v
+        return a is b
 
     def edge(self) -> None:
         """End of a loop's body: the block ends here, so that every iteration has one plan."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Shape
+from jitla.hops import Meta, Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
@@ -86,6 +86,8 @@ class Indexing(Memory):
         elif kind is slice:
             return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
         elif kind is Bound or kind is MethodType and type(value.__self__) in LAZY:
+            if value.__name__ == "resize":
+                return value  # the proxy has to learn the new shape, whoever calls it
             return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
@@ -192,6 +194,8 @@ class Indexing(Memory):
         shape = METAS[value._m].shape
         if target.dtype not in TRACED or not target.flags.writeable:
             return False
+        if METAS[value._m].dtype.kind == "c" != target.dtype.kind:
+            return False  # NumPy warns of what is lost
         if not fits(shape, target.shape):
             return False
         n = value._n if value._n >= 0 else self.enter(value)
@@ -216,17 +220,19 @@ class Indexing(Memory):
 
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
-    ) -> LazyArray:
+    ) -> Any:
         """Do ``array op= other``; `others` counts the references to `other` elsewhere, if known."""
         lazy = type(other) in LAZY and other._v is None and other._s is self
-        if array._v is None and not self.viewed(array) and self._rebind(array, ufunc, other):
+        lone = lone_complex(METAS[array._m])
+        if array._v is None and not lone and not self.viewed(array) and self._rebind(array, ufunc, other):
             return array
         memory = self.settle(array)
-        lazy = lazy and other._v is None and fits(METAS[other._m].shape, memory.shape)
+        lazy = lazy and not lone and other._v is None and fits(METAS[other._m].shape, memory.shape)
         if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
             result = self.ufuncs(ufunc, array, other)
             known = METAS[result._m]
-            if known.shape == memory.shape and np.can_cast(known.dtype, memory.dtype, "same_kind"):
+            fine = result._v is None and known.shape == memory.shape
+            if fine and np.can_cast(known.dtype, memory.dtype, "same_kind"):
                 n, meta = result._n, result._m
                 self.nodes[n] = Gone(meta)
                 result._n = -1
@@ -236,8 +242,8 @@ class Indexing(Memory):
                 return array
         other = self.plain(other)
         self.before_write(memory)
-        call_here(_ufunc_in_place(ufunc), memory, other)
-        return array
+        result = call_here(_ufunc_in_place(ufunc), memory, other)
+        return array if result is memory else self.wrap(result)  # the other's protocol may answer
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
         """Record or run ``ufunc(x, y)``."""
@@ -281,6 +287,11 @@ class Indexing(Memory):
 
 def _parts(held: Any, kind: type) -> Any:
     return chain(held, held.values()) if kind is dict else held
+
+
+def lone_complex(meta: Meta) -> bool:
+    """Say whether it is one complex number: in place NumPy multiplies it by other code than arrays."""
+    return meta.dtype.kind == "c" and meta.size == 1
 
 
 def fits(shape: Shape, target: Shape) -> bool:
@@ -349,7 +360,8 @@ def _view_entry(array: Lazy, method: str, args: tuple) -> tuple[int, tuple]:
             if -1 in new and known > 0 and size % known == 0:
                 new = tuple(size // known if n == -1 else n for n in new)
                 known = size
-            if known == size and all(n >= 0 for n in new) and -1 not in new:
+            # what has no dimensions would be a scalar on the tape
+            if new and known == size and all(n >= 0 for n in new) and -1 not in new:
                 return OP_ID["reshape"], (("shape", tuple(new)),)
     return -1, ()
 

@@ -28,11 +28,11 @@ import numpy as np
 
 from jitla.tracing.array import LazyArray, LazyScalar
 
-NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfd")})
+NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfdFD")})
 # Operators and attributes of these run nothing but Python's, NumPy's and jitla's code.
 TAME = NUMBERS | {
     LazyArray, LazyScalar, type(None), bytes, slice, range, type(...), type(NotImplemented),
-    *(np.dtype(c).type for c in "egFDGSUMm?"),
+    *(np.dtype(c).type for c in "egGSUMm?"),
 }
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
 # What is no operand for anything, or only compared; steps of these are asked about by themselves.

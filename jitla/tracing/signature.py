@@ -25,7 +25,8 @@ class Same(frozenset[np.dtype]):
 
 # The dtypes that are traced; everything else stays with NumPy.
 TRACED = Same(np.dtype(t) for t in (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "f4", "f8"))
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "f4", "f8",
+    "c8", "c16"))
 _TRACED_IDS = frozenset(map(id, TRACED))
 _TRACED_CHARS = frozenset(dtype.char for dtype in TRACED)
 # `bool(dtype)` and equality of dtypes are slow; the key uses the canonical singletons only.

@@ -28,9 +28,9 @@ CELLS: tuple[bool, ...] = (
 OP_ID: dict[str, int] = {name: i for i, name in enumerate(OPS)}
 
 # Operand codes of scalars: Python kinds are weak, NumPy kinds have their dtype.
-WEAK: tuple[type, ...] = (float, int, bool)
+WEAK: tuple[type, ...] = (float, int, bool, complex)
 STRONG: tuple[type, ...] = tuple(
-    np.dtype(c).type for c in ("?", "b", "h", "i", "l", "B", "H", "I", "L", "f", "d")
+    np.dtype(c).type for c in "?bhilBHILfdFD"
 )
 KIND_CODE: dict[type, int] = {t: -1 - k for k, t in enumerate((*WEAK, *STRONG))}
 CODE_KIND: tuple[type, ...] = (*WEAK, *STRONG)

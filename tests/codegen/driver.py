@@ -24,7 +24,8 @@ def drive(template: bytes, *operands: object, chunk: int = 0) -> None:
     words = struct.unpack(f"<{len(template) // 8}q", template)
     block = (ctypes.c_int64 * len(words))(*words)
     for i, x in enumerate(operands):
-        raw = ctypes.c_int64.from_address(id(x) + 16).value
+        at = id(x) + 16
+        raw = at if words[8 + len(operands) + i] == 2 else ctypes.c_int64.from_address(at).value
         block[8 + i] = x.ctypes.data if isinstance(x, np.ndarray) else raw
     scratch = np.empty(words[5] // 8 + 1)
     block[6] = scratch.ctypes.data

@@ -26,6 +26,8 @@ def leaves_of(arrays: list[object]) -> list[Hop]:
 
 def ramp(*shape: int, dtype: str = "f8") -> np.ndarray:
     """Return random values of a shape."""
+    if np.dtype(dtype).kind == "c":
+        return (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(dtype)
     return (RNG.standard_normal(shape) * 10).astype(dtype)
 
 
@@ -43,42 +45,49 @@ def check(arrays: list[object], schedule: Schedule = PLAIN, chunk: int = 0) -> N
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "i1"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "i1", "c16", "c8"])
 @pytest.mark.parametrize("n", [0, 1, 3, 8, 31, 64, 257, 8191, 8192, 8193, 20_000])
 def test_one_dimension(n: int, dtype: str, schedule: Schedule) -> None:
     check([ramp(n, dtype=dtype) for _ in range(3)], schedule)
     check([ramp(n, dtype=dtype) for _ in range(3)], schedule, chunk=1)
 
 
+@pytest.mark.parametrize("dtype", ["f8", "c16", "c8"])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 @pytest.mark.parametrize(
     "shape", [(1, 1), (7, 9), (3, 0), (0, 3), (5, 8200), (4, 3, 17), (2, 3, 4, 5)], ids=str)
-def test_outer_dimensions_and_broadcasts(shape: tuple[int, ...], schedule: Schedule) -> None:
-    full = ramp(*shape)
-    row = np.broadcast_to(ramp(shape[-1]), shape)
-    column = np.broadcast_to(ramp(*shape[:-1], 1), shape)
+def test_outer_dimensions_and_broadcasts(
+    shape: tuple[int, ...], schedule: Schedule, dtype: str
+) -> None:
+    full = ramp(*shape, dtype=dtype)
+    row = np.broadcast_to(ramp(shape[-1], dtype=dtype), shape)
+    column = np.broadcast_to(ramp(*shape[:-1], 1, dtype=dtype), shape)
     check([full, row, column], schedule, chunk=2)
-    check([column, full, np.float64(0.25)], schedule)
+    check([column, full, np.dtype(dtype).type(0.25)], schedule)
 
 
 def test_scalar_operands_of_every_kind() -> None:
     check([ramp(100), np.float64(1.5), np.float64(-2)])
     check([ramp(100, dtype="f4"), np.float32(1.5), ramp(100, dtype="f4")])
     check([ramp(100, dtype="i2"), np.int16(-3), np.int16(7)])
+    check([ramp(100, dtype="c16"), np.complex128(1.5 - 2j), np.complex128(1j)])
+    check([ramp(100, dtype="c8"), np.complex64(1.5 - 2j), ramp(100, dtype="c8")])
     x, y = ramp(100), np.True_
     got = np.empty(100)
     run_cells([apply("where", *leaves_of([y, x, np.float64(1)]))], [y, x, np.float64(1)], [got])
     np.testing.assert_array_equal(got, x)
 
 
-def test_strided_reversed_and_transposed_operands() -> None:
-    wide = ramp(40, 60)
-    check([wide[::2, ::3], wide[::-1, ::-1][:20, :20], ramp(20, 40).T[:20][:, ::1][:, :20]])
-    check([wide[:, ::-1], ramp(60, 40).T, wide])
-    got = np.zeros((60, 40)).T
+@pytest.mark.parametrize("dtype", ["f8", "c16", "c8"])
+def test_strided_reversed_and_transposed_operands(dtype: str) -> None:
+    wide = ramp(40, 60, dtype=dtype)
+    turned = ramp(20, 40, dtype=dtype).T[:20][:, ::1][:, :20]
+    check([wide[::2, ::3], wide[::-1, ::-1][:20, :20], turned])
+    check([wide[:, ::-1], ramp(60, 40, dtype=dtype).T, wide])
+    got = np.zeros((60, 40), dtype).T
     run_cells([apply("negative", *leaves_of([wide]))], [wide], [got[:40, :60]])
     np.testing.assert_array_equal(got, -wide)
-    comb = np.zeros((40, 180))
+    comb = np.zeros((40, 180), dtype)
     run_cells([apply("negative", *leaves_of([wide]))], [wide], [comb[:, ::3]])
     np.testing.assert_array_equal(comb[:, ::3], -wide)
     assert not comb[:, 1::3].any()
@@ -90,10 +99,11 @@ def test_outputs_stay_inside_their_memory() -> None:
     assert (memory[:50] == 7).all() and (memory[151:] == 7).all()
 
 
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 @pytest.mark.parametrize("n", [5, 64, 10_001])
-def test_in_place(n: int, schedule: Schedule) -> None:
-    x, y = ramp(n), ramp(n)
+def test_in_place(n: int, schedule: Schedule, dtype: str) -> None:
+    x, y = ramp(n, dtype=dtype), ramp(n, dtype=dtype)
     want = x * y
     run_cells([apply("multiply", *leaves_of([x, y]))], [x, y], [x], schedule)
     np.testing.assert_array_equal(x, want)
@@ -109,6 +119,20 @@ def test_unaligned_memory(shift: int, schedule: Schedule) -> None:
     x[:] = ramp(1001)
     run_cells([apply("negative", *leaves_of([x]))], [x], [out], schedule)
     np.testing.assert_array_equal(out, -x)
+
+
+@pytest.mark.parametrize("dtype", ["c16", "c8"])
+@pytest.mark.parametrize("n", [1, 5, 64, 1003])
+def test_parts_beside_whole_numbers(n: int, dtype: str) -> None:
+    z, x = ramp(n, dtype=dtype), ramp(n, dtype="f4")
+    w, y = leaves_of([z, x])
+    roots = [apply("real", w), apply("absolute", w), apply("multiply", w, y), apply("isnan", w),
+             apply("cast", y, dtype=np.dtype(dtype)), apply("conjugate", w)]
+    want = [z.real, abs(z), z * x, np.isnan(z), x.astype(dtype), z.conj()]
+    got = [np.empty(n, v.dtype) for v in want]
+    run_cells(roots, [z, x], got)
+    for g, v in zip(got, want, strict=True):
+        assert g.tobytes() == v.tobytes()
 
 
 def test_bools_are_any_nonzero_byte() -> None:

@@ -12,7 +12,7 @@ from jitla.fusion import Form, Geometry, Schedule
 from jitla.hops import Hop, Meta, apply, leaf, make
 from tests.codegen.driver import BACKEND, drive, kernel_of, letter
 
-DTYPES = ["f8", "f4", "i8", "u8", "i4", "u2", "?"]
+DTYPES = ["f8", "f4", "i8", "u8", "i4", "u2", "?", "c16", "c8"]
 
 
 def agg(name: str, x: Hop, mode: str) -> Hop:
@@ -49,6 +49,8 @@ def run(
 def values(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Return values whose sums show the order of the additions."""
     kind = np.dtype(dtype)
+    if kind.kind == "c":
+        return (values("f8", shape, rng) + 1j * values("f8", shape, rng)).astype(kind)
     if kind.kind == "f":
         return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(kind)
     if kind.kind == "b":
@@ -71,6 +73,8 @@ def search(count: int, seed: int) -> int:
             dtype = "?"
         if name == "prod" and dtype in ("f8", "f4"):
             dtype = "u8"
+        if np.dtype(dtype).kind == "c":
+            name = "sum"
         least = int(name in ("min", "max"))
         x = values(dtype, _shape(mode, least, rng), rng)
         root = agg(name, leaf(0, Meta(x.shape, x.dtype)), mode)
@@ -100,21 +104,44 @@ def test_bits_are_numpys(seed: int) -> None:
     assert search(150, seed) == 0
 
 
-@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 127, 128, 129, 136, 1023, 32_767, 32_768, 100_003])
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("n", [
+    0, 1, 3, 4, 5, 7, 8, 9, 63, 64, 65, 68, 127, 128, 129, 136, 1023, 32_767, 32_768, 100_003,
+])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "c8"])
 def test_sum_around_the_splits(n: int, dtype: str) -> None:
     x = values(dtype, (n,), np.random.default_rng(n))
     (got,) = run([agg("sum", leaf(0, Meta((n,), x.dtype)), "full")], [x], "full", chunk=1)
     assert got.tobytes() == x.sum().tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["f8", "c16", "c8"])
 @pytest.mark.parametrize("mode", ["full", "rows", "cols"])
-def test_negative_zeros_and_empty_runs(mode: str) -> None:
+def test_negative_zeros_and_empty_runs(mode: str, dtype: str) -> None:
     for shape in [(3, 5), (0, 4), (4, 0), (9, 200)]:
-        x = np.full(shape, -0.0)
+        x = np.full(shape, complex(-0.0, -0.0) if dtype[0] == "c" else -0.0, dtype)
         (got,) = run([agg("sum", leaf(0, Meta(shape, x.dtype)), mode)], [x], mode)
         want = x.sum(axis={"full": None, "rows": 1, "cols": 0}[mode])
         assert got.tobytes() == np.asarray(want).tobytes(), (mode, shape)
+
+
+@pytest.mark.parametrize("mode", ["full", "rows", "cols"])
+@pytest.mark.parametrize("shape", [(3, 7), (50, 129), (260, 100), (2, 70_000)])
+def test_complex_sums_beside_other_aggregates(shape: tuple[int, ...], mode: str) -> None:
+    rng = np.random.default_rng(5)
+    x, y = values("c16", shape, rng), values("c8", shape, rng)
+    a, b = (leaf(i, Meta(shape, v.dtype)) for i, v in enumerate((x, y)))
+    product = apply("multiply", a, b)
+    above = apply("greater", product, a)
+    roots = [
+        agg("any", above, mode), agg("sum", product, mode), product, agg("sum", b, mode),
+        agg("max", apply("imag", a), mode), above, apply("real", product),
+    ]
+    got = run(roots, [x, y], mode)
+    axis = {"full": None, "rows": 1, "cols": 0}[mode]
+    p = x * y
+    want = [(p > x).any(axis), p.sum(axis), p, y.sum(axis), x.imag.max(axis), p > x, p.real]
+    for g, w in zip(got, want, strict=True):
+        assert g.tobytes() == np.asarray(w).tobytes()
 
 
 @pytest.mark.parametrize("mode", ["full", "rows", "cols"])
@@ -148,8 +175,9 @@ def test_nan_wins(name: str, mode: str) -> None:
         np.testing.assert_array_equal(got, getattr(x, name)(axis))
 
 
-def test_chunks_do_not_change_the_result() -> None:
-    x = values("f8", (300_000,), np.random.default_rng(7))
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_chunks_do_not_change_the_result(dtype: str) -> None:
+    x = values(dtype, (300_000,), np.random.default_rng(7))
     root = agg("sum", leaf(0, Meta(x.shape, x.dtype)), "full")
     results = {run([root], [x], "full", chunk)[0].tobytes() for chunk in (0, 1, 2, 5)}
     assert results == {x.sum().tobytes()}

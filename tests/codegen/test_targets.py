@@ -47,13 +47,31 @@ def test_cells_give_numpys_bits(backend: LlvmBackend, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["full", "rows", "cols"])
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "c8"])
 def test_sums_give_numpys_bits(backend: LlvmBackend, dtype: str, mode: str) -> None:
     x = values(dtype, (37, 1001), np.random.default_rng(2))
     root = agg("sum", leaf(0, Meta(x.shape, x.dtype)), mode)
     (got,) = run([root], [x], mode, backend=backend)
     want = x.sum({"full": None, "rows": 1, "cols": 0}[mode])
     assert got.tobytes() == np.asarray(want).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["c16", "c8"])
+def test_complex_products_are_fused_where_numpy_fuses(dtype: str) -> None:
+    """On every level two roundings or one; quotients, which NumPy never fuses, have its bits."""
+    x, y = (values(dtype, (1001,), np.random.default_rng(n)) for n in (3, 4))
+    a, b = (leaf(i, Meta(x.shape, x.dtype)) for i in range(2))
+    roots = [apply("multiply", a, b), apply("divide", a, b), apply("absolute", a)]
+    apart = np.empty_like(x)
+    apart.real = x.real * y.real - x.imag * y.imag
+    apart.imag = x.real * y.imag + x.imag * y.real
+    for target in RUNS:
+        got = [np.empty_like(x), np.empty_like(x), np.empty_like(x.real)]
+        run_cells(roots, [x, y], got, backend=LlvmBackend(launch=drive, threads=1, target=target))
+        fused = "fma" in target.features
+        assert got[0].tobytes() == (x * y if fused else apart).tobytes()
+        assert got[1].tobytes() == (x / y).tobytes()
+        assert (np.abs(got[2] - abs(x)) <= 2 * np.spacing(abs(x))).all()
 
 
 def test_transcendentals_have_the_same_bits_on_every_level() -> None:
@@ -71,6 +89,9 @@ def test_transcendentals_have_the_same_bits_on_every_level() -> None:
 @pytest.mark.parametrize("schedule", [Schedule(), Schedule(nontemporal=True)], ids=str)
 def test_code_for_wider_vectors_is_emitted(schedule: Schedule) -> None:
     backend = LlvmBackend(launch=drive, threads=1, target=V4)
+    z = leaf(0, Meta((9,), np.dtype("c16")))
+    pairs = backend.compile(kernel_of([apply("divide", z, z)]), Form("cell", 1, "sc"), schedule)
+    assert "<16 x double>" in pairs.text and len(pairs.object) > 500
     x = leaf(0, Meta((9,), np.dtype("f8")))
     kernel = kernel_of([apply("exp", apply("multiply", x, x))])
     executable = backend.compile(kernel, Form("cell", 1, "cc"), schedule)

@@ -115,3 +115,24 @@ def test_counting_elements_computes_none():
     kernel = next(s for s in found.steps if isinstance(s, Kernel))
     assert len(kernel.outputs) == 1
     assert structure(plan((number,), {}, SUPPORTS)) == {"Cell": 0, "MAgg": 0, "Call": 1}
+
+
+@pytest.mark.parametrize("flag_first", [True, False])
+def test_sums_of_reals_and_of_complex_numbers_are_loops_of_their_own(flag_first):
+    """Their pairwise trees differ, other aggregates go with either."""
+    z = leaf(0, Meta((100,), np.dtype("c16")))
+    flag = apply("any", apply("isnan", z), axis=(0,), keepdims=False)
+    sums = [total(z), total(apply("imag", z)), total(apply("conjugate", z))]
+    roots = [flag, *sums] if flag_first else [*sums, flag]
+    found = plan(roots, {}, SUPPORTS)
+    check(found, roots)
+    assert len(found.steps) == 2 and all(isinstance(s, Kernel) for s in found.steps)
+    for step in found.steps:
+        kinds = {h.meta.dtype.kind for h in step.outputs if h.op.name == "sum"}
+        assert len(kinds) == 1
+
+
+def test_extremes_of_complex_numbers_are_left_to_numpy():
+    z = leaf(0, Meta((100,), np.dtype("c16")))
+    roots = [apply("max", z, axis=(0,), keepdims=False), apply("prod", z, axis=(0,), keepdims=False)]
+    assert not any(isinstance(s, Kernel) for s in plan(roots, {}, SUPPORTS).steps)

@@ -41,8 +41,10 @@ def _cells(shape: tuple[int, ...], name: str, values: str, seed: int) -> np.ndar
             return rng.choice(np.array([info.min, info.max, 0, 1, 2], dtype), shape)
         return rng.integers(0 if dtype.kind == "u" else -9, 10, shape).astype(dtype)
     with np.errstate(over="ignore"):
-        cells = np.asarray(_floats(rng, shape, values))
-        return (cells + 1j * cells[..., ::-1] if dtype.kind == "c" and shape else cells).astype(dtype)
+        cells = np.asarray(_floats(rng, shape, values)).astype(dtype)
+        if dtype.kind == "c":
+            cells.imag = _floats(rng, shape, values)
+        return cells
 
 
 def _floats(rng: np.random.Generator, shape: tuple[int, ...], values: str) -> np.ndarray:

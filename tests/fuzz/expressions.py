@@ -46,7 +46,7 @@ def array_expression(draft: Draft, depth: int | None = None, like: np.ndarray | 
 
 
 def _worth(draft: Draft, value: np.ndarray) -> bool:
-    if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
+    if value.dtype.char not in "?bBhHiIlLqQefdFD":
         return False
     if value.dtype == np.float16 and draft.chance(0.8):
         return False
@@ -226,6 +226,8 @@ def view(draft: Draft, text: str) -> str | None:
         ".reshape(A.shape[::-1])",
         ".transpose()",
     )
+    if value.dtype.kind == "c" and draft.chance(0.3):
+        return text + draft.pick((".real", ".imag", ".conj()"))
     ending = draft.pick(one if value.ndim == 1 or draft.chance(0.3) else two)
     return text + ending.replace("A", text)
 

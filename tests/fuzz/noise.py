@@ -73,13 +73,17 @@ class Noisy:
         def call(left: Any, right: Any, **options: Any) -> Any:
             result = function(left, right, **options)
             kind = np.asarray(result).dtype
-            if kind.kind != "f" or function is np.outer:
+            if kind.kind not in "fc" or function is np.outer:
                 return result
             with np.errstate(all="ignore"):
                 length = np.shape(left)[-1] if np.ndim(left) else 1
                 bound = function(np.abs(left), np.abs(right)) * (2 * length * np.finfo(kind).eps)
                 nudge = np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
-                moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
+                if kind.kind == "c":
+                    turned = nudge * self._rng.choice((-1, 1), np.shape(nudge))
+                    moved = _like(result, result + nudge + 1j * turned)
+                else:
+                    moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call

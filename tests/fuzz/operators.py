@@ -40,6 +40,9 @@ ANY_UNARY = {
     "np.isinf": 0.3,
     "np.signbit": 0.3,
     "abs": 0.5,
+    "np.conj": 0.3,
+    "np.real": 0.2,
+    "np.imag": 0.2,
 }
 OPERATORS = {
     "+": 8,
@@ -97,7 +100,10 @@ REDUCTIONS = {
     "var": 1,
     "std": 1,
 }
-CASTS = ("np.float64", "np.float32", "np.int64", "np.int32", "np.int8", "np.uint8", "bool", "float", "int")
+CASTS = (
+    "np.float64", "np.float32", "np.int64", "np.int32", "np.int8", "np.uint8", "bool", "float", "int",
+    "complex",
+)
 NUMBERS = (
     "2",
     "0.5",
@@ -119,5 +125,7 @@ NUMBERS = (
     "np.int32(3)",
     "np.uint8(4)",
     "np.int8(-3)",
+    "1j",
+    "(0.5 - 2j)",
 )
 EXPONENTS = ("2", "0.5", "-1", "1", "3", "2.0", "1.5", "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -27,7 +28,9 @@ from jitla.hops import (
 )
 
 REAL = [np.dtype(c) for c in "? i1 i2 i4 i8 u1 u2 u4 u8 f4 f8".split()]
-EVERY = [*REAL, *map(np.dtype, ("f2", "c8", "c16"))]
+COMPLEX = [np.dtype(c) for c in "c8 c16".split()]
+NUMBERS = [*REAL, *COMPLEX]
+EVERY = [*NUMBERS, np.dtype("f2")]
 CELLS = [op for op in all_ops() if op.kind is Kind.CELL]
 RECIPES = [op for op in CELLS if op.emit is not None]
 
@@ -45,6 +48,8 @@ def by_name(op: OpSpec) -> str:
 
 def special(dtype: np.dtype) -> np.ndarray:
     """Values of `dtype` that tell wrong implementations from right ones."""
+    if dtype.kind == "c":
+        return special_pairs(dtype)
     if dtype.kind == "b":
         return np.array([False, True])
     if dtype.kind in "iu":
@@ -62,8 +67,21 @@ def special(dtype: np.dtype) -> np.ndarray:
         return np.array([*values, *(-v for v in values), np.nan, -np.nan], dtype)
 
 
+def special_pairs(dtype: np.dtype) -> np.ndarray:
+    """Complex numbers of special parts, infinite and NaN ones too, and some ordinary ones."""
+    real = dtype.type(0).real.dtype
+    info = np.finfo(real)
+    rest = [1.0, -3.0, 0.1, float(info.max), -float(info.tiny), float(info.smallest_subnormal)]
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, *rest], real)
+    pairs = np.empty((len(ends), len(ends)), dtype)
+    pairs.real, pairs.imag = ends[:, None], ends
+    rng = np.random.default_rng(3)
+    plain = rng.standard_normal((2, 80)).astype(real)
+    return np.concatenate([pairs.ravel(), plain[0] + dtype.type(1j) * plain[1]])
+
+
 def attr_sets(op: OpSpec) -> list[dict]:
-    return [{"dtype": d} for d in REAL] if op.name == "cast" else [{}]
+    return [{"dtype": d} for d in NUMBERS] if op.name == "cast" else [{}]
 
 
 def loops(op: OpSpec, dtypes: list[np.dtype]) -> list[tuple[np.dtype, ...]]:
@@ -86,6 +104,8 @@ def grid(dtypes: tuple[np.dtype, ...], thin: int = 1) -> list[np.ndarray]:
 def same(actual: np.ndarray, wanted: np.ndarray, either_zero: bool = False) -> np.ndarray:
     """Element by element: equal bits, NaN equal to NaN."""
     assert actual.dtype == wanted.dtype, (actual.dtype, wanted.dtype)
+    if wanted.dtype.kind == "c":
+        return same(actual.real, wanted.real) & same(actual.imag, wanted.imag)
     equal = (actual == wanted) | ((actual != actual) & (wanted != wanted))
     if wanted.dtype.kind == "f" and not either_zero:
         equal &= (np.signbit(actual) == np.signbit(wanted)) | (wanted != wanted)
@@ -95,7 +115,7 @@ def same(actual: np.ndarray, wanted: np.ndarray, either_zero: bool = False) -> n
 @pytest.mark.parametrize("op", RECIPES, ids=by_name)
 def test_recipe_is_the_reference(op: OpSpec) -> None:
     tried = 0
-    for dtypes in loops(op, REAL):
+    for dtypes in loops(op, NUMBERS):
         values = grid(dtypes, thin=3 if op.arity == 3 else 1)
         for attrs in attr_sets(op):
             with np.errstate(all="ignore"):
@@ -111,11 +131,13 @@ def test_recipe_is_the_reference(op: OpSpec) -> None:
 
 @pytest.mark.parametrize("op", RECIPES, ids=by_name)
 def test_recipe_works_on_scalars(op: OpSpec) -> None:
-    dtypes = loops(op, REAL)[-1]
-    values = [d.type(1) for d in dtypes]
-    for attrs in attr_sets(op):
-        with np.errstate(all="ignore"):
-            assert same(op.emit(NumpyBuilder(), *values, attrs), op.ref(*values, **attrs)).all()
+    for dtypes in {loops(op, REAL)[-1], loops(op, NUMBERS)[-1]}:
+        values = [d.type(1) for d in dtypes]
+        for attrs in attr_sets(op):
+            with np.errstate(all="ignore"):
+                actual = op.emit(NumpyBuilder(), *values, attrs)
+                if actual is not None:
+                    assert same(actual, op.ref(*values, **attrs)).all()
 
 
 def test_what_is_left_to_numpy() -> None:
@@ -127,7 +149,30 @@ def test_what_is_left_to_numpy() -> None:
         if not expressible(make(op.name, leaves([np.ones(3, d) for d in dtypes]), **attrs))
     }
     assert refused == {"power", "deg2rad", "rad2deg"}  # of integers; of float16
-    assert not expressible(make("add", [leaf(0, Meta((3,), np.dtype("c16")))] * 2))
+    assert not expressible(make("add", [leaf(0, Meta((3,), np.dtype("G")))] * 2))
+
+
+def test_what_of_complex_numbers_is_left_to_numpy() -> None:
+    refused = {
+        op.name for op in RECIPES for dtypes in loops(op, COMPLEX) if op.name != "cast"
+        and not expressible(make(op.name, leaves([np.ones(3, d) for d in dtypes])))
+    }
+    assert refused == {
+        "power", "float_power", "sqrt", "sign", "clip", "rint", "exp", "exp2", "expm1", "log",
+        "log2", "log10", "log1p", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh",
+        "tanh", "arcsinh", "arccosh", "arctanh",
+    }
+    for x, y in itertools.product(NUMBERS, COMPLEX):
+        there, back = (
+            make("cast", leaves([np.ones(3, d)]), dtype=e) for d, e in ((x, y), (y, x)))
+        assert expressible(there) and expressible(back) == (x.kind in "bc")
+
+
+@pytest.mark.parametrize("dtype", COMPLEX, ids=str)
+def test_complex_products_keep_their_order(dtype: np.dtype) -> None:
+    x, y = leaves([np.ones(3, dtype)] * 2)
+    assert make("multiply", [x, y]) is not make("multiply", [y, x])
+    assert make("add", [x, y]) is make("add", [y, x])
 
 
 def finite(dtype: np.dtype) -> np.ndarray:
@@ -158,9 +203,15 @@ def test_declared_zeros_are_measured(op: OpSpec) -> None:
     assert measured_zeros(op) is op.zeros
 
 
+def loop_result(op: OpSpec, dtypes: tuple[np.dtype, ...]) -> np.dtype:
+    return make(op.name, leaves([np.ones(1, d) for d in dtypes])).meta.dtype
+
+
 @pytest.mark.parametrize("op", [op for op in CELLS if op.commutes], ids=by_name)
 def test_commuting_is_exact(op: OpSpec) -> None:
-    for dtypes in loops(op, REAL):
+    for dtypes in loops(op, REAL) + loops(op, COMPLEX):
+        if not op.swaps(loop_result(op, dtypes)):
+            continue
         x, y = grid(dtypes)
         with np.errstate(all="ignore"):
             assert same(op.ref(x, y), op.ref(y, x)).all()
@@ -298,3 +349,16 @@ def test_nnz_bounds_hold_on_random_programs() -> None:
             values = evaluate(hops, arrays)
         for hop, out in zip(hops, values, strict=True):
             assert hop.meta.nnz is None or np.count_nonzero(out) <= hop.meta.nnz, hop
+
+
+@pytest.mark.parametrize("op", [op for op in CELLS if op.zeros is not Zeros.NONE], ids=by_name)
+def test_declared_zeros_hold_for_complex_numbers(op: OpSpec) -> None:
+    for dtypes in loops(op, [*COMPLEX, np.dtype(bool)]):
+        values = [v.ravel() for v in np.meshgrid(*map(finite, dtypes), indexing="ij")]
+        zero = [v == 0 for v in values]
+        for attrs in attr_sets(op):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                out = op.ref(*(v[::7] for v in values), **attrs) == 0
+            asked = np.any(zero, axis=0) if op.zeros is Zeros.ANY else np.all(zero, axis=0)
+            assert out[asked[::7]].all()

@@ -23,9 +23,17 @@ def operand(hop: Hop, rng: np.random.Generator, special: bool) -> np.ndarray:
         small = rng.integers(max(info.min, -9), 10, shape).astype(dtype)
         wide = rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
         return np.where(rng.random(shape) < 0.5, small, wide) if special else small
-    values = rng.standard_normal(shape) * (4.0 if special else 1.0)
     if dtype.kind == "c":
-        values = values + 1j * rng.standard_normal(shape)
+        made = np.empty(shape, dtype)
+        made.real, made.imag = (_reals(made.real.dtype, shape, rng, special) for _ in range(2))
+        return made
+    return _reals(dtype, shape, rng, special)
+
+
+def _reals(
+    dtype: np.dtype, shape: tuple[int, ...], rng: np.random.Generator, special: bool
+) -> np.ndarray:
+    values = rng.standard_normal(shape) * (4.0 if special else 1.0)
     if special:
         values = np.where(rng.random(shape) < 0.3, rng.choice(SPECIAL, shape), values)
     with np.errstate(all="ignore"):
@@ -50,6 +58,8 @@ def same_bits(x: Any, y: Any, zeros: bool = True) -> bool:
     x, y = np.asarray(x), np.asarray(y)
     if x.shape != y.shape or x.dtype != y.dtype:
         return False
+    if x.dtype.kind == "c":
+        return same_bits(x.real, y.real, zeros) and same_bits(x.imag, y.imag, zeros)
     equal = (x == y) | ((x != x) & (y != y))
     if zeros and x.dtype.kind == "f":
         equal &= (np.signbit(x) == np.signbit(y)) | (x != x)

@@ -14,7 +14,7 @@ BITS = ["bitwise_and", "bitwise_or", "bitwise_xor"]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 4.0]
 AGGREGATES = ["sum", "prod", "min", "max", "any", "all"]
 STATISTICS = ["mean", "var", "std"]
-DTYPES = ["f8", "f8", "f4", "i4", "i8", "b1"]
+DTYPES = ["f8", "f8", "f4", "i4", "i8", "b1", "c16"]
 
 
 def random_roots(rng: np.random.Generator) -> tuple[Hop, ...]:
@@ -73,8 +73,8 @@ def moved(rng: np.random.Generator, x: Hop) -> Hop:
         case 1:
             return make("reshape", (x,), shape=(x.meta.size,))
         case 2:
-            return make("cast", (x,), dtype=np.dtype(rng.choice(["f8", "f4", "i8"] if x.meta.dtype.kind != "f"
-                                                                else ["f8", "f4"])))
+            wider = {"f": ["f8", "f4"], "c": ["c16", "c8"]}.get(x.meta.dtype.kind, ["f8", "f4", "i8", "c16"])
+            return make("cast", (x,), dtype=np.dtype(rng.choice(wider)))
     return make("flip", (x,), axis=(0,)) if x.meta.ndim else x
 
 

@@ -60,6 +60,10 @@ class Hook:
         self.seen.append(("delattr", name))
         delattr(obj, name)
 
+    def same(self, a: Any, b: Any) -> bool:
+        self.seen.append(("same",))
+        return a is b
+
     def edge(self) -> None:
         self.seen.append(("edge",))
 

@@ -1,0 +1,93 @@
+"""Worker processes: one per batch, a new one after a crash or a hang of the one before.
+
+Knows: processes and logs. Must not know: expectations.
+Receives batches and a mode; returns the last event of each item.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.numpy_suite.batches import Batch
+from tests.numpy_suite.plugin import LAST_LINES, events
+
+ROOT = Path(__file__).resolve().parents[2]
+HANGS = 120.0
+POLL = 0.1
+MAX_WORKERS = 40  # for one batch
+
+Events = dict[str, dict[str, Any]]
+
+
+def run(folder: Path, found: Iterable[Batch], mode: str, logs: Path, jobs: int = 1,
+        more: tuple[str, ...] = (), hangs: float = HANGS) -> Events:
+    """Run batches, `jobs` at once; return what became of each item."""
+    logs.mkdir(parents=True, exist_ok=True)
+    for old in logs.iterdir():
+        old.unlink()
+    result: Events = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        for made in pool.map(
+                lambda each: _batch(folder, each[1], mode, logs / f"{each[0]}.log", more, hangs),
+                enumerate(found)):
+            result.update(made)
+    return result
+
+
+def _batch(folder: Path, batch: Batch, mode: str, log: Path, more: tuple[str, ...],
+           hangs: float) -> Events:
+    for _ in range(MAX_WORKERS):
+        end, text = _worker(folder, batch, mode, log, more, hangs)
+        found = events(log) if log.exists() else {}
+        running = [item for item, event in found.items() if "outcome" not in event]
+        if not running:
+            if end not in (0, 1, 5):  # passed, failed, nothing to run
+                found[f"{' '.join(batch.files)} ({batch.part})"] = {"outcome": "error", "text": text}
+            break
+        outcome = "hang" if end is None else "crash"
+        with log.open("a", encoding="utf-8") as file:
+            file.write(_line(running[0], outcome, f"{outcome}, exit code {end}\n{text}"))
+    return events(log) | found if log.exists() else found
+
+
+def _line(item: str, outcome: str, text: str) -> str:
+    return json.dumps({"end": item, "outcome": outcome, "text": text}) + "\n"
+
+
+def _worker(folder: Path, batch: Batch, mode: str, log: Path, more: tuple[str, ...],
+            hangs: float) -> tuple[int | None, str]:
+    """Run one process until it ends or says nothing for too long; return its end and last words."""
+    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-c", "pytest.ini",
+               "--rootdir", ".", "-q", "-p", "tests.numpy_suite.plugin", "--mode", mode,
+               "--log-items", str(log), "--part", batch.part, *more, *batch.files]
+    words = log.with_suffix(".out")
+    with words.open("wb") as out:
+        worker = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT,
+                                  stdin=subprocess.DEVNULL, env=_environment())
+        size, since = -1, time.monotonic()
+        while worker.poll() is None:
+            time.sleep(POLL)
+            now = log.stat().st_size if log.exists() else 0
+            if now != size:
+                size, since = now, time.monotonic()
+            elif time.monotonic() - since > hangs:
+                worker.kill()
+                worker.wait()
+                return None, _tail(words)
+    return worker.returncode, _tail(words)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _tail(words: Path) -> str:
+    return "\n".join(words.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
