@@ -7,7 +7,7 @@ Receives sites; returns counters and records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jitla.explanation import (
@@ -20,6 +20,7 @@ from jitla.explanation import (
     StageRecord,
     StepRecord,
 )
+from jitla.hops import place
 from jitla.rewrites import RULES
 from jitla.tracing import Site
 
@@ -80,37 +81,59 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
     runs: Counter[Any] = Counter()
     for site in sites:
         runs.update(site.runs())
-    programs = tuple(program_record(p, n) for p, n in runs.items() if hasattr(p, "plan"))
+    lines = {p: found for site in sites for p, found in list(site.lines.items())}
+    programs = tuple(
+        program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
                           note)
 
 
-def program_record(program: Any, runs: int) -> ProgramRecord:
-    """Return the record of one program."""
-    stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in program.stages)
-    steps = tuple(_step(s) for s in program.plan.steps)
+class _Lines:
+    """Where the hops of a program come from in one function; programs are shared by functions."""
+
+    def __init__(self, known: Mapping[Any, Any]) -> None:
+        self._known = known
+        # A rewritten hop has the line that its original had in the function that came first.
+        self._moved = {hop.line: line for hop, line in known.items() if hop.line is not None}
+        self._told = {f"  # {place(a)}": f"  # {place(b)}" for a, b in self._moved.items()}
+
+    def of(self, hop: Any) -> Any:
+        """Return the line of `hop`, if it is known."""
+        return self._known.get(hop) or self._moved.get(hop.line, hop.line)
+
+    def told(self, text: str) -> str:
+        """Return the text of a stage with these lines in it."""
+        rows = (row.rpartition("  # ") for row in text.split("\n"))
+        return "\n".join(head + self._told.get(mark + end, mark + end) for head, mark, end in rows)
+
+
+def program_record(program: Any, runs: int, known: Mapping[Any, Any]) -> ProgramRecord:
+    """Return the record of one program; `known` has the lines of its hops in the function asked about."""
+    lines = _Lines(known)
+    stages = tuple(StageRecord(s.name, lines.told(s.text()), s.seconds) for s in program.stages)
+    steps = tuple(_step(s, lines) for s in program.plan.steps)
     roots = ", ".join(h.op.name for h in program.plan.outputs)
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
     seconds = sum(s.seconds for s in stages)
     return ProgramRecord(roots, stages, rules, steps, runs, program.materialised, seconds)
 
 
-def _step(step: Any) -> StepRecord:
+def _step(step: Any, lines: _Lines) -> StepRecord:
+    def covered(hop: Any) -> Covered:
+        line = lines.of(hop)
+        return Covered(hop.op.name, SourceLine.at(*line) if line else None)
+
     if hasattr(step, "body"):
         sizes = "x".join(map(str, step.shape)) or "scalar"
         title = f"{step.template} {sizes} {step.body[-1].meta.dtype}"
         reads = sum(h.meta.shape != () for h in step.inputs)
         writes = sum(h.meta.shape != () for h in step.outputs)
-        return StepRecord("kernel", title, tuple(map(_covered, step.body)), reads, writes)
+        return StepRecord("kernel", title, tuple(map(covered, step.body)), reads, writes)
     hop = step.hop
     sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
-    return StepRecord("call", f"{hop.op.name} {sizes} {hop.meta.dtype}", (_covered(hop),),
+    return StepRecord("call", f"{hop.op.name} {sizes} {hop.meta.dtype}", (covered(hop),),
                       reason=step.reason)
-
-
-def _covered(hop: Any) -> Covered:
-    return Covered(hop.op.name, SourceLine.at(*hop.line) if hop.line else None)
 
 
 def _fired(name: str, count: int) -> FiredRule:

@@ -6,8 +6,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import jitla
 from jitla.errors import ConfigError
 from jitla.explanation import (
     LEVELS,
@@ -96,3 +98,23 @@ def test_lines_are_read_from_the_file():
     here = SourceLine.at(__file__, 1)
     assert here.text.startswith('"""Explanations of made-up') and here.place == "test_explanation.py:1"
     assert SourceLine.at("/nowhere.py", 3).text == ""
+
+
+def test_each_function_is_explained_by_its_own_lines():
+    def first(x):
+        return np.hypot(x, 3.25) - x
+
+    def second(x):
+        y = np.hypot(x, 3.25)
+        return y - x
+
+    texts = []
+    for function in (first, second):
+        fast = jitla.jit(function)
+        fast(np.ones(5))
+        fast(np.ones(5))
+        texts.append(str(jitla.explain(fast)))
+    assert "return np.hypot(x, 3.25) - x" in texts[0] and "return y - x" not in texts[0]
+    assert "y = np.hypot(x, 3.25)" in texts[1] and "| return y - x" in texts[1]
+    assert f":{second.__code__.co_firstlineno + 1}  hypot" in texts[1]
+    assert f":{first.__code__.co_firstlineno + 1}\n" not in texts[1]

@@ -348,6 +348,7 @@ class Dispatch(Indexing):
         return METHODS[name](self, proxy, name, *args, **kwargs)
 
     def _plain_method(self, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
+        viewed = name == "resize" and self.viewed(proxy)
         memory = self.settle(proxy)
         if name in _MUTATING_METHODS:
             self.before_write(memory)
@@ -356,7 +357,8 @@ class Dispatch(Indexing):
         if name == "resize" and options.get("refcheck", True) in (True,):
             # NumPy would count the references of proxy and session, too.
             alone = _ALONE[bool(kwargs)]
-            options["refcheck"] = getrefcount(proxy) > alone[0] or getrefcount(memory) > alone[1]
+            held = getrefcount(proxy) > alone[0] or getrefcount(memory) > alone[1]
+            options["refcheck"] = held or viewed
         for target in (*plain[1:], options.get("out")):
             if isinstance(target, np.ndarray):  # it may be the place for the result
                 self.before_write(target)

@@ -116,6 +116,8 @@ class Site:
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
+        # By program: the user's line of each hop. Equal hops and programs are shared by functions.
+        self.lines: dict[Any, dict[Hop, Any]] = {}
         # By class: where the entries come from, as it was noted last.
         self.places: dict[tuple, Places] = {}
         self.calls = 0
@@ -159,6 +161,9 @@ class Site:
             except Exception as error:
                 self.failed(error)
                 made = Replay(make())
+            if made.program not in self.lines:
+                hops = hops_of(block)
+                self.lines[made.program] = {hops[i]: line for i, line in block.lines.items()}
             if block.places:
                 self.places[key] = block.places
             made.effects = Effects(self.places.get(key, block.places))
@@ -243,7 +248,7 @@ class Site:
     def clear(self) -> None:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.classes, self.past,
-                       self.places):
+                       self.places, self.lines):
             memory.clear()
         self.failures.clear()
         self.calls = 0
