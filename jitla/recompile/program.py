@@ -283,12 +283,15 @@ class Program:
     def _streams(
         self, loop: _Loop, form: Form, places: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
     ) -> bool:
-        """Tell whether results are fresh, contiguous and too large for the caches."""
+        """Tell whether results are contiguous, too large for the caches, and not read on the way."""
         outputs = loop.operands.outputs
         cells = [i for i, h in enumerate(outputs) if h.op.kind is not Kind.AGG]
         letters = form.inner[len(loop.operands.inputs):]
-        if stored or not cells or any(letters[i] != "c" for i in cells):
+        if not cells or any(letters[i] != "c" for i in cells):
             return False
+        overwritten = {self.order.direct[h] for h in stored}
+        if any(h.op.name == "leaf" and h.attr("slot") in overwritten for h in loop.operands.inputs):
+            return False  # what was just read is in the cache
         sizes = [prod(places[outputs[i]].shape) * outputs[i].meta.dtype.itemsize for i in cells]
         return max(sizes) >= NONTEMPORAL_BYTES
 

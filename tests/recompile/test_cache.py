@@ -110,6 +110,16 @@ def test_large_fresh_results_go_around_the_caches():
     assert [s for _, s in backend.seen] == [Schedule(threads=3), Schedule(3, nontemporal=True)]
 
 
+@pytest.mark.parametrize("slot, around", [(0, False), (2, True)])
+def test_large_results_written_into_memory_go_around_the_caches_unless_it_is_read(slot, around):
+    backend = Counting()
+    (roots, layouts, *_), _ = recipe()
+    stored = Compiler(backend).build(roots, layouts | {2: Layout((50,), (8,))}, (slot,))
+    n = NONTEMPORAL_BYTES // 8
+    stored.bind({50: n}, {i: Layout((n,), (8,)) for i in range(3)})
+    assert [s.nontemporal for _, s in backend.seen] == [around]
+
+
 def test_a_kernel_that_fails_to_compile_is_interpreted():
     events = []
     compiler = Compiler(Broken(), observe=events.append)
