@@ -19,6 +19,10 @@ SUMS = frozenset(("sum", "mean"))
 PRODUCTS = frozenset(("matmul", "dot", "outer"))
 EXACT_POWERS = (2, 0.5, -1, 1, 0)
 SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
+# Of complex scalars these are rounded as the operators round.
+COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply"))
+# They show the sign of a NaN, which is anybody's.
+SIGNS = frozenset(("copysign", "signbit"))
 ULPS = 3
 
 
@@ -46,6 +50,10 @@ class Noisy:
             return self._summed(function)
         if name in SIGNED_ZEROS:
             return self._either_zero(function)
+        if name in COMPLEX_SCALARS:
+            return self._of_complex_scalars(function)
+        if name in SIGNS:
+            return self._either_sign(function)
         return function
 
     def _shaken(self, name: str, function: Any) -> Any:
@@ -104,6 +112,28 @@ class Noisy:
                     + np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result)),
                 )
             return moved if isinstance(result, np.ndarray) else moved[()]
+
+        return call
+
+    def _of_complex_scalars(self, function: Any) -> Any:
+        def call(*operands: Any, **options: Any) -> Any:
+            result = function(*operands, **options)
+            if np.ndim(result) or not any(np.iscomplexobj(o) for o in operands) or "out" in options:
+                return result
+            if np.iscomplexobj(result):
+                return type(result)(complex(self._nudged(result.real, None), self._nudged(result.imag, None)))
+            return self._nudged(result, None)
+
+        return call
+
+    def _either_sign(self, function: Any) -> Any:
+        def call(*operands: Any, **options: Any) -> Any:
+            last = np.asarray(operands[-1])
+            if last.dtype.kind == "f":
+                flipped = np.isnan(last) & (self._rng.random(last.shape) < 0.5)
+                changed = _like(last, np.where(flipped, -last, last))
+                operands = (*operands[:-1], changed if isinstance(operands[-1], np.ndarray) else changed[()])
+            return function(*operands, **options)
 
         return call
 
