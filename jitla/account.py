@@ -67,7 +67,7 @@ def stats_of(sites: Iterable[Site]) -> Stats:
 def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
     """Return what the sites handed to NumPy."""
     return tuple(
-        FallbackRecord(name, SourceLine.at(file, line), f.count, f.seconds)
+        FallbackRecord(name, SourceLine.at(file, line), f.count, f.seconds, f.reason)
         for site in sites for (name, file, line), f in list(site.fallbacks.items())
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from jitla.errors import UnsupportedError
 from jitla.events import log
-from jitla.hops import Flagged, Hop, evaluate, heard, hush, listen
+from jitla.hops import Flagged, Hop, by_numpy, evaluate, heard, hush, listen
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
 from jitla.tracing.places import Places, call_at, place_of
@@ -93,13 +93,15 @@ class Replay:
 
 
 class Fallback:
-    """Calls of one NumPy function at one place that were not traced."""
+    """Calls of one NumPy function at one place that were not traced, and why."""
 
-    __slots__ = ("count", "seconds")
+    __slots__ = ("count", "seconds", "reason")
 
-    def __init__(self) -> None:
+    def __init__(self, func: Any) -> None:
         self.count = 0
         self.seconds = 0.0
+        known = by_numpy(func) or by_numpy(getattr(np, getattr(func, "__name__", ""), None))
+        self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
 
 
 class Site:
@@ -231,7 +233,7 @@ class Site:
                 f"{file}:{line}: {name} is not traced by jitla; remove strict=True to let NumPy run it")
         record = self.fallbacks.get((name, file, line))
         if record is None:
-            record = self.fallbacks.setdefault((name, file, line), Fallback())
+            record = self.fallbacks.setdefault((name, file, line), Fallback(func))
         start = perf_counter()
         try:
             return call_at(place, func, args, kwargs)

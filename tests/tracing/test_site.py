@@ -80,3 +80,13 @@ def test_a_program_that_fails_is_replayed() -> None:
     site._compile = breaks
     assert f(A) == f.__wrapped__(A)
     assert site.failures == ["RuntimeError: no such program"]
+
+
+def test_fallbacks_say_why():
+    @jitla.jit
+    def both(x):
+        return np.sort(x * 2.0), np.sum(x * 2.0, where=x > 1.0)
+
+    both(np.arange(4.0))
+    table = str(jitla.explain(both))
+    assert "(not in the op table)" in table and "(not in this form, or not of these dtypes)" in table
