@@ -1,10 +1,11 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: blocks, kernel, layout, walks, results, templates, graph, rows, greedy, interp, text.
+Reading order: blocks, kernel, layout, walks, results, price, templates, rows, memo, candidates, points, search, build,
+planner, interp, text.
 """
 
 from jitla.fusion.blocks import FRESH, OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
-from jitla.fusion.greedy import plan
+from jitla.fusion.planner import plan
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     Backend,
@@ -22,7 +23,8 @@ from jitla.fusion.kernel import (
 )
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
-from jitla.fusion.templates import CELL, MAGG, TEMPLATES, Facts, Template
+from jitla.fusion.memo import TEMPLATES
+from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.walks import Operands, geometry, operands, walk
 

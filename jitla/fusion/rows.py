@@ -1,7 +1,7 @@
-"""Kernels over rows: products of a matrix and what lies between them, one pass over the matrix.
+"""The template Row: products of a matrix, and what lies between them, in one pass over its rows.
 
-Knows: what can be computed row by row, what a pass over memory costs. Must not know: backends.
-Receives roots, facts, and a way to plan loops; returns `RowKernel` steps.
+Knows: what can be computed row by row. Must not know: prices, backends.
+Receives hops and facts; returns verdicts.
 
 The template Row of Boehm et al., On Optimizing Operator Fusion Plans, PVLDB 11(12), 2018; but a row
 kernel is made of whole loops over blocks of rows, which pass their values on in the cache.
@@ -9,39 +9,12 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
-from jitla.fusion.graph import have_an_order
-from jitla.fusion.kernel import Call, Kernel, Product, RowKernel, Step, data_inputs
-from jitla.fusion.templates import Facts
-from jitla.hops import Hop, Kind, topo
+from jitla.fusion.kernel import Product
+from jitla.fusion.templates import Facts, Template, iteration
+from jitla.hops import Hop, Kind
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_LENGTH = 4  # of its rows
-
-PlanLoops = Callable[[Sequence[Hop], frozenset[Hop], Mapping[Hop, Product]], list[Step]]
-
-
-def row_kernels(roots: Sequence[Hop], facts: Facts, plan_loops: PlanLoops) -> list[RowKernel]:
-    """Return the row kernels that save reading a matrix again."""
-    order = topo(roots)
-    products = {h: p for h in order if (p := product_of(h, facts)) is not None}
-    if len(products) < 2:
-        return []
-    users: dict[Hop, list[Hop]] = {}
-    for hop in order:
-        for operand in data_inputs(hop):
-            users.setdefault(operand, []).append(hop)
-    found: list[RowKernel] = []
-    taken: set[Hop] = set()
-    for rows in dict.fromkeys(row_count(p) for p in products.values()):
-        for region in _Regions(order, rows, products, facts).all():
-            if _saves(region, products) and not region & taken:
-                kernel = _kernel(region, rows, order, users, roots, products, plan_loops)
-                if kernel is not None and have_an_order(roots, [*found, kernel]):
-                    found.append(kernel)
-                    taken |= region
-    return found
 
 
 def row_count(product: Product) -> int:
@@ -78,75 +51,69 @@ def _in_one_run(vector: Hop, facts: Facts) -> bool:
     return facts.layouts[vector].strides == (vector.meta.dtype.itemsize,)
 
 
-class _Regions:
-    """The hops that are computed row by row, for one number of rows, in parts that hang together."""
-
-    def __init__(self, order: list[Hop], rows: int, products: Mapping[Hop, Product], facts: Facts) -> None:
-        self.rows = rows
-        self.products = {h: p for h, p in products.items() if row_count(p) == rows}
-        self.facts = facts
-        self.inside = [h for h in order if self.links(h)]
-        self.level: dict[Hop, int] = {}
-        members = set(self.inside)
-        touched: set[Hop] = set()
-        for hop in order:
-            self.level[hop] = max((self._behind(hop, i, touched) for i in data_inputs(hop)), default=0)
-            if hop in members or any(i in touched for i in data_inputs(hop)):
-                touched.add(hop)
-
-    def _behind(self, hop: Hop, operand: Hop, touched: set[Hop]) -> int:
-        """Level that `hop` needs because of `operand`: it must not wait for rows of its own region."""
-        joined = operand not in touched or operand in self.links(hop) and not self._sums(operand)
-        return self.level[operand] + (0 if joined else 1)
-
-    def _sums(self, hop: Hop) -> bool:
-        return hop in self.products and self.products[hop].form == "sum"
-
-    def links(self, hop: Hop) -> tuple[Hop, ...]:
-        """Return the operands whose row i alone matters for row i of `hop`; none if it is not by rows."""
-        product = self.products.get(hop)
-        if product is not None:
-            if product.turned and self.links(product.matrix):
-                return (product.vector,)  # the rows of a square matrix are not its columns
-            return product.inputs if product.form == "sum" else (product.matrix,)
-        if is_row_view(hop):
-            return hop.inputs if hop.meta.shape[0] == self.rows else ()
-        if hop.op.kind not in (Kind.CELL, Kind.AGG) or self.facts.reason(hop):
-            return ()
-        if hop.op.kind is Kind.AGG:
-            whole = 0 not in hop.attr("axis") and hop.inputs[0].meta.shape[:1] == (self.rows,)
-            return hop.inputs if whole else ()
-        if hop.meta.shape[:1] != (self.rows,):
-            return ()
-        return tuple(dict.fromkeys(i for i in hop.inputs if i.meta.shape[:1] == (self.rows,)
-                                   and i.meta.ndim == hop.meta.ndim))
-
-    def all(self) -> list[set[Hop]]:
-        """Return the parts: of one level, joined by a value or by an array they read."""
-        parent: dict[object, object] = {}
-
-        def find(node: object) -> object:
-            while parent.setdefault(node, node) is not node:
-                parent[node] = node = parent[parent[node]]
-            return node
-
-        for hop in self.inside:
-            for operand in self.links(hop):
-                # a matrix and its transposed view are different leaves; they most likely are the same
-                here = (self.level[hop], same_rows(operand, self.products.get(hop)))
-                parent[find(here)] = find((self.level[hop], hop))
-        found: dict[object, set[Hop]] = {}
-        for hop in self.inside:
-            found.setdefault(find((self.level[hop], hop)), set()).add(hop)
-        return list(found.values())
+def product_at(hop: Hop, facts: Facts) -> Product | None:
+    """Return what `product_of` says of `hop`, found once."""
+    if hop not in facts.products:
+        facts.products[hop] = product_of(hop, facts)
+    return facts.products[hop]
 
 
-def same_rows(operand: Hop, product: Product | None) -> object:
-    """Return what stands for the matrix of a product: equal for a leaf and a leaf that is its transpose."""
-    if product is None or operand is not product.matrix or operand.op.kind is not Kind.LEAF:
-        return operand
-    shape = operand.meta.shape
-    return ("matrix", shape[::-1] if product.turned else shape, operand.meta.dtype)
+def rows_of(hop: Hop, facts: Facts) -> int:
+    """Return how many rows `hop` is computed over, one after the other; 0 if it is not."""
+    product = product_at(hop, facts)
+    if product is not None:
+        return row_count(product)
+    if is_row_view(hop):
+        return hop.meta.shape[0]
+    if hop.op.kind is Kind.AGG and 0 in hop.attr("axis") or facts.reason(hop):
+        return 0
+    space = iteration(hop)
+    along = hop.inputs[0] if hop.op.kind is Kind.AGG else hop
+    return space[0] if space and space[0] > 1 and _outermost(along, facts) else 0
+
+
+def _outermost(hop: Hop, facts: Facts) -> bool:
+    """Tell whether rows lie one after the other: blocks of rows then are walked as the whole is."""
+    first, *rest = facts.layouts[hop].strides
+    return all(first >= abs(s) for s in rest)
+
+
+def row_links(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
+    """Return the operands whose row i alone matters for row i of `hop`; none if it is not by rows."""
+    rows = rows_of(hop, facts)
+    product = product_at(hop, facts)
+    if not rows:
+        return ()
+    if product is not None:
+        return product.inputs if product.form == "sum" else (product.matrix,)
+    if is_row_view(hop) or hop.op.kind is Kind.AGG:
+        return hop.inputs
+    return tuple(dict.fromkeys(
+        i for i in hop.inputs if i.meta.shape[:1] == (rows,) and i.meta.ndim == hop.meta.ndim))
+
+
+def _opens(hop: Hop, facts: Facts) -> bool:
+    return rows_of(hop, facts) > 0
+
+
+def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
+    """The operand is computed over the same rows, and its rows are those of the result."""
+    product = product_at(hop, facts)
+    if product is not None and product.turned and operand is product.matrix:
+        return False  # the rows of a square matrix are not its columns
+    return operand in row_links(hop, facts) and rows_of(operand, facts) == rows_of(hop, facts)
+
+
+def _closes(hop: Hop, facts: Facts) -> bool:
+    """A sum over rows is there only after the last one."""
+    product = product_at(hop, facts)
+    return product is not None and product.form == "sum"
+
+
+ROW = Template(
+    "Row", "products of a matrix, and what lies between, in one pass over its rows",
+    _opens, _by_rows, lambda a, b: True, _closes, lambda kernel, layouts: None,
+)
 
 
 def is_row_view(hop: Hop) -> bool:
@@ -166,120 +133,3 @@ def _whole(hop: Hop) -> bool:
     return all(part[0] in "ne" or part == ("s", None, None, None) for part in hop.attr("index"))
 
 
-def _saves(region: set[Hop], products: Mapping[Hop, Product]) -> bool:
-    """Tell whether two products of the region read the rows of one matrix."""
-    read = [same_rows(products[h].matrix, products[h]) for h in region if h in products]
-    return len(set(read)) < len(read)
-
-
-def _kernel(
-    region: set[Hop], rows: int, order: list[Hop], users: Mapping[Hop, Sequence[Hop]],
-    roots: Sequence[Hop], products: Mapping[Hop, Product], plan_loops: PlanLoops,
-) -> RowKernel | None:
-    """Write the row kernel of a region down; None if not all of it can be loops over rows."""
-    region = _needed(region, products, users, roots)
-    inside = [h for h in order if h in region]
-    outputs = tuple(h for h in inside if not is_row_view(h) and (
-        h in roots or any(u not in region for u in users.get(h, ()))))
-    if any(is_row_view(h) and (h in roots or any(u not in region for u in users[h])) for h in inside):
-        return None
-    given = frozenset(i for h in inside for i in _operands(h, products) if i not in region)
-    mine = {h: products[h] for h in inside if h in products}
-    stages: list[Kernel | Product] = []
-    views: list[Hop] = []
-    for step in _in_turn([*mine.values(), *plan_loops(outputs, given, mine)], outputs):
-        if isinstance(step, (Kernel, Product)):
-            stages.append(step)
-        elif isinstance(step, Call) and is_row_view(step.hop):
-            views.append(step.hop)
-        else:
-            return None
-    inputs = tuple(dict.fromkeys(
-        i for s in (*stages, *(Call(v) for v in views)) for i in s.inputs if i in given))
-    axes = tuple(_axis(i, rows, stages, views) for i in inputs)
-    if -1 in axes:
-        return None
-    return RowKernel(rows, tuple(stages), tuple(views), inputs, axes, outputs)
-
-
-def _operands(hop: Hop, products: Mapping[Hop, Product]) -> tuple[Hop, ...]:
-    return products[hop].inputs if hop in products else data_inputs(hop)
-
-
-def _needed(
-    region: set[Hop], products: Mapping[Hop, Product], users: Mapping[Hop, Sequence[Hop]],
-    roots: Sequence[Hop],
-) -> set[Hop]:
-    """Leave out what is neither in front of a product nor behind one, and what only others read."""
-    behind: set[Hop] = set()
-    inner_first = [h for h in topo(region) if h in region]
-    for hop in inner_first:
-        if hop in products or any(i in behind for i in hop.inputs):
-            behind.add(hop)
-    front: set[Hop] = set()
-    stack = [h for h in region if h in products]
-    while stack:
-        hop = stack.pop()
-        if hop not in front:
-            front.add(hop)
-            stack += [i for i in _operands(hop, products) if i in region]
-    kept = front | behind
-    kept |= _between(kept, inner_first)
-    for hop in reversed(inner_first):
-        inside = any(u in kept for u in users.get(hop, ()))
-        if not (inside or hop in products or hop in roots):
-            kept.discard(hop)
-    return kept
-
-
-def _between(kept: set[Hop], inner_first: Sequence[Hop]) -> set[Hop]:
-    """Return what reads values of `kept` and is read by others: else these would wait for each other."""
-    after: set[Hop] = set()
-    for hop in inner_first:
-        if any(i in kept or i in after for i in hop.inputs):
-            after.add(hop)
-    before: set[Hop] = set()
-    for hop in reversed(inner_first):
-        if hop in kept or hop in before:
-            before.update(hop.inputs)
-    return after & before
-
-
-def _axis(
-    value: Hop, rows: int, stages: Iterable[Kernel | Product], views: Iterable[Hop]
-) -> int | None:
-    """Return along which axis of an input the rows lie, None if every block reads all of it.
-
-    -1 if it is read in several ways.
-    """
-    found: set[int | None] = set()
-    for stage in stages:
-        if isinstance(stage, Product):
-            if value is stage.matrix:
-                found.add(1 if stage.turned else 0)
-            if value is stage.vector:
-                found.add(0 if stage.form == "sum" else None)
-        elif value in stage.inputs:
-            by_rows = value.meta.ndim == len(stage.shape) and value.meta.shape[:1] == (rows,)
-            found.add(0 if by_rows else None)
-    found |= {0 for v in views if value in v.inputs}
-    return found.pop() if len(found) == 1 else -1
-
-
-def _in_turn(
-    steps: Iterable[Step | Product], outputs: Sequence[Hop]
-) -> list[Step | Product]:
-    """Order steps so that operands come first."""
-    makes = {h: s for s in steps for h in s.outputs}
-    order: list[Step | Product] = []
-    seen: set[int] = set()
-    stack = [(makes[h], False) for h in reversed(outputs)]
-    while stack:
-        step, done = stack.pop()
-        if done:
-            order.append(step)
-        elif id(step) not in seen:
-            seen.add(id(step))
-            stack.append((step, True))
-            stack += [(makes[i], False) for i in reversed(step.inputs) if i in makes]
-    return order

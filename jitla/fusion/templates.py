@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from jitla.fusion.kernel import Form, Geometry, Kernel
+from jitla.fusion.kernel import Form, Geometry, Kernel, Product
 from jitla.fusion.layout import Layout
 from jitla.fusion.walks import geometry
 from jitla.hops import Hop, Kind, Shape
@@ -17,10 +17,11 @@ from jitla.hops import Hop, Kind, Shape
 
 @dataclass(slots=True)
 class Facts:
-    """What the templates ask about: the backend's verdict per hop, and where every value lies."""
+    """What the templates ask about: the backend's verdict per hop, where every value lies, products."""
 
     supports: Callable[[Hop], str | None]
     layouts: Mapping[Hop, Layout]
+    products: dict[Hop, Product | None] = field(default_factory=dict)
     _reasons: dict[Hop, str] = field(default_factory=dict)
 
     def reason(self, hop: Hop) -> str:
@@ -54,7 +55,7 @@ class Template:
 
     `open(hop, facts)`: can a loop start with `hop` as a result. `fuse(hop, operand, facts)`: can
     `operand` be computed inside the loop that computes `hop`. `merge(a, b)`: may two loops with
-    results `a` and `b` be one. `close(hop)`: does `hop` end the loop, so that nothing inside reads it.
+    results `a` and `b` be one. `close(hop, facts)`: does `hop` end the loop, so that nothing inside reads it.
     `walk(kernel, layouts)`: the layout variant, None if a kernel of this template cannot run there.
     """
 
@@ -63,7 +64,7 @@ class Template:
     open: Callable[[Hop, Facts], bool]
     fuse: Callable[[Hop, Hop, Facts], bool]
     merge: Callable[[Hop, Hop], bool]
-    close: Callable[[Hop], bool]
+    close: Callable[[Hop, Facts], bool]
     walk: Callable[[Kernel, Mapping[Hop, Layout]], tuple[Form, Geometry] | None]
 
 
@@ -100,13 +101,12 @@ def _walk(kernel: Kernel, layouts: Mapping[Hop, Layout]) -> tuple[Form, Geometry
 
 CELL = Template(
     "Cell", "element-wise results over one space, of any layouts",
-    _opens(Kind.CELL), _cell_of_same_shape, _same_space, lambda hop: False, _walk,
+    _opens(Kind.CELL), _cell_of_same_shape, _same_space, lambda hop, facts: False, _walk,
 )
 MAGG = Template(
     "MAgg", "several aggregates over the same axes, and cells on the way, in one pass",
-    _opens(Kind.AGG), _cell_of_same_shape, _same_reduction, lambda hop: hop.op.kind is Kind.AGG, _walk,
+    _opens(Kind.AGG), _cell_of_same_shape, _same_reduction, lambda hop, facts: hop.op.kind is Kind.AGG, _walk,
 )
-TEMPLATES = (CELL, MAGG)
 
 
 def template_of(hop: Hop) -> Template:

@@ -1,0 +1,164 @@
+"""What may be computed together: for every value, which templates it has and what each may take in.
+
+Knows: templates. Must not know: prices, which plan is best.
+Receives roots, facts, and values that are given or made otherwise; answers with sets of values.
+
+The memo table of Boehm et al., On Optimizing Operator Fusion Plans, PVLDB 11(12), 2018, section 3.
+An entry names all operands its template may take in, and stands for the choice of any of them, so the
+table is linear in hops and edges, whatever the number of operands. Values are numbered, operands first;
+a set of values is an int whose bits are these numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from jitla.fusion.kernel import Product, data_inputs
+from jitla.fusion.rows import ROW, is_row_view, product_at, row_links, rows_of
+from jitla.fusion.templates import CELL, MAGG, Facts, Template, iteration
+from jitla.hops import Hop, Kind
+
+TEMPLATES = (CELL, MAGG, ROW)
+
+
+def members(values: int) -> Iterator[int]:
+    """Yield the numbers in a set, smallest first."""
+    while values:
+        low = values & -values
+        yield low.bit_length() - 1
+        values ^= low
+
+
+class Memo:
+    """The entries of all values below the roots, and what they read.
+
+    `given` are values that lie in memory already; `made` are those computed otherwise, and how.
+    `loop[i]` and `row[i]` are the operands that the entry of value i may take in, None if there is no
+    such entry: `loop` for a Cell or MAgg, whichever the value has, `row` for a Row.
+    """
+
+    def __init__(
+        self, roots: Iterable[Hop], facts: Facts, given: frozenset[Hop] = frozenset(),
+        made: Mapping[Hop, Product] | None = None, templates: Sequence[Template] = TEMPLATES,
+    ) -> None:
+        self.facts = facts
+        self.made = made or {}
+        self.templates = templates
+        self._given = given
+        self.values = self._sorted(tuple(roots))
+        self.number = {h: i for i, h in enumerate(self.values)}
+        self.roots = self.set(roots)
+        self.arrays = self.set(h for h in self.values if h.meta.shape != ())
+        self.computed = self.set(h for h in self.values if not self.is_given(h))
+        self.operands = [self.set(self.inputs(h)) for h in self.values]
+        self.loop: list[int | None] = []
+        self.row: list[int | None] = []
+        self.rows: list[int] = []
+        for hop in self.values:
+            self._explore(hop)
+        self.views = self.set(h for h in self.values if self._is_view(h))
+        self.users = [0] * len(self.values)
+        self.before = [0] * len(self.values)
+        for i, operands in enumerate(self.operands):
+            for o in members(operands):
+                self.users[o] |= 1 << i
+                self.before[i] |= self.before[o] | 1 << o
+        self.spaces = self._number(iteration(h) for h in self.values)
+        self.forced = self._forced()
+
+    # ------------------------------------------------------------------ values
+
+    def set(self, hops: Iterable[Hop]) -> int:
+        """Return the set of `hops`."""
+        found = 0
+        for hop in hops:
+            found |= 1 << self.number[hop]
+        return found
+
+    def hops(self, values: int) -> list[Hop]:
+        """Return the hops of a set, operands first."""
+        return [self.values[i] for i in members(values)]
+
+    def is_given(self, hop: Hop) -> bool:
+        """Tell whether `hop` needs no step."""
+        return hop.op.kind is Kind.LEAF or hop in self._given
+
+    def inputs(self, hop: Hop) -> tuple[Hop, ...]:
+        """Return the values that have to be there before `hop` is computed."""
+        if self.is_given(hop):
+            return ()
+        product = self.made.get(hop) or product_at(hop, self.facts)
+        return product.inputs if product is not None else data_inputs(hop)
+
+    def _sorted(self, roots: tuple[Hop, ...]) -> list[Hop]:
+        order: list[Hop] = []
+        seen: set[Hop] = set()
+        stack = [(r, False) for r in reversed(roots)]
+        while stack:
+            hop, done = stack.pop()
+            if done:
+                order.append(hop)
+            elif hop not in seen:
+                seen.add(hop)
+                stack.append((hop, True))
+                stack += [(i, False) for i in reversed(self.inputs(hop)) if i not in seen]
+        return order
+
+    @staticmethod
+    def _number(things: Iterable[object]) -> list[int]:
+        found: dict[object, int] = {}
+        return [found.setdefault(t, len(found)) for t in things]
+
+    # ------------------------------------------------------------------ entries
+
+    def _explore(self, hop: Hop) -> None:
+        """Write the entries of `hop` down: open its templates, fuse what they may take in."""
+        entries: dict[str, int] = {}
+        if not self.is_given(hop) and hop not in self.made:
+            for template in self.templates:
+                if template.open(hop, self.facts):
+                    entries[template.name] = self.set(
+                        i for i in self.inputs(hop)
+                        if not self.is_given(i) and i not in self.made and self._open(template, i)
+                        and template.fuse(hop, i, self.facts))
+        self.loop.append(entries.get(CELL.name, entries.get(MAGG.name)))
+        self.row.append(entries.get(ROW.name))
+        self.rows.append(rows_of(hop, self.facts) if ROW.name in entries else 0)
+
+    def _open(self, template: Template, operand: Hop) -> bool:
+        """Tell whether there is an entry of `operand` that `template` continues; one that closed has none."""
+        at = self.number[operand]
+        found = self.row[at] if template is ROW else self.loop[at]
+        return found is not None and not template.close(operand, self.facts)
+
+    def _is_view(self, hop: Hop) -> bool:
+        return self.row[self.number[hop]] is not None and is_row_view(hop)
+
+    def fusable(self, value: int) -> int:
+        """Return the operands that some template takes in at `value`."""
+        return (self.loop[value] or 0) | (self.row[value] or 0)
+
+    def is_call(self, value: int) -> bool:
+        """Tell whether no kernel computes `value`."""
+        return self.loop[value] is None and self.row[value] is None or bool(self.views >> value & 1)
+
+    def links(self, value: int) -> tuple[int, int]:
+        """Return the operands of which a Row reads one row after the other, along axis 0 or axis 1."""
+        hop = self.values[value]
+        links = self.set(i for i in row_links(hop, self.facts) if i in self.number)
+        product = product_at(hop, self.facts)
+        if product is not None and product.turned:
+            turned = 1 << self.number[product.matrix]
+            return links & ~turned, turned
+        return links, 0
+
+    def _forced(self) -> int:
+        """Values that have to be in memory: results, and what somebody reads who cannot compute it."""
+        found = self.roots & self.computed
+        for i in range(len(self.values) - 1, -1, -1):
+            view = bool(self.views >> i & 1)
+            if view and not found >> i & 1:
+                continue  # in memory if its operand is
+            taken = 0 if view else self.fusable(i)
+            found |= self.operands[i] & self.computed & ~taken
+        return found

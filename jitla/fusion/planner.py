@@ -1,0 +1,61 @@
+"""The plan of a block: explore, divide, search, write down.
+
+Knows: the stages of planning. Must not know: their insides, backends.
+Receives roots, leaf layouts and the backend's verdicts; returns a `Plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from time import perf_counter
+
+from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
+from jitla.fusion.candidates import Candidate, Candidates
+from jitla.fusion.kernel import Plan, Product, Step
+from jitla.fusion.layout import Layout
+from jitla.fusion.memo import TEMPLATES, Memo
+from jitla.fusion.points import partitions
+from jitla.fusion.price import Prices
+from jitla.fusion.results import all_layouts
+from jitla.fusion.search import SECONDS, Found, Search
+from jitla.fusion.templates import CELL, MAGG, Facts, Template
+from jitla.hops import REFERENCE, Hop, Machine
+
+
+def plan(
+    roots: Sequence[Hop],
+    layouts: Mapping[int, Layout],
+    backend_supports: Callable[[Hop], str | None],
+    machine: Machine = REFERENCE,
+    templates: Sequence[Template] = TEMPLATES,
+) -> Plan:
+    """Choose which hops share a loop; `layouts` are those of the array leaves, by slot."""
+    roots = tuple(roots)
+    facts = Facts(backend_supports, all_layouts(roots, layouts))
+    prices = Prices(machine, facts.layouts)
+    memo = Memo(roots, facts, templates=templates)
+    steps, _ = _plan(memo, prices, perf_counter() + SECONDS)
+    return Plan(tuple(in_turn(steps, roots)), roots)
+
+
+def _plan(memo: Memo, prices: Prices, deadline: float = inf) -> tuple[list[Step], list[Found]]:
+    """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
+    kernels = Candidates(memo, prices)
+
+    def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
+        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices)[0]
+
+    found: list[Found] = []
+    steps: list[Step] = []
+    several: list[Candidate] = []
+    for partition in partitions(memo, kernels):
+        result = Search(partition, memo, kernels, several, deadline).run()
+        found.append(result)
+        several += [c for c in result.kernels if c.results & c.results - 1]
+        for candidate in result.kernels:
+            step = step_of(candidate, kernels, stages)
+            assert step is not None
+            steps.append(step)
+    every = [c for f in found for c in f.kernels]
+    return [*steps, *calls_for(memo, uncovered(memo, every))], found

@@ -1,0 +1,115 @@
+"""What there is to decide: partitions of the values, and in each the values that may be kept in memory.
+
+Knows: candidates, what is certain without search. Must not know: how plans are enumerated.
+Receives the memo table; returns partitions with their points.
+
+The reference (Boehm et al., PVLDB 11(12), 2018, section 4.2) decides for every edge whether its value is
+read from memory. Here a point is a value: whether it is in memory at all. A kernel then reads it or
+computes it anew, whichever is cheaper, so one choice of values stands for many of edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isinf
+
+from jitla.fusion.candidates import MAX_ARRAYS, MAX_BODY, Candidates
+from jitla.fusion.memo import Memo, members
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Values whose kernels depend on each other's: `values`, of them `points` to decide, largest first."""
+
+    values: int
+    points: tuple[int, ...]
+
+
+def partitions(memo: Memo, kernels: Candidates) -> list[Partition]:
+    """Return the partitions; what cannot be computed together is made `forced` in the table."""
+    points = _points(memo, kernels)
+    _keep_apart(memo, kernels, points)
+    points &= ~memo.forced
+    found: list[Partition] = []
+    for values in _parts(memo, kernels):
+        mine = sorted(members(values & points), key=lambda i: (-kernels.write[i], i))
+        found.append(Partition(values, tuple(mine)))
+    return found
+
+
+def _points(memo: Memo, kernels: Candidates) -> int:
+    """Values that some plan worth having keeps in memory though nobody has to."""
+    level = _levels(memo, kernels)
+    found = 0
+    for i in members(memo.computed & ~memo.forced & ~memo.views):
+        users = list(members(memo.users[i]))
+        if memo.is_call(i) or not users:
+            continue
+        alone = len(users) == 1 and all(
+            memo.loop[u] is not None and (memo.loop[u] or 0) >> i & 1 and level[u] == level[i] for u in users)
+        if not alone and not _always_cheaper_anew(i, users, memo, kernels):
+            found |= 1 << i
+    return found
+
+
+def _levels(memo: Memo, kernels: Candidates) -> list[int]:
+    """Count the borders in front of every value: edges over which no kernel computes the operand."""
+    level = [0] * len(memo.values)
+    for i in members(memo.computed):
+        for o in members(memo.operands[i] & memo.computed):
+            level[i] = max(level[i], level[o] + (0 if kernels.take[i] >> o & 1 else 1))
+    return level
+
+
+def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidates) -> bool:
+    """Tell whether writing value `i` costs more than computing it from memory for every user."""
+    if any(not (memo.loop[u] or 0) >> i & 1 for u in users):
+        return False
+    cone, _ = kernels._grow(1 << i, memo.forced)
+    inputs = kernels.inputs(cone) & memo.arrays
+    if inputs.bit_count() > 6 or any(memo.loop[h] is None for h in members(cone)):
+        return False
+    again = sum(kernels.read[o] for o in members(inputs)) + sum(kernels.work[h] for h in members(cone))
+    return len(users) * (again - kernels.read[i]) <= kernels.write[i]
+
+
+def _keep_apart(memo: Memo, kernels: Candidates, points: int) -> None:
+    """Force values into memory until every kernel is legal when all points are there."""
+    for i in members(memo.computed):
+        if memo.is_call(i):
+            continue
+        while True:
+            memory = kernels.in_memory(points)
+            if not (memory >> i & 1) or not isinf(kernels.best(1 << i, memory).seconds):
+                break
+            body, _ = kernels._grow(1 << i, memory)
+            inner = list(members(body & ~(1 << i)))
+            if not inner:
+                break
+            large = len(inner) >= min(MAX_BODY, MAX_ARRAYS) - 1
+            memo.forced |= 1 << inner[len(inner) // 2 if large else -1]
+
+
+def _parts(memo: Memo, kernels: Candidates) -> list[int]:
+    """Sets of values that hang together: by what a kernel may take in, or by arrays kernels may share."""
+    parent = list(range(len(memo.values)))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    mine = [i for i in members(memo.computed) if not memo.is_call(i) or memo.views >> i & 1]
+    readers: dict[tuple[int, str, int], int] = {}
+    for i in mine:
+        for o in members(kernels.take[i]):
+            parent[find(o)] = find(i)
+        for o in members(memo.operands[i] & memo.arrays):
+            for kind, group in (("loop", memo.spaces[i]), ("row", memo.rows[i])):
+                if (memo.loop[i] is not None) if kind == "loop" else (kernels.rows and memo.row[i] is not None):
+                    other = readers.setdefault((o, kind, group), i)
+                    parent[find(other)] = find(i)
+    found: dict[int, int] = {}
+    for i in mine:
+        found[find(i)] = found.get(find(i), 0) | 1 << i
+    return list(found.values())
