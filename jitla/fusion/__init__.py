@@ -22,6 +22,7 @@ from jitla.fusion.kernel import (
     data_inputs,
 )
 from jitla.fusion.layout import Layout, contiguous
+from jitla.fusion.price import Cost, Prices
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
@@ -30,8 +31,8 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
     "CELL", "FRESH", "MAGG", "OPERAND", "PARTIAL", "ROOM", "TEMPLATES",
-    "Backend", "Call", "Combine", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Product", "RowKernel",
+    "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
     "Schedule", "Stage", "Step", "Template",
     "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
     "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",

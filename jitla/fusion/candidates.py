@@ -15,7 +15,7 @@ from math import inf
 
 from jitla.fusion.kernel import Kernel
 from jitla.fusion.memo import Memo, members
-from jitla.fusion.price import Prices, Terms
+from jitla.fusion.price import Cost, Prices
 from jitla.fusion.templates import CELL, MAGG
 from jitla.hops import Kind
 
@@ -27,26 +27,30 @@ LOOP, ROW, CALL = "loop", "row", "call"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL. `terms` is None if illegal."""
+    """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL. `cost` is None if illegal."""
 
     results: int
     body: int
     form: str
-    terms: Terms | None
+    cost: Cost | None
 
     @property
     def seconds(self) -> float:
         """What it costs, infinite if it is not legal."""
-        return inf if self.terms is None else self.terms.seconds
+        return inf if self.cost is None else self.cost.total
 
 
 class Candidates:
-    """The cheapest kernel for every set of results asked for, each found once."""
+    """The cheapest kernel for every set of results asked for, each found once.
 
-    def __init__(self, memo: Memo, prices: Prices, rows: bool = True) -> None:
+    `near`: they are stages of a row kernel, whose values are passed on in the cache.
+    """
+
+    def __init__(self, memo: Memo, prices: Prices, rows: bool = True, near: bool = False) -> None:
         self.memo = memo
         self.prices = prices
         self.rows = rows
+        self.near = near
         self.priced = 0
         self._best: dict[tuple[int, int], Candidate] = {}
         self._priced: dict[tuple[int, int], Candidate] = {}
@@ -54,8 +58,14 @@ class Candidates:
         values = memo.values
         self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
+        self.again = [prices.again(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
+        self.passes = [prices.passes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
+        if near:
+            self.read = self.again
+            self.write = [p - a for p, a in zip(self.passes, self.again, strict=True)]
+        else:
+            self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
+            self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.aggregates = memo.set(h for h in values if h.op.kind is Kind.AGG)
 
     def in_memory(self, chosen: int) -> int:
@@ -133,7 +143,7 @@ class Candidates:
             self.priced += 1
             self._priced[key] = self._price(results, body)
         found = self._priced[key]
-        if found.terms is not None and self.inputs(body) & ~memory:
+        if found.cost is not None and self.inputs(body) & ~memory:
             return Candidate(results, body, found.form, None)
         return found
 
@@ -145,32 +155,41 @@ class Candidates:
         if self.is_loop(results, body, inputs):
             found = Candidate(results, body, LOOP, self._terms(results, body, inputs))
         elif self.rows and self.is_row(results, body, inputs):
-            found = Candidate(results, body, ROW, self._row_terms(results, body, inputs))
+            found = Candidate(results, body, ROW, self._terms(results, body, inputs, self._passed(body, inputs)))
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
-            if self.memo.loop[at] is None or found.terms is None:
-                terms = self.prices.call(self.memo.values[at])
-                if terms.seconds <= found.seconds:
-                    return Candidate(results, body, CALL, terms)
+            if self.memo.loop[at] is None or found.cost is None:
+                seconds = self.prices.call(self.memo.values[at])
+                if seconds <= found.seconds:
+                    return Candidate(results, body, CALL, Cost(0.0, 0.0, 0.0, seconds, seconds))
         return found
 
-    def _terms(self, results: int, body: int, inputs: int) -> Terms:
-        return self.prices.kernel(
+    def _terms(self, results: int, body: int, inputs: int, passed: float = 0.0) -> Cost:
+        return self.prices.terms(
             sum(self.read[i] for i in members(inputs & self.memo.arrays)),
             sum(self.write[i] for i in members(results)),
-            sum(self.work[i] for i in members(body)))
+            sum(self.work[i] for i in members(body)) + passed, 0 if self.near else 1)
 
-    def _row_terms(self, results: int, body: int, inputs: int) -> Terms:
-        """A row kernel has several loops, which pass values on in the cache."""
-        inner = 0.0
-        values = self.memo.values
+    def _passed(self, body: int, inputs: int) -> float:
+        """Return the seconds for values that one stage of a row kernel leaves for another in the cache."""
+        memo = self.memo
+        stage: dict[int, int] = {}
+        last: dict[int, int] = {}
+        first: dict[int, int] = {}
         for i in members(body):
-            passed = self.memo.operands[i] & body & ~(self.memo.loop[i] or 0)
-            inner += sum(self.prices.passes(values[o]) for o in members(passed))
-        read = sum(self.read[i] for i in members(inputs & self.memo.arrays))
-        write = sum(self.write[i] for i in members(results))
-        work = sum(self.work[i] for i in members(body))
-        return self.prices.row_kernel(read, write, work, inner)
+            loop = memo.loop[i] or 0
+            stage[i] = max((stage[o] + (0 if loop >> o & 1 else 1)
+                            for o in members(memo.operands[i] & body)), default=0)
+            for o in members(memo.operands[i] & memo.arrays):
+                last[o] = max(last.get(o, 0), stage[i] + (0 if loop >> o & 1 else 1))
+                first[o] = min(first.get(o, stage[i]), stage[i])
+        seconds = 0.0
+        for o, at in last.items():
+            if body >> o & 1:
+                seconds += self.passes[o] if at > stage[o] else 0.0
+            else:
+                seconds += self.again[o] if at > first[o] else 0.0
+        return seconds
 
     # ------------------------------------------------------------------ legality
 

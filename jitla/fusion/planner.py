@@ -6,7 +6,7 @@ Receives roots, leaf layouts and the backend's verdicts; returns a `Plan`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from time import perf_counter
 
@@ -19,7 +19,7 @@ from jitla.fusion.points import partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.results import all_layouts
 from jitla.fusion.search import SECONDS, Found, Search
-from jitla.fusion.templates import CELL, MAGG, Facts, Template
+from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
 
 
@@ -28,23 +28,23 @@ def plan(
     layouts: Mapping[int, Layout],
     backend_supports: Callable[[Hop], str | None],
     machine: Machine = REFERENCE,
-    templates: Sequence[Template] = TEMPLATES,
+    templates: Collection[str] = ("Cell", "MAgg", "Row"),
 ) -> Plan:
     """Choose which hops share a loop; `layouts` are those of the array leaves, by slot."""
     roots = tuple(roots)
     facts = Facts(backend_supports, all_layouts(roots, layouts))
     prices = Prices(machine, facts.layouts)
-    memo = Memo(roots, facts, templates=templates)
+    memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
     steps, _ = _plan(memo, prices, perf_counter() + SECONDS)
     return Plan(tuple(in_turn(steps, roots)), roots)
 
 
-def _plan(memo: Memo, prices: Prices, deadline: float = inf) -> tuple[list[Step], list[Found]]:
+def _plan(memo: Memo, prices: Prices, deadline: float = inf, near: bool = False) -> tuple[list[Step], list[Found]]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
-    kernels = Candidates(memo, prices)
+    kernels = Candidates(memo, prices, near=near)
 
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
-        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices)[0]
+        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, near=True)[0]
 
     found: list[Found] = []
     steps: list[Step] = []

@@ -1,9 +1,9 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, parts, table_cell, table_matrix, interp, flags, cost, text.
+Reading order: meta, spec, node, parts, table_cell, table_matrix, interp, flags, cost, machine, text.
 """
 
-from jitla.hops.cost import REFERENCE, Machine, bytes_of, expressible, flops
+from jitla.hops.cost import bytes_of, expressible, flops
 from jitla.hops.flags import (
     ANY,
     DIVIDE,
@@ -19,6 +19,7 @@ from jitla.hops.flags import (
     may_raise,
 )
 from jitla.hops.interp import NumpyBuilder, evaluate, leaf_value
+from jitla.hops.machine import REFERENCE, Level, Machine, Rate
 from jitla.hops.meta import Meta, Shape, broadcast, reduced_shape
 from jitla.hops.node import (
     Hop,
@@ -50,8 +51,8 @@ from jitla.hops.text import parse, place, show
 __all__ = [
     "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
     "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops", "HEARD",
-    "heard", "Hop", "hush", "index_key", "INVALID", "Kind", "KINDS", "leaf", "leaf_value", "listen",
+    "heard", "Hop", "hush", "index_key", "INVALID", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen",
     "lookup", "Machine", "make", "may_raise", "Meta", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse",
-    "place", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show",
+    "place", "Rate", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show",
     "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

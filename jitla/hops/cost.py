@@ -1,6 +1,6 @@
-"""What an operator costs: floating-point operations by counting recipes, bytes, and the machine.
+"""What an operator costs: operations by counting recipes, and bytes.
 
-Knows: recipes, shapes. Must not know: plans; which operators share a loop is decided elsewhere.
+Knows: recipes, shapes. Must not know: machines, plans; which operators share a loop is decided elsewhere.
 Receives hops; returns numbers.
 """
 
@@ -15,21 +15,6 @@ import numpy as np
 
 from jitla.hops.node import Hop
 from jitla.hops.spec import Kind, lookup
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Limits with all `threads` busy, per second: bytes read, bytes written, operations."""
-
-    name: str
-    read_bw: float
-    write_bw: float
-    flops: float
-    threads: int
-
-
-# Round numbers, so that what fixtures and golden files show does not depend on where they run.
-REFERENCE = Machine("reference", read_bw=50e9, write_bw=25e9, flops=200e9, threads=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,167 @@
+"""What computing, moving and calling costs: seconds predicted for the parts of a plan.
+
+Knows: the machine's constants, how values lie in memory. Must not know: plans, the search, backends.
+Receives a machine and layouts, then hops or sums of seconds; returns seconds.
+
+Numbers of single hops are meant to be added up: a kernel's are the sums over what it reads, writes
+and computes, and `kernel` turns the sums into its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import NamedTuple
+
+from jitla.fusion.layout import Layout
+from jitla.fusion.results import is_view
+from jitla.hops import Hop, Kind, Machine, bytes_of, flops
+
+LINE = 64  # bytes that memory moves at a time
+STREAMED = 32 << 20  # results this large are written around the caches
+PASS_BYTES = 1.0  # per element weight of a product inside a row kernel: a load and a multiply-add
+NUMPY_WORK = 2.0  # NumPy's element-wise loops over the compiler's
+
+
+class Cost(NamedTuple):
+    """Seconds of one step by what they are spent on; `total` is less than their sum where they overlap."""
+
+    read: float
+    write: float
+    compute: float
+    launch: float
+    total: float
+
+
+class Prices:
+    """Predicted seconds on `machine` of what is computed from the leaves in `layouts`."""
+
+    def __init__(self, machine: Machine, layouts: Mapping[Hop, Layout], threads: int = 0) -> None:
+        self.machine = machine.with_threads(threads)
+        self.layouts = layouts
+        leaves = [h for h in layouts if h.op.kind is Kind.LEAF]
+        #: Bytes used between two uses of a leaf, as far as plans do not matter.
+        self.footprint = float(sum(touched(h, layouts.get(h)) for h in leaves))
+        self._known: dict[tuple[str, Hop], float] = {}
+
+    def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
+        key = (kind, hop)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = find(hop)
+        return found
+
+    # ------------------------------------------------------------------ terms of single hops
+
+    def work(self, hop: Hop) -> float:
+        """Return the seconds that all threads compute for the values of `hop`, once, in a kernel."""
+        return self._once("work", hop, self._work)
+
+    def _work(self, hop: Hop) -> float:
+        if hop.op.name in ("matmul", "dot"):
+            return PASS_BYTES * prod(_sides(hop)) * self._element(hop)
+        return flops(hop) * self.machine.unit / self.machine.threads
+
+    def _element(self, hop: Hop) -> float:
+        return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
+
+    def reads(self, hop: Hop) -> float:
+        """Return the seconds for reading the values of `hop` once, from where they then lie."""
+        return self._once("reads", hop, self._reads)
+
+    def _reads(self, hop: Hop) -> float:
+        nbytes = touched(hop, self.layouts.get(hop))
+        return self.machine.reading(nbytes, self._distance(hop, nbytes))
+
+    def writes(self, hop: Hop) -> float:
+        """Return the seconds for writing the values of `hop` once, to fresh memory."""
+        return self._once("writes", hop, self._writes)
+
+    def _writes(self, hop: Hop) -> float:
+        nbytes = hop.meta.nbytes
+        if nbytes >= STREAMED:
+            return nbytes / self.machine.stream.at(self.machine.threads)
+        return self.machine.writing(nbytes, self.footprint + nbytes)
+
+    def _distance(self, hop: Hop, nbytes: float) -> float:
+        """Bytes used since `hop` was: a leaf waits for the next call, a value for the next step."""
+        return self.footprint if hop.op.kind is Kind.LEAF else 2.0 * nbytes
+
+    def passes(self, hop: Hop) -> float:
+        """Return the seconds for handing the values of `hop` to a later stage of a row kernel."""
+        return self._once("passes", hop, self._passes)
+
+    def _passes(self, hop: Hop) -> float:
+        near = self.machine.levels[0]
+        threads = self.machine.threads
+        return hop.meta.nbytes * (1.0 / near.read.at(threads) + 1.0 / near.write.at(threads))
+
+    def again(self, hop: Hop) -> float:
+        """Return the seconds for reading the values of `hop` in a later stage of a row kernel."""
+        return self._once("again", hop, self._again)
+
+    def _again(self, hop: Hop) -> float:
+        near = self.machine.levels[0]
+        return touched(hop, self.layouts.get(hop)) / near.read.at(self.machine.threads)
+
+    # ------------------------------------------------------------------ whole steps
+
+    def kernel(self, read: float, write: float, work: float, launched: int = 1) -> float:
+        """Return the seconds of a kernel; the terms are sums over its hops.
+
+        `launched` is 0 for a loop that another kernel runs: a stage of a row kernel.
+        """
+        return self.terms(read, write, work, launched).total
+
+    def terms(self, read: float, write: float, work: float, launched: int = 1) -> Cost:
+        """Return the seconds of a kernel with what they are spent on."""
+        busy = write + max(read, work)
+        machine = self.machine
+        if not launched:
+            return Cost(read, write, work, 0.0, busy)
+        alone = machine.launch + machine.threads * busy
+        shared = machine.launch + machine.wake + busy
+        if machine.threads == 1 or alone <= shared:
+            n = machine.threads
+            return Cost(n * read, n * write, n * work, machine.launch, alone)
+        return Cost(read, write, work, machine.launch + machine.wake, shared)
+
+    def call(self, hop: Hop) -> float:
+        """Return the seconds of one NumPy call; views cost nothing."""
+        return self._once("call", hop, self._call)
+
+    def _call(self, hop: Hop) -> float:
+        if hop.op.kind is Kind.LEAF or is_view(hop):
+            return 0.0
+        if hop.op.name in ("matmul", "dot"):
+            return self.machine.call + self._product(hop)
+        moved = bytes_of(hop)
+        distance = max(self.footprint, moved)
+        slow = self.machine.numpy * self.machine.reading(moved, distance, 1)
+        work = NUMPY_WORK * flops(hop) * self.machine.unit
+        return self.machine.call + max(slow, work)
+
+    def _product(self, hop: Hop) -> float:
+        """BLAS: bounded by its arithmetic, or by reading what is large."""
+        m, k, n = _sides(hop)
+        size = hop.meta.dtype.itemsize / 8
+        arithmetic = 2.0 * m * k * n * size / self.machine.product
+        return max(arithmetic, sum(map(self.reads, hop.inputs)) + self.writes(hop))
+
+
+def touched(hop: Hop, layout: Layout | None) -> float:
+    """Return the bytes that memory moves when every element is read: whole lines of it, once."""
+    if layout is None or layout.shape == ():
+        return float(hop.meta.nbytes)
+    walked = [(abs(s), n) for s, n in zip(layout.strides, layout.shape, strict=True) if s and n != 1]
+    size = hop.meta.dtype.itemsize
+    step = min((s for s, _ in walked), default=size)
+    return float(prod(n for _, n in walked) * min(max(step, size), max(LINE, size)))
+
+
+def _sides(hop: Hop) -> tuple[int, int, int]:
+    """Return m, k, n of a product; a batch counts as rows."""
+    left, right = (i.meta for i in hop.inputs)
+    k = left.shape[-1] if left.ndim and right.ndim else 1
+    n = right.shape[-1] if right.ndim > 1 else 1
+    return hop.meta.size // max(n, 1), k, n

@@ -1,0 +1,100 @@
+"""What a machine can do per second: the constants that predictions are made of.
+
+Knows: rates, capacities, how values spread over levels of memory. Must not know: hops, plans, how
+constants are measured. Receives sizes; returns seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, log2
+from typing import NamedTuple
+
+
+class Rate(NamedTuple):
+    """Bytes per second of one thread, and of all threads together."""
+
+    one: float
+    all: float
+
+    def at(self, threads: int) -> float:
+        """Return the rate of so many threads."""
+        return min(self.one * threads, max(self.all, self.one))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of memory: the bytes that stay in it, how fast they are read and written there."""
+
+    name: str
+    capacity: float
+    read: Rate
+    write: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What predictions depend on.
+
+    `levels` begin next to the processor and end with memory. `stream`: writing around the caches.
+    `unit`: seconds that one thread takes for one addition of float64 in vectors. `product`:
+    floating-point operations per second of BLAS, all threads, float64. `numpy`: seconds per byte
+    that a call of NumPy moves, over what one thread could move. `launch`, `wake`, `call`: seconds of
+    starting a kernel, of sharing it among threads, of calling NumPy. `fault`: seconds per byte of
+    memory that the operating system hands out.
+    """
+
+    name: str
+    threads: int
+    levels: tuple[Level, ...]
+    stream: Rate
+    unit: float
+    product: float
+    numpy: float
+    launch: float
+    wake: float
+    call: float
+    fault: float
+
+    def with_threads(self, threads: int) -> Machine:
+        """Return the machine as it is for kernels that may use `threads` threads; 0: all."""
+        if threads in (0, self.threads):
+            return self
+        share = min(threads / self.threads, 1.0)
+        return replace(self, threads=threads, product=self.product * share)
+
+    def reading(self, nbytes: float, footprint: float, threads: int = 0) -> float:
+        """Return the seconds for reading `nbytes` that were last used `footprint` bytes ago."""
+        threads = threads or self.threads
+        return nbytes * self._per_byte([lv.read.at(threads) for lv in self.levels], footprint)
+
+    def writing(self, nbytes: float, footprint: float, threads: int = 0) -> float:
+        """Return the seconds for writing `nbytes` that were last used `footprint` bytes ago."""
+        threads = threads or self.threads
+        return nbytes * self._per_byte([lv.write.at(threads) for lv in self.levels], footprint)
+
+    def _per_byte(self, rates: list[float], footprint: float) -> float:
+        """Return seconds per byte: around a level's capacity part of the bytes is found there."""
+        found = 1.0 / rates[0]
+        for level, rate in zip(self.levels, rates[1:], strict=False):
+            missed = _beyond(footprint, level.capacity)
+            found = (1.0 - missed) * found + missed / rate
+        return found
+
+
+def _beyond(footprint: float, capacity: float) -> float:
+    """Return which part does not stay: none up to half the capacity, all from twice of it on."""
+    return min(max(0.5 + 0.5 * log2(max(footprint, 1.0) / capacity), 0.0), 1.0)
+
+
+# Round numbers, so that what fixtures and golden files show does not depend on where they run.
+REFERENCE = Machine(
+    "reference", threads=2,
+    levels=(
+        Level("near", 512 << 10, Rate(50e9, 100e9), Rate(25e9, 50e9)),
+        Level("shared", 16 << 20, Rate(25e9, 50e9), Rate(12.5e9, 25e9)),
+        Level("memory", inf, Rate(12.5e9, 25e9), Rate(5e9, 10e9)),
+    ),
+    stream=Rate(10e9, 20e9), unit=50e-12, product=50e9, numpy=1.5,
+    launch=1e-6, wake=4e-6, call=1e-6, fault=200e-12,
+)
