@@ -117,6 +117,7 @@ class LlvmBackend:
     """
 
     name = "llvm"
+    templates = ("Cell", "MAgg", "Row")
 
     def __init__(
         self, launch: Callable[..., int] | None = None, threads: int | None = None,

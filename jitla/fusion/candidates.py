@@ -9,6 +9,7 @@ of everyone who reads it, one that is there may be, if that is cheaper than read
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import inf
@@ -67,6 +68,12 @@ class Candidates:
             self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
             self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.aggregates = memo.set(h for h in values if h.op.kind is Kind.AGG)
+
+    def forbid(self, candidates: Iterable[Candidate]) -> None:
+        """Rule out kernels that turned out not to be made of loops over blocks of rows."""
+        for c in candidates:
+            self._priced[c.results, c.body] = Candidate(c.results, c.body, c.form, None)
+        self._best.clear()
 
     def in_memory(self, chosen: int) -> int:
         """Return all values that lie in memory if the `chosen` ones do: views come with their operands."""

@@ -183,6 +183,7 @@ class Backend(Protocol):
     """Something that can run kernels."""
 
     name: str
+    templates: tuple[str, ...]
 
     def supports(self, hop: Hop) -> str | None:
         """None if `hop` (cell, aggregate, product) can be in a kernel's body, else the reason why not."""

@@ -50,12 +50,14 @@ def _plan(memo: Memo, prices: Prices, deadline: float = inf, near: bool = False)
     steps: list[Step] = []
     several: list[Candidate] = []
     for partition in partitions(memo, kernels):
-        result = Search(partition, memo, kernels, several, deadline).run()
+        while True:
+            result = Search(partition, memo, kernels, several, deadline).run()
+            made = [step_of(candidate, kernels, stages) for candidate in result.kernels]
+            if None not in made:
+                break
+            kernels.forbid(c for c, step in zip(result.kernels, made, strict=True) if step is None)
         found.append(result)
         several += [c for c in result.kernels if c.results & c.results - 1]
-        for candidate in result.kernels:
-            step = step_of(candidate, kernels, stages)
-            assert step is not None
-            steps.append(step)
+        steps += [step for step in made if step is not None]
     every = [c for f in found for c in f.kernels]
     return [*steps, *calls_for(memo, uncovered(memo, every))], found

@@ -30,7 +30,7 @@ from jitla.fusion import (
     Schedule,
     Stage,
 )
-from jitla.hops import REFERENCE, Hop, Kind
+from jitla.hops import REFERENCE, Hop, Kind, Machine
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.program import Launch, Program
 from jitla.recompile.stores import Aliases, Outs
@@ -91,7 +91,7 @@ class Compiler:
 
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
-        rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Any = REFERENCE, threads: int = 0,
+        rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE, threads: int = 0,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096,
     ) -> None:
@@ -104,7 +104,8 @@ class Compiler:
         self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels)
         self._building = threading.RLock()
         allowed = None if rules is None else rules.at(numerics)
-        self._tools = Tools(allowed, self.supports, machine, self, observe, check)
+        self._tools = Tools(
+            allowed, self.supports, machine, backend.templates, self, observe, check)
 
     # ---------------------------------------------------------------------- programs
 
@@ -133,7 +134,7 @@ class Compiler:
         places = {slot: Layout(*place) for slot, place in layouts.items()}
         draft = Draft(roots, places, outs or (None,) * len(roots), frozenset(aliases))
         tools = self._tools if kernels else Tools(
-            None, _unsupported, None, self, self._observe, self._tools.check)
+            None, _unsupported, REFERENCE, (), self, self._observe, self._tools.check)
         with self._building:
             return run_pipeline(draft, tools)
 

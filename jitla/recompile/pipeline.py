@@ -14,7 +14,7 @@ from typing import Any
 from jitla.errors import InternalError
 from jitla.events import Event
 from jitla.fusion import Kernel, Layout, Plan, RowKernel, all_layouts, plan, show
-from jitla.hops import Hop, make, place, topo, verify
+from jitla.hops import Hop, Machine, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.stores import Aliases, Outs
@@ -39,7 +39,8 @@ class Tools:
 
     rules: RuleSet | None
     supports: Callable[[Hop], str | None]
-    machine: Any
+    machine: Machine
+    templates: tuple[str, ...]
     workshop: Workshop
     observe: Callable[[Event], None]
     check: bool = False
@@ -111,7 +112,8 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
 
 def _plan(draft: Draft, tools: Tools) -> Draft:
     return replace(
-        draft, plan=plan(draft.roots, draft.layouts, tools.supports, tools.machine))
+        draft, plan=plan(
+        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates))
 
 
 def _verify_roots(draft: Draft) -> None:
