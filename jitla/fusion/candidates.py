@@ -134,6 +134,12 @@ class Candidates:
             stack += members(new)
         return body, optional & ~body
 
+    def groups(self, value: int) -> list[tuple[str, int]]:
+        """Return what the other results of a kernel that makes `value` have in common with it."""
+        memo = self.memo
+        found = [] if memo.loop[value] is None else [(LOOP, memo.spaces[value])]
+        return [*found, (ROW, memo.rows[value])] if self.rows and memo.row[value] is not None else found
+
     # ------------------------------------------------------------------ prices
 
     def inputs(self, body: int) -> int:
@@ -173,7 +179,7 @@ class Candidates:
 
     def _terms(self, results: int, body: int, inputs: int, passed: float = 0.0) -> Cost:
         return self.prices.terms(
-            sum(self.read[i] for i in members(inputs & self.memo.arrays)),
+            sum(self.read[i] for i in self.memo.sources(inputs)),
             sum(self.write[i] for i in members(results)),
             sum(self.work[i] for i in members(body)) + passed, 0 if self.near else 1)
 

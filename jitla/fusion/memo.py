@@ -65,6 +65,7 @@ class Memo:
                 self.before[i] |= self.before[o] | 1 << o
         self.spaces = self._number(iteration(h) for h in self.values)
         self.forced = self._forced()
+        self._sources = self._number(self._lies(h) for h in self.values)
 
     # ------------------------------------------------------------------ values
 
@@ -103,6 +104,28 @@ class Memo:
                 stack.append((hop, True))
                 stack += [(i, False) for i in reversed(self.inputs(hop)) if i not in seen]
         return order
+
+    def _lies(self, hop: Hop) -> object:
+        """Return what stands for the memory of `hop`: equal for a matrix and its transpose, both leaves.
+
+        They might be two arrays; that they are one is far more likely, and only prices depend on it.
+        """
+        if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
+            return hop
+        place = self.facts.layouts[hop]
+        walked = sorted(zip(place.strides, place.shape, strict=True))
+        return hop.meta.dtype, tuple(walked)
+
+    def sources(self, values: int) -> list[int]:
+        """Return the arrays among `values`, those that share memory once."""
+        return list({self._sources[i]: i for i in members(values & self.arrays)}.values())
+
+    def shared(self, values: int) -> int:
+        """Return the memory that the arrays among `values` lie in, as a set of its own."""
+        found = 0
+        for i in members(values & self.arrays):
+            found |= 1 << self._sources[i]
+        return found
 
     @staticmethod
     def _number(things: Iterable[object]) -> list[int]:
@@ -156,9 +179,7 @@ class Memo:
         """Values that have to be in memory: results, and what somebody reads who cannot compute it."""
         found = self.roots & self.computed
         for i in range(len(self.values) - 1, -1, -1):
-            view = bool(self.views >> i & 1)
-            if view and not found >> i & 1:
-                continue  # in memory if its operand is
-            taken = 0 if view else self.fusable(i)
+            called = self.views >> i & 1 and found >> i & 1
+            taken = 0 if called else self.fusable(i)
             found |= self.operands[i] & self.computed & ~taken
         return found

@@ -7,7 +7,7 @@ Receives roots, leaf layouts and the backend's verdicts; returns a `Plan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import inf
+from math import inf, isinf
 from time import perf_counter
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
@@ -54,6 +54,7 @@ def _plan(memo: Memo, prices: Prices, deadline: float = inf, near: bool = False)
             result = Search(partition, memo, kernels, several, deadline).run()
             made = [step_of(candidate, kernels, stages) for candidate in result.kernels]
             if None not in made:
+                assert not isinf(result.seconds), "no plan is legal"
                 break
             kernels.forbid(c for c, step in zip(result.kernels, made, strict=True) if step is None)
         found.append(result)

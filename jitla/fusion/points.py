@@ -100,15 +100,14 @@ def _parts(memo: Memo, kernels: Candidates) -> list[int]:
         return i
 
     mine = [i for i in members(memo.computed) if not memo.is_call(i) or memo.views >> i & 1]
-    readers: dict[tuple[int, str, int], int] = {}
+    readers: dict[tuple[str, int, int], int] = {}
     for i in mine:
         for o in members(kernels.take[i]):
             parent[find(o)] = find(i)
-        for o in members(memo.operands[i] & memo.arrays):
-            for kind, group in (("loop", memo.spaces[i]), ("row", memo.rows[i])):
-                if (memo.loop[i] is not None) if kind == "loop" else (kernels.rows and memo.row[i] is not None):
-                    other = readers.setdefault((o, kind, group), i)
-                    parent[find(other)] = find(i)
+        for o in members(memo.shared(memo.operands[i])):
+            for kind, group in kernels.groups(i):
+                other = readers.setdefault((kind, group, o), i)
+                parent[find(other)] = find(i)
     found: dict[int, int] = {}
     for i in mine:
         found[find(i)] = found.get(find(i), 0) | 1 << i

@@ -113,7 +113,7 @@ class Search:
                 if memo.forced >> i & 1:
                     write += kernels.write[i]
         memory = kernels.in_memory(0) & ~self.partition.values
-        read = sum(kernels.read[o] for o in members(inputs & memory))
+        read = sum(kernels.read[o] for o in memo.sources(inputs & memory))
         return write + max(read, work)
 
     def _bound(self, kept: int) -> float:
@@ -157,9 +157,9 @@ class Search:
         memo, kernels = self.memo, self.kernels
         parts: list[list[int]] = []  # results, arrays by loops, arrays by rows
         for i, candidate in single.items():
-            touched = (candidate.body | kernels.inputs(candidate.body)) & memo.arrays
+            touched = memo.shared(candidate.body | kernels.inputs(candidate.body))
             mine = [1 << i, {}]
-            for kind, group in self._groups(i):
+            for kind, group in kernels.groups(i):
                 mine[1][kind, group] = touched
             near = [p for p in parts if any(p[1].get(k, 0) & t for k, t in mine[1].items())]
             for part in near:
@@ -169,15 +169,6 @@ class Search:
                     mine[1][k] = mine[1].get(k, 0) | t
             parts.append(mine)
         return [p[0] for p in parts]
-
-    def _groups(self, i: int) -> list[tuple[str, int]]:
-        memo = self.memo
-        found = []
-        if memo.loop[i] is not None:
-            found.append(("loop", memo.spaces[i]))
-        if self.kernels.rows and memo.row[i] is not None:
-            found.append(("row", memo.rows[i]))
-        return found
 
     def _together(self, results: int, memory: int) -> tuple[float, tuple[Candidate, ...]]:
         """Return the cheapest way to put `results` into kernels."""
