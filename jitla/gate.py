@@ -7,8 +7,9 @@ Receives functions and configs; returns sites, twins and bound programs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from math import prod
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -17,6 +18,8 @@ from jitla.config import Config, current
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
+
+SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
 
 
 class Gate:
@@ -74,12 +77,15 @@ class Gate:
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
     ) -> Any:
-        """Return the bound program of a block, building the program of its class if it is new."""
+        """Return the bound program of a block, building the program of its class if it is new.
+
+        Which plan is best depends on the sizes: blocks of another magnitude are another class.
+        """
         def recipe() -> tuple[Any, ...]:
             request = make()
             return request.roots, request.layouts, request.outs, request.aliases
 
-        program = self.compiler(config).program(key, recipe)
+        program = self.compiler(config).program((key, magnitude(layouts)), recipe)
         if program.sizes is None:
             program.sizes = sizes
         layout = self.room("fusion").Layout
@@ -87,6 +93,12 @@ class Gate:
         bound = program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
         bound.alert = True
         return bound
+
+
+def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:
+    """Return whether the largest array is small, in the caches, or beyond: 0, 1, 2."""
+    elements = max((prod(shape) for shape, _ in layouts.values()), default=0)
+    return (elements >= SMALL) + (elements >= LARGE)
 
 
 GATE = Gate()

@@ -99,14 +99,14 @@ class Candidates:
         return self._best[key]
 
     def _cheapest(self, results: int, memory: int) -> Candidate:
-        body, optional = self._grow(results, memory)
+        body, optional = self.grow(results, memory)
         best = self.price(results, body, memory)
         choices = [i for i in members(optional) if self.memo.arrays >> i & 1]
         if len(choices) > MAX_CHOICES:
             return self._improved(best, choices, memory)
         for some in chain.from_iterable(combinations(choices, n) for n in range(1, len(choices) + 1)):
             extra = sum(1 << i for i in some)
-            wider, _ = self._grow(results | extra, memory & ~extra)
+            wider, _ = self.grow(results | extra, memory & ~extra)
             found = self.price(results, wider, memory)
             if found.seconds < best.seconds:
                 best = found
@@ -116,13 +116,13 @@ class Candidates:
         """Take in one value after the other as long as that helps."""
         extra = 0
         for i in reversed(choices):
-            wider, _ = self._grow(best.results | extra | 1 << i, memory & ~(extra | 1 << i))
+            wider, _ = self.grow(best.results | extra | 1 << i, memory & ~(extra | 1 << i))
             found = self.price(best.results, wider, memory)
             if found.seconds < best.seconds:
                 best, extra = found, extra | 1 << i
         return best
 
-    def _grow(self, results: int, memory: int) -> tuple[int, int]:
+    def grow(self, results: int, memory: int) -> tuple[int, int]:
         """Return what has to be computed for `results`, and the values in memory that could be."""
         body, optional = results, 0
         stack = list(members(results))

@@ -65,7 +65,7 @@ def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidat
     """Tell whether writing value `i` costs more than computing it from memory for every user."""
     if any(not (memo.loop[u] or 0) >> i & 1 for u in users):
         return False
-    cone, _ = kernels._grow(1 << i, memo.forced)
+    cone, _ = kernels.grow(1 << i, memo.forced)
     inputs = kernels.inputs(cone) & memo.arrays
     if inputs.bit_count() > 6 or any(memo.loop[h] is None for h in members(cone)):
         return False
@@ -75,19 +75,18 @@ def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidat
 
 def _keep_apart(memo: Memo, kernels: Candidates, points: int) -> None:
     """Force values into memory until every kernel is legal when all points are there."""
-    for i in members(memo.computed):
-        if memo.is_call(i):
-            continue
-        while True:
-            memory = kernels.in_memory(points)
-            if not (memory >> i & 1) or not isinf(kernels.best(1 << i, memory).seconds):
-                break
-            body, _ = kernels._grow(1 << i, memory)
+    waiting = [i for i in members(memo.computed) if not memo.is_call(i)]
+    while waiting:
+        i = waiting.pop()
+        memory = kernels.in_memory(points)
+        if memory >> i & 1 and isinf(kernels.best(1 << i, memory).seconds):
+            body, _ = kernels.grow(1 << i, memory)
             inner = list(members(body & ~(1 << i)))
-            if not inner:
-                break
-            large = len(inner) >= min(MAX_BODY, MAX_ARRAYS) - 1
-            memo.forced |= 1 << inner[len(inner) // 2 if large else -1]
+            if inner:
+                large = len(inner) >= min(MAX_BODY, MAX_ARRAYS) - 1
+                apart = inner[len(inner) // 2 if large else -1]
+                memo.forced |= 1 << apart
+                waiting += [i, apart]
 
 
 def _parts(memo: Memo, kernels: Candidates) -> list[int]:

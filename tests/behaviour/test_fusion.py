@@ -57,7 +57,7 @@ def normalised(a):
         (chain, (A, B, C, D, E), 1, 0),
         (total, (A, B, C), 1, 0),
         (moments, (A, B), 1, 0),
-        (normalised, (A,), 3, 1),
+        (normalised, (A,), 3, 0),
     ],
 )
 def test_few_kernels_and_temporaries(function, given, kernels, temporaries) -> None:

@@ -104,7 +104,7 @@ def test_the_same_as_numpy(function, dtype):
 @pytest.mark.parametrize("function", ROWS, ids=lambda f: f.__name__)
 def test_the_matrix_is_read_once(function):
     fast = jitla.jit(function)
-    fast(*arguments(2000, 50, "f8"))
+    fast(*arguments(30_000, 50, "f8"))
     assert row_kernels(fast) == ROWS[function]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitla.fusion import InterpretedBackend, Kernel, Layout, plan, structure
-from jitla.fusion.greedy import MAX_ARRAYS
+from jitla.fusion.candidates import MAX_ARRAYS
 from jitla.hops import Hop, Kind, Meta, apply, leaf, make
 
 F8 = np.dtype("f8")
