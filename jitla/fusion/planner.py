@@ -46,19 +46,24 @@ def _plan(memo: Memo, prices: Prices, deadline: float = inf, near: bool = False)
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
         return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, near=True)[0]
 
+    while True:
+        found = _search(memo, kernels, deadline)
+        every = [c for f in found for c in f.kernels]
+        made = [step_of(candidate, kernels, stages) for candidate in every]
+        if None not in made:
+            break
+        kernels.forbid(c for c, step in zip(every, made, strict=True) if step is None)
+    steps = [step for step in made if step is not None]
+    return [*steps, *calls_for(memo, uncovered(memo, every))], found
+
+
+def _search(memo: Memo, kernels: Candidates, deadline: float) -> list[Found]:
+    """Return the best found for every partition."""
     found: list[Found] = []
-    steps: list[Step] = []
     several: list[Candidate] = []
     for partition in partitions(memo, kernels):
-        while True:
-            result = Search(partition, memo, kernels, several, deadline).run()
-            made = [step_of(candidate, kernels, stages) for candidate in result.kernels]
-            if None not in made:
-                assert not isinf(result.seconds), "no plan is legal"
-                break
-            kernels.forbid(c for c, step in zip(result.kernels, made, strict=True) if step is None)
+        result = Search(partition, memo, kernels, several, deadline).run()
+        assert not isinf(result.seconds), "no plan is legal"
         found.append(result)
         several += [c for c in result.kernels if c.results & c.results - 1]
-        steps += [step for step in made if step is not None]
-    every = [c for f in found for c in f.kernels]
-    return [*steps, *calls_for(memo, uncovered(memo, every))], found
+    return found
