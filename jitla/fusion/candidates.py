@@ -55,6 +55,7 @@ class Candidates:
         self.priced = 0
         self._best: dict[tuple[int, int], Candidate] = {}
         self._priced: dict[tuple[int, int], Candidate] = {}
+        self._forbidden: set[tuple[int, int]] = set()
         self._links: dict[int, tuple[int, int]] = {}
         values = memo.values
         self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
@@ -72,7 +73,8 @@ class Candidates:
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
         for c in candidates:
-            self._priced[c.results, c.body] = Candidate(c.results, c.body, c.form, None)
+            self._forbidden.add((c.results, c.body))
+            del self._priced[c.results, c.body]
         self._best.clear()
 
     def in_memory(self, chosen: int) -> int:
@@ -167,7 +169,7 @@ class Candidates:
             return found
         if self.is_loop(results, body, inputs):
             found = Candidate(results, body, LOOP, self._terms(results, body, inputs))
-        elif self.rows and self.is_row(results, body, inputs):
+        elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
             found = Candidate(results, body, ROW, self._terms(results, body, inputs, self._passed(body, inputs)))
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
