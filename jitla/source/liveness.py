@@ -142,7 +142,7 @@ def _flow(code: CodeType) -> Flow | None:
     names = tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
     # in the order of the frame's slots
     size = len(opcodes)
-    uses, kills, jumps = [0] * size, [0] * size, [size] * (size + 1)
+    uses, kills, jumps = [0] * size, [0] * size, [size] * size
     falls = [size if opcode in STOPS else i for i, opcode in enumerate(opcodes, 1)]
     for i, opcode in enumerate(opcodes):
         actions = ACTIONS[opcode]
@@ -228,6 +228,7 @@ def _live(flow: Flow) -> list[int]:
     live_in, live_out = [0] * (size + 1), [0] * size
     steps = list(zip(
         range(size), flow.falls, flow.jumps, flow.handlers, flow.uses, [~k for k in flow.kills],
+        strict=True,
     ))[::-1]  # most values come from below
     changed = True
     while changed:

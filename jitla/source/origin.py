@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from jitla.source.scope import FunctionNode
 
 __all__ = ["Source", "compile_inside", "copied", "find_source"]
 
+N = TypeVar("N", bound=ast.AST)
 WRAPPER = "__jitla_outer__"
 SHIELD = "__jitla_class__"
 OTHER_NODES = (
@@ -243,19 +244,17 @@ def compile_inside(
 
     `extra` are further free variables; strings that are keys of `constants` become their values.
     """  # fmt: skip
-    free = ast.arguments(
-        posonlyargs=[], args=[ast.arg(name) for name in (*code.co_freevars, *extra)],
-        kwonlyargs=[], kw_defaults=[], defaults=[],
-    )  # fmt: skip
+    arguments = [_first(ast.arg(name)) for name in (*code.co_freevars, *extra)]
+    free = ast.arguments(posonlyargs=[], args=arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
     node = bare(node)
-    inner: ast.stmt = ast.Expr(node) if isinstance(node, ast.Lambda) else node
+    inner: ast.stmt = _first(ast.Expr(node)) if isinstance(node, ast.Lambda) else node
     # in a class body the names of function and class are not visible to it; "_" mangles nothing
     private = source.private or "_"
     for name in (private, SHIELD):
-        inner = ast.ClassDef(name, [], [], [inner], [], **_no_type_params())
-    outer = ast.FunctionDef(WRAPPER, free, [inner], [], **_no_type_params())
-    imports = [ast.Import([ast.alias(name)]) for name in source.imports]
-    module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
+        inner = _first(ast.ClassDef(name, [], [], [inner], [], **_no_type_params()))
+    outer = _first(ast.FunctionDef(WRAPPER, free, [inner], [], **_no_type_params()))
+    imports = [_first(ast.Import([_first(ast.alias(name))])) for name in source.imports]
+    module = ast.Module([*imports, outer], [])
     try:
         with _silence():
             compiled = compile(
@@ -271,6 +270,13 @@ def compile_inside(
     compiled = _rename(compiled, compiled.co_qualname, code.co_qualname, constants or {})
     place = code.co_flags & PLACE_FLAGS
     return compiled.replace(co_flags=compiled.co_flags & ~PLACE_FLAGS | place)
+
+
+def _first(node: N) -> N:
+    """Put a node on the first line."""
+    node.lineno = node.end_lineno = 1  # type: ignore[attr-defined]
+    node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+    return node
 
 
 def _no_type_params() -> dict[str, Any]:
