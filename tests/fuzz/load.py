@@ -92,10 +92,10 @@ class _Reroute(ast.NodeTransformer):
 
 @lru_cache(4)
 def _code(source: str, filename: str, rerouted: bool) -> CodeType:
-    tree = ast.parse(source, filename)
-    if rerouted:
-        tree = ast.fix_missing_locations(_Reroute().visit(tree))
-    return compile(tree, filename, "exec")
+    if not rerouted:
+        return compile(source, filename, "exec", dont_inherit=True)
+    tree = ast.fix_missing_locations(_Reroute().visit(ast.parse(source, filename)))
+    return compile(tree, filename, "exec", dont_inherit=True)
 
 
 def module(source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None) -> dict[str, Any]:
