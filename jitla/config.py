@@ -77,6 +77,9 @@ class Config:
         False, _switch, "also run NumPy, compare, and raise VerificationError where they differ")
     compile: str = _option(
         "sync", _choice("sync", "off"), "compile when a plan is first needed, or never")
+    fusion: str = _option(
+        "cost", _choice("cost", "none", "patterns", "all", "no-redundancy"),
+        "which operators share a loop: the cheapest plan, or one by a rule of thumb")
     threads: int = _option(
         0, _number(0, 1024), "threads that one kernel may use; 0: all that the process may use")
     disable: bool = _option(
@@ -204,6 +207,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     strict: bool
     verify: bool
     compile: str
+    fusion: str
     threads: int
     disable: bool
     events: int

@@ -30,7 +30,7 @@ class Gate:
         self.states: WeakSet[State] = WeakSet()
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
-        self._compilers: dict[tuple[str, int], Any] = {}
+        self._compilers: dict[tuple[str, int, str], Any] = {}
         self._backend: Any = None
 
     def __reduce__(self) -> str:
@@ -52,7 +52,7 @@ class Gate:
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
-        key = (config.numerics, config.threads)
+        key = (config.numerics, config.threads, config.fusion)
         found = self._compilers.get(key)
         if found is None:
             with self._lock:
@@ -70,7 +70,7 @@ class Gate:
             tracing.quicken(runtime.methods())
         runtime.reserve_threads(config.threads)
         return recompile.Compiler(
-            self._backend, numerics=config.numerics, threads=config.threads,
+            self._backend, numerics=config.numerics, threads=config.threads, fusion=config.fusion,
             observe=self.recorder.record)
 
     def bind(

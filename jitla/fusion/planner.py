@@ -12,10 +12,11 @@ from time import perf_counter
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
+from jitla.fusion.heuristics import kept
 from jitla.fusion.kernel import Plan, Product, Step
 from jitla.fusion.layout import Layout
-from jitla.fusion.memo import TEMPLATES, Memo
-from jitla.fusion.points import partitions
+from jitla.fusion.memo import TEMPLATES, Memo, members
+from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.results import all_layouts
 from jitla.fusion.search import SECONDS, Found, Search
@@ -29,17 +30,23 @@ def plan(
     backend_supports: Callable[[Hop], str | None],
     machine: Machine = REFERENCE,
     templates: Collection[str] = ("Cell", "MAgg", "Row"),
+    fusion: str = "cost",
 ) -> Plan:
-    """Choose which hops share a loop; `layouts` are those of the array leaves, by slot."""
+    """Choose which hops share a loop; `layouts` are those of the array leaves, by slot.
+
+    `fusion` is "cost" for the cheapest plan, or the name of a rule of thumb.
+    """
     roots = tuple(roots)
     facts = Facts(backend_supports, all_layouts(roots, layouts))
     prices = Prices(machine, facts.layouts)
     memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
-    steps, _ = _plan(memo, prices, perf_counter() + SECONDS)
+    steps, _ = _plan(memo, prices, perf_counter() + SECONDS, fusion=fusion)
     return Plan(tuple(in_turn(steps, roots)), roots)
 
 
-def _plan(memo: Memo, prices: Prices, deadline: float = inf, near: bool = False) -> tuple[list[Step], list[Found]]:
+def _plan(
+    memo: Memo, prices: Prices, deadline: float = inf, near: bool = False, fusion: str = "cost",
+) -> tuple[list[Step], list[Found]]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
     kernels = Candidates(memo, prices, near=near)
 
@@ -47,14 +54,28 @@ def _plan(memo: Memo, prices: Prices, deadline: float = inf, near: bool = False)
         return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, near=True)[0]
 
     while True:
-        found = _search(memo, kernels, deadline)
-        every = [c for f in found for c in f.kernels]
+        found = _search(memo, kernels, deadline) if fusion == "cost" else []
+        every = [c for f in found for c in f.kernels] if fusion == "cost" else by_rule(fusion, kernels)
         made = [step_of(candidate, kernels, stages) for candidate in every]
         if None not in made:
             break
         kernels.forbid(c for c, step in zip(every, made, strict=True) if step is None)
     steps = [step for step in made if step is not None]
     return [*steps, *calls_for(memo, uncovered(memo, every))], found
+
+
+def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
+    """Return the kernels of a rule of thumb: each has one result."""
+    memo = kernels.memo
+    points = kept(rule, memo)
+    keep_apart(memo, kernels, points)
+    memory = kernels.in_memory(points)
+    found = []
+    for i in members(memo.computed & memory & ~memo.views):
+        if not memo.is_call(i):
+            body, _ = kernels.grow(1 << i, memory)
+            found.append(kernels.price(1 << i, body, memory))
+    return found
 
 
 def _search(memo: Memo, kernels: Candidates, deadline: float) -> list[Found]:

@@ -28,7 +28,7 @@ class Partition:
 def partitions(memo: Memo, kernels: Candidates) -> list[Partition]:
     """Return the partitions; what cannot be computed together is made `forced` in the table."""
     points = _points(memo, kernels)
-    _keep_apart(memo, kernels, points)
+    keep_apart(memo, kernels, points)
     points &= ~memo.forced
     found: list[Partition] = []
     for values in _parts(memo, kernels):
@@ -73,7 +73,7 @@ def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidat
     return len(users) * (again - kernels.read[i]) <= kernels.write[i]
 
 
-def _keep_apart(memo: Memo, kernels: Candidates, points: int) -> None:
+def keep_apart(memo: Memo, kernels: Candidates, points: int) -> None:
     """Force values into memory until every kernel is legal when all points are there."""
     waiting = [i for i in members(memo.computed) if not memo.is_call(i)]
     while waiting:

@@ -92,6 +92,7 @@ class Compiler:
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
         rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE, threads: int = 0,
+        fusion: str = "cost",
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096,
     ) -> None:
@@ -105,7 +106,7 @@ class Compiler:
         self._building = threading.RLock()
         allowed = None if rules is None else rules.at(numerics)
         self._tools = Tools(
-            allowed, self.supports, machine, backend.templates, self, observe, check)
+            allowed, self.supports, machine, backend.templates, fusion, self, observe, check)
 
     # ---------------------------------------------------------------------- programs
 
@@ -134,7 +135,7 @@ class Compiler:
         places = {slot: Layout(*place) for slot, place in layouts.items()}
         draft = Draft(roots, places, outs or (None,) * len(roots), frozenset(aliases))
         tools = self._tools if kernels else Tools(
-            None, _unsupported, REFERENCE, (), self, self._observe, self._tools.check)
+            None, _unsupported, REFERENCE, (), "cost", self, self._observe, self._tools.check)
         with self._building:
             return run_pipeline(draft, tools)
 

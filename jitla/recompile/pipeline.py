@@ -41,6 +41,7 @@ class Tools:
     supports: Callable[[Hop], str | None]
     machine: Machine
     templates: tuple[str, ...]
+    fusion: str
     workshop: Workshop
     observe: Callable[[Event], None]
     check: bool = False
@@ -113,7 +114,7 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
 def _plan(draft: Draft, tools: Tools) -> Draft:
     return replace(
         draft, plan=plan(
-        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates))
+        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion))
 
 
 def _verify_roots(draft: Draft) -> None:
