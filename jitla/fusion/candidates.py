@@ -56,6 +56,7 @@ class Candidates:
         self._best: dict[tuple[int, int], Candidate] = {}
         self._priced: dict[tuple[int, int], Candidate] = {}
         self._forbidden: set[tuple[int, int]] = set()
+        self._inputs: dict[int, int] = {}
         self._links: dict[int, tuple[int, int]] = {}
         values = memo.values
         self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
@@ -146,10 +147,12 @@ class Candidates:
 
     def inputs(self, body: int) -> int:
         """Return what a kernel over `body` reads."""
-        found = 0
-        for i in members(body):
-            found |= self.memo.operands[i]
-        return found & ~body
+        if body not in self._inputs:
+            found = 0
+            for i in members(body):
+                found |= self.memo.operands[i]
+            self._inputs[body] = found & ~body
+        return self._inputs[body]
 
     def price(self, results: int, body: int, memory: int) -> Candidate:
         """Return the cheapest form of the kernel over `body`; no terms if none is legal."""

@@ -11,7 +11,8 @@ a set of values is an int whose bits are these numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from jitla.fusion.kernel import Product, data_inputs
 from jitla.fusion.rows import ROW, is_row_view, product_at, row_links, rows_of
@@ -21,12 +22,15 @@ from jitla.hops import Hop, Kind
 TEMPLATES = (CELL, MAGG, ROW)
 
 
-def members(values: int) -> Iterator[int]:
-    """Yield the numbers in a set, smallest first."""
+@lru_cache(maxsize=1 << 14)
+def members(values: int) -> tuple[int, ...]:
+    """Return the numbers in a set, smallest first."""
+    found = []
     while values:
         low = values & -values
-        yield low.bit_length() - 1
+        found.append(low.bit_length() - 1)
         values ^= low
+    return tuple(found)
 
 
 class Memo:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf, isinf
-from time import perf_counter
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
@@ -19,7 +18,7 @@ from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.results import all_layouts
-from jitla.fusion.search import SECONDS, Found, Search
+from jitla.fusion.search import BUDGET, Found, Search
 from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
 
@@ -40,12 +39,12 @@ def plan(
     facts = Facts(backend_supports, all_layouts(roots, layouts))
     prices = Prices(machine, facts.layouts)
     memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
-    steps, _ = _plan(memo, prices, perf_counter() + SECONDS, fusion=fusion)
+    steps, _ = _plan(memo, prices, BUDGET, fusion=fusion)
     return Plan(tuple(in_turn(steps, roots)), roots)
 
 
 def _plan(
-    memo: Memo, prices: Prices, deadline: float = inf, near: bool = False, fusion: str = "cost",
+    memo: Memo, prices: Prices, budget: float = inf, near: bool = False, fusion: str = "cost",
 ) -> tuple[list[Step], list[Found]]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
     kernels = Candidates(memo, prices, near=near)
@@ -54,7 +53,7 @@ def _plan(
         return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, near=True)[0]
 
     while True:
-        found = _search(memo, kernels, deadline) if fusion == "cost" else []
+        found = _search(memo, kernels, budget) if fusion == "cost" else []
         every = [c for f in found for c in f.kernels] if fusion == "cost" else by_rule(fusion, kernels)
         made = [step_of(candidate, kernels, stages) for candidate in every]
         if None not in made:
@@ -78,12 +77,12 @@ def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
     return found
 
 
-def _search(memo: Memo, kernels: Candidates, deadline: float) -> list[Found]:
+def _search(memo: Memo, kernels: Candidates, budget: float) -> list[Found]:
     """Return the best found for every partition."""
     found: list[Found] = []
     several: list[Candidate] = []
     for partition in partitions(memo, kernels):
-        result = Search(partition, memo, kernels, several, deadline).run()
+        result = Search(partition, memo, kernels, several, budget).run()
         assert not isinf(result.seconds), "no plan is legal"
         found.append(result)
         several += [c for c in result.kernels if c.results & c.results - 1]

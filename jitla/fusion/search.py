@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf
-from time import perf_counter
 
 from jitla.fusion.candidates import LOOP, Candidate, Candidates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.points import Partition
 
 MAX_STEPS = 4000  # ways to put results together, for one choice of points
-SECONDS = 2.0
+BUDGET = 600  # kernels priced for one plan: what is found by then is taken, whatever the load
 
 
 @dataclass(slots=True)
@@ -47,13 +46,13 @@ class Search:
 
     def __init__(
         self, partition: Partition, memo: Memo, kernels: Candidates,
-        others: Sequence[Candidate] = (), deadline: float = inf, prune: bool = True,
+        others: Sequence[Candidate] = (), budget: float = inf, prune: bool = True,
     ) -> None:
         self.partition = partition
         self.memo = memo
         self.kernels = kernels
         self.others = tuple(others)
-        self.deadline = deadline
+        self.budget = budget
         self.prune = prune
         self.found = Found(partition)
         self.results = partition.values & ~memo.views
@@ -130,7 +129,7 @@ class Search:
             return found.tried[kept]
         if isinf(found.seconds):
             pass  # some plan there has to be
-        elif perf_counter() > self.deadline:
+        elif self.kernels.priced > self.budget:
             raise _Spent
         found.costed += 1
         seconds, kernels = self.arrange(kept)
