@@ -53,20 +53,32 @@ def outcome(
     found = Outcome()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            found.result = function(*arguments)
-        except Exception as error:
-            found.error = error
-            found.line = innermost(error.__traceback__, filename)
+        perform(found, function, arguments, filename)
     found.warned = caught
     found.undefined = any("invalid value encountered in cast" in str(w.message) for w in caught)
+    look(found, arguments, state)
+    return found
+
+
+def perform(
+    found: Outcome, function: Callable[..., Any], arguments: tuple[Any, ...], filename: str
+) -> None:
+    """Call a function; keep its result or exception."""
+    try:
+        found.result = function(*arguments)
+    except Exception as error:
+        found.error = error
+        found.line = innermost(error.__traceback__, filename)
+
+
+def look(found: Outcome, arguments: tuple[Any, ...], state: Callable[[], Any]) -> None:
+    """Keep all that a call could have changed."""
     found.reached = (list(arguments), state())
     found.leaves = [
         *leaves(found.result, "result"),
         *leaves(found.reached[0], "argument"),
         *leaves(found.reached[1], "state"),
     ]
-    return found
 
 
 def innermost(trace: TracebackType | None, filename: str) -> int:
@@ -86,7 +98,9 @@ def leaves(held: Any, path: str) -> list[tuple[str, Any]]:
     elif isinstance(held, dict):
         for key, item in held.items():
             found += leaves(item, f"{path}[{key!r}]")
-    elif type(held) is Box:
+    elif hasattr(held, "tocoo"):
+        found.append((f"{path}.cells", held.toarray()))
+    elif isinstance(held, Box):
         for key, item in vars(held).items():
             found += leaves(item, f"{path}.{key}")
     return found
