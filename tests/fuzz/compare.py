@@ -1,4 +1,4 @@
-"""Two outcomes of one call, compared in everything a user can see except warnings.
+"""Two outcomes of one call, compared in everything a user can see.
 
 Knows: numpy. Must not know: how programs are drawn or run.
 Receives outcomes and returns faults: what differs, where, and both sides as text.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -126,6 +127,12 @@ def compare(plain: Outcome, jitted: Outcome) -> list[Fault]:
     return faults
 
 
+def compare_warnings(plain: Outcome, jitted: Outcome) -> list[Fault]:
+    """Say what warns that does not plain; values that nobody reads do not warn, as is documented."""
+    mine, theirs = (Counter((w.category.__name__, str(w.message)) for w in o.warned) for o in (plain, jitted))
+    return [Fault("warnings", "call", str(dict(mine)), str(dict(theirs)))] if theirs - mine else []
+
+
 def compare_errors(plain: Outcome, jitted: Outcome) -> list[Fault]:
     """Compare whether and what was raised, and at which line of the user."""
     if type(plain.error) is not type(jitted.error):
@@ -203,7 +210,7 @@ def equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.reshape([_alike(x, y) for x, y in zip(a.flat, b.flat, strict=True)], a.shape).astype(bool)
     if a.dtype.names:
         return np.logical_and.reduce([
-            equal(a[k], b[k]).reshape(*a.shape, -1).all(axis=-1) for k in a.dtype.names])
+            equal(a[k], b[k]).all(axis=tuple(range(a.ndim, a[k].ndim))) for k in a.dtype.names])
     return np.asarray(a == b)
 
 

@@ -126,7 +126,7 @@ class Frame:
             self.sizes[1] = self.sizes[0]
         self.rate = draft.pick(("0.5", "3", "1.5 * call"))
         self.schedule = draft.pick(SCHEDULES)
-        self.faults = draft.pick((1, 2, 3, 5)) if draft.chance(0.04) else 0
+        self.faults = draft.pick((1, 2, 2, 3, 3, 5)) if draft.chance(0.04) else 0
         self.at_once = draft.pick((2, 3)) if draft.chance(0.05) else 1
         # The same object in several calls, as the call before left it.
         self.again = draft.chance(0.12)
@@ -232,7 +232,7 @@ class Frame:
 
     def meeting(self, body: str) -> bool:
         """Say whether calls at the same time would meet in what they change."""
-        return self.again or any(word in body for word in ("G0", "C0", "warnings.", "kept"))
+        return self.again or self.shared["G0"] or any(word in body for word in ("G0", "C0", "warnings.", "kept"))
 
     def makers(self, body: str) -> str:
         """Return the text of `make` and `state`."""

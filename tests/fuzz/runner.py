@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz import load
-from tests.fuzz.compare import Fault, Outcome, compare, equal, outcome
+from tests.fuzz.compare import Fault, Outcome, compare, compare_warnings, equal, outcome
 from tests.fuzz.modes import failing, outcomes
 from tests.fuzz.noise import TRANSCENDENTAL, ULPS, Noisy
 
@@ -113,7 +113,7 @@ def _one(
 def _judged(
     report: Report, shaken: Shaken, expected: Outcome, actual: Outcome, kept: list[Kept]
 ) -> list[Fault]:
-    faults = compare(expected, actual)
+    faults = compare(expected, actual) or compare_warnings(expected, actual)
     if faults and (INEXACT.search(shaken.source) or LOOSE.search(shaken.source)):
         left = [f for f in faults if not _is_rounding(f, shaken, expected, actual)]
         report.rounding += not left
