@@ -149,9 +149,8 @@ class Frame:
         """Draw sizes; what is drawn runs with those of the first call, so none is much larger."""
         draft = self.draft
         if self.theme == "rows" and (call == 0 or draft.chance(0.6)):
-            heights = (700, 1000, 1400) if self.large or draft.chance(0.2) else (9, 33, 64, 129)
-            n = draft.pick(heights)
-            return min(n, self.sizes[0][0] if call else n), draft.pick((7, 12, 16, 17)), draft.pick((1, 2))
+            n = draft.pick((1100, 1300, 2050) if self.large or draft.chance(0.2) else (9, 33, 64, 129))
+            return min(n, self.sizes[0][0] if call else n), draft.pick((8, 12, 16, 17)), draft.pick((1, 2))
         if self.large and (call == 0 or draft.chance(0.4)):
             most = self.sizes[0][0] if call else max(LARGE)
             return min(draft.pick(LARGE), most), draft.pick((1, 2, 3)), draft.pick((1, 2))

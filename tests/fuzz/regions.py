@@ -10,20 +10,31 @@ from tests.fuzz.draft import Draft
 from tests.fuzz.expressions import number
 
 # {X}: a matrix, {v}: a vector as long as its rows, {w}: one as long as its columns, {o}: a new array.
-ROWS = (
+# Products of one matrix with vectors, and what lies between: one pass over its rows.
+PASSES = (
     "{o} = {X}.T @ ({w} * ({X} @ {v}))",
     "{o} = {X}.T @ (1 / (1 + np.exp(-({X} @ {v}))) - {w})",
+    "{o} = {X} @ {v}\n{p} = {X}.T @ {o}",
+    "{o} = {X} @ {v} - {w}\n{p} = {X}.T @ {o} / {X}.shape[0]\n{s} = ({o} * {o}).sum()",
+    "{o} = np.maximum(0, 1 - {w} * ({X} @ {v}))\n{s} = {o}.sum()\n{p} = {X}.T @ ({o} * {w})",
+    "{o} = {v} * {n}\nfor i in range(3):\n    {p} = {X} @ {o} - {w}\n    {o} = {o} - 0.01 * ({X}.T @ {p})",
+    "{o} = ({X} * {w}[:, None]).T @ ({X} @ {v})",
+    "{o} = {X}[::2].T @ ({X}[::2] @ {v})",
+    "{X} -= {X}.mean(axis=0)\n{o} = {X}.T @ ({X} @ {v})",
+    "{o} = np.tanh({X} @ {v})\n{p} = {X}.T @ ({o} * (1 - {o} * {o}))",
+    "{o} = {X} @ {v}\n{p} = np.maximum({o}, 0) * {w}\n{s} = {p}.sum()\n{o} = ({p} @ {X}) + {n} * {v}",
+    "{o} = {X} @ {v}\n{p} = {X} @ ({v} * 2)\n{s} = ({o} - {p}).max()",
+    "{o} = {X}.T @ np.where({X} @ {v} > {n}, {w}, 0)",
+    "{o} = {X}.T @ (({X} @ {v}) ** 2 - {w} * {w})\n{s} = np.abs({o}).max()",
+    "{o} = ({X} @ {v})[:, None] * {X}\n{p} = {o}.sum(axis=0)",
+)
+ROWS = (
     "{o} = np.exp({X} - {X}.max(axis=1, keepdims=True))\n{o} = {o} / {o}.sum(axis=1, keepdims=True)",
     "{o} = np.exp({X})\n{o} /= {o}.sum(axis=1)[:, None]",
     "{o} = {X} - {X}.mean(0)",
     "{o} = ({X} - {X}.mean(axis=0)) / ({X}.std(axis=0) + 1)",
     "{o} = {X} - {X}.mean(axis=1, keepdims=True)\n{p} = ({o} * {o}).sum(axis=1)",
-    "{o} = {X} @ {v}\n{p} = {X}.T @ {o}",
-    "{o} = {X} @ {v} - {w}\n{p} = {X}.T @ {o} / {X}.shape[0]\n{s} = ({o} * {o}).sum()",
-    "{o} = np.maximum(0, 1 - {w} * ({X} @ {v}))\n{s} = {o}.sum()\n{p} = {X}.T @ ({o} * {w})",
-    "{o} = {v} * {n}\nfor i in range(3):\n    {p} = {X} @ {o} - {w}\n    {o} = {o} - 0.01 * ({X}.T @ {p})",
     "{o} = ({X} @ {v}) * {w}\n{s} = {o}.sum()",
-    "{o} = ({X} * {w}[:, None]).T @ ({X} @ {v})",
     "{o} = {X}.sum(axis=1) * {w}\n{p} = {X}.sum(axis=0) * {v}",
     "{o} = {X} * {v}\n{p} = {o}.sum(axis=1) - {w}",
     "{o} = {X} * {w}[:, None]\n{p} = {o}.sum(axis=0) + {v}",
@@ -31,8 +42,6 @@ ROWS = (
     "{o} = np.log(np.exp({X} - {X}.max(axis=1)[:, None]).sum(axis=1)) + {X}.max(axis=1)",
     "{o} = ({X} > {X}.mean(axis=0)).sum(axis=1)",
     "{o} = {X}[1:] @ {v} - {X}[:-1] @ {v}",
-    "{o} = {X}[::2].T @ ({X}[::2] @ {v})",
-    "{X} -= {X}.mean(axis=0)\n{o} = {X}.T @ ({X} @ {v})",
     "{X} *= {v}\n{o} = {X} @ {v}",
     "{X} /= np.abs({X}).sum(axis=1, keepdims=True) + 1",
     "{o} = {X}.T @ {X}\n{p} = {o} @ {v}",
@@ -85,5 +94,7 @@ def region(draft: Draft) -> str | None:
     names = {"o": draft.new_name(), "p": draft.new_name(), "s": draft.new_name("s")}
     n = number(draft)
     n = "0.5" if "j" in n else n
-    form = draft.pick(ROWS if draft.chance(0.7) else PRODUCTS)
+    form = draft.pick(draft.weighted({PASSES: 5 if large else 2, ROWS: 3, PRODUCTS: 2}))
+    # What nobody reads is not computed.
+    form += "\nlog.append({o})" * draft.chance(0.7)
     return form.format(X=x, v=v, w=w, n=n, d=draft.pick((0, 1)), k=draft.pick((1, 2, "np.inf")), **names)

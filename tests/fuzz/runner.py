@@ -30,6 +30,8 @@ INEXACT = re.compile(
 # complex scalars called by name.
 LOOSE = re.compile(r"np\.(copysign|signbit)\b|1j|'c(8|16)'")
 
+# What a call leaves to the next one.
+LASTING = re.compile(r"KEPT\.set|C0")
 SUMMED = re.compile(r"(sum|mean)\(|@|dot\(|matmul\(")
 EITHER_ZERO = re.compile(r"(maximum|minimum|fmax|fmin|clip|max|min)\(")
 
@@ -68,7 +70,7 @@ def run(
     kept: list[Kept] = []
     schedule = tuple(schedule or plain.get("CALLS", SCHEDULE))
     for at, (call, threads) in enumerate(schedule):
-        before = schedule[: at if "KEPT.set" in source else min(at, 1)]
+        before = schedule[: at if LASTING.search(source) else min(at, 1)]
         shaken = Shaken(source, name, [c for c, _ in (*before, (call, threads))])
         with failing(plain.get("FAULTS", 0)):
             faults = _one(report, shaken, (plain, jitted), (call, threads), kept)
