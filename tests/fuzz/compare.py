@@ -19,6 +19,8 @@ import numpy as np
 from tests.fuzz.arrays import Box
 
 MOST_RELATED = 60
+# Named instead of the operator where `x op= y` rounds to fewer bits, as is documented.
+CAST = ("RuntimeWarning", "overflow encountered in cast")
 
 
 @dataclass
@@ -130,7 +132,11 @@ def compare(plain: Outcome, jitted: Outcome) -> list[Fault]:
 def compare_warnings(plain: Outcome, jitted: Outcome) -> list[Fault]:
     """Say what warns that does not plain; values that nobody reads do not warn, as is documented."""
     mine, theirs = (Counter((w.category.__name__, str(w.message)) for w in o.warned) for o in (plain, jitted))
-    return [Fault("warnings", "call", str(dict(mine)), str(dict(theirs)))] if theirs - mine else []
+    new, missing = theirs - mine, mine - theirs
+    named = sum(missing[w] for w in missing if w[1].startswith("overflow encountered in"))
+    if not new - Counter({CAST: named}):
+        return []
+    return [Fault("warnings", "call", str(dict(mine)), str(dict(theirs)))]
 
 
 def compare_errors(plain: Outcome, jitted: Outcome) -> list[Fault]:

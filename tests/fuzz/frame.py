@@ -18,8 +18,8 @@ SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
 LARGE = (1000, 1000, 4097, 8193)
 SMALL = (1, 2, 3, 4, 7, 8, 9, 16, 17, 33)
 DTYPES = {
-    "f8": 48, "f4": 18, "i8": 8, "i4": 6, "?": 6, "i1": 3, "u1": 3, "i2": 2, "u2": 1, "u4": 1, "u8": 1, "c16": 3,
-    "c8": 2, "f2": 1,
+    "f8": 48, "f4": 18, "i8": 8, "i4": 6, "?": 6, "i1": 3, "u1": 3, "i2": 2, "u2": 1, "u4": 1, "u8": 1,
+    "c16": 3, "c8": 2, "f2": 1,
 }
 # What a program is rich in.
 THEMES = {"": 56, "functions": 16, "mixed": 14, "trouble": 9, "rows": 5}
@@ -231,7 +231,8 @@ class Frame:
 
     def meeting(self, body: str) -> bool:
         """Say whether calls at the same time would meet in what they change."""
-        return self.again or self.shared["G0"] or any(word in body for word in ("G0", "C0", "warnings.", "kept"))
+        held = any(word in body for word in ("G0", "C0", "warnings.", "kept"))
+        return held or self.again or self.shared["G0"]
 
     def makers(self, body: str) -> str:
         """Return the text of `make` and `state`."""
@@ -260,7 +261,8 @@ class Frame:
         draft, names = self.draft, self.draft.names
         for text in (BUMP, *self.helpers):
             exec(text, names)
-        draft.helpers = {text[4 : text.index("(")]: 1 + (", b" in text.partition(":")[0]) for text in self.helpers}
+        heads = [text[4:].partition(":")[0] for text in self.helpers]
+        draft.helpers = {head.partition("(")[0]: 1 + (", b" in head) for head in heads}
         names["call"], names["KEPT"] = 0, {}
         names["n"], names["m"], names["k"] = self.sizes[0]
         for line in self.lines():

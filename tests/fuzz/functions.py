@@ -39,7 +39,8 @@ GENERATORS = (
     "{v} = next({q})\n{w} = {q}.send(2) - {v}\n{q}.close()",
     "def {g}(t):\n    try:\n        yield t * {n}\n    finally:\n        t += 1\n{v} = {a} + 0\n"
     "for {q} in {g}({v}):\n    log.append({q})\n    break\n{w} = {v} * 2",
-    "def {g}(t):\n    yield from (t * k for k in range(2))\n    yield t\n{v}, *{q} = {g}({a})\n{w} = {q}[-1] + 1",
+    "def {g}(t):\n    yield from (t * k for k in range(2))\n    yield t\n"
+    "{v}, *{q} = {g}({a})\n{w} = {q}[-1] + 1",
     "{v} = sum({a} * k for k in range(3))",
     "{q} = ({a} * k + {n} for k in range(3))\n{a} += 1\n{v} = sum({q})",
     "log.append(max(float((t * 2).sum()) for t in ({a}, {b})))",
@@ -59,7 +60,8 @@ RECURSION = (
     "    return {g}(t[:h], d - 1) + {g}(t[h:], d - 1)\n{v} = {a} * {g}({a}.reshape(-1))",
     "def {g}(t, d):\n    return t if d == 0 else {g}(t * 0.5 + {n}, d - 1)\n{v} = {g}({a}, 4)",
     "def {g}(t, d):\n    t *= 0.5\n    if d:\n        {g}(t[::-1], d - 1)\n{v} = {a} + 0.0\n{g}({v}, 3)",
-    "def {g}(t, d):\n    if d:\n        yield t\n        yield from {g}(t + {n}, d - 1)\n{v} = sum({g}({a}, 3))",
+    "def {g}(t, d):\n    if d:\n        yield t\n        yield from {g}(t + {n}, d - 1)\n"
+    "{v} = sum({g}({a}, 3))",
     "def {g}(t, n):\n    if float(np.sum(np.abs(t))) > n and n < 50:\n        return {g}(t * 0.5, n + 10)\n"
     "    return t - n\n{v} = {g}({a}, 1)",
     "def {g}e(t, d):\n    return t if d == 0 else {g}o(t - {n}, d - 1)\ndef {g}o(t, d):\n"
@@ -70,7 +72,8 @@ CLASSES = (
     "        return {g}(self.t + o.t * {n})\n    def __getitem__(self, k):\n        return self.t[k]\n"
     "{v} = ({g}({a}) + {g}({b}))[...]",
     "class {g}:\n    def __enter__(self):\n        {v} = {a} * 2\n        self.t = {v}\n        return {v}\n"
-    "    def __exit__(self, *e):\n        self.t += {n}\nwith {g}() as {v}:\n    {w} = {v} - 1\n{w} = {w} + {v}",
+    "    def __exit__(self, *e):\n        self.t += {n}\nwith {g}() as {v}:\n    {w} = {v} - 1\n"
+    "{w} = {w} + {v}",
     "class {g}(dict):\n    def __missing__(self, k):\n        self[k] = {a} * k\n        return self[k]\n"
     "{q} = {g}()\n{v} = {q}[2] + {q}[2]\n{q}[2] += {n}\n{w} = {q}[2]",
     "class {g}:\n    k = {n}\n    @property\n    def twice(self):\n        return self.k * {a} * 2\n"
@@ -79,7 +82,8 @@ CLASSES = (
     "        self.sum += t\n        return self\n{q} = {g}()\n{v} = {q}({b})({a}).sum",
     "class {g}:\n    __slots__ = ('t',)\n{q} = {g}()\n{q}.t = {a} + {n}\n{q}.t *= 2\n{v} = {q}.t",
     "class {g}:\n    def __len__(self):\n        return 2\n    def __getitem__(self, k):\n"
-    "        if k > 1:\n            raise IndexError\n        return {a} * k\n{v} = sum({g}())\n{w}, {q} = {g}()",
+    "        if k > 1:\n            raise IndexError\n        return {a} * k\n"
+    "{v} = sum({g}())\n{w}, {q} = {g}()",
     "{v} = self.forward({a})\n{w} = self.last * 2",
     "{v} = self.decay() * 2\nself.v = {v} + 0.5\n{w} = self.decay({n})",
     "{v} = self.shift({n}).v + 1\nself.shift(0.5)",
@@ -97,8 +101,8 @@ SYNTAX = (
     "{v} = {w} = {a} + {n}\n{w} += 1",
     "log.append(f'{{{a}.shape}} {{float(np.nansum({a})):.4g}} {{{a}.dtype}}')",
     "{v} = {a} if {a}.size and np.all({a} > 0) else {a} * {n}",
-    "try:\n    {v} = {a} * {n}\n    raise KeyError('x')\nexcept KeyError:\n    {v} = {v} + 1\nelse:\n    {v} = 0\n"
-    "finally:\n    log.append({v})",
+    "try:\n    {v} = {a} * {n}\n    raise KeyError('x')\nexcept KeyError:\n    {v} = {v} + 1\n"
+    "else:\n    {v} = 0\nfinally:\n    log.append({v})",
     "{v} = 0 < {a}.sum() < 10",
     "[{v}, ({q}, {w})] = [{a} + 1, ({b}, {a} * {n})]",
     "{q} = {a}\n{q} = {q} * 2\n{q} += {q}\n{v} = {q}",

@@ -82,15 +82,14 @@ PRODUCTS = (
 
 def region(draft: Draft) -> str | None:
     """Draw a statement over a matrix and its rows."""
-    found = draft.arrays(lambda a: a.ndim == 2 and a.dtype.kind == "f" and a.dtype.itemsize > 2 and a.size > 0)
+    found = draft.arrays(lambda a: a.ndim == 2 and a.size > 0 and a.dtype in ("f4", "f8"))
     if not found:
         return None
     large = [x for x in found if draft.value(x).size >= 8000]
     x = draft.pick(large or found)
     height, width = draft.value(x).shape
-    vectors = [draft.arrays(lambda a, k=k: a.shape == (k,) and a.dtype.kind in "fib") for k in (width, height)]
-    v = draft.pick(vectors[0] or [f"{x}[0]"])
-    w = draft.pick(vectors[1] or [f"{x}[:, 0]"])
+    v = draft.pick(_vectors(draft, width) or [f"{x}[0]"])
+    w = draft.pick(_vectors(draft, height) or [f"{x}[:, 0]"])
     names = {"o": draft.new_name(), "p": draft.new_name(), "s": draft.new_name("s")}
     n = number(draft)
     n = "0.5" if "j" in n else n
@@ -98,3 +97,7 @@ def region(draft: Draft) -> str | None:
     # What nobody reads is not computed.
     form += "\nlog.append({o})" * draft.chance(0.7)
     return form.format(X=x, v=v, w=w, n=n, d=draft.pick((0, 1)), k=draft.pick((1, 2, "np.inf")), **names)
+
+
+def _vectors(draft: Draft, length: int) -> list[str]:
+    return draft.arrays(lambda a: a.shape == (length,) and a.dtype.kind in "fib")

@@ -6,6 +6,10 @@ has not run, or None; every value that may warn is read where the warning is awa
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
+
 from tests.fuzz.draft import Draft
 from tests.fuzz.expressions import number, place
 
@@ -17,6 +21,7 @@ RISKY = (
     "np.where({a} != 0, {b} / {a}, 0)", "({a} / 0).sum()", "np.divide({a}, {b}, out=np.zeros({a}.shape), "
     "where={b} != 0)",
 )
+INEXACT = re.compile("exp|log|arc")
 # {r}: what may warn; {v}: a new array, {q}: a new name.
 FORMS = (
     "try:\n    with np.errstate({e}='raise'):\n        {v} = {r}\n        {w} = {v} + 1\n"
@@ -34,13 +39,14 @@ FORMS = (
     "finally:\n    np.seterr(**{q})",
     "{v} = {a} * 2\ntry:\n    with np.errstate({e}='raise'):\n        {v} -= 1\n        {v} /= {b}\n"
     "        {v} += 1\nexcept FloatingPointError as e:\n    log.append(str(e))\n{w} = {v} * 2",
-    "with np.errstate({e}='ignore'):\n    with np.errstate({f}='raise'):\n        try:\n            {v} = {r}\n"
-    "        except FloatingPointError as e:\n            {v} = {a}\n            log.append(str(e))",
+    "with np.errstate({e}='ignore'):\n    with np.errstate({f}='raise'):\n        try:\n"
+    "            {v} = {r}\n        except FloatingPointError as e:\n            {v} = {a}\n"
+    "            log.append(str(e))",
     "log.append(sorted(np.geterr().items()))\n{v} = {r}",
     "for {q} in range(3):\n    try:\n        with np.errstate({e}='raise'):\n            {v} = {r} + {q}\n"
     "    except FloatingPointError:\n        {v} = {a} * {q}",
-    "def {g}(t):\n    with np.errstate({e}='raise'):\n        return t * {n} + {r}\ntry:\n    {v} = {g}({a})\n"
-    "except FloatingPointError as e:\n    log.append(str(e))\n    {v} = {a}",
+    "def {g}(t):\n    with np.errstate({e}='raise'):\n        return t * {n} + {r}\ntry:\n"
+    "    {v} = {g}({a})\nexcept FloatingPointError as e:\n    log.append(str(e))\n    {v} = {a}",
     "@np.errstate({e}='raise')\ndef {g}(t):\n    return t / {b}\ntry:\n    {v} = {g}({a})\n"
     "except FloatingPointError as e:\n    log.append(str(e))\n    {v} = {a}",
 )
@@ -54,10 +60,8 @@ def troubled(draft: Draft) -> str | None:
     a = draft.pick(found)
     held = draft.value(a)
     b, n = place(draft, held) or a, number(draft)
-    if np_complex(draft, b):
-        b = a
-    n = "2" if "j" in n or np_complex(draft, n) else n
-    risky = draft.pick([r for r in RISKY if not draft.exact or "exp" not in r and "log" not in r and "arc" not in r])
+    b, n = (a if _is_complex(draft, b) else b), ("2" if _is_complex(draft, n) else n)
+    risky = draft.pick([r for r in RISKY if not (draft.exact and INEXACT.search(r))])
     kinds = draft.rng.sample(("divide", "invalid", "over", "all"), 2)
     names = {letter: draft.new_name(letter) for letter in ("v", "w", "q", "g")}
     r = risky.format(a=a, b=b, n=n)
@@ -65,6 +69,5 @@ def troubled(draft: Draft) -> str | None:
     return draft.pick(FORMS).format(a=a, b=b, n=n, r=r, r0=r0, e=kinds[0], f=kinds[1], **names)
 
 
-def np_complex(draft: Draft, text: str) -> bool:
-    """Say whether a value is complex."""
-    return getattr(draft.value(text), "dtype", None) is not None and draft.value(text).dtype.kind == "c"
+def _is_complex(draft: Draft, text: str) -> bool:
+    return np.iscomplexobj(draft.value(text))

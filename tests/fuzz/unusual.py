@@ -178,7 +178,7 @@ def scattered(draft: Draft) -> str | None:
         f"{a}.flat[0] = {n}", f"{name} = {a}[{index}]\n{a}[{index}] = {n}\n{name} = {name} - {a}[{index}]",
         f"{name} = np.bincount(np.arange({length}) % 3, minlength=4) * {n}",
         f"{name} = ({a} * {n})[{index}] + {a}[{index}]", f"{name} = {a}[[True] * {length}] - {n}",
-        f"{name} = np.zeros(3)\nnp.add.at({name}, np.arange({length}) % 3, {a}.reshape({length}, -1)[:, 0].real)",
+        f"{name} = np.zeros(3)\nnp.add.at({name}, np.arange({length}) % 3, {a}.reshape({length}, -1)[:, 0])",
         f"{a}[{a} != {a}] = 0", f"{name} = {a}.copy()\n{name}[{name} > {n}] = {name}.max()",
     ]
     if held.ndim == 2:
@@ -215,7 +215,8 @@ def stacked_views(draft: Draft) -> str | None:
 
 
 UNUSUAL = {
-    masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2, crossed: 3, scattered: 3, stacked_views: 3,
+    masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2, crossed: 3, scattered: 3,
+    stacked_views: 3,
 }
 
 
