@@ -85,9 +85,9 @@ def region(draft: Draft) -> str | None:
     found = draft.arrays(lambda a: a.ndim == 2 and a.size > 0 and a.dtype in ("f4", "f8"))
     if not found:
         return None
-    large = [x for x in found if draft.value(x).size >= 8000]
+    large = [x for x in found if np.size(draft.value(x)) >= 8000]
     x = draft.pick(large or found)
-    height, width = draft.value(x).shape
+    height, width = eval(x, draft.names).shape
     v = draft.pick(_vectors(draft, width) or [f"{x}[0]"])
     w = draft.pick(_vectors(draft, height) or [f"{x}[:, 0]"])
     names = {"o": draft.new_name(), "p": draft.new_name(), "s": draft.new_name("s")}
