@@ -6,6 +6,8 @@ has not run, or None.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tests.fuzz.draft import Draft
 from tests.fuzz.expressions import number
 
