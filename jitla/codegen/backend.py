@@ -163,10 +163,12 @@ class LlvmBackend:
         return LlvmExecutable(loop, text, library, threads)
 
 
-    def product(self, form: str, dtype: np.dtype) -> Callable[[int, int, int], bytes]:
-        """Return what makes the argument block of a product: of rows, their length, bytes apart."""
-        library = self.jit.load(product_text(form, dtype, self.jit.target), ("k",))
-        return _ProductBlocks(library)
+    def product(
+        self, form: str, dtype: np.dtype, columns: int
+    ) -> Callable[[int, int, int, int], bytes]:
+        """Return what makes the argument block of a product: rows, their length, bytes apart."""
+        text = product_text(form, dtype, columns, self.jit.target)
+        return _ProductBlocks(self.jit.load(text, ("k",)))
 
     def rows(
         self, scalars: Sequence[bool], stages: Sequence[Stage], combines: Sequence[Combine], cut: Cut,
@@ -190,14 +192,16 @@ class _ProductBlocks:
     def __init__(self, library: Library) -> None:
         self._library = library
 
-    def __call__(self, rows: int, length: int, step: int) -> bytes:
-        return pack_product(self._library.addresses["k"], rows, length, step)
+    def __call__(self, rows: int, length: int, step: int, apart: int) -> bytes:
+        return pack_product(self._library.addresses["k"], rows, length, step, apart)
 
 
 def _is_product(hop: Hop) -> bool:
-    """Tell whether `hop` is a product there are loops for: of a matrix and a vector of floats."""
-    ranks = sorted(i.meta.ndim for i in hop.inputs)
-    return hop.op.name in ("matmul", "dot") and ranks == [1, 2] and hop.meta.dtype.kind == "f"
+    """Tell whether `hop` is a product there are loops for: of a matrix of floats."""
+    ranks = {i.meta.ndim for i in hop.inputs}
+    kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
+    return hop.op.name in ("matmul", "dot") and 2 in ranks and ranks <= {1, 2} and \
+        len(kinds) == 1 and hop.meta.dtype.kind == "f"
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
