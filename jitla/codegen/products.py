@@ -17,7 +17,16 @@ import numpy as np
 
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import HEADER, Target
-from jitla.codegen.skinny import AHEAD, SPAN, Pass, skinny_dot, skinny_sum
+from jitla.codegen.skinny import (
+    AHEAD,
+    SHARE,
+    SPAN,
+    Pass,
+    fetch_ahead,
+    next_rows,
+    skinny_dot,
+    skinny_sum,
+)
 
 __all__ = ["pack_product", "product_text"]
 
@@ -90,7 +99,7 @@ many{p}:
   %more{p} = icmp slt i64 %i{p}, %several{p}
   br i1 %more{p}, label %do{p}, label %single{p}
 do{p}:
-  call void @{name}{many}(ptr %x, ptr %v, ptr %out, i64 %i{p}, i64 %n, i64 %step, i64 %apart)
+  call void @{name}{many}(ptr %x, ptr %v, ptr %out, i64 %i{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
   %i{p}.next = add i64 %i{p}, {many}
   br label %many{p}
 single{p}:
@@ -98,14 +107,18 @@ single{p}:
   %left{p} = icmp slt i64 %j{p}, %rows
   br i1 %left{p}, label %one{p}, label %done{p}
 one{p}:
-  call void @{name}1(ptr %x, ptr %v, ptr %out, i64 %j{p}, i64 %n, i64 %step, i64 %apart)
+  call void @{name}1(ptr %x, ptr %v, ptr %out, i64 %j{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
   %j{p}.next = add i64 %j{p}, 1
   br label %single{p}
 done{p}:
 """
     return f"define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\n{before}:\n" \
-        f"{_head(w)}{text}  ret void\n}}\n"
+        f"{_head(w)}{_BEYOND}{text}  ret void\n}}\n"
 
+
+_BEYOND = f"""  %bytes = mul i64 %rows, %step
+  %beyond = add i64 %bytes, {AHEAD}
+"""
 
 _PACK = """define void @k(ptr %block, i64 %begin, i64 %end) nounwind {
 entry:
@@ -262,18 +275,19 @@ def _sum_rows(w: Lanes, count: int) -> str:
                            f"%o{tag}, {w.mask} %mask)\n")
         return text + f"  store {v} {last}, ptr %o{tag}, align {w.size}\n"
 
+    fetch = "" if count == 1 else fetch_ahead(count * w.size // SHARE, w.width)
     return f"""define internal void @sum{count}({SPAN}) nounwind {{
 entry:
 {starts}  %rest = and i64 %n, {w.width - 1}
   %whole = sub i64 %n, %rest
   %odd = icmp ne i64 %rest, 0
-{w.tail_mask()}  br label %loop
+{next_rows(SHARE)}{w.tail_mask()}  br label %loop
 loop:
   %j = phi i64 [ 0, %entry ], [ %j.n, %body ]
   %more = icmp ult i64 %j, %whole
   br i1 %more, label %body, label %check
 body:
-{chain("", "%j", False)}  %j.n = add i64 %j, {w.width}
+{fetch}{chain("", "%j", False)}  %j.n = add i64 %j, {w.width}
   br label %loop
 check:
   br i1 %odd, label %tail, label %end

@@ -14,15 +14,32 @@ from dataclasses import dataclass
 
 from jitla.codegen.lanes import Lanes
 
-__all__ = ["AHEAD", "SPAN", "Pass", "skinny_dot", "skinny_sum"]
+__all__ = [
+    "AHEAD", "SHARE", "SPAN", "Pass", "fetch_ahead", "next_rows", "skinny_dot", "skinny_sum"]
 
 #: Name of a pass's function, how many rows it takes at once, and the most bytes of such rows (0: any).
 Pass = tuple[str, int, int]
 
-SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step, i64 %apart"
-AHEAD = 1024  # bytes: what is fetched while earlier rows are still worked on
+SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step, i64 %apart, i64 %beyond"
+AHEAD = 512  # bytes: what is fetched while earlier rows are still worked on
 ROWS_AT_ONCE = {1: 8, 2: 4, 3: 4}  # for so many vectors of columns: twelve sums are held at most
 CACHE_LINE = 64
+SHARE = 4  # sums find their rows in the cache; they fetch so much less of what comes next
+
+
+def next_rows(share: int) -> str:
+    """Lines of %soon, in the next block of rows: one byte in `share` as far as row %i in this one."""
+    return (f"  %soon.x = getelementptr i8, ptr %x, i64 %beyond\n"
+            f"  %part.i = udiv i64 %i, {share}\n  %part = mul i64 %part.i, %step\n"
+            "  %soon = getelementptr i8, ptr %soon.x, i64 %part\n")
+
+
+def fetch_ahead(each: int, turns: int) -> str:
+    """Lines that fetch `each` bytes behind %soon per element from %j on, of `turns` elements."""
+    return (f"  %used = mul i64 %j, {each}\n  %next = getelementptr i8, ptr %soon, i64 %used\n"
+            + "".join(f"  %line{b} = getelementptr i8, ptr %next, i64 {b}\n"
+                      f"  call void @llvm.prefetch.p0(ptr %line{b}, i32 0, i32 3, i32 1)\n"
+                      for b in range(0, each * turns, CACHE_LINE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +95,14 @@ def _groups(w: Lanes, columns: int) -> list[list[_Piece]]:
 
 
 def _passes(
-    name: str, w: Lanes, columns: int, write: Callable[[str, _Pieces], str]
+    name: str, w: Lanes, columns: int, fetches: int, write: Callable[[str, _Pieces], str]
 ) -> tuple[list[Pass], str]:
     passes: list[Pass] = []
     text = ""
     for g, pieces in enumerate(_groups(w, columns)):
         many = ROWS_AT_ONCE[len(pieces)]
         passes.append((f"{name}{g}.", many, 0))
-        text += "".join(write(f"{name}{g}.{count}", _Pieces(w, pieces, columns, count, g == 0))
+        text += "".join(write(f"{name}{g}.{count}", _Pieces(w, pieces, columns, count, 0 if g else fetches))
                         for count in (many, 1))
     narrow = {p.w.width: p.w for g in _groups(w, columns) for p in g if p.w.width != w.width}
     for v in narrow.values():
@@ -95,13 +112,16 @@ def _passes(
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """The columns of one pass, for `rows` rows at once; the `first` pass fetches ahead."""
+    """The columns of one pass, for `rows` rows at once.
+
+    One byte of what comes next is fetched for `fetches` bytes of these rows, none for 0.
+    """
 
     w: Lanes
     pieces: list[_Piece]
     columns: int
     rows: int
-    first: bool
+    fetches: int
 
     @property
     def turns(self) -> int:
@@ -119,19 +139,16 @@ class _Pieces:
         return "".join(
             f"  %at{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %at{k}, %step\n"
             f"  %x{k} = getelementptr i8, ptr %x, i64 %skip{k}\n" for k in range(self.rows)
-        ) + (f"  %all = mul i64 %step, {self.rows}\n  %further = add i64 %all, {AHEAD}\n"
-             f"  %soon = getelementptr i8, ptr %x0, i64 %further\n"
-             f"  %whole = sub i64 %n, {self.turns - 1}\n")
+        ) + f"  %whole = sub i64 %n, {self.turns - 1}\n" + (
+            f"  %all = mul i64 %step, {self.rows}\n  %further = add i64 %all, {AHEAD}\n"
+            f"  %soon = getelementptr i8, ptr %x0, i64 %further\n" if self.fetches == 1 else
+            next_rows(SHARE))
 
     def ahead(self) -> str:
         """Lines that fetch as much of what comes next as this turn of the loop uses up."""
-        if not self.first or self.rows == 1:
+        if not self.fetches or self.rows == 1:
             return ""
-        used = self.rows * self.w.size
-        return (f"  %used = mul i64 %j, {used}\n  %next = getelementptr i8, ptr %soon, i64 %used\n"
-                + "".join(f"  %line{b} = getelementptr i8, ptr %next, i64 {b}\n"
-                          f"  call void @llvm.prefetch.p0(ptr %line{b}, i32 0, i32 3, i32 1)\n"
-                          for b in range(0, used * self.turns, CACHE_LINE)))
+        return fetch_ahead(self.rows * self.w.size // self.fetches, self.turns)
 
     def spread(self, tag: str, k: int, at: str) -> str:
         """Lines that put element `at` of row `k` in all lanes, as often as there are widths."""
@@ -145,7 +162,7 @@ class _Pieces:
 
 def skinny_dot(w: Lanes, columns: int) -> tuple[list[Pass], str]:
     """Every row of results is the sum over a row of its elements times the matrix' rows."""
-    return _passes("dot", w, columns, _dot)
+    return _passes("dot", w, columns, 1, _dot)
 
 
 def _dot(name: str, of: _Pieces) -> str:
@@ -205,7 +222,7 @@ end:
 
 def skinny_sum(w: Lanes, columns: int) -> tuple[list[Pass], str]:
     """The elements of a row times a row of weights are added to the results, element by element."""
-    return _passes("sum", w, columns, _sum)
+    return _passes("sum", w, columns, SHARE, _sum)
 
 
 def _sum(name: str, of: _Pieces) -> str:

@@ -18,6 +18,8 @@ from jitla.hops import Hop, Kind, topo
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_LENGTH = 4  # of its rows
+MAX_COLUMNS = 63  # of a matrix it is multiplied with: more are for BLAS
+MAX_BESIDE = 1 << 17  # bytes of that matrix
 
 PlanLoops = Callable[[Sequence[Hop], frozenset[Hop], Mapping[Hop, Product]], list[Step]]
 
@@ -51,7 +53,7 @@ def row_count(product: Product) -> int:
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
-    if hop.op.name not in ("matmul", "dot") or hop.meta.ndim != 1 or not facts.is_product(hop):
+    if hop.op.name not in ("matmul", "dot") or not facts.is_product(hop):
         return None
     left, right = hop.inputs
     if left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
@@ -62,7 +64,7 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
         found = Product("dot", hop, left, False, right)
     else:
         found = Product("sum", hop, left, True, right)
-    fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _in_one_run(found.vector, facts)
+    fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= MIN_BYTES
     length = found.matrix.meta.shape[0 if found.turned else 1]
     return found if fits and big and length >= MIN_LENGTH else None
@@ -74,8 +76,23 @@ def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
     return strides[axis] == matrix.meta.dtype.itemsize and strides[1 - axis] > 0
 
 
-def _in_one_run(vector: Hop, facts: Facts) -> bool:
-    return facts.layouts[vector].strides == (vector.meta.dtype.itemsize,)
+def _is_narrow(product: Product, facts: Facts) -> bool:
+    """Tell whether what the rows meet is a vector, or so few that they stay in the cache with results.
+
+    Weights have to lie row by row; what all rows meet may lie anyhow.
+    """
+    vector = product.vector
+    if vector.meta.ndim > 1 and not (
+            2 <= vector.meta.shape[1] <= MAX_COLUMNS and product.hop.meta.ndim == 2
+            and _beside(product) <= MAX_BESIDE):
+        return False
+    return product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize
+
+
+def _beside(product: Product) -> int:
+    """Bytes that are gone through for every few rows."""
+    length = product.matrix.meta.shape[0 if product.turned else 1]
+    return length * product.vector.meta.shape[1] * product.hop.meta.dtype.itemsize
 
 
 class _Regions:
