@@ -61,7 +61,7 @@ def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> st
         text += _by_rows(w, passes)
     elif form == "dot":
         text = "".join(_dot_rows(w, count) for count in (AT_ONCE, 1))
-        text += _by_rows(w, [("dot", AT_ONCE, SHORT)])
+        text += _by_rows(w, [("dot", AT_ONCE, 0)], SHORT)
     else:
         text = "".join(_sum_rows(w, count) for count in (BATCH, 1))
         text += _by_rows(w, [("sum", BATCH, 0)])
@@ -80,26 +80,32 @@ def _head(w: Lanes) -> str:
             ("step", base + STEP, "i64"), ("apart", base + APART, "i64")))
 
 
-def _by_rows(w: Lanes, passes: Sequence[Pass]) -> str:
+def _by_rows(w: Lanes, passes: Sequence[Pass], limit: int = 0) -> str:
     """@k: for every pass its function of so many rows as long as there are, then of one row.
 
-    A pass with a limit takes rows of more bytes than that one by one.
+    Rows of more bytes than a limit are taken one by one.
     """
-    text, before = "", "entry"
-    for p, (name, many, limit) in enumerate(passes):
-        short = f"  %short{p} = icmp sle i64 %n, {limit // w.size}\n" if limit else \
-            f"  %short{p} = icmp eq i1 true, true\n"
-        text += f"""  br label %pass{p}
+    short = f"  %short = icmp sle i64 %n, {limit // w.size}\n" if limit else \
+        "  %short = icmp eq i64 0, 0\n"
+    text = "".join(_PASS.format(p=p, name=name, many=many, less=many - 1, first=first)
+                   for p, (name, many, first) in enumerate(passes))
+    return f"define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\nentry:\n" \
+        f"{_head(w)}{_BEYOND}{short}{text}  ret void\n}}\n"
+
+
+_PASS = """  br label %pass{p}
 pass{p}:
-{short}  %full{p} = sub i64 %rows, {many - 1}
-  %several{p} = select i1 %short{p}, i64 %full{p}, i64 0
+  %v{p} = getelementptr i8, ptr %v, i64 {first}
+  %out{p} = getelementptr i8, ptr %out, i64 {first}
+  %full{p} = sub i64 %rows, {less}
+  %several{p} = select i1 %short, i64 %full{p}, i64 0
   br label %many{p}
 many{p}:
   %i{p} = phi i64 [ 0, %pass{p} ], [ %i{p}.next, %do{p} ]
   %more{p} = icmp slt i64 %i{p}, %several{p}
   br i1 %more{p}, label %do{p}, label %single{p}
 do{p}:
-  call void @{name}{many}(ptr %x, ptr %v, ptr %out, i64 %i{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
+  call void @{name}{many}(ptr %x, ptr %v{p}, ptr %out{p}, i64 %i{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
   %i{p}.next = add i64 %i{p}, {many}
   br label %many{p}
 single{p}:
@@ -107,14 +113,11 @@ single{p}:
   %left{p} = icmp slt i64 %j{p}, %rows
   br i1 %left{p}, label %one{p}, label %done{p}
 one{p}:
-  call void @{name}1(ptr %x, ptr %v, ptr %out, i64 %j{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
+  call void @{name}1(ptr %x, ptr %v{p}, ptr %out{p}, i64 %j{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
   %j{p}.next = add i64 %j{p}, 1
   br label %single{p}
 done{p}:
 """
-    return f"define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\n{before}:\n" \
-        f"{_head(w)}{_BEYOND}{text}  ret void\n}}\n"
-
 
 _BEYOND = f"""  %bytes = mul i64 %rows, %step
   %beyond = add i64 %bytes, {AHEAD}

@@ -17,7 +17,7 @@ from jitla.codegen.lanes import Lanes
 __all__ = [
     "AHEAD", "SHARE", "SPAN", "Pass", "fetch_ahead", "next_rows", "skinny_dot", "skinny_sum"]
 
-#: Name of a pass's function, how many rows it takes at once, and the most bytes of such rows (0: any).
+#: Name of a pass's function, how many rows it takes at once, and the bytes of its first column.
 Pass = tuple[str, int, int]
 
 SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step, i64 %apart, i64 %beyond"
@@ -81,32 +81,40 @@ class _Piece:
                 f"<{w.width} x i32> zeroinitializer\n")
 
 
-def _groups(w: Lanes, columns: int) -> list[list[_Piece]]:
-    """Share the columns out: vectors that are held at once, as evenly as can be."""
-    pieces = [_Piece(w, at, w.width) for at in range(0, columns - columns % w.width, w.width)]
-    rest = columns % w.width
-    if rest:
-        narrow = rest if rest & rest - 1 == 0 else w.width
-        pieces.append(_Piece(Lanes(w.real, w.size, narrow), columns - rest, rest))
-    most = max(ROWS_AT_ONCE)
-    parts = -(-len(pieces) // most)
-    ends = [len(pieces) * k // parts for k in range(parts + 1)]
-    return [pieces[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+def _groups(w: Lanes, columns: int) -> Iterator[tuple[int, tuple[_Piece, ...]]]:
+    """Share the columns out: vectors that are held at once, as evenly as can be, and their first."""
+    most, vectors = max(ROWS_AT_ONCE), -(-columns // w.width)
+    parts = -(-vectors // most)
+    for k in range(parts):
+        first, end = vectors * k // parts * w.width, vectors * (k + 1) // parts * w.width
+        pieces = [_Piece(w, at, w.width) for at in range(0, end - first, w.width)]
+        rest = columns % w.width
+        if rest and end > columns:
+            narrow = rest if rest & rest - 1 == 0 else w.width
+            pieces[-1] = _Piece(Lanes(w.real, w.size, narrow), pieces[-1].at, rest)
+        yield first, tuple(pieces)
 
 
 def _passes(
     name: str, w: Lanes, columns: int, fetches: int, write: Callable[[str, _Pieces], str]
 ) -> tuple[list[Pass], str]:
+    """Return the passes, which share a function where they differ in the place of columns only."""
     passes: list[Pass] = []
+    written: dict[tuple[tuple[int, int], ...], str] = {}
     text = ""
-    for g, pieces in enumerate(_groups(w, columns)):
+    for first, pieces in _groups(w, columns):
         many = ROWS_AT_ONCE[len(pieces)]
-        passes.append((f"{name}{g}.", many, 0))
-        text += "".join(write(f"{name}{g}.{count}", _Pieces(w, pieces, columns, count, 0 if g else fetches))
-                        for count in (many, 1))
-    narrow = {p.w.width: p.w for g in _groups(w, columns) for p in g if p.w.width != w.width}
-    for v in narrow.values():
-        text += f"declare {v.vector} @llvm.fmuladd.{v.code}({v.vector}, {v.vector}, {v.vector})\n"
+        like = tuple((p.count, p.w.width) for p in pieces)
+        if like not in written:
+            mine = written[like] = f"{name}.{len(pieces)}.{pieces[-1].count}."
+            text += "".join(
+                write(f"{mine}{count}", _Pieces(w, pieces, columns, count, fetches))
+                for count in (many, 1))
+        passes.append((written[like], many, first * w.size))
+    rest = pieces[-1].w
+    if rest.width != w.width:
+        v = rest.vector
+        text += f"declare {v} @llvm.fmuladd.{rest.code}({v}, {v}, {v})\n"
     return passes, text
 
 
@@ -114,11 +122,11 @@ def _passes(
 class _Pieces:
     """The columns of one pass, for `rows` rows at once.
 
-    One byte of what comes next is fetched for `fetches` bytes of these rows, none for 0.
+    One byte of what comes next is fetched for `fetches` bytes of these rows.
     """
 
     w: Lanes
-    pieces: list[_Piece]
+    pieces: tuple[_Piece, ...]
     columns: int
     rows: int
     fetches: int
@@ -146,7 +154,7 @@ class _Pieces:
 
     def ahead(self) -> str:
         """Lines that fetch as much of what comes next as this turn of the loop uses up."""
-        if not self.fetches or self.rows == 1:
+        if self.rows == 1:
             return ""
         return fetch_ahead(self.rows * self.w.size // self.fetches, self.turns)
 
