@@ -17,8 +17,10 @@ from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, pack_block
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
-from jitla.codegen.products import pack_product, product_text
-from jitla.codegen.rows import pack_rows, rows_text
+from jitla.codegen.passes import pack_product
+from jitla.codegen.products import product_text
+from jitla.codegen.rows import pack_rows
+from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
 from jitla.codegen.vector import Value, named, refuse

@@ -9,43 +9,20 @@ sum depends on the length of the rows only, so results do not depend on how rows
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
 from jitla.codegen.lanes import Lanes
-from jitla.codegen.layout import HEADER, Target
-from jitla.codegen.skinny import (
-    AHEAD,
-    SHARE,
-    SPAN,
-    Pass,
-    fetch_ahead,
-    next_rows,
-    skinny_dot,
-    skinny_sum,
-)
+from jitla.codegen.layout import Target
+from jitla.codegen.passes import AHEAD, SHARE, SPAN, by_rows, fetch_ahead, head, next_rows
+from jitla.codegen.skinny import skinny_dot, skinny_sum
 
-__all__ = ["pack_product", "product_text"]
+__all__ = ["product_text"]
 
 AT_ONCE = 4  # short rows whose sums are kept in registers together
 SHORT = 512  # bytes: longer rows are read one after the other, as processors foresee it
 BATCH = 8  # rows added up before results are stored
-OPERANDS = 3
-# Words of the geometry: rows, elements of a row, bytes from row to row, and of the vectors.
-ROWS, LENGTH, STEP, APART = range(4)
-
-
-def pack_product(entry: int, rows: int, length: int, step: int, apart: int) -> bytes:
-    """Return the argument block of a product with `rows` rows of `length` elements."""
-    base = HEADER + 2 * OPERANDS
-    words = [rows, length, step, apart]
-    block = [entry, base + len(words), 1, 1, 0, 0, 0, OPERANDS, *([0] * 2 * OPERANDS), *words]
-    return struct.pack(f"<{len(block)}q", *block)
-
-
 @cache
 def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> str:
     """Return the module of the product `form` of `dtype` with `columns` vectors.
@@ -55,73 +32,18 @@ def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> st
     real = {"d": "double", "f": "float"}[dtype.char]
     w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
     if form == "pack":
-        text = _PACK.replace("@REAL@", real).replace("@SIZE@", str(w.size)).replace("@HEAD@", _head(w))
+        text = _PACK.replace("@REAL@", real).replace("@SIZE@", str(w.size)).replace("@HEAD@", head(w))
     elif columns > 1:
         passes, text = (skinny_dot if form == "dot" else skinny_sum)(w, columns)
-        text += _by_rows(w, passes)
+        text += by_rows(w, passes)
     elif form == "dot":
         text = "".join(_dot_rows(w, count) for count in (AT_ONCE, 1))
-        text += _by_rows(w, [("dot", AT_ONCE, 0)], SHORT)
+        text += by_rows(w, [("dot", AT_ONCE, 0)], SHORT)
     else:
         text = "".join(_sum_rows(w, count) for count in (BATCH, 1))
-        text += _by_rows(w, [("sum", BATCH, 0)])
+        text += by_rows(w, [("sum", BATCH, 0)])
     return f'target triple = "{target.triple}"\n' + text + w.declared()
 
-
-def _head(w: Lanes) -> str:
-    """Lines that load the operands and the geometry."""
-    base = HEADER + 2 * OPERANDS
-    return "".join(
-        f"  %{name}.p = getelementptr i64, ptr %block, i64 {at}\n"
-        f"  %{name} = load {kind}, ptr %{name}.p, align 8\n"
-        for name, at, kind in (
-            ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("out", HEADER + 2, "ptr"),
-            ("rows", base + ROWS, "i64"), ("n", base + LENGTH, "i64"),
-            ("step", base + STEP, "i64"), ("apart", base + APART, "i64")))
-
-
-def _by_rows(w: Lanes, passes: Sequence[Pass], limit: int = 0) -> str:
-    """@k: for every pass its function of so many rows as long as there are, then of one row.
-
-    Rows of more bytes than a limit are taken one by one.
-    """
-    short = f"  %short = icmp sle i64 %n, {limit // w.size}\n" if limit else \
-        "  %short = icmp eq i64 0, 0\n"
-    text = "".join(_PASS.format(p=p, name=name, many=many, less=many - 1, first=first)
-                   for p, (name, many, first) in enumerate(passes))
-    return f"define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\nentry:\n" \
-        f"{_head(w)}{_BEYOND}{short}{text}  ret void\n}}\n"
-
-
-_PASS = """  br label %pass{p}
-pass{p}:
-  %v{p} = getelementptr i8, ptr %v, i64 {first}
-  %out{p} = getelementptr i8, ptr %out, i64 {first}
-  %full{p} = sub i64 %rows, {less}
-  %several{p} = select i1 %short, i64 %full{p}, i64 0
-  br label %many{p}
-many{p}:
-  %i{p} = phi i64 [ 0, %pass{p} ], [ %i{p}.next, %do{p} ]
-  %more{p} = icmp slt i64 %i{p}, %several{p}
-  br i1 %more{p}, label %do{p}, label %single{p}
-do{p}:
-  call void @{name}{many}(ptr %x, ptr %v{p}, ptr %out{p}, i64 %i{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
-  %i{p}.next = add i64 %i{p}, {many}
-  br label %many{p}
-single{p}:
-  %j{p} = phi i64 [ %i{p}, %many{p} ], [ %j{p}.next, %one{p} ]
-  %left{p} = icmp slt i64 %j{p}, %rows
-  br i1 %left{p}, label %one{p}, label %done{p}
-one{p}:
-  call void @{name}1(ptr %x, ptr %v{p}, ptr %out{p}, i64 %j{p}, i64 %n, i64 %step, i64 %apart, i64 %beyond)
-  %j{p}.next = add i64 %j{p}, 1
-  br label %single{p}
-done{p}:
-"""
-
-_BEYOND = f"""  %bytes = mul i64 %rows, %step
-  %beyond = add i64 %bytes, {AHEAD}
-"""
 
 _PACK = """define void @k(ptr %block, i64 %begin, i64 %end) nounwind {
 entry:
@@ -180,12 +102,7 @@ def _dot_rows(w: Lanes, count: int) -> str:
         f"  %f{k} = load {v}, ptr %q{k}, align {w.size}\n"
         + w.fma(f"%a{k}.n", f"%e{k}", "%v0", f"%a{k}") + w.fma(f"%b{k}.n", f"%f{k}", "%v1", f"%b{k}")
         for k in rows)
-    odd_phis = "".join(
-        f"  %c{k} = phi {v} [ %a{k}, %loop ], [ %c{k}.n, %single ]\n" for k in rows)
-    odd = "".join(
-        f"  %s{k} = getelementptr {r}, ptr %x{k}, i64 %l\n"
-        f"  %g{k} = load {v}, ptr %s{k}, align {w.size}\n"
-        + w.fma(f"%c{k}.n", f"%g{k}", "%v2", f"%c{k}") for k in rows)
+    odd_phis, odd = _dot_odd(w, count)
     last = _dot_ends(w, count)
     return f"""define internal void @dot{count}({SPAN}) nounwind {{
 entry:
@@ -223,6 +140,17 @@ single:
 {last}  ret void
 }}
 """
+
+
+def _dot_odd(w: Lanes, count: int) -> tuple[str, str]:
+    """Sums when one vector of every row is left, and the lines that add it."""
+    v, rows = w.vector, range(count)
+    odd_phis = "".join(
+        f"  %c{k} = phi {v} [ %a{k}, %loop ], [ %c{k}.n, %single ]\n" for k in rows)
+    return odd_phis, "".join(
+        f"  %s{k} = getelementptr {w.real}, ptr %x{k}, i64 %l\n"
+        f"  %g{k} = load {v}, ptr %s{k}, align {w.size}\n"
+        + w.fma(f"%c{k}.n", f"%g{k}", "%v2", f"%c{k}") for k in rows)
 
 
 def _dot_ends(w: Lanes, count: int) -> str:

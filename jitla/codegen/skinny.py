@@ -13,33 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jitla.codegen.lanes import Lanes
+from jitla.codegen.passes import AHEAD, CACHE_LINE, SHARE, SPAN, Pass, fetch_ahead, next_rows
 
-__all__ = [
-    "AHEAD", "SHARE", "SPAN", "Pass", "fetch_ahead", "next_rows", "skinny_dot", "skinny_sum"]
+__all__ = ["skinny_dot", "skinny_sum"]
 
-#: Name of a pass's function, how many rows it takes at once, and the bytes of its first column.
-Pass = tuple[str, int, int]
-
-SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step, i64 %apart, i64 %beyond"
-AHEAD = 512  # bytes: what is fetched while earlier rows are still worked on
 ROWS_AT_ONCE = {1: 8, 2: 4, 3: 4}  # for so many vectors of columns: twelve sums are held at most
-CACHE_LINE = 64
-SHARE = 4  # sums find their rows in the cache; they fetch so much less of what comes next
-
-
-def next_rows(share: int) -> str:
-    """Lines of %soon, in the next block of rows: one byte in `share` as far as row %i in this one."""
-    return (f"  %soon.x = getelementptr i8, ptr %x, i64 %beyond\n"
-            f"  %part.i = udiv i64 %i, {share}\n  %part = mul i64 %part.i, %step\n"
-            "  %soon = getelementptr i8, ptr %soon.x, i64 %part\n")
-
-
-def fetch_ahead(each: int, turns: int) -> str:
-    """Lines that fetch `each` bytes behind %soon per element from %j on, of `turns` elements."""
-    return (f"  %used = mul i64 %j, {each}\n  %next = getelementptr i8, ptr %soon, i64 %used\n"
-            + "".join(f"  %line{b} = getelementptr i8, ptr %next, i64 {b}\n"
-                      f"  call void @llvm.prefetch.p0(ptr %line{b}, i32 0, i32 3, i32 1)\n"
-                      for b in range(0, each * turns, CACHE_LINE)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,12 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     else:
         found = Product("sum", hop, left, True, right)
     fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _is_narrow(found, facts)
-    big = found.matrix.meta.nbytes >= MIN_BYTES
-    length = found.matrix.meta.shape[0 if found.turned else 1]
-    return found if fits and big and length >= MIN_LENGTH else None
+    big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
+    return found if fits and big else None
+
+
+def _length(product: Product) -> int:
+    return product.matrix.meta.shape[0 if product.turned else 1]
 
 
 def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
@@ -77,22 +80,11 @@ def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
 
 
 def _is_narrow(product: Product, facts: Facts) -> bool:
-    """Tell whether what the rows meet is a vector, or so few that they stay in the cache with results.
-
-    Weights have to lie row by row; what all rows meet may lie anyhow.
-    """
-    vector = product.vector
-    if vector.meta.ndim > 1 and not (
-            2 <= vector.meta.shape[1] <= MAX_COLUMNS and product.hop.meta.ndim == 2
-            and _beside(product) <= MAX_BESIDE):
-        return False
-    return product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize
-
-
-def _beside(product: Product) -> int:
-    """Bytes that are gone through for every few rows."""
-    length = product.matrix.meta.shape[0 if product.turned else 1]
-    return length * product.vector.meta.shape[1] * product.hop.meta.dtype.itemsize
+    """Tell whether rows meet a vector, or so few that these stay in the cache; weights lie by rows."""
+    columns, vector = product.vector.meta.shape[1:], product.vector
+    few = not columns or product.hop.meta.ndim == 2 and 2 <= columns[0] <= MAX_COLUMNS and \
+        _length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_BESIDE
+    return few and (product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize)
 
 
 class _Regions:

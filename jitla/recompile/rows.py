@@ -168,7 +168,7 @@ class _Binding:
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height
         whole_layouts, last_layouts = self._layouts(self.height), self._layouts(last)
-        stages: list[Stage] = []
+        stages = [self._packing(h) for h in self.packed]
         for stage in self.kernel.stages:
             pair = [self._template(stage, *which) for which in (
                 (self.height, whole_layouts), (last, last_layouts))]
@@ -176,7 +176,6 @@ class _Binding:
                 return None
             own = self._operands(stage)
             stages.append(Stage(pair[0], pair[1], tuple(self._place(h, stage) for h in own)))
-        stages = [*map(self._packing, self.packed), *stages]
         combines = [
             Combine(self._adder(h), self.number[h], at, self._bytes(h)) for h, at in self.part.items()]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
@@ -241,9 +240,7 @@ class _Binding:
         if stage.vector in self.packed:
             vector = contiguous(vector.shape, size)
         apart = vector.strides[0]
-        ends = vector.strides[-1] if len(vector.shape) > 1 else size
-        if ends != size and columns > 1 or columns == 1 and apart != size or \
-                made != contiguous(made.shape, size):
+        if size != (vector.strides[-1] if columns > 1 else apart) or made != contiguous(made.shape, size):
             return None
         return self._made(stage.form, stage.hop, columns)(
             rows, matrix.shape[along], matrix.strides[across], apart)
