@@ -2,7 +2,7 @@
 
 Knows: drafts, frames, statements. Must not know: jitla, how programs are run.
 Receives a seed and returns source text: `f`, `make(call)` -> arguments, `state()` -> what it can
-reach, `CALLS` -> which calls are made.
+reach, `CALLS` -> which calls are made. After a line `AGAIN = n` others follow for the same `f`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from tests.fuzz.draft import Draft
 from tests.fuzz.frame import BUMP, Frame
 from tests.fuzz.statements import simple
 from tests.fuzz.unusual import unusual
-from tests.fuzz.vary import varied
+from tests.fuzz.vary import reframed, varied
 
-# So many programs in a row are variations of one: the locality that lets kernels be met again.
-FAMILY = 32
+# So many programs in a row are variations of one: the locality that lets kernels be met again. So many
+# of them have one text, called with other arguments: sizes, layouts, dtypes, values, aliases.
+FAMILY, DATA = 32, 4
+AGAIN = "AGAIN = {}\n"
 
 
 def generate(seed: int, family: int = FAMILY) -> str:
@@ -30,10 +32,25 @@ def generate(seed: int, family: int = FAMILY) -> str:
     first, member = divmod(seed, family)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        frame, lines = _first(first)
-        if member:
-            frame, lines = varied(frame, lines, random.Random(f"{first} {member}"))
-    return assemble(seed, frame, lines)
+        frame, lines = _text(first, member - member % DATA)
+        made = [assemble(seed, frame, lines)]
+        for turn in range(1, member % DATA + 1):
+            frame = _data(first, member - member % DATA + turn)
+            made.append(f"{AGAIN.format(turn)}{frame.makers()}\n")
+    return "\n\n".join(made)
+
+
+@lru_cache(2)
+def _text(first: int, member: int) -> tuple[Frame, list[str]]:
+    """Draw the first program with a text."""
+    frame, lines = _first(first)
+    return varied(frame, lines, random.Random(f"{first} {member}")) if member else (frame, lines)
+
+
+@lru_cache(8)
+def _data(first: int, member: int) -> Frame:
+    """Draw other arguments for a text."""
+    return reframed(*_text(first, member - member % DATA), random.Random(f"{first} {member}"))
 
 
 @lru_cache(2)

@@ -43,6 +43,15 @@ def varied(frame: Frame, lines: list[str], rng: random.Random) -> tuple[Frame, l
     return other, body
 
 
+def reframed(frame: Frame, lines: list[str], rng: random.Random) -> Frame:
+    """Return a frame with other arguments; the body runs with them, unless none was found."""
+    for turn in range(TRIES):
+        other = frame.redrawn(rng, bold=turn < TRIES - 1)
+        if _runs(other, lines) is not None:
+            break
+    return other
+
+
 def _runs(frame: Frame, body: list[str]) -> Draft | None:
     """Run a body; return the draft with the values it left, or None if it raised."""
     draft = frame.draft
