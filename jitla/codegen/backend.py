@@ -17,8 +17,10 @@ from jitla.codegen.launch import hints
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, pack_block
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
-from jitla.codegen.products import pack_product, product_text
-from jitla.codegen.rows import pack_rows, rows_text
+from jitla.codegen.passes import pack_product
+from jitla.codegen.products import product_text
+from jitla.codegen.rows import pack_rows
+from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
 from jitla.codegen.vector import Value, named, refuse
@@ -164,10 +166,12 @@ class LlvmBackend:
         return LlvmExecutable(loop, text, library, threads)
 
 
-    def product(self, form: str, dtype: np.dtype) -> Callable[[int, int, int], bytes]:
-        """Return what makes the argument block of a product: of rows, their length, bytes apart."""
-        library = self.jit.load(product_text(form, dtype, self.jit.target), ("k",))
-        return _ProductBlocks(library)
+    def product(
+        self, form: str, dtype: np.dtype, columns: int
+    ) -> Callable[[int, int, int, int], bytes]:
+        """Return what makes the argument block of a product: rows, their length, bytes apart."""
+        text = product_text(form, dtype, columns, self.jit.target)
+        return _ProductBlocks(self.jit.load(text, ("k",)))
 
     def rows(
         self, scalars: Sequence[bool], stages: Sequence[Stage], combines: Sequence[Combine], cut: Cut,
@@ -191,14 +195,16 @@ class _ProductBlocks:
     def __init__(self, library: Library) -> None:
         self._library = library
 
-    def __call__(self, rows: int, length: int, step: int) -> bytes:
-        return pack_product(self._library.addresses["k"], rows, length, step)
+    def __call__(self, rows: int, length: int, step: int, apart: int) -> bytes:
+        return pack_product(self._library.addresses["k"], rows, length, step, apart)
 
 
 def _is_product(hop: Hop) -> bool:
-    """Tell whether `hop` is a product there are loops for: of a matrix and a vector of floats."""
-    ranks = sorted(i.meta.ndim for i in hop.inputs)
-    return hop.op.name in ("matmul", "dot") and ranks == [1, 2] and hop.meta.dtype.kind == "f"
+    """Tell whether `hop` is a product there are loops for: of a matrix of floats."""
+    ranks = {i.meta.ndim for i in hop.inputs}
+    kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
+    return hop.op.name in ("matmul", "dot") and 2 in ranks and ranks <= {1, 2} and \
+        len(kinds) == 1 and hop.meta.dtype.kind == "f"
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:

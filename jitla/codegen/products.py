@@ -1,96 +1,92 @@
-"""Products of a block of rows with a vector, as IR: rows by vector, and rows summed with weights.
+"""Products of a block of rows with one vector, as IR: rows by vector, and rows summed with weights.
 
 Knows: argument blocks, vectors, tails under a mask. Must not know: how rows are cut into blocks.
 Receives a form, a dtype and a target; returns the text of a module whose entry is @k.
 
-Operands: rows (every row contiguous), the vector, the result. The order of every sum depends on the
-length of the rows only, so results do not depend on how rows are cut.
+Operands: rows (every row contiguous), the vector, the result, to which "sum" adds. The order of every
+sum depends on the length of the rows only, so results do not depend on how rows are cut.
 """
 
 from __future__ import annotations
 
-import struct
 from functools import cache
 
 import numpy as np
 
 from jitla.codegen.lanes import Lanes
-from jitla.codegen.layout import HEADER, Target
+from jitla.codegen.layout import Target
+from jitla.codegen.passes import AHEAD, SHARE, SPAN, by_rows, fetch_ahead, head, next_rows
+from jitla.codegen.skinny import skinny_dot, skinny_sum
 
-__all__ = ["pack_product", "product_text"]
+__all__ = ["product_text"]
 
-AT_ONCE = 4  # rows whose sums are kept in registers together
+AT_ONCE = 4  # short rows whose sums are kept in registers together
+SHORT = 512  # bytes: longer rows are read one after the other, as processors foresee it
 BATCH = 8  # rows added up before results are stored
-OPERANDS = 3
-AHEAD = 4096  # bytes: rows are read in turns, which hides from the processor that they are one run
-SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step"
-# Words of the geometry: rows, elements of a row, bytes from row to row.
-ROWS, LENGTH, STEP = range(3)
-
-
-def pack_product(entry: int, rows: int, length: int, step: int) -> bytes:
-    """Return the argument block of a product with `rows` rows of `length` elements."""
-    base = HEADER + 2 * OPERANDS
-    words = [entry, base + 3, 1, 1, 0, 0, 0, OPERANDS, *([0] * 2 * OPERANDS), rows, length, step]
-    return struct.pack(f"<{len(words)}q", *words)
-
-
 @cache
-def product_text(form: str, dtype: np.dtype, target: Target) -> str:
-    """Return the module of the product `form` ("dot" or "sum") of `dtype`."""
+def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> str:
+    """Return the module of the product `form` of `dtype` with `columns` vectors.
+
+    "dot": results per row; "sum": rows added to the results; "pack": a copy, row after row.
+    """
     real = {"d": "double", "f": "float"}[dtype.char]
-    width = target.lanes(dtype.itemsize)
-    write = _dot if form == "dot" else _sum
-    return f'target triple = "{target.triple}"\n' + write(Lanes(real, dtype.itemsize, width))
+    w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
+    if form == "pack":
+        text = _PACK.replace("@REAL@", real).replace("@SIZE@", str(w.size)).replace("@HEAD@", head(w))
+    elif columns > 1:
+        passes, text = (skinny_dot if form == "dot" else skinny_sum)(w, columns)
+        text += by_rows(w, passes)
+    elif form == "dot":
+        text = "".join(_dot_rows(w, count) for count in (AT_ONCE, 1))
+        text += by_rows(w, [("dot", AT_ONCE, 0)], SHORT)
+    else:
+        text = "".join(_sum_rows(w, count) for count in (BATCH, 1))
+        text += by_rows(w, [("sum", BATCH, 0)])
+    return f'target triple = "{target.triple}"\n' + text + w.declared()
 
 
-def _head(w: Lanes) -> str:
-    """Lines that load the operands and the geometry."""
-    base = HEADER + 2 * OPERANDS
-    return "".join(
-        f"  %{name}.p = getelementptr i64, ptr %block, i64 {at}\n"
-        f"  %{name} = load {kind}, ptr %{name}.p, align 8\n"
-        for name, at, kind in (
-            ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("out", HEADER + 2, "ptr"),
-            ("rows", base + ROWS, "i64"), ("n", base + LENGTH, "i64"),
-            ("step", base + STEP, "i64"))
-    ) + (f"  %vectors = lshr i64 %n, {w.shift}\n  %rest = and i64 %n, {w.width - 1}\n"
-         f"  %odd = icmp ne i64 %rest, 0\n  %whole = sub i64 %n, %rest\n")
-
-
-def _dot(w: Lanes) -> str:
-    """Every result is the sum over a row of its elements times the vector's."""
-    some = "".join(_dot_rows(w, count) for count in (AT_ONCE, 1))
-    return f"""{some}define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
+_PACK = """define void @k(ptr %block, i64 %begin, i64 %end) nounwind {
 entry:
-{_head(w)}  %several = sub i64 %rows, {AT_ONCE - 1}
-  br label %many
-many:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %do ]
-  %more = icmp slt i64 %i, %several
-  br i1 %more, label %do, label %single
-do:
-  call void @dot{AT_ONCE}(ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step)
-  %i.next = add i64 %i, {AT_ONCE}
-  br label %many
-single:
-  %j = phi i64 [ %i, %many ], [ %j.next, %one ]
-  %left = icmp ult i64 %j, %rows
-  br i1 %left, label %one, label %done
-one:
-  call void @dot1(ptr %x, ptr %v, ptr %out, i64 %j, i64 %n, i64 %step)
+@HEAD@  br label %row
+row:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %row.end ]
+  %more = icmp ult i64 %i, %rows
+  br i1 %more, label %go, label %done
+go:
+  %skip = mul i64 %i, %step
+  %from = getelementptr i8, ptr %x, i64 %skip
+  %before = mul i64 %i, %n
+  br label %element
+element:
+  %j = phi i64 [ 0, %go ], [ %j.next, %put ]
+  %left = icmp ult i64 %j, %n
+  br i1 %left, label %put, label %row.end
+put:
+  %far = mul i64 %j, %apart
+  %p = getelementptr i8, ptr %from, i64 %far
+  %e = load @REAL@, ptr %p, align @SIZE@
+  %at = add i64 %before, %j
+  %to = getelementptr @REAL@, ptr %out, i64 %at
+  store @REAL@ %e, ptr %to, align @SIZE@
   %j.next = add i64 %j, 1
-  br label %single
+  br label %element
+row.end:
+  %i.next = add i64 %i, 1
+  br label %row
 done:
   ret void
-}}
-{w.declared()}"""
+}
+"""
 
 
 def _dot_rows(w: Lanes, count: int) -> str:
-    """@dot: `count` results; every row has two accumulators, the tail goes to the first."""
+    """@dot: `count` results; every row has two accumulators, the tail goes to the first.
+
+    What comes next is fetched in one run, not in as many as there are rows at once: processors look
+    no further than a page, and only along few runs.
+    """
     v, r, z = w.vector, w.real, "zeroinitializer"
-    rows = range(count)
+    rows, pair = range(count), 2 * w.width
     starts = "".join(
         f"  %at{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %at{k}, %step\n"
         f"  %x{k} = getelementptr i8, ptr %x, i64 %skip{k}\n" for k in rows)
@@ -100,26 +96,23 @@ def _dot_rows(w: Lanes, count: int) -> str:
     step = "".join(
         f"  %p{k} = getelementptr {r}, ptr %x{k}, i64 %j\n"
         f"  %q{k} = getelementptr {r}, ptr %x{k}, i64 %j2\n"
-        f"  %ahead{k} = getelementptr i8, ptr %p{k}, i64 {AHEAD}\n"
+        f"  %ahead{k} = getelementptr i8, ptr %next, i64 {k * pair * w.size}\n"
         f"  call void @llvm.prefetch.p0(ptr %ahead{k}, i32 0, i32 3, i32 1)\n"
         f"  %e{k} = load {v}, ptr %p{k}, align {w.size}\n"
         f"  %f{k} = load {v}, ptr %q{k}, align {w.size}\n"
         + w.fma(f"%a{k}.n", f"%e{k}", "%v0", f"%a{k}") + w.fma(f"%b{k}.n", f"%f{k}", "%v1", f"%b{k}")
         for k in rows)
-    odd_phis = "".join(
-        f"  %c{k} = phi {v} [ %a{k}, %loop ], [ %c{k}.n, %single ]\n" for k in rows)
-    odd = "".join(
-        f"  %s{k} = getelementptr {r}, ptr %x{k}, i64 %l\n"
-        f"  %g{k} = load {v}, ptr %s{k}, align {w.size}\n"
-        + w.fma(f"%c{k}.n", f"%g{k}", "%v2", f"%c{k}") for k in rows)
+    odd_phis, odd = _dot_odd(w, count)
     last = _dot_ends(w, count)
-    pair = 2 * w.width
     return f"""define internal void @dot{count}({SPAN}) nounwind {{
 entry:
 {starts}  %rest = and i64 %n, {w.width - 1}
   %whole = sub i64 %n, %rest
   %odd = icmp ne i64 %rest, 0
   %pairs = and i64 %n, -{pair}
+  %all = mul i64 %step, {count if count > 1 else 0}
+  %further = add i64 %all, {AHEAD}
+  %soon = getelementptr i8, ptr %x0, i64 %further
 {w.tail_mask()}  br label %loop
 loop:
   %j = phi i64 [ 0, %entry ], [ %j.n, %body ]
@@ -131,6 +124,8 @@ body:
   %pv1 = getelementptr {r}, ptr %v, i64 %j2
   %v0 = load {v}, ptr %pv0, align {w.size}
   %v1 = load {v}, ptr %pv1, align {w.size}
+  %passed = mul i64 %j, {count * w.size}
+  %next = getelementptr i8, ptr %soon, i64 %passed
 {step}  %j.n = add i64 %j, {pair}
   br label %loop
 odd.loop:
@@ -145,6 +140,17 @@ single:
 {last}  ret void
 }}
 """
+
+
+def _dot_odd(w: Lanes, count: int) -> tuple[str, str]:
+    """Sums when one vector of every row is left, and the lines that add it."""
+    v, rows = w.vector, range(count)
+    odd_phis = "".join(
+        f"  %c{k} = phi {v} [ %a{k}, %loop ], [ %c{k}.n, %single ]\n" for k in rows)
+    return odd_phis, "".join(
+        f"  %s{k} = getelementptr {w.real}, ptr %x{k}, i64 %l\n"
+        f"  %g{k} = load {v}, ptr %s{k}, align {w.size}\n"
+        + w.fma(f"%c{k}.n", f"%g{k}", "%v2", f"%c{k}") for k in rows)
 
 
 def _dot_ends(w: Lanes, count: int) -> str:
@@ -168,48 +174,8 @@ end:
 {ends}{folds}"""
 
 
-def _sum(w: Lanes) -> str:
-    """The results are the rows, each times its weight, added up; a batch of rows at a time."""
-    batches = "".join(_sum_rows(w, count, fresh) for count in (BATCH, 1) for fresh in (False, True))
-    fresh = f"call void @sum{BATCH}f(ptr %x, ptr %v, ptr %out, i64 0, i64 %n, i64 %step)"
-    return f"""{batches}define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
-entry:
-{_head(w)}  %full = icmp uge i64 %rows, {BATCH}
-  br i1 %full, label %first, label %first.one
-first:
-  {fresh}
-  br label %begun
-first.one:
-  call void @sum1f(ptr %x, ptr %v, ptr %out, i64 0, i64 %n, i64 %step)
-  br label %begun
-begun:
-  %start = phi i64 [ {BATCH}, %first ], [ 1, %first.one ]
-  %several = sub i64 %rows, {BATCH - 1}
-  br label %many
-many:
-  %i = phi i64 [ %start, %begun ], [ %i.next, %do ]
-  %more = icmp slt i64 %i, %several
-  br i1 %more, label %do, label %single
-do:
-  call void @sum{BATCH}(ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step)
-  %i.next = add i64 %i, {BATCH}
-  br label %many
-single:
-  %j = phi i64 [ %i, %many ], [ %j.next, %one ]
-  %left = icmp ult i64 %j, %rows
-  br i1 %left, label %one, label %done
-one:
-  call void @sum1(ptr %x, ptr %v, ptr %out, i64 %j, i64 %n, i64 %step)
-  %j.next = add i64 %j, 1
-  br label %single
-done:
-  ret void
-}}
-{w.declared()}"""
-
-
-def _sum_rows(w: Lanes, count: int, fresh: bool) -> str:
-    """@sum: add `count` weighted rows to the results; `fresh` ones begin with nothing."""
+def _sum_rows(w: Lanes, count: int) -> str:
+    """@sum: add `count` weighted rows to the results."""
     v, r, rows = w.vector, w.real, range(count)
     starts = "".join(
         f"  %row{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %row{k}, %step\n"
@@ -223,9 +189,7 @@ def _sum_rows(w: Lanes, count: int, fresh: bool) -> str:
     def chain(tag: str, at: str, masked: bool) -> str:
         """Lines from the results so far to %end of `tag`."""
         text, last = f"  %o{tag} = getelementptr {r}, ptr %out, i64 {at}\n", f"%s{tag}"
-        if fresh:
-            last = "zeroinitializer"
-        elif masked:
+        if masked:
             text += w.masked(last, f"%o{tag}")
         else:
             text += f"  {last} = load {v}, ptr %o{tag}, align {w.size}\n"
@@ -242,19 +206,19 @@ def _sum_rows(w: Lanes, count: int, fresh: bool) -> str:
                            f"%o{tag}, {w.mask} %mask)\n")
         return text + f"  store {v} {last}, ptr %o{tag}, align {w.size}\n"
 
-    name = f"sum{count}{'f' if fresh else ''}"
-    return f"""define internal void @{name}({SPAN}) nounwind {{
+    fetch = "" if count == 1 else fetch_ahead(count * w.size // SHARE, w.width)
+    return f"""define internal void @sum{count}({SPAN}) nounwind {{
 entry:
 {starts}  %rest = and i64 %n, {w.width - 1}
   %whole = sub i64 %n, %rest
   %odd = icmp ne i64 %rest, 0
-{w.tail_mask()}  br label %loop
+{next_rows(SHARE)}{w.tail_mask()}  br label %loop
 loop:
   %j = phi i64 [ 0, %entry ], [ %j.n, %body ]
   %more = icmp ult i64 %j, %whole
   br i1 %more, label %body, label %check
 body:
-{chain("", "%j", False)}  %j.n = add i64 %j, {w.width}
+{fetch}{chain("", "%j", False)}  %j.n = add i64 %j, {w.width}
   br label %loop
 check:
   br i1 %odd, label %tail, label %end

@@ -4,7 +4,7 @@ Reading order: blocks, kernel, layout, walks, results, price, templates, rows, m
 heuristics, planner, interp, text.
 """
 
-from jitla.fusion.blocks import FRESH, OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
+from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
 from jitla.fusion.planner import plan
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
@@ -30,7 +30,7 @@ from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "CELL", "FRESH", "MAGG", "OPERAND", "PARTIAL", "ROOM", "TEMPLATES",
+    "CELL", "MAGG", "OPERAND", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
     "Schedule", "Stage", "Step", "Template",

@@ -11,9 +11,8 @@ from typing import NamedTuple
 #: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
 #: block of rows (scalars and what all rows read move 0); `ROOM`, `value` bytes into the thread's
 #: memory; `PARTIAL`, what the unit has added up of result number `value`, at `other` of its partial
-#: results; `FRESH`, the same in a unit's first block of rows, after it `step` bytes into the
-#: thread's memory.
-OPERAND, ROOM, PARTIAL, FRESH = range(4)
+#: results.
+OPERAND, ROOM, PARTIAL = range(3)
 
 
 class Place(NamedTuple):
@@ -28,21 +27,25 @@ class Place(NamedTuple):
 class Stage(NamedTuple):
     """A kernel on one block of rows: its block for whole ones, for the last one, and its operands.
 
-    With `later` it is left out in the first block of rows of every unit.
+    With `once` it is run in the first block of rows of every unit only.
     """
 
     whole: bytes
     last: bytes
     places: tuple[Place, ...]
-    later: bool = False
+    once: bool = False
 
 
 class Combine(NamedTuple):
-    """The kernel ``operand = operand + partial`` of one result, which lies at `offset` of a unit's."""
+    """A result added up over rows, of `size` bytes: a unit's begins with zeros, at `offset` of its own.
+
+    `block` is the kernel ``operand = operand + partial``, which makes one of all units'.
+    """
 
     block: bytes
     operand: int
     offset: int
+    size: int
 
 
 class Cut(NamedTuple):

@@ -62,7 +62,8 @@ class Product:
 
     `form` "dot": one result per row, its elements times `vector` added up. "sum": the rows, each
     times its element of `vector`, added up. `matrix` is the value whose rows are meant; it lies in
-    memory as they do, or with its axes exchanged (`turned`).
+    memory as they do, or with its axes exchanged (`turned`). `vector` may be several, the columns of
+    a narrow matrix: then "dot" makes a row of results per row, "sum" a row per column of the matrix.
     """
 
     form: str
@@ -193,8 +194,15 @@ class Backend(Protocol):
         """Machine code for `kernel` in layout `form`, from the cache where possible."""
         ...
 
-    def product(self, form: str, dtype: np.dtype) -> Callable[[int, int, int], bytes]:
-        """Return what makes the argument block of a product: of rows, their length, bytes apart."""
+    def product(
+        self, form: str, dtype: np.dtype, columns: int
+    ) -> Callable[[int, int, int, int], bytes]:
+        """Return what makes the argument block of a product: of rows, their length, bytes apart.
+
+        With what the matrix is multiplied has `columns`, and rows that are the last number of bytes
+        apart. The form "pack" copies rows of `columns` that lie anyhow into one run: of these, their
+        length, and the bytes between rows and between columns.
+        """
         ...
 
     def rows(

@@ -15,6 +15,8 @@ from jitla.hops import Hop, Kind
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_LENGTH = 4  # of its rows
+MAX_COLUMNS = 63  # of a matrix it is multiplied with: more are for BLAS
+MAX_BESIDE = 1 << 17  # bytes of that matrix
 
 
 def row_count(product: Product) -> int:
@@ -24,7 +26,7 @@ def row_count(product: Product) -> int:
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
-    if hop.op.name not in ("matmul", "dot") or hop.meta.ndim != 1 or not facts.is_product(hop):
+    if hop.op.name not in ("matmul", "dot") or not facts.is_product(hop):
         return None
     left, right = hop.inputs
     if left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
@@ -35,10 +37,13 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
         found = Product("dot", hop, left, False, right)
     else:
         found = Product("sum", hop, left, True, right)
-    fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _in_one_run(found.vector, facts)
-    big = found.matrix.meta.nbytes >= MIN_BYTES
-    length = found.matrix.meta.shape[0 if found.turned else 1]
-    return found if fits and big and length >= MIN_LENGTH else None
+    fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _is_narrow(found, facts)
+    big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
+    return found if fits and big else None
+
+
+def _length(product: Product) -> int:
+    return product.matrix.meta.shape[0 if product.turned else 1]
 
 
 def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
@@ -47,8 +52,12 @@ def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
     return strides[axis] == matrix.meta.dtype.itemsize and strides[1 - axis] > 0
 
 
-def _in_one_run(vector: Hop, facts: Facts) -> bool:
-    return facts.layouts[vector].strides == (vector.meta.dtype.itemsize,)
+def _is_narrow(product: Product, facts: Facts) -> bool:
+    """Tell whether rows meet a vector, or so few that these stay in the cache; weights lie by rows."""
+    columns, vector = product.vector.meta.shape[1:], product.vector
+    few = not columns or product.hop.meta.ndim == 2 and 2 <= columns[0] <= MAX_COLUMNS and \
+        _length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_BESIDE
+    return few and (product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize)
 
 
 def product_at(hop: Hop, facts: Facts) -> Product | None:

@@ -26,7 +26,6 @@ from jitla.fusion import (
     InterpretedBackend,
     Kernel,
     Layout,
-    Product,
     Schedule,
     Stage,
 )
@@ -190,9 +189,11 @@ class Compiler:
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
         return made
 
-    def product(self, product: Product) -> Callable[[int, int, int], bytes]:
+    def product(
+        self, form: str, dtype: np.dtype, columns: int
+    ) -> Callable[[int, int, int, int], bytes]:
         """Return what makes argument blocks of a product."""
-        return self.backend.product(product.form, product.hop.meta.dtype)
+        return self.backend.product(form, dtype, columns)
 
     def rows_block(
         self, scalars: tuple[bool, ...], stages: list[Stage], combines: list[Combine], cut: Cut,

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
 
+import numpy as np
+
 from jitla.fusion import (
-    FRESH,
     OPERAND,
     PARTIAL,
     ROOM,
@@ -36,8 +37,12 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, apply, leaf
 
-BLOCK_BYTES = 160 << 10  # of all rows of a block: they stay in the second-level cache
+BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
+UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
+SHARE = 8  # and so many times what a unit adds up or copies before it begins
+MAX_COLUMNS = 63  # of what a matrix is multiplied with
+BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
 LINE = 64
 SERIAL = Schedule(threads=1)
 
@@ -53,8 +58,10 @@ class RowTools(Protocol):
         """Machine code for one variant of a kernel, and what runs it."""
         ...
 
-    def product(self, product: Product) -> Callable[[int, int, int], bytes]:
-        """Return what makes the argument block for so many rows, of a length, bytes apart."""
+    def product(
+        self, form: str, dtype: np.dtype, columns: int
+    ) -> Callable[[int, int, int, int], bytes]:
+        """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
         ...
 
     def rows_block(
@@ -107,6 +114,8 @@ class _Binding:
         self.height = self._height()
         self.inner = [  # values that only stages see
             h for s in kernel.stages for h in s.outputs if h not in self.number and h not in summed]
+        self.packed = list(dict.fromkeys(
+            s.vector for s in kernel.stages if isinstance(s, Product) and self._is_packed(s)))
         self.room: dict[Hop, int] = {}
         self.part: dict[Hop, int] = {}
         self.size = self._lay_out(summed)
@@ -116,11 +125,22 @@ class _Binding:
         axis = self.axis[hop]
         return prod(n for i, n in enumerate(shape) if i != axis) * hop.meta.dtype.itemsize
 
+    def _is_packed(self, stage: Product) -> bool:
+        """Tell whether every row needs vectors that do not lie one row after the other."""
+        if stage.form != "dot" or stage.vector not in self.number:
+            return False
+        here = self.places[stage.vector]
+        return here != contiguous(here.shape, stage.vector.meta.dtype.itemsize)
+
+    def _bytes(self, hop: Hop) -> int:
+        """Bytes of a value that does not lie by rows."""
+        return prod(self.shapes[hop.meta.shape]) * hop.meta.dtype.itemsize
+
     def _height(self) -> int:
         """Return how many rows make a block."""
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
-        each = sum(self._row_bytes(h) for h in values if self.axis[h] is not None)
-        height = max(BLOCK_BYTES // max(each, 1), 8)
+        self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
+        height = max(BLOCK_BYTES // self.each, 8)
         return min(height - height % 8, self.rows)
 
     def _lay_out(self, summed: set[Hop]) -> int:
@@ -129,18 +149,26 @@ class _Binding:
         for hop in self.inner:
             self.room[hop] = at
             at += _padded(self._row_bytes(hop) * self.height)
+        for hop in self.packed:
+            self.room[hop] = at
+            at += _padded(self._bytes(hop))
         offset = 0
         for hop in summed:
-            self.room[hop], self.part[hop] = at, offset
-            size = _padded(prod(self.shapes[hop.meta.shape]) * hop.meta.dtype.itemsize)
-            at, offset = at + size, offset + size
+            self.part[hop] = offset
+            offset += _padded(self._bytes(hop))
         return at
+
+    def _per_unit(self, blocks: int) -> int:
+        """Return how many blocks make a unit; it must not depend on the number of threads."""
+        aside = sum(map(self._bytes, (*self.part, *self.packed)))
+        least = max(UNIT_BYTES, SHARE * aside) // (self.each * self.height)
+        return min(max(-(-blocks // MAX_UNITS), least, 1), blocks)
 
     def block(self) -> tuple[bytes, Launch] | None:
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height
         whole_layouts, last_layouts = self._layouts(self.height), self._layouts(last)
-        stages: list[Stage] = []
+        stages = [self._packing(h) for h in self.packed]
         for stage in self.kernel.stages:
             pair = [self._template(stage, *which) for which in (
                 (self.height, whole_layouts), (last, last_layouts))]
@@ -148,19 +176,24 @@ class _Binding:
                 return None
             own = self._operands(stage)
             stages.append(Stage(pair[0], pair[1], tuple(self._place(h, stage) for h in own)))
-            if stage in self.sums:
-                stages.append(self._adding(stage.outputs[0]))
         combines = [
-            Combine(self._adder(h), self.number[h], offset) for h, offset in self.part.items()]
+            Combine(self._adder(h), self.number[h], at, self._bytes(h)) for h, at in self.part.items()]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
         room = _padded(self.size) + _padded(spare)
-        cut = Cut(blocks, -(-blocks // MAX_UNITS), 0, room, _padded(self.size), sum(
-            _padded(prod(self.shapes[h.meta.shape]) * h.meta.dtype.itemsize) for h in self.part))
+        cut = Cut(blocks, self._per_unit(blocks), 0, room, _padded(self.size),
+                  sum(_padded(self._bytes(h)) for h in self.part))
         scalars = tuple(h.meta.shape == () and h not in self.kernel.outputs for h in self.number)
+        return self.tools.rows_block(scalars, stages, combines, cut, self._nanoseconds())
+
+    def _nanoseconds(self) -> float:
+        """Estimate one thread's time."""
         moved = sum(
             prod(self.places[h].shape) * h.meta.dtype.itemsize for h in self.number if h.meta.shape)
-        return self.tools.rows_block(scalars, stages, combines, cut, moved / 10.0)
+        work = sum(
+            2 * prod(self.shapes[s.matrix.meta.shape]) * _columns(self.shapes[s.vector.meta.shape])
+            for s in self.kernel.stages if isinstance(s, Product))
+        return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)
 
     def _layouts(self, rows: int) -> dict[Hop, Layout]:
         """Return how every value lies within a block of `rows` rows."""
@@ -198,14 +231,33 @@ class _Binding:
     def _product(
         self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]
     ) -> bytes | None:
-        matrix, vector = layouts[stage.matrix], layouts[stage.vector]
+        matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
         across, along = (1, 0) if stage.turned else (0, 1)
         size = stage.hop.meta.dtype.itemsize
-        if matrix.strides[along] != size or vector.strides != (size,) or matrix.strides[across] < 0:
+        columns = _columns(vector.shape)
+        if matrix.strides[along] != size or matrix.strides[across] < 0 or columns > MAX_COLUMNS:
             return None
-        made = self.tools.product(stage)
+        if stage.vector in self.packed:
+            vector = contiguous(vector.shape, size)
+        apart = vector.strides[0]
+        if size != (vector.strides[-1] if columns > 1 else apart) or made != contiguous(made.shape, size):
+            return None
+        return self._made(stage.form, stage.hop, columns)(
+            rows, matrix.shape[along], matrix.strides[across], apart)
+
+    def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
+        made = self.tools.product(form, hop.meta.dtype, columns)
         self.kept.append(made)
-        return made(rows, matrix.shape[along], matrix.strides[across])
+        return made
+
+    def _packing(self, hop: Hop) -> Stage:
+        """Return the stage that copies vectors into a thread's memory, one row after the other."""
+        here = self.places[hop]
+        columns = _columns(here.shape)
+        block = self._made("pack", hop, columns)(
+            here.shape[0], columns, here.strides[0], here.strides[-1])
+        given = Place(OPERAND, self.number[hop])
+        return Stage(block, block, (given, given, Place(ROOM, self.room[hop])), once=True)
 
     def _operands(self, stage: Kernel | Product) -> tuple[Hop, ...]:
         return tuple(h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
@@ -214,19 +266,15 @@ class _Binding:
         """Say where `stage` finds `hop`."""
         while hop in self.kernel.views:
             hop = hop.inputs[0]
-        if hop in self.part and stage in self.sums and hop in stage.outputs:
-            return Place(FRESH, self.number[hop], self.room[hop], self.part[hop])
+        if hop in self.part:
+            return Place(PARTIAL, self.number[hop], 0, self.part[hop])
+        if hop in self.packed and isinstance(stage, Product) and hop is stage.vector:
+            return Place(ROOM, self.room[hop])
         if hop in self.number:
             axis = self.axis[hop]
             step = 0 if axis is None else self.places[hop].strides[axis] * self.height
             return Place(OPERAND, self.number[hop], step)
         return Place(ROOM, self.room[hop])
-
-    def _adding(self, hop: Hop) -> Stage:
-        """Return the stage that adds a block's sum to the unit's."""
-        unit = Place(PARTIAL, self.number[hop], 0, self.part[hop])
-        adder = self._adder(hop)
-        return Stage(adder, adder, (unit, Place(ROOM, self.room[hop]), unit), later=True)
 
     def _adder(self, hop: Hop) -> bytes:
         """Return the argument block of ``a = a + b`` for values like `hop`."""
@@ -239,6 +287,10 @@ class _Binding:
         self.kept.append(executable)
         size = prod(self.shapes[hop.meta.shape])
         return executable.template(Geometry((size,), ((hop.meta.dtype.itemsize,),) * 3))
+
+
+def _columns(shape: Shape) -> int:
+    return shape[1] if len(shape) > 1 else 1
 
 
 def _padded(size: int) -> int:

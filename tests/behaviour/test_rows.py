@@ -70,6 +70,30 @@ ROWS = {gram_vector: 1, logistic: 1, hinge: 1, two_sides: 1, two_sums: 1, vector
         matrices_between: 1, one_behind_the_other: 2}
 
 
+def least_squares(X, V, Y):
+    return X.T @ (X @ V - Y)
+
+
+def logistic_classes(X, V, P):
+    Q = P * (X @ V)
+    return X.T @ (Q - P * Q.sum(1, keepdims=True))
+
+
+def softmax_classes(X, V, Y):
+    Z = X @ V
+    E = np.exp(Z - Z.max(axis=1, keepdims=True))
+    P = E / E.sum(axis=1, keepdims=True)
+    return X.T @ (P - Y), P
+
+
+def vectors_and_matrices(X, V, Y):
+    A = X @ V
+    return A * Y, X.T @ (A * Y), X @ V[:, 0], X.T @ Y[:, -1].copy()
+
+
+CLASSES = [least_squares, logistic_classes, softmax_classes, vectors_and_matrices]
+
+
 def arguments(m, n, dtype):
     X = rng.normal(size=(m, n)).astype(dtype)
     return X, rng.random(m).astype(dtype), rng.normal(size=n).astype(dtype)
@@ -138,6 +162,61 @@ def test_results_do_not_depend_on_the_threads():
     for threads in (1, 2, 7):
         with jitla.options(threads=threads):
             found.append(fast(X, w, v))
+    for other in found[1:]:
+        assert all((a == b).all() for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("function", CLASSES, ids=lambda f: f.__name__)
+def test_several_vectors_at_once(function, dtype):
+    fast = jitla.jit(function)
+    for m, n, k in ((1, 9000, 2), (160, 64, 3), (700, 100, 4), (3001, 33, 10), (5000, 4, 20), (900, 41, 63)):
+        X, _, _ = arguments(m, n, dtype)
+        V, Y = rng.normal(size=(n, k)).astype(dtype), rng.random((m, k)).astype(dtype)
+        for W in (V, V, np.asfortranarray(V), np.hstack([V, V])[:, ::2], V[::-1]):
+            wanted = function(X, W, Y)
+            close(fast(X, W, Y), wanted, dtype)
+    assert fast.stats().failures == 0
+
+
+@pytest.mark.parametrize("function", CLASSES[:3], ids=lambda f: f.__name__)
+def test_the_matrix_is_read_once_for_all_vectors(function):
+    fast = jitla.jit(function)
+    X, _, _ = arguments(2000, 50, "f8")
+    fast(X, rng.normal(size=(50, 7)), rng.random((2000, 7)))
+    assert row_kernels(fast) == 1 and fast.stats().kernel_runs == 1 and fast.stats().numpy_calls == 0
+
+
+def test_several_vectors_for_matrices_that_lie_otherwise():
+    for function in CLASSES:
+        X, _, _ = arguments(500, 90, "f8")
+        V, Y = rng.normal(size=(90, 5)), rng.random((500, 5))
+        for A in (np.hstack([X, X])[:, :90], X[::2], X[::-1], X[:, ::-1], np.asfortranarray(X)):
+            given = A, V, Y[:len(A)]
+            for P in (given[2], np.asfortranarray(given[2]), np.repeat(given[2], 2, axis=1)[:, ::2]):
+                fast = jitla.jit(function)
+                for _ in range(2):
+                    close(fast(A, V, P), function(A, V, P), "f8")
+                assert fast.stats().failures == 0
+
+
+def test_more_columns_than_loops_take_are_for_numpy():
+    X, _, _ = arguments(600, 40, "f8")
+    fast = jitla.jit(logistic_classes)
+    for k in (7, 63, 64, 70, 7):
+        V, P = rng.normal(size=(40, k)), rng.random((600, k))
+        close(fast(X, V, P), logistic_classes(X, V, P), "f8")
+    assert fast.stats().failures == 0
+
+
+def test_results_of_several_vectors_do_not_depend_on_the_threads():
+    X, _, _ = arguments(40_003, 31, "f8")
+    V, P = rng.normal(size=(31, 9)), rng.random((40_003, 9))
+    fast = jitla.jit(softmax_classes)
+    found = []
+    for threads in (1, 2, 7):
+        with jitla.options(threads=threads):
+            found.append(fast(X, V.T.copy().T, P))
     for other in found[1:]:
         assert all((a == b).all() for a, b in zip(found[0], other, strict=True))
 

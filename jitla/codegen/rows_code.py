@@ -1,0 +1,381 @@
+"""The driver of row kernels as IR: stages on one block of rows after the other, partial results.
+
+Knows: argument blocks, where the rows of an operand lie. Must not know: what kernels compute.
+Receives a target; returns the text of a module whose entries are @k and @fin.
+
+A thread copies the argument blocks of all stages once, and then only moves their operands on: blocks
+of rows are small, so that little may be done for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jitla.codegen.layout import HEADER
+from jitla.fusion import OPERAND, PARTIAL
+
+__all__ = ["COMBINE", "OWN", "PLACE", "PLACES", "rows_text"]
+
+# Words behind the operands and their kinds.
+BLOCKS, PER_UNIT, SLOTS, ROOM_BYTES, PART_BYTES, BUSY_AT, STAGES, STAGES_AT, COMBINES, COMBINES_AT, \
+    SPARE_AT, COPIED, OWN = range(13)
+# Words of a stage in front of its operands' places, and of a place.
+WHOLE, LAST, COUNT, ONCE, WORDS, PLACES = range(6)
+PLACE = 4
+COMBINE = 4  # words of a result that is added up
+
+
+
+def rows_text(triple: str) -> str:
+    """Return the module of the entry @k and of @fin, the same for all kernels over rows."""
+    own = _loads("own", (
+        ("blocks", BLOCKS), ("per", PER_UNIT), ("slots", SLOTS), ("room.bytes", ROOM_BYTES),
+        ("part", PART_BYTES), ("busy.at", BUSY_AT), ("stages", STAGES), ("stages.at", STAGES_AT),
+        ("combines", COMBINES), ("combines.at", COMBINES_AT), ("spare", SPARE_AT), ("copied", COPIED)))
+    stage = _loads("at", (
+        ("whole", WHOLE), ("last", LAST), ("count", COUNT), ("once", ONCE), ("words", WORDS)))
+    combine = _loads("at", (("blob", 0), ("operand", 1), ("offset", 2), ("size", 3)))
+    text = _OWN + _CLAIM + _STAGES + _RESULTS + _ENTRY + _FINISH
+    for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine)):
+        text = text.replace(f"@{name}@", lines)
+    return f'target triple = "{triple}"\n' + text
+
+
+def _loads(base: str, words: Sequence[tuple[str, int]]) -> str:
+    return "".join(
+        f"  %{name}.p = getelementptr i64, ptr %{base}, i64 {at}\n"
+        f"  %{name} = load i64, ptr %{name}.p, align 8\n" for name, at in words)
+
+
+_OWN = f"""
+define internal ptr @own(ptr %block) nounwind {{
+  %n.at = getelementptr i64, ptr %block, i64 7
+  %n.word = load i64, ptr %n.at, align 8
+  %n = and i64 %n.word, 4294967295
+  %two = shl i64 %n, 1
+  %at = add i64 %two, {HEADER}
+  %own = getelementptr i64, ptr %block, i64 %at
+  ret ptr %own
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i64 @llvm.umin.i64(i64, i64)
+"""
+
+# A slot of memory that no other thread uses; if there are more threads than slots, some wait.
+_CLAIM = """
+define internal i64 @claim(ptr %busy, i64 %slots) nounwind {
+entry:
+  br label %look
+look:
+  %s = phi i64 [ 0, %entry ], [ %next, %taken ]
+  %at = getelementptr i64, ptr %busy, i64 %s
+  %swap = cmpxchg ptr %at, i64 0, i64 1 acquire monotonic, align 8
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %found, label %taken
+taken:
+  %up = add i64 %s, 1
+  %over = icmp uge i64 %up, %slots
+  %next = select i1 %over, i64 0, i64 %up
+  br label %look
+found:
+  ret i64 %s
+}
+"""
+
+_STAGES = f"""
+; Copy the blocks of all stages, those for the last block of rows or the others.
+define internal void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i1 %final,
+                            i64 %spare) nounwind {{
+entry:
+  br label %stage
+stage:
+  %s = phi i64 [ 0, %entry ], [ %s.next, %stage ]
+  %at = phi ptr [ %table, %entry ], [ %at.next, %stage ]
+  %copy = phi ptr [ %copies, %entry ], [ %copy.next, %stage ]
+@STAGE@  %which = select i1 %final, i64 %last, i64 %whole
+  %from = getelementptr i64, ptr %block, i64 %which
+  %size.at = getelementptr i64, ptr %from, i64 1
+  %size = load i64, ptr %size.at, align 8
+  %bytes = shl i64 %size, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr align 64 %copy, ptr align 8 %from, i64 %bytes, i1 false)
+  %scratch = getelementptr i64, ptr %copy, i64 6
+  store i64 %spare, ptr %scratch, align 8
+  %skip = mul i64 %count, {PLACE}
+  %skipped = add i64 %skip, {PLACES}
+  %at.next = getelementptr i64, ptr %at, i64 %skipped
+  %copy.next = getelementptr i64, ptr %copy, i64 %words
+  %s.next = add i64 %s, 1
+  %more = icmp ult i64 %s.next, %stages
+  br i1 %more, label %stage, label %done
+done:
+  ret void
+}}
+
+; Put the operands of all stages where block number %b of rows has them.
+define internal void @place(ptr %block, ptr %table, i64 %stages, ptr %copies, ptr %partial, i64 %room,
+                            i64 %b, i1 %given) nounwind {{
+entry:
+  br label %stage
+stage:
+  %s = phi i64 [ 0, %entry ], [ %s.next, %stage.end ]
+  %at = phi ptr [ %table, %entry ], [ %at.next, %stage.end ]
+  %copy = phi ptr [ %copies, %entry ], [ %copy.next, %stage.end ]
+@STAGE@  %places = getelementptr i64, ptr %at, i64 {PLACES}
+  %to = getelementptr i64, ptr %copy, i64 {HEADER}
+  br label %one
+one:
+  %i = phi i64 [ 0, %stage ], [ %i.next, %put ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %which, label %stage.end
+which:
+  %skip = mul i64 %i, {PLACE}
+  %p = getelementptr i64, ptr %places, i64 %skip
+  %value.at = getelementptr i64, ptr %p, i64 1
+  %step.at = getelementptr i64, ptr %p, i64 2
+  %other.at = getelementptr i64, ptr %p, i64 3
+  %kind = load i64, ptr %p, align 8
+  %value = load i64, ptr %value.at, align 8
+  %step = load i64, ptr %step.at, align 8
+  %other = load i64, ptr %other.at, align 8
+  %word = add i64 %value, {HEADER}
+  switch i64 %kind, label %inner [ i64 {OPERAND}, label %operand
+                                   i64 {PARTIAL}, label %part ]
+inner:
+  %near = add i64 %room, %value
+  br label %put
+operand:
+  %given.at = getelementptr i64, ptr %block, i64 %word
+  %given.word = load i64, ptr %given.at, align 8
+  %move = mul i64 %b, %step
+  %moved = add i64 %given.word, %move
+  br label %put
+part:
+  %first = ptrtoint ptr %partial to i64
+  %mine = add i64 %first, %other
+  %result.at = getelementptr i64, ptr %block, i64 %word
+  %result = load i64, ptr %result.at, align 8
+  %its = select i1 %given, i64 %result, i64 %mine
+  br label %put
+put:
+  %w = phi i64 [ %near, %inner ], [ %moved, %operand ], [ %its, %part ]
+  %here = getelementptr i64, ptr %to, i64 %i
+  store i64 %w, ptr %here, align 8
+  %i.next = add i64 %i, 1
+  br label %one
+stage.end:
+  %all = mul i64 %count, {PLACE}
+  %at.next = getelementptr i64, ptr %places, i64 %all
+  %copy.next = getelementptr i64, ptr %copy, i64 %words
+  %s.next = add i64 %s, 1
+  %left = icmp ult i64 %s.next, %stages
+  br i1 %left, label %stage, label %done
+done:
+  ret void
+}}
+
+; Run a stage whose block is filled in.
+define internal void @run(ptr %copy) nounwind {{
+entry:
+  %entry.at = load ptr, ptr %copy, align 8
+  %units.at = getelementptr i64, ptr %copy, i64 2
+  %units = load i64, ptr %units.at, align 8
+  call void %entry.at(ptr %copy, i64 0, i64 %units)
+  %fin.at = getelementptr i64, ptr %copy, i64 4
+  %fin = load ptr, ptr %fin.at, align 8
+  %ends = icmp ne ptr %fin, null
+  br i1 %ends, label %finish, label %done
+finish:
+  call void %fin(ptr %copy)
+  br label %done
+done:
+  ret void
+}}
+
+; Run all stages on one block of rows, and move their operands on to the next.
+define internal void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening) nounwind {{
+entry:
+  br label %stage
+stage:
+  %s = phi i64 [ 0, %entry ], [ %s.next, %stage.end ]
+  %at = phi ptr [ %table, %entry ], [ %at.next, %stage.end ]
+  %copy = phi ptr [ %copies, %entry ], [ %copy.next, %stage.end ]
+@STAGE@  %places = getelementptr i64, ptr %at, i64 {PLACES}
+  %to = getelementptr i64, ptr %copy, i64 {HEADER}
+  %always = icmp eq i64 %once, 0
+  %now = or i1 %always, %opening
+  br i1 %now, label %go, label %moving
+go:
+  call void @run(ptr %copy)
+  br label %moving
+moving:
+  br label %one
+one:
+  %i = phi i64 [ 0, %moving ], [ %i.next, %move ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %move, label %stage.end
+move:
+  %skip = mul i64 %i, {PLACE}
+  %p = getelementptr i64, ptr %places, i64 %skip
+  %step.at = getelementptr i64, ptr %p, i64 2
+  %step = load i64, ptr %step.at, align 8
+  %here = getelementptr i64, ptr %to, i64 %i
+  %before = load i64, ptr %here, align 8
+  %after = add i64 %before, %step
+  store i64 %after, ptr %here, align 8
+  %i.next = add i64 %i, 1
+  br label %one
+stage.end:
+  %all = mul i64 %count, {PLACE}
+  %at.next = getelementptr i64, ptr %places, i64 %all
+  %copy.next = getelementptr i64, ptr %copy, i64 %words
+  %s.next = add i64 %s, 1
+  %left = icmp ult i64 %s.next, %stages
+  br i1 %left, label %stage, label %done
+done:
+  ret void
+}}
+"""
+
+_RESULTS = f"""
+; Fill a unit's partial results with zeros; the first unit's are the results themselves.
+define internal void @begin(ptr %block, ptr %table, i64 %combines, ptr %partial, i1 %given) nounwind {{
+entry:
+  br label %result
+result:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %zero ]
+  %more = icmp ult i64 %c, %combines
+  br i1 %more, label %zero, label %done
+zero:
+  %skip = mul i64 %c, {COMBINE}
+  %at = getelementptr i64, ptr %table, i64 %skip
+@COMBINE@  %word = add i64 %operand, {HEADER}
+  %out.at = getelementptr i64, ptr %block, i64 %word
+  %out = load ptr, ptr %out.at, align 8
+  %mine = getelementptr i8, ptr %partial, i64 %offset
+  %to = select i1 %given, ptr %out, ptr %mine
+  call void @llvm.memset.p0.i64(ptr align 1 %to, i8 0, i64 %size, i1 false)
+  %c.next = add i64 %c, 1
+  br label %result
+done:
+  ret void
+}}
+"""
+
+_ENTRY = """
+define void @k(ptr %block, i64 %begin, i64 %end) nounwind {
+entry:
+  %own = call ptr @own(ptr %block)
+@OWN@  %copies = alloca i64, i64 %copied, align 64
+  %scratch.at = getelementptr i64, ptr %block, i64 6
+  %parts = load ptr, ptr %scratch.at, align 8
+  %units.at = getelementptr i64, ptr %block, i64 2
+  %units = load i64, ptr %units.at, align 8
+  %partial.units = sub i64 %units, 1
+  %partial.bytes = mul i64 %partial.units, %part
+  %rooms = getelementptr i8, ptr %parts, i64 %partial.bytes
+  %busy = getelementptr i64, ptr %block, i64 %busy.at
+  %slot = call i64 @claim(ptr %busy, i64 %slots)
+  %skip = mul i64 %slot, %room.bytes
+  %room.p = getelementptr i8, ptr %rooms, i64 %skip
+  %room = ptrtoint ptr %room.p to i64
+  %spare.here = add i64 %room, %spare
+  %table = getelementptr i64, ptr %block, i64 %stages.at
+  %results = getelementptr i64, ptr %block, i64 %combines.at
+  %final.block = sub i64 %blocks, 1
+  %some = icmp ult i64 %begin, %end
+  br i1 %some, label %fetch, label %leave
+fetch:
+  call void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i1 false, i64 %spare.here)
+  br label %unit
+unit:
+  %u = phi i64 [ %begin, %fetch ], [ %u.next, %unit.end ]
+  %b0 = mul i64 %u, %per
+  %b1.full = add i64 %b0, %per
+  %b1 = call i64 @llvm.umin.i64(i64 %b1.full, i64 %blocks)
+  %given = icmp eq i64 %u, 0
+  %before = sub i64 %u, 1
+  %far = mul i64 %before, %part
+  %partial = getelementptr i8, ptr %parts, i64 %far
+  call void @begin(ptr %block, ptr %results, i64 %combines, ptr %partial, i1 %given)
+  call void @place(ptr %block, ptr %table, i64 %stages, ptr %copies, ptr %partial,
+                   i64 %room, i64 %b0, i1 %given)
+  br label %rows
+rows:
+  %b = phi i64 [ %b0, %unit ], [ %b.next, %go ]
+  %final = icmp eq i64 %b, %final.block
+  br i1 %final, label %last, label %go
+last:
+  call void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i1 true, i64 %spare.here)
+  call void @place(ptr %block, ptr %table, i64 %stages, ptr %copies, ptr %partial,
+                   i64 %room, i64 %b, i1 %given)
+  br label %go
+go:
+  %opening = icmp eq i64 %b, %b0
+  call void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening)
+  %b.next = add i64 %b, 1
+  %rows.left = icmp ult i64 %b.next, %b1
+  br i1 %rows.left, label %rows, label %unit.end
+unit.end:
+  %u.next = add i64 %u, 1
+  %again = icmp ult i64 %u.next, %end
+  br i1 %again, label %unit, label %leave
+leave:
+  %mine = getelementptr i64, ptr %busy, i64 %slot
+  store atomic i64 0, ptr %mine release, align 8
+  ret void
+}
+"""
+
+_FINISH = f"""
+; Combine the partial results of all units, one unit after the other.
+define void @fin(ptr %block) nounwind {{
+entry:
+  %own = call ptr @own(ptr %block)
+@OWN@  %copy = alloca i64, i64 %copied, align 64
+  %scratch.at = getelementptr i64, ptr %block, i64 6
+  %parts = load ptr, ptr %scratch.at, align 8
+  %units.at = getelementptr i64, ptr %block, i64 2
+  %units = load i64, ptr %units.at, align 8
+  %table = getelementptr i64, ptr %block, i64 %combines.at
+  br label %result
+result:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %result.end ]
+  %left = icmp ult i64 %c, %combines
+  br i1 %left, label %fill, label %done
+fill:
+  %skip = mul i64 %c, {COMBINE}
+  %at = getelementptr i64, ptr %table, i64 %skip
+@COMBINE@  %word = add i64 %operand, {HEADER}
+  %out.at = getelementptr i64, ptr %block, i64 %word
+  %out = load i64, ptr %out.at, align 8
+  %from = getelementptr i64, ptr %block, i64 %blob
+  %words.at = getelementptr i64, ptr %from, i64 1
+  %words = load i64, ptr %words.at, align 8
+  %bytes = shl i64 %words, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %copy, ptr align 8 %from, i64 %bytes, i1 false)
+  %f0 = getelementptr i64, ptr %copy, i64 {HEADER}
+  %f1 = getelementptr i64, ptr %f0, i64 1
+  %f2 = getelementptr i64, ptr %f0, i64 2
+  store i64 %out, ptr %f0, align 8
+  store i64 %out, ptr %f2, align 8
+  %first = getelementptr i8, ptr %parts, i64 %offset
+  br label %unit
+unit:
+  %u = phi i64 [ 1, %fill ], [ %u.next, %add ]
+  %theirs = phi ptr [ %first, %fill ], [ %theirs.next, %add ]
+  %more = icmp ult i64 %u, %units
+  br i1 %more, label %add, label %result.end
+add:
+  store ptr %theirs, ptr %f1, align 8
+  call void @run(ptr %copy)
+  %theirs.next = getelementptr i8, ptr %theirs, i64 %part
+  %u.next = add i64 %u, 1
+  br label %unit
+result.end:
+  %c.next = add i64 %c, 1
+  br label %result
+done:
+  ret void
+}}
+"""
