@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import NamedTuple
 
+from jitla.fusion.kernel import Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
-PASS_BYTES = 1.0  # per element weight of a product inside a row kernel: a load and a multiply-add
-NUMPY_WORK = 2.0  # NumPy's element-wise loops over the compiler's
+# Weights of an element: of a matrix in a product inside a row kernel, and in BLAS's packing of operands
+# and result.
+ALONG, PACK = 1.0, 8.0
+NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
 class Cost(NamedTuple):
@@ -59,7 +62,7 @@ class Prices:
 
     def _work(self, hop: Hop) -> float:
         if hop.op.name in ("matmul", "dot"):
-            return PASS_BYTES * prod(_sides(hop)) * self._element(hop)
+            return ALONG * prod(_sides(hop)) * self._element(hop)
         return flops(hop) * self.machine.unit / self.machine.threads
 
     def _element(self, hop: Hop) -> float:
@@ -126,6 +129,31 @@ class Prices:
             return Cost(n * read, n * write, n * work, machine.launch, alone)
         return Cost(read, write, work, machine.launch + machine.wake, shared)
 
+    def step(self, step: Step) -> Cost:
+        """Return the seconds of one step of a plan with what they are spent on."""
+        if isinstance(step, Call):
+            seconds = self.call(step.hop)
+            launch = min(seconds, self.machine.call)
+            return Cost(0.0, 0.0, seconds - launch, launch, seconds)
+        if isinstance(step, RowKernel):
+            return self._rows(step)
+        read = sum(self.reads(h) for h in step.inputs)
+        write = sum(self.writes(h) for h in step.outputs)
+        return self.terms(read, write, sum(map(self.work, step.body)))
+
+    def _rows(self, kernel: RowKernel) -> Cost:
+        """Stages one after the other: what an earlier one has read or made is near."""
+        read = write = work = 0.0
+        near: set[Hop] = set()
+        for stage in kernel.stages:
+            body = stage.body if isinstance(stage, Kernel) else stage.outputs
+            here = sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
+            made = sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
+            spent = sum(map(self.work, body))
+            near.update((*stage.inputs, *stage.outputs))
+            read, write, work = read + here, write + made, work + max(spent - here, 0.0)
+        return self.terms(read, write, read + work)
+
     def call(self, hop: Hop) -> float:
         """Return the seconds of one NumPy call; views cost nothing."""
         return self._once("call", hop, self._call)
@@ -137,16 +165,21 @@ class Prices:
             return self.machine.call + self._product(hop)
         moved = bytes_of(hop)
         distance = max(self.footprint, moved)
-        slow = self.machine.numpy * self.machine.reading(moved, distance, 1)
-        work = NUMPY_WORK * flops(hop) * self.machine.unit
+        slow = NUMPY_BYTES * self.machine.reading(moved, distance, 1)
+        work = flops(hop) * self.machine.unit
+        if hop.op.transcendental:
+            work *= self.machine.scalar
         return self.machine.call + max(slow, work)
 
     def _product(self, hop: Hop) -> float:
-        """BLAS: bounded by its arithmetic, or by reading what is large."""
+        """BLAS: arithmetic, behind packing of the operands; with a vector it only reads."""
         m, k, n = _sides(hop)
-        size = hop.meta.dtype.itemsize / 8
-        arithmetic = 2.0 * m * k * n * size / self.machine.product
-        return max(arithmetic, sum(map(self.reads, hop.inputs)) + self.writes(hop))
+        moved = sum(map(self.reads, hop.inputs))
+        if 1 in (m, n):
+            return NUMPY_BYTES * moved
+        arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
+        packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
+        return arithmetic + moved + PACK * packed * self._element(hop)
 
 
 def touched(hop: Hop, layout: Layout | None) -> float:
