@@ -112,10 +112,10 @@ def from_record(record: Mapping[str, Any]) -> Machine:
 REFERENCE = Machine(
     "reference", threads=2,
     levels=(
-        Level("near", 512 << 10, Rate(50e9, 100e9), Rate(25e9, 50e9)),
-        Level("shared", 16 << 20, Rate(25e9, 50e9), Rate(12.5e9, 25e9)),
-        Level("memory", inf, Rate(12.5e9, 25e9), Rate(5e9, 10e9)),
+        Level("near", 512 << 10, Rate(60e9, 120e9), Rate(50e9, 100e9)),
+        Level("shared", 32 << 20, Rate(40e9, 80e9), Rate(20e9, 40e9)),
+        Level("memory", inf, Rate(20e9, 40e9), Rate(15e9, 25e9)),
     ),
-    stream=Rate(10e9, 20e9), unit=50e-12, product=50e9, scalar=4.0,
-    launch=1e-6, wake=4e-6, call=1e-6, fault=200e-12,
+    stream=Rate(30e9, 40e9), unit=50e-12, product=80e9, scalar=4.0,
+    launch=1e-6, wake=4e-6, call=1e-6, fault=100e-12,
 )
