@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -157,17 +156,17 @@ def current() -> Config:
     return _LOCAL.get() or _process
 
 
-def cache_directory(config: Config) -> Path:
+def cache_directory(config: Config) -> str:
     """Return where files are kept from process to process; it need not be there."""
     if config.cache_dir:
-        return Path(config.cache_dir)
+        return config.cache_dir
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
         base = "~/Library/Caches"
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(base), "jitla")
+    return os.path.join(os.path.expanduser(base), "jitla")
 
 
 def configure(**changes: Any) -> Config:

@@ -17,10 +17,10 @@ VERSION = 1  # of the file, and of what weights mean: constants of another one p
 NAME = "machine.json"
 
 
-def load(directory: Path, host: str) -> Machine | None:
+def load(directory: str | Path, host: str) -> Machine | None:
     """Return the constants in `directory` if they were measured on `host`."""
     try:
-        record = json.loads((directory / NAME).read_text(encoding="utf-8"))
+        record = json.loads(Path(directory, NAME).read_text(encoding="utf-8"))
         if record["version"] != VERSION or record["host"] != host:
             return None
         return from_record(record["machine"])
@@ -28,16 +28,17 @@ def load(directory: Path, host: str) -> Machine | None:
         return None  # nothing stored, or nothing that can be read: as before anything was measured
 
 
-def save(directory: Path, host: str, machine: Machine) -> Path | None:
+def save(directory: str | Path, host: str, machine: Machine) -> Path | None:
     """Write the constants of `host`; return where, None if the directory cannot be written."""
     record = {"version": VERSION, "host": host, "machine": machine.record()}
+    place = Path(directory, NAME)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         # whoever reads meanwhile finds the old file or the new one, never half of one
-        handle, name = tempfile.mkstemp(dir=directory, prefix=NAME)
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=NAME)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(record, file, indent=1)
-        os.replace(name, directory / NAME)
+        os.replace(name, place)
     except OSError:
         return None
-    return directory / NAME
+    return place
