@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from jitla.hops import Machine
 
 Array = np.ndarray
 LEAST = 3e-4  # seconds that the runs of one round last together
+SINGLE = 2e-5  # from here on every run is timed by itself: the shorter, the fewer are interrupted
 
 
 @dataclass
@@ -94,11 +96,13 @@ class Case:
             run()
         # with one thread, only the processor's time counts, not that of other programs
         clock = time.thread_time if self.threads == 1 else time.perf_counter
-        start = clock()
-        for _ in range(self.repeats):
-            for run in self.runs:
-                run()
-        self.least = min(self.least, (clock() - start) / self.repeats)
+        batch = self.repeats if self.least < SINGLE else 1
+        for _ in range(self.repeats // batch):
+            start = clock()
+            for _ in range(batch):
+                for run in self.runs:
+                    run()
+            self.least = min(self.least, (clock() - start) / batch)
 
 
 # ------------------------------------------------------------------------------ cases
@@ -204,7 +208,6 @@ def run(cases: Sequence[Case], machine: Machine, rounds: int) -> None:
         case.prepare(machine)
         case.measure()
         case.repeats = max(1, int(LEAST / case.least))
-        case.least = inf
     for _ in range(rounds):
         for case in cases:
             case.measure()
@@ -240,7 +243,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="of kernels; set BLAS's by its own variable")
     parser.add_argument("--only", default="", help="families, separated by commas")
     options = parser.parse_args()
-    machine = jitla.calibrate()
+    with tempfile.TemporaryDirectory() as directory, jitla.options(cache_dir=directory):
+        machine = jitla.calibrate()
+    print(machine)
     rng = np.random.default_rng(7)
     cases = []
     for family in FAMILIES:

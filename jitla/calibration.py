@@ -40,6 +40,7 @@ ROUNDS = 30
 SPAN = 1e-4  # seconds that one measurement lasts: short enough to fall between interruptions
 LONG = 4 << 20  # bytes read or written at once: of less, threads would not share the work
 COLD = 64 << 20  # bytes of all slices: between two uses of one, the caches have seen the others
+MAX_WAKE = 5e-6  # seconds; what takes longer is a thread that slept, or another program
 PAGE = 2 << 20  # bytes of fresh memory used at once
 
 
@@ -136,7 +137,8 @@ class _Measuring:
         """Bytes per second of adding up slices, or of writing: the time of a copy without that of reading."""
         calls = [_slices(c, source, target, used, size, nontemporal) for c in self.compilers]
         found = []
-        for k, times in enumerate(_times(calls, max(ROUNDS, 2 * used // size))):
+        rounds = ROUNDS if size >= LONG else 4 * ROUNDS  # short ones are measured long enough, too
+        for k, times in enumerate(_times(calls, rounds)):
             spent = sorted(times)[len(times) // 10] - self.launch
             if read is not None:
                 spent = max(spent - size / (read.all if k else read.one), spent / 4)
@@ -158,7 +160,7 @@ class _Measuring:
         found = _times([self._program([h], [x], k) for k in range(len(self.compilers))])
         alone, shared = min(found[0]), min(found[-1])
         fair = (alone - launch) / self.threads + launch
-        return min(max(shared - fair, launch), 20 * launch)
+        return min(max(shared - fair, launch), MAX_WAKE)
 
     def _program(
         self, roots: Sequence[Hop], arrays: Sequence[np.ndarray], compiler: int = 0

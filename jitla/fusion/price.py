@@ -91,28 +91,28 @@ class Prices:
         return self.footprint if hop.op.kind is Kind.LEAF else 2.0 * nbytes
 
     def passes(self, hop: Hop) -> float:
-        """Return the seconds for handing the values of `hop` to a later stage of a row kernel."""
+        """Return the seconds for leaving the values of `hop` to later stages of a row kernel."""
         return self._once("passes", hop, self._passes)
 
     def _passes(self, hop: Hop) -> float:
-        near = self.machine.levels[0]
-        threads = self.machine.threads
-        return hop.meta.nbytes * (1.0 / near.read.at(threads) + 1.0 / near.write.at(threads))
+        return hop.meta.nbytes / self.machine.levels[0].write.at(self.machine.threads)
 
     def again(self, hop: Hop) -> float:
-        """Return the seconds for reading the values of `hop` in a later stage of a row kernel."""
+        """Return the seconds for reading in one stage of a row kernel what an earlier one read or left."""
         return self._once("again", hop, self._again)
 
     def _again(self, hop: Hop) -> float:
-        near = self.machine.levels[0]
-        return touched(hop, self.layouts.get(hop)) / near.read.at(self.machine.threads)
+        nbytes = touched(hop, self.layouts.get(hop))
+        return nbytes / self.machine.levels[0].read.at(self.machine.threads)
 
     # ------------------------------------------------------------------ whole steps
 
     def kernel(self, read: float, write: float, work: float, launched: int = 1) -> float:
         """Return the seconds of a kernel; the terms are sums over its hops.
 
-        `launched` is 0 for a loop that another kernel runs: a stage of a row kernel.
+        For a row kernel `read` is what `reads` and `again` say of every stage, `write` what `writes`
+        says of results and `passes` of other values. `launched` is 0 for terms that are added to those
+        of a kernel that is counted elsewhere.
         """
         return self.terms(read, write, work, launched).total
 
@@ -142,17 +142,16 @@ class Prices:
         return self.terms(read, write, sum(map(self.work, step.body)))
 
     def _rows(self, kernel: RowKernel) -> Cost:
-        """Stages one after the other: what an earlier one has read or made is near."""
+        """Stages one after the other: what an earlier one has read or left is near."""
         read = write = work = 0.0
         near: set[Hop] = set()
         for stage in kernel.stages:
             body = stage.body if isinstance(stage, Kernel) else stage.outputs
-            here = sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
-            made = sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
-            spent = sum(map(self.work, body))
+            read += sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
+            write += sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
+            work += sum(map(self.work, body))
             near.update((*stage.inputs, *stage.outputs))
-            read, write, work = read + here, write + made, work + max(spent - here, 0.0)
-        return self.terms(read, write, read + work)
+        return self.terms(read, write, work)
 
     def call(self, hop: Hop) -> float:
         """Return the seconds of one NumPy call; views cost nothing."""
@@ -179,7 +178,7 @@ class Prices:
             return NUMPY_BYTES * moved
         arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
         packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
-        return arithmetic + moved + PACK * packed * self._element(hop)
+        return arithmetic + 2.0 * moved + PACK * packed * self._element(hop)
 
 
 def touched(hop: Hop, layout: Layout | None) -> float:

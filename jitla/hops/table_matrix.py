@@ -117,7 +117,7 @@ def _accumulator(ufunc: np.ufunc, dtype: Any) -> np.dtype:
     return ufunc.resolve_dtypes((None, np.dtype(dtype), None), reduction=True)[1]
 
 
-ROW_START = 100.0  # additions that beginning and ending a row takes, whose elements are joined
+ROW_START = 130.0  # additions that beginning and ending a row takes, whose elements are joined
 
 
 def _agg(
@@ -156,8 +156,8 @@ def _agg(
 
 _agg("sum", np.add, 3.5, "sum over axes", (np.sum,), ALL)
 _agg("prod", np.multiply, 3.5, "product over axes", (np.prod,))
-_agg("min", np.minimum, 2.0, "least element over axes; NaN wins", (np.min, np.amin), ALL)
-_agg("max", np.maximum, 2.0, "greatest element over axes; NaN wins", (np.max, np.amax), ALL)
+_agg("min", np.minimum, 2.5, "least element over axes; NaN wins", (np.min, np.amin), ALL)
+_agg("max", np.maximum, 2.5, "greatest element over axes; NaN wins", (np.max, np.amax), ALL)
 _agg("any", np.logical_or, 3.0, "is one element true", (np.any,), ALL)
 _agg("all", np.logical_and, 3.0, "are all elements true", (np.all,))
 
