@@ -197,7 +197,35 @@ def large(size: int, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("large", case.name, case.function, arrays[-case.arrays:], case.threads)
 
 
-FAMILIES = (cells, aggregates, rows, calls, large)
+WEIGHED: dict[str, Callable[..., object]] = {
+    "add": lambda x, y: x + y + x + y, "multiply": lambda x, y: x * y * x * y,
+    "divide": lambda x, y: x / y, "sqrt": lambda x, y: np.sqrt(x),
+    "floor_divide": lambda x, y: x // y, "remainder": lambda x, y: x % y,
+    "maximum": lambda x, y: np.maximum(x, y), "where": lambda x, y: np.where(x > y, x, y),
+    "compare": lambda x, y: (x > y) & (x < 2 * y), "to int64": lambda x, y: x.astype("i8"),
+    "to int32": lambda x, y: x.astype("i4"), "absolute": lambda x, y: np.abs(x),
+    "floor": lambda x, y: np.floor(x),
+    **{f: (lambda x, y, f=getattr(np, f): f(x)) for f in (
+        "exp", "expm1", "log", "log10", "log1p", "cbrt", "sin", "cos", "tan", "arcsin", "arctan",
+        "sinh", "tanh", "arcsinh", "arctanh")},
+}
+
+
+def weights(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """What single operators weigh: one thread, next to the processor."""
+    x, y = (rng.random(4096) * 0.9 + 0.05 for _ in range(2))
+    for name, function in WEIGHED.items():
+        for dtype in ("f8", "f4"):
+            yield Case("weight", f"{name} {dtype}", function, [x.astype(dtype), y.astype(dtype)], 1)
+    for name in ("add", "multiply", "divide", "floor_divide", "remainder", "maximum", "where"):
+        for dtype in ("i8", "i4", "i2", "u1"):
+            whole = [(v * 90 + 3).astype(dtype) for v in (x, y)]
+            yield Case("weight", f"{name} {dtype}", WEIGHED[name], whole, 1)
+    for name in ("add", "multiply", "divide", "absolute"):
+        yield Case("weight", f"{name} c16", WEIGHED[name], [x + 1j * y, y - 1j * x], 1)
+
+
+FAMILIES = (cells, aggregates, rows, calls, large, weights)
 
 # ------------------------------------------------------------------------------ report
 

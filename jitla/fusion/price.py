@@ -20,6 +20,7 @@ from jitla.hops import Hop, Kind, Machine, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
+KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product inside a row kernel, and in BLAS's packing of operands
 # and result.
 ALONG, PACK = 1.0, 8.0
@@ -83,7 +84,8 @@ class Prices:
     def _writes(self, hop: Hop) -> float:
         nbytes = hop.meta.nbytes
         if nbytes >= STREAMED:
-            return nbytes / self.machine.stream.at(self.machine.threads)
+            seconds = nbytes / self.machine.stream.at(self.machine.threads)
+            return seconds + (self.machine.fault * nbytes if nbytes > KEPT else 0.0)
         return self.machine.writing(nbytes, self.footprint + nbytes)
 
     def _distance(self, hop: Hop, nbytes: float) -> float:

@@ -28,17 +28,17 @@ class Typed:
 # compiler's kernels where vectors have 32 bytes. Narrower elements take their share of a vector's time.
 _FLOAT = {
     "copysign": 1.0, "minimum": 3.0, "maximum": 3.0, "fmin": 2.0, "fmax": 2.0, "muladd": 1.0,
-    "div": 5.0, "sqrt": 12.0, "floordiv": 40.0, "rem": 45.0, "fmod": 19.0,
+    "div": 5.0, "sqrt": 12.0, "floordiv": 40.0, "rem": 24.0, "fmod": 19.0,
 }
 # The same of integers, by their bytes: some sizes have no vector instructions of their own.
 _WHOLE: dict[str, dict[int, float]] = {
-    "mul": {8: 3.5, 1: 0.5}, "shr": {8: 3.0, 1: 0.5}, "minimum": {8: 1.5}, "maximum": {8: 1.5},
+    "mul": {8: 2.5, 1: 0.5}, "shr": {8: 3.0, 1: 0.5}, "minimum": {8: 1.5}, "maximum": {8: 1.5},
     "fmin": {8: 1.5}, "fmax": {8: 1.5},
-    "floordiv": {8: 23.0, 4: 9.0, 2: 4.0, 1: 4.0}, "rem": {8: 27.0, 4: 9.0, 2: 5.0, 1: 5.0},
-    "fmod": {8: 30.0, 4: 12.0, 2: 6.0, 1: 6.0},
+    "floordiv": {8: 38.0, 4: 14.0, 2: 11.0, 1: 7.0}, "rem": {8: 38.0, 4: 14.0, 2: 11.0, 1: 8.0},
+    "fmod": {8: 38.0, 4: 14.0, 2: 11.0, 1: 8.0},
 }
-_LONG_CAST = 12.0  # between floats and integers of eight bytes
-_MATH_OF_SINGLES = 0.3  # float32 over float64: shorter polynomials, too
+_TO_LONG, _FROM_LONG = 12.0, 4.0  # casts of floats to integers of eight bytes, and back
+_MATH_OF_SINGLES = 0.35  # float32 over float64: shorter polynomials, too
 
 
 def _weight(verb: str, dtype: np.dtype) -> float:
@@ -90,11 +90,12 @@ class CountingBuilder:
 
     def cast(self, x: Typed, dtype: np.dtype) -> Typed:
         """Cost the wider side's share of a vector, or what takes the place of an instruction."""
-        wide = max(x.dtype.itemsize, dtype.itemsize)
-        crosses = (x.dtype.kind == "f") != (dtype.kind == "f")
-        long = 8 in (size for size, kind in ((x.dtype.itemsize, x.dtype.kind),
-                                             (dtype.itemsize, dtype.kind)) if kind in "iu")
-        self.flops += _LONG_CAST if crosses and long else wide / 8
+        weight = max(x.dtype.itemsize, dtype.itemsize) / 8
+        if x.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize == 8:
+            weight = _TO_LONG
+        if dtype.kind == "f" and x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+            weight = _FROM_LONG
+        self.flops += weight
         return Typed(dtype)
 
     def real(self, x: Typed) -> Typed:

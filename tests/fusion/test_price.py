@@ -80,6 +80,13 @@ def test_large_results_go_around_the_caches() -> None:
     assert prices.writes(above) < prices.writes(just_below)
 
 
+def test_what_is_too_large_to_be_kept_is_asked_for_again() -> None:
+    kept, fresh = (array(k, n) for k, n in enumerate((30_000_000, 36_000_000)))
+    prices = priced(kept, fresh)
+    each = [prices.writes(h) / h.meta.nbytes for h in (kept, fresh)]
+    assert each[1] == pytest.approx(each[0] + REFERENCE.fault)
+
+
 def test_a_kernel_is_the_sum_of_its_terms() -> None:
     prices = priced(X)
     assert prices.kernel(3.0, 2.0, 1.0) == pytest.approx(5.0, abs=1e-4)
