@@ -1,7 +1,7 @@
 """jitla: a just-in-time compiler for NumPy programs."""
 
 from jitla import config
-from jitla.api import coverage, explain, jit
+from jitla.api import calibrate, coverage, explain, jit
 from jitla.config import configure, options
 from jitla.errors import (
     BackendError,
@@ -16,7 +16,7 @@ from jitla.errors import (
 
 __all__ = [
     "BackendError", "ConfigError", "InternalError", "JitlaError", "JitlaWarning", "TraceError",
-    "UnsupportedError", "VerificationError", "config", "configure", "coverage", "explain", "jit",
-    "options",
+    "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage", "explain",
+    "jit", "options",
 ]
 __version__ = "0.1.0"

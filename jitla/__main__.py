@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 
-from jitla import demo
+from jitla import calibrate, demo
 
 USAGE = """usage: python -m jitla demo [--rows N]
+       python -m jitla calibrate
 
-demo   fit two classifiers to real flight data, plain and decorated, and compare
+demo        fit two classifiers to real flight data, plain and decorated, and compare
+calibrate   measure this machine and keep what plans are chosen by
 """
 
 
@@ -21,6 +23,9 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["demo", *rest]:
             return demo.main(rest)
+        case ["calibrate"]:
+            print(calibrate())
+            return 0
         case ["-h" | "--help"]:
             print(USAGE, end="")
             return 0

@@ -17,6 +17,7 @@ from jitla.gate import GATE, State
 
 if TYPE_CHECKING:
     from jitla.explanation import Explanation
+    from jitla.hops import Machine
 
 F = TypeVar("F", bound="Callable[..., Any] | classmethod[Any, ..., Any]")
 
@@ -206,4 +207,26 @@ def coverage() -> str:
     return table
 
 
-__all__ = ["coverage", "explain", "jit"]
+def calibrate() -> Machine:
+    """Measure this machine, once and for all.
+
+    Plans are chosen by predicted time. The constants of the prediction (how fast memory is read and
+    written, what arithmetic and calls take) are measured here, in a few hundred milliseconds, and
+    kept in the directory that the option `cache_dir` names; later processes find them there. Without
+    any, a machine of round numbers is assumed. ``python -m jitla calibrate`` does the same.
+
+    Returns
+    -------
+    Machine
+        The constants; ``record()`` gives them as a dictionary. Where the directory cannot be written
+        they hold for this process only.
+
+    Notes
+    -----
+    What else runs on the machine is measured, too. Functions that were compiled keep their plans.
+    """
+    machine: Machine = GATE.calibrate(current())
+    return machine
+
+
+__all__ = ["calibrate", "coverage", "explain", "jit"]

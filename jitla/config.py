@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jitla.errors import ConfigError, JitlaWarning
 
-__all__ = ["Config", "configure", "current", "describe", "from_environment", "options"]
+__all__ = ["Config", "cache_directory", "configure", "current", "describe", "from_environment", "options"]
 
 _PREFIX = "JITLA_"
 _SWITCH = {"1": True, "true": True, "on": True, "yes": True,
@@ -60,6 +60,13 @@ def _number(low: int, high: int) -> Callable[[Any], int]:
     return check
 
 
+def _path(value: Any) -> str:
+    """Accept the path of a directory, which need not be there yet."""
+    if not isinstance(value, (str, os.PathLike)) or isinstance(value, bytes):
+        raise ValueError("the path of a directory, or an empty string for the user's cache")
+    return str(os.fspath(value))
+
+
 def _option(default: Any, check: Callable[[Any], Any], doc: str) -> Any:
     return field(default=default, metadata={"check": check, "doc": doc})
 
@@ -86,6 +93,8 @@ class Config:
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     events: int = _option(
         1000, _number(0, 1_000_000), "how many events are remembered for explain")
+    cache_dir: str = _option(
+        "", _path, "where what was measured of this machine is kept; empty: in the user's cache")
 
     _epoch: ClassVar[int]
 
@@ -150,6 +159,19 @@ def current() -> Config:
     return _LOCAL.get() or _process
 
 
+def cache_directory(config: Config) -> str:
+    """Return where files are kept from process to process; it need not be there."""
+    if config.cache_dir:
+        return config.cache_dir
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return os.path.join(os.path.expanduser(base), "jitla")
+
+
 def configure(**changes: Any) -> Config:
     """Change options for the whole process and return the new config.
 
@@ -211,6 +233,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     threads: int
     disable: bool
     events: int
+    cache_dir: str
 
 
 class _Options(ModuleType):

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jitla.config import Config, current
+from jitla.config import Config, cache_directory, current
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -32,6 +32,7 @@ class Gate:
         self._rooms: dict[str, Any] = {}
         self._compilers: dict[tuple[str, int, str], Any] = {}
         self._backend: Any = None
+        self._machine: Any = None
 
     def __reduce__(self) -> str:
         return "GATE"  # a decorated function that travels meets the gate of the other process
@@ -61,17 +62,38 @@ class Gate:
         return found
 
     def _make(self, config: Config) -> Any:
-        codegen, recompile, runtime = map(self.room, ("codegen", "recompile", "runtime"))
-        if self._backend is None:
-            self._backend = codegen.LlvmBackend()
-            self._backend.launch  # noqa: B018  (loads the native run time)
-            tracing = self.room("tracing")
-            tracing.SIGHT.use(*runtime.layouts())
-            tracing.quicken(runtime.methods())
+        recompile, runtime = map(self.room, ("recompile", "runtime"))
+        backend = self._native()
+        if self._machine is None:
+            found = self.room("machines").load(cache_directory(config), self._host())
+            self._machine = found or self.room("hops").REFERENCE
         runtime.reserve_threads(config.threads)
         return recompile.Compiler(
-            self._backend, numerics=config.numerics, threads=config.threads, fusion=config.fusion,
-            observe=self.recorder.record)
+            backend, numerics=config.numerics, threads=config.threads, fusion=config.fusion,
+            machine=self._machine.with_threads(config.threads), observe=self.recorder.record)
+
+    def _native(self) -> Any:
+        """Return the backend, its run time loaded."""
+        if self._backend is None:
+            codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
+            self._backend = codegen.LlvmBackend()
+            self._backend.launch  # noqa: B018  (loads the native run time)
+            tracing.SIGHT.use(*runtime.layouts())
+            tracing.quicken(runtime.methods())
+        return self._backend
+
+    def _host(self) -> str:
+        """Say what constants depend on besides the program: the processor, how many threads."""
+        target = self._native().jit.target
+        return f"{target.cpu}, {target.vector_bytes} bytes, {self.room('runtime').threads()} threads"
+
+    def calibrate(self, config: Config) -> Any:
+        """Measure the machine, keep what was found, and plan with it from now on."""
+        with self._lock:
+            self._machine = self.room("calibration").measure(self._native())
+            self.room("machines").save(cache_directory(config), self._host(), self._machine)
+            self._compilers.clear()  # their plans were made for other constants
+            return self._machine
 
     def bind(
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],

@@ -42,6 +42,7 @@ def test_a_config_is_frozen():
     ("JITLA_STRICT", "off", "strict", False), ("JITLA_STRICT", "", "strict", False),
     ("JITLA_DISABLE", "TRUE", "disable", True), ("JITLA_THREADS", " 4", "threads", 4),
     ("JITLA_COMPILE", "off", "compile", "off"),
+    ("JITLA_CACHE_DIR", "some/where", "cache_dir", "some/where"),
 ])
 def test_the_environment_is_read(variable, value, name, wanted):
     assert getattr(from_environment({variable: value, "HOME": "x"}), name) == wanted
@@ -69,6 +70,7 @@ def test_unknown_variables_warn_only():
     ({"numerics": ["strict"]}, "is not possible"), ({"strict": 1}, "strict=1 is not possible"),
     ({"threads": True}, "threads=True is not possible"), ({"threads": 2.0}, "threads=2.0"),
     ({"compile": "async"}, "use one of 'sync', 'off'"), ({"events": -1}, "an integer from 0"),
+    ({"cache_dir": 3}, "cache_dir=3 is not possible; use the path of a directory"),
 ])
 def test_errors_say_what_to_try(changes, message):
     before = current()

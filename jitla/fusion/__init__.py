@@ -22,7 +22,7 @@ from jitla.fusion.kernel import (
     data_inputs,
 )
 from jitla.fusion.layout import Layout, contiguous
-from jitla.fusion.price import Cost, Prices
+from jitla.fusion.price import PACK, Cost, Prices
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
@@ -30,7 +30,7 @@ from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "CELL", "MAGG", "OPERAND", "PARTIAL", "ROOM", "TEMPLATES",
+    "CELL", "MAGG", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
     "Schedule", "Stage", "Step", "Template",

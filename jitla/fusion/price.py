@@ -13,14 +13,18 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import NamedTuple
 
+from jitla.fusion.kernel import Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
-PASS_BYTES = 1.0  # per element weight of a product inside a row kernel: a load and a multiply-add
-NUMPY_WORK = 2.0  # NumPy's element-wise loops over the compiler's
+KEPT = 256 << 20  # larger ones are given back to the system, and got anew
+# Weights of an element: of a matrix in a product inside a row kernel, and in BLAS's packing of operands
+# and result.
+ALONG, PACK = 1.0, 8.0
+NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
 class Cost(NamedTuple):
@@ -59,7 +63,7 @@ class Prices:
 
     def _work(self, hop: Hop) -> float:
         if hop.op.name in ("matmul", "dot"):
-            return PASS_BYTES * prod(_sides(hop)) * self._element(hop)
+            return ALONG * prod(_sides(hop)) * self._element(hop)
         return flops(hop) * self.machine.unit / self.machine.threads
 
     def _element(self, hop: Hop) -> float:
@@ -80,7 +84,8 @@ class Prices:
     def _writes(self, hop: Hop) -> float:
         nbytes = hop.meta.nbytes
         if nbytes >= STREAMED:
-            return nbytes / self.machine.stream.at(self.machine.threads)
+            seconds = nbytes / self.machine.stream.at(self.machine.threads)
+            return seconds + (self.machine.fault * nbytes if nbytes > KEPT else 0.0)
         return self.machine.writing(nbytes, self.footprint + nbytes)
 
     def _distance(self, hop: Hop, nbytes: float) -> float:
@@ -88,28 +93,28 @@ class Prices:
         return self.footprint if hop.op.kind is Kind.LEAF else 2.0 * nbytes
 
     def passes(self, hop: Hop) -> float:
-        """Return the seconds for handing the values of `hop` to a later stage of a row kernel."""
+        """Return the seconds for leaving the values of `hop` to later stages of a row kernel."""
         return self._once("passes", hop, self._passes)
 
     def _passes(self, hop: Hop) -> float:
-        near = self.machine.levels[0]
-        threads = self.machine.threads
-        return hop.meta.nbytes * (1.0 / near.read.at(threads) + 1.0 / near.write.at(threads))
+        return hop.meta.nbytes / self.machine.levels[0].write.at(self.machine.threads)
 
     def again(self, hop: Hop) -> float:
-        """Return the seconds for reading the values of `hop` in a later stage of a row kernel."""
+        """Return the seconds for reading in one stage of a row kernel what an earlier one read or left."""
         return self._once("again", hop, self._again)
 
     def _again(self, hop: Hop) -> float:
-        near = self.machine.levels[0]
-        return touched(hop, self.layouts.get(hop)) / near.read.at(self.machine.threads)
+        nbytes = touched(hop, self.layouts.get(hop))
+        return nbytes / self.machine.levels[0].read.at(self.machine.threads)
 
     # ------------------------------------------------------------------ whole steps
 
     def kernel(self, read: float, write: float, work: float, launched: int = 1) -> float:
         """Return the seconds of a kernel; the terms are sums over its hops.
 
-        `launched` is 0 for a loop that another kernel runs: a stage of a row kernel.
+        For a row kernel `read` is what `reads` and `again` say of every stage, `write` what `writes`
+        says of results and `passes` of other values. `launched` is 0 for terms that are added to those
+        of a kernel that is counted elsewhere.
         """
         return self.terms(read, write, work, launched).total
 
@@ -126,6 +131,30 @@ class Prices:
             return Cost(n * read, n * write, n * work, machine.launch, alone)
         return Cost(read, write, work, machine.launch + machine.wake, shared)
 
+    def step(self, step: Step) -> Cost:
+        """Return the seconds of one step of a plan with what they are spent on."""
+        if isinstance(step, Call):
+            seconds = self.call(step.hop)
+            launch = min(seconds, self.machine.call)
+            return Cost(0.0, 0.0, seconds - launch, launch, seconds)
+        if isinstance(step, RowKernel):
+            return self._rows(step)
+        read = sum(self.reads(h) for h in step.inputs)
+        write = sum(self.writes(h) for h in step.outputs)
+        return self.terms(read, write, sum(map(self.work, step.body)))
+
+    def _rows(self, kernel: RowKernel) -> Cost:
+        """Stages one after the other: what an earlier one has read or left is near."""
+        read = write = work = 0.0
+        near: set[Hop] = set()
+        for stage in kernel.stages:
+            body = stage.body if isinstance(stage, Kernel) else stage.outputs
+            read += sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
+            write += sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
+            work += sum(map(self.work, body))
+            near.update((*stage.inputs, *stage.outputs))
+        return self.terms(read, write, work)
+
     def call(self, hop: Hop) -> float:
         """Return the seconds of one NumPy call; views cost nothing."""
         return self._once("call", hop, self._call)
@@ -137,16 +166,21 @@ class Prices:
             return self.machine.call + self._product(hop)
         moved = bytes_of(hop)
         distance = max(self.footprint, moved)
-        slow = self.machine.numpy * self.machine.reading(moved, distance, 1)
-        work = NUMPY_WORK * flops(hop) * self.machine.unit
+        slow = NUMPY_BYTES * self.machine.reading(moved, distance, 1)
+        work = flops(hop) * self.machine.unit
+        if hop.op.transcendental:
+            work *= self.machine.scalar
         return self.machine.call + max(slow, work)
 
     def _product(self, hop: Hop) -> float:
-        """BLAS: bounded by its arithmetic, or by reading what is large."""
+        """BLAS: arithmetic, behind packing of the operands; with a vector it only reads."""
         m, k, n = _sides(hop)
-        size = hop.meta.dtype.itemsize / 8
-        arithmetic = 2.0 * m * k * n * size / self.machine.product
-        return max(arithmetic, sum(map(self.reads, hop.inputs)) + self.writes(hop))
+        moved = sum(map(self.reads, hop.inputs))
+        if 1 in (m, n):
+            return NUMPY_BYTES * moved
+        arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
+        packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
+        return arithmetic + 2.0 * moved + PACK * packed * self._element(hop)
 
 
 def touched(hop: Hop, layout: Layout | None) -> float:

@@ -19,7 +19,7 @@ from jitla.hops.flags import (
     may_raise,
 )
 from jitla.hops.interp import NumpyBuilder, evaluate, leaf_value
-from jitla.hops.machine import REFERENCE, Level, Machine, Rate
+from jitla.hops.machine import REFERENCE, Level, Machine, Rate, from_record
 from jitla.hops.meta import Meta, Shape, broadcast, reduced_shape
 from jitla.hops.node import (
     Hop,
@@ -50,9 +50,10 @@ from jitla.hops.text import parse, place, show
 
 __all__ = [
     "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
-    "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops", "HEARD",
-    "heard", "Hop", "hush", "index_key", "INVALID", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen",
-    "lookup", "Machine", "make", "may_raise", "Meta", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse",
-    "place", "Rate", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show",
-    "substitute", "topo", "uses", "verify", "Weak", "Zeros",
+    "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops",
+    "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "Kind", "KINDS", "leaf",
+    "leaf_value", "Level", "listen", "lookup", "Machine", "make", "may_raise", "Meta",
+    "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "place", "Rate", "reduced_shape", "REFERENCE",
+    "register", "ScalarBuilder", "Shape", "show", "substitute", "topo", "uses", "verify", "Weak",
+    "Zeros",
 ]

@@ -6,9 +6,10 @@ constants are measured. Receives sizes; returns seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf, log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Rate(NamedTuple):
@@ -38,10 +39,10 @@ class Machine:
 
     `levels` begin next to the processor and end with memory. `stream`: writing around the caches.
     `unit`: seconds that one thread takes for one addition of float64 in vectors. `product`:
-    floating-point operations per second of BLAS, all threads, float64. `numpy`: seconds per byte
-    that a call of NumPy moves, over what one thread could move. `launch`, `wake`, `call`: seconds of
-    starting a kernel, of sharing it among threads, of calling NumPy. `fault`: seconds per byte of
-    memory that the operating system hands out.
+    floating-point operations per second of BLAS, all threads, float64. `scalar`: how much longer
+    NumPy's loops of functions such as exp take than the compiler's. `launch`, `wake`, `call`:
+    seconds of starting a kernel, of sharing it among threads, of calling NumPy. `fault`: seconds per
+    byte of memory that the operating system hands out.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Machine:
     stream: Rate
     unit: float
     product: float
-    numpy: float
+    scalar: float
     launch: float
     wake: float
     call: float
@@ -63,6 +64,10 @@ class Machine:
         share = min(threads / self.threads, 1.0)
         return replace(self, threads=threads, product=self.product * share)
 
+    def record(self) -> dict[str, Any]:
+        """Return all constants as numbers, names, lists and dictionaries; see `from_record`."""
+        return asdict(self)
+
     def reading(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for reading `nbytes` that were last used `footprint` bytes ago."""
         threads = threads or self.threads
@@ -74,7 +79,7 @@ class Machine:
         return nbytes * self._per_byte([lv.write.at(threads) for lv in self.levels], footprint)
 
     def _per_byte(self, rates: list[float], footprint: float) -> float:
-        """Return seconds per byte: around a level's capacity part of the bytes is found there."""
+        """Return seconds per byte: around a level's capacity, part of the bytes is found there."""
         found = 1.0 / rates[0]
         for level, rate in zip(self.levels, rates[1:], strict=False):
             missed = _beyond(footprint, level.capacity)
@@ -83,18 +88,34 @@ class Machine:
 
 
 def _beyond(footprint: float, capacity: float) -> float:
-    """Return which part does not stay: none up to half the capacity, all from twice of it on."""
-    return min(max(0.5 + 0.5 * log2(max(footprint, 1.0) / capacity), 0.0), 1.0)
+    """Return which part does not stay: nothing up to an eighth of the capacity, all from four times it on.
+
+    Others use the cache, too, and it does not keep what was used last; so the border is wide.
+    """
+    return min(max(0.6 + 0.2 * log2(max(footprint, 1.0) / capacity), 0.0), 1.0)
+
+
+def from_record(record: Mapping[str, Any]) -> Machine:
+    """Return the machine of `record`; ValueError, TypeError or KeyError if it describes none."""
+    levels = tuple(
+        Level(lv["name"], float(lv["capacity"]), *(Rate(*map(float, lv[k])) for k in ("read", "write")))
+        for lv in record["levels"])
+    rest = {k: v for k, v in record.items() if k not in ("levels", "stream")}
+    made = Machine(**rest, levels=levels, stream=Rate(*map(float, record["stream"])))
+    numbers = [getattr(made, f.name) for f in fields(made) if f.type == "float"]
+    if not levels or made.threads < 1 or not all(type(n) is float and n >= 0 for n in numbers):
+        raise ValueError("a rate is missing or negative")
+    return made
 
 
 # Round numbers, so that what fixtures and golden files show does not depend on where they run.
 REFERENCE = Machine(
     "reference", threads=2,
     levels=(
-        Level("near", 512 << 10, Rate(50e9, 100e9), Rate(25e9, 50e9)),
-        Level("shared", 16 << 20, Rate(25e9, 50e9), Rate(12.5e9, 25e9)),
-        Level("memory", inf, Rate(12.5e9, 25e9), Rate(5e9, 10e9)),
+        Level("near", 512 << 10, Rate(60e9, 120e9), Rate(50e9, 100e9)),
+        Level("shared", 32 << 20, Rate(40e9, 80e9), Rate(20e9, 40e9)),
+        Level("memory", inf, Rate(20e9, 40e9), Rate(15e9, 25e9)),
     ),
-    stream=Rate(10e9, 20e9), unit=50e-12, product=50e9, numpy=1.5,
-    launch=1e-6, wake=4e-6, call=1e-6, fault=200e-12,
+    stream=Rate(30e9, 40e9), unit=50e-12, product=80e9, scalar=4.0,
+    launch=1e-6, wake=4e-6, call=1e-6, fault=100e-12,
 )

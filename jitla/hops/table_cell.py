@@ -198,9 +198,9 @@ cell(np.floor_divide, _verb("floordiv"), "quotient rounded down")
 cell(np.remainder, _verb("rem"), "remainder with the divisor's sign")
 cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign")
 cell(np.power, _by_kind(f=_math("power")), "x to the power y; integers are left to NumPy",
-     transcendental=True, flops=40)
+     transcendental=True, flops=60)
 cell(np.float_power, _math("float_power"), "power in at least float64",
-     transcendental=True, flops=40)
+     transcendental=True, flops=60)
 cell(np.negative, _verb("neg"), "-x", ANY, on_complex=parts.by_part("neg"))
 cell(np.positive, _same, "+x", ANY, on_complex=_same)
 cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itself", ANY,
@@ -217,12 +217,12 @@ cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY
 cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY,
      also=(np.degrees,))
 cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
-cell(np.gcd, None, "greatest common divisor", ALL, commutes=True)
-cell(np.lcm, None, "least common multiple", ANY, commutes=True)
+cell(np.gcd, None, "greatest common divisor", ALL, commutes=True, flops=150)
+cell(np.lcm, None, "least common multiple", ANY, commutes=True, flops=200)
 cell(np.conjugate, _same, "complex conjugate", ANY, on_complex=parts.conjugate)
-cell(np.nextafter, None, "next float from x towards y", ALL)
-cell(np.spacing, None, "distance to the next float")
-cell(np.ldexp, None, "x * 2**n", ALL)
+cell(np.nextafter, None, "next float from x towards y", ALL, flops=130)
+cell(np.spacing, None, "distance to the next float", flops=100)
+cell(np.ldexp, None, "x * 2**n", ALL, flops=60)
 
 # --------------------------------------------------------------------------- rounding
 
@@ -240,35 +240,35 @@ _rounding(np.rint, "round half to even")
 # --------------------------------------------------------------------------- transcendental
 
 
-def _transcendental(ufunc: np.ufunc, doc: str, zeros: Zeros = NONE) -> OpSpec:
-    """Declare a function that is one `math` verb."""
-    return cell(ufunc, _math(ufunc.__name__), doc, zeros, transcendental=True, flops=20)
+def _transcendental(ufunc: np.ufunc, flops: float, doc: str, zeros: Zeros = NONE) -> OpSpec:
+    """Declare a function that is one `math` verb and takes as long as `flops` additions."""
+    return cell(ufunc, _math(ufunc.__name__), doc, zeros, transcendental=True, flops=flops)
 
 
-_transcendental(np.exp, "e**x")
-_transcendental(np.exp2, "2**x")
-_transcendental(np.expm1, "e**x - 1", ANY)
-_transcendental(np.log, "natural logarithm")
-_transcendental(np.log2, "logarithm to base 2")
-_transcendental(np.log10, "logarithm to base 10")
-_transcendental(np.log1p, "log(1 + x)", ANY)
-_transcendental(np.cbrt, "cube root", ANY)
-_transcendental(np.sin, "sine", ANY)
-_transcendental(np.cos, "cosine")
-_transcendental(np.tan, "tangent", ANY)
-_transcendental(np.arcsin, "inverse sine", ANY)
-_transcendental(np.arccos, "inverse cosine")
-_transcendental(np.arctan, "inverse tangent", ANY)
-_transcendental(np.sinh, "hyperbolic sine", ANY)
-_transcendental(np.cosh, "hyperbolic cosine")
-_transcendental(np.tanh, "hyperbolic tangent", ANY)
-_transcendental(np.arcsinh, "inverse hyperbolic sine", ANY)
-_transcendental(np.arccosh, "inverse hyperbolic cosine")
-_transcendental(np.arctanh, "inverse hyperbolic tangent", ANY)
-_transcendental(np.arctan2, "angle of the point (y, x)")
-_transcendental(np.hypot, "length of the vector (x, y)", ALL)
-_transcendental(np.logaddexp, "log(e**x + e**y)")
-_transcendental(np.logaddexp2, "log2(2**x + 2**y)")
+_transcendental(np.exp, 38, "e**x")
+_transcendental(np.exp2, 38, "2**x")
+_transcendental(np.expm1, 44, "e**x - 1", ANY)
+_transcendental(np.log, 47, "natural logarithm")
+_transcendental(np.log2, 53, "logarithm to base 2")
+_transcendental(np.log10, 60, "logarithm to base 10")
+_transcendental(np.log1p, 57, "log(1 + x)", ANY)
+_transcendental(np.cbrt, 48, "cube root", ANY)
+_transcendental(np.sin, 46, "sine", ANY)
+_transcendental(np.cos, 46, "cosine")
+_transcendental(np.tan, 84, "tangent", ANY)
+_transcendental(np.arcsin, 40, "inverse sine", ANY)
+_transcendental(np.arccos, 40, "inverse cosine")
+_transcendental(np.arctan, 46, "inverse tangent", ANY)
+_transcendental(np.sinh, 52, "hyperbolic sine", ANY)
+_transcendental(np.cosh, 50, "hyperbolic cosine")
+_transcendental(np.tanh, 64, "hyperbolic tangent", ANY)
+_transcendental(np.arcsinh, 97, "inverse hyperbolic sine", ANY)
+_transcendental(np.arccosh, 110, "inverse hyperbolic cosine")
+_transcendental(np.arctanh, 57, "inverse hyperbolic tangent", ANY)
+_transcendental(np.arctan2, 90, "angle of the point (y, x)")
+_transcendental(np.hypot, 40, "length of the vector (x, y)", ALL)
+_transcendental(np.logaddexp, 90, "log(e**x + e**y)")
+_transcendental(np.logaddexp2, 90, "log2(2**x + 2**y)")
 
 # --------------------------------------------------------------------------- comparisons
 
@@ -419,7 +419,7 @@ cell(np.logical_not, _by_kind(b=_NOT, i=lambda b, x: b.eq(x, b.const(0, x.dtype)
 cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True)
 cell(np.bitwise_or, _OR, "bits set in one", ALL, commutes=True)
 cell(np.bitwise_xor, _XOR, "bits set in exactly one", ALL, commutes=True)
-cell(np.bitwise_count, None, "number of set bits of the magnitude", ANY)
+cell(np.bitwise_count, None, "number of set bits of the magnitude", ANY, flops=5)
 cell(np.invert, _NOT, "all bits flipped")
 cell(np.left_shift, _verb("shl"), "bits moved up; past the width all are lost", ALL)
 cell(np.right_shift, _verb("shr"), "bits moved down; past the width the sign remains", ALL)

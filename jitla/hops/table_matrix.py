@@ -117,10 +117,16 @@ def _accumulator(ufunc: np.ufunc, dtype: Any) -> np.dtype:
     return ufunc.resolve_dtypes((None, np.dtype(dtype), None), reduction=True)[1]
 
 
+ROW_START = 130.0  # additions that beginning and ending a row takes, whose elements are joined
+
+
 def _agg(
-    name: str, ufunc: np.ufunc, doc: str, also: tuple[Any, ...], zeros: Zeros = NONE,
+    name: str, ufunc: np.ufunc, weight: float, doc: str, also: tuple[Any, ...], zeros: Zeros = NONE,
 ) -> OpSpec:
-    """Declare the reduction by `ufunc` over `axis` (sorted tuple) with `keepdims`."""
+    """Declare the reduction by `ufunc` over `axis` (sorted tuple) with `keepdims`.
+
+    An element of 8 bytes takes as long as `weight` additions, smaller ones less.
+    """
 
     def ref(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
         return ufunc.reduce(x, axis=axis, keepdims=keepdims)
@@ -133,19 +139,27 @@ def _agg(
             raise ValueError("nothing to reduce, and no identity")
         return Meta(shape, x.dtype)
 
+    def flops(metas: Metas, attrs: Attrs) -> float:
+        x, axis = metas[0], attrs["axis"]
+        # NumPy's pairwise sum has as many accumulators of every float: they wait for each other.
+        size = 8 if name == "sum" and x.dtype.kind == "f" else x.dtype.itemsize
+        rows = x.size // max(math.prod(x.shape[i] for i in axis), 1)
+        starts = rows if rows > 1 and x.ndim - 1 in axis else 0
+        return x.size * weight * size / 8 + starts * ROW_START
+
     return register(OpSpec(
         name=name, kind=Kind.AGG, arity=1, ref=_scalar(ref), meta=_inferring(ref, meta),
         resolve=lambda dtypes, attrs: (_accumulator(ufunc, dtypes[0]),), doc=doc,
-        numpy=(ufunc.reduce, *also), zeros=zeros,
+        numpy=(ufunc.reduce, *also), zeros=zeros, flops=flops,
     ))
 
 
-_agg("sum", np.add, "sum over axes", (np.sum,), ALL)
-_agg("prod", np.multiply, "product over axes", (np.prod,))
-_agg("min", np.minimum, "least element over axes; NaN wins", (np.min, np.amin), ALL)
-_agg("max", np.maximum, "greatest element over axes; NaN wins", (np.max, np.amax), ALL)
-_agg("any", np.logical_or, "is one element true", (np.any,), ALL)
-_agg("all", np.logical_and, "are all elements true", (np.all,))
+_agg("sum", np.add, 3.5, "sum over axes", (np.sum,), ALL)
+_agg("prod", np.multiply, 3.5, "product over axes", (np.prod,))
+_agg("min", np.minimum, 2.5, "least element over axes; NaN wins", (np.min, np.amin), ALL)
+_agg("max", np.maximum, 2.5, "greatest element over axes; NaN wins", (np.max, np.amax), ALL)
+_agg("any", np.logical_or, 3.0, "is one element true", (np.any,), ALL)
+_agg("all", np.logical_and, 3.0, "are all elements true", (np.all,))
 
 
 @lru_cache(maxsize=256)
@@ -179,11 +193,11 @@ def _over_input(per_element: float) -> Callable[[Metas, Attrs], float]:
     return lambda metas, attrs: per_element * metas[0].size
 
 
-call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", flops=_over_input(1))
-call("var", np.var, _statistic(np.var), "variance over axes", flops=_over_input(4))
-call("std", np.std, _statistic(np.std), "standard deviation over axes", flops=_over_input(4))
-call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_over_input(1))
-call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_over_input(1))
+call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", flops=_over_input(3))
+call("var", np.var, _statistic(np.var), "variance over axes", flops=_over_input(25))
+call("std", np.std, _statistic(np.std), "standard deviation over axes", flops=_over_input(25))
+call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_over_input(2))
+call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_over_input(2))
 call("count", _count, lambda x, axis: Meta((), INTP),
      "number of elements that a reduction over `axis` joins")
 
@@ -195,7 +209,7 @@ def _cumsum_meta(x: Meta, axis: int | None) -> Meta:
 
 
 call("cumsum", np.cumsum, _cumsum_meta, "running sum along an axis, or of all elements in order",
-     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(1))
+     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(80))
 
 # --------------------------------------------------------------------------- products
 
@@ -420,4 +434,4 @@ call("arange", _arange, _arange_meta, "evenly spaced values from start below sto
 call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype), max(min(n, m), 0)),
      "ones on the k-th diagonal of an n by m matrix", arity=0)
 call("linspace", _linspace, _linspace_meta, "num evenly spaced values from start to stop", arity=2,
-     resolve=_linspace_resolve, flops=2.0)
+     resolve=_linspace_resolve, flops=40.0)

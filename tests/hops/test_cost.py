@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.hops import (
-    REFERENCE,
     Kind,
-    Machine,
     Meta,
     NumpyBuilder,
     ScalarBuilder,
@@ -70,5 +68,24 @@ def test_every_cell_has_a_finite_cost() -> None:
             assert 0 <= flops(hop) < 1e3
 
 
-def test_the_reference_machine_is_a_record() -> None:
-    assert isinstance(REFERENCE, Machine) and REFERENCE.name == "reference"
+def test_narrow_elements_take_their_share_of_a_vector() -> None:
+    small = leaf(0, Meta((10, 20), np.dtype("f4")))
+    assert flops(make("add", [small, small])) == 100
+    assert flops(make("exp", [small])) < flops(make("exp", [X])) / 2
+
+
+def test_integers_without_vector_instructions_cost_more() -> None:
+    long, short = (leaf(0, Meta((10,), np.dtype(d))) for d in ("i8", "i4"))
+    assert flops(make("multiply", [long, long])) > 2 * flops(make("multiply", [short, short]))
+    assert flops(make("cast", [long], dtype=F8)) > 2 * flops(make("cast", [short], dtype=F8))
+    assert flops(make("floor_divide", [long, long])) > flops(make("floor_divide", [short, short]))
+
+
+def test_aggregates_cost_per_element_and_per_row() -> None:
+    whole, columns, rows = (
+        flops(make("sum", [X], axis=axis, keepdims=False)) for axis in ((0, 1), (0,), (1,)))
+    assert whole == columns == 200 * 3.5
+    assert rows == whole + 10 * 130
+    single = leaf(0, Meta((10, 20), np.dtype("f4")))
+    assert flops(make("sum", [single], axis=(0, 1), keepdims=False)) == whole
+    assert flops(make("max", [single], axis=(0, 1), keepdims=False)) == 250

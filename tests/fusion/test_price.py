@@ -1,0 +1,187 @@
+"""Prices: terms of single hops, kernels from their sums, calls, steps of plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jitla.fusion import (
+    Call,
+    Kernel,
+    Layout,
+    Prices,
+    RowKernel,
+    all_layouts,
+    contiguous,
+    plan,
+)
+from jitla.hops import REFERENCE, Hop, Kind, Meta, apply, flops, leaf, make, topo
+
+F8 = np.dtype("f8")
+
+
+def array(slot: int, *shape: int, dtype: str = "f8") -> Hop:
+    return leaf(slot, Meta(shape, np.dtype(dtype)))
+
+
+def priced(*roots: Hop, threads: int = 0, **leaves: Layout) -> Prices:
+    places = {int(k[1:]): v for k, v in leaves.items()}
+    return Prices(REFERENCE, all_layouts(roots, places), threads)
+
+
+X, Y = array(0, 1000, 1000), array(1, 1000, 1000)
+
+
+def test_work_is_what_all_threads_share() -> None:
+    h = apply("exp", X)
+    assert priced(h).work(h) == flops(h) * REFERENCE.unit / 2
+    assert priced(h, threads=1).work(h) == flops(h) * REFERENCE.unit
+
+
+def test_functions_cost_more_than_sums_and_singles_less() -> None:
+    small = array(0, 1000, 1000, dtype="f4")
+    exp, total, short = apply("exp", X), apply("add", X, X), apply("exp", small)
+    prices = priced(exp, total, short)
+    assert prices.work(exp) > 10 * prices.work(total) > 0
+    assert prices.work(exp) > 2 * prices.work(short)
+
+
+def test_reading_counts_the_bytes_that_memory_moves() -> None:
+    whole = priced(X).reads(X)
+    repeated = priced(X, s0=Layout((1000, 1000), (0, 8)))
+    assert repeated.reads(X) < whole / 500
+    every_second = priced(X, s0=Layout((1000, 1000), (16000, 16)))
+    one_per_line = priced(X, s0=Layout((1000, 1000), (80000, 80)))
+    scale = np.array([whole, every_second.reads(X), one_per_line.reads(X)])
+    assert scale[1] > 2 * whole and scale[2] > 8 * whole  # and from further away
+    assert priced(X, s0=Layout((1000, 1000), (8, 8000))).reads(X) == whole
+
+
+def test_a_leaf_is_as_far_away_as_all_leaves_are_large() -> None:
+    small, large = array(0, 1000), array(1, 10_000_000)
+    alone = priced(small).reads(small)
+    together = priced(make("concatenate", [small, large], axis=0))
+    assert together.reads(small) > 2 * alone
+
+
+def test_what_was_just_made_is_nearer_than_a_leaf() -> None:
+    x = array(0, 400_000)
+    h = apply("exp", x)
+    others = [array(k, 4_000_000) for k in range(1, 4)]
+    prices = priced(h, *(apply("exp", o) for o in others))
+    assert prices.reads(h) < prices.reads(x)
+
+
+def test_large_results_go_around_the_caches() -> None:
+    just_below, above = (array(k, n) for k, n in enumerate((4_100_000, 4_300_000)))
+    prices = priced(just_below, above)
+    assert prices.writes(above) < prices.writes(just_below)
+
+
+def test_what_is_too_large_to_be_kept_is_asked_for_again() -> None:
+    kept, fresh = (array(k, n) for k, n in enumerate((30_000_000, 36_000_000)))
+    prices = priced(kept, fresh)
+    each = [prices.writes(h) / h.meta.nbytes for h in (kept, fresh)]
+    assert each[1] == pytest.approx(each[0] + REFERENCE.fault)
+
+
+def test_a_kernel_is_the_sum_of_its_terms() -> None:
+    prices = priced(X)
+    assert prices.kernel(3.0, 2.0, 1.0) == pytest.approx(5.0, abs=1e-4)
+    assert prices.kernel(1.0, 2.0, 3.0) == pytest.approx(5.0, abs=1e-4)
+    assert prices.kernel(3.0, 2.0, 1.0, launched=0) == 5.0
+    cost = prices.terms(3.0, 2.0, 1.0)
+    assert (cost.read, cost.write, cost.compute, cost.total) == (3.0, 2.0, 1.0, cost.launch + 5.0)
+
+
+def test_short_kernels_run_alone() -> None:
+    prices = priced(X)
+    short, long = prices.terms(1e-7, 1e-7, 0.0), prices.terms(1e-3, 1e-3, 0.0)
+    assert short.launch == REFERENCE.launch < long.launch
+    assert short.total == pytest.approx(REFERENCE.launch + 4e-7)
+    assert long.total < REFERENCE.threads * 2e-3
+
+
+def test_more_is_never_cheaper() -> None:
+    prices = priced(X)
+    seconds = [prices.kernel(t, t, t) for t in np.geomspace(1e-9, 1e-1, 200)]
+    assert seconds == sorted(seconds)
+
+
+def test_views_and_leaves_are_free_and_calls_are_not() -> None:
+    turned = make("transpose", [X], axes=(1, 0))
+    joined = make("concatenate", [X, Y], axis=0)
+    prices = priced(turned, joined)
+    assert prices.call(turned) == prices.call(X) == 0.0
+    assert prices.call(joined) > REFERENCE.call + prices.writes(joined)
+
+
+def test_products() -> None:
+    v, thin = array(1, 1000), array(2, 1000, 4)
+    square, vector, skinny = (make("matmul", [X, h]) for h in (Y, v, thin))
+    prices = priced(square, vector, skinny)
+    arithmetic = 2e9 / REFERENCE.product
+    assert arithmetic < prices.call(square) < 1.5 * arithmetic
+    assert prices.reads(X) < prices.call(vector) < prices.call(skinny) < prices.call(square) / 10
+
+
+def test_numpys_functions_take_longer_than_the_compilers() -> None:
+    h = apply("arctan2", X, Y)
+    prices = priced(h, threads=1)
+    assert prices.call(h) > 2 * prices.work(h)
+    slow = Prices(replace(REFERENCE, scalar=8.0), prices.layouts, 1)
+    assert slow.call(h) > prices.call(h)
+
+
+def test_prices_are_remembered() -> None:
+    h = apply("exp", X)
+    prices = priced(h)
+    verbs = (prices.work, prices.reads, prices.writes, prices.call, prices.passes, prices.again)
+    first = [f(h) for f in verbs]
+    prices.footprint = 1e12
+    assert first == [f(h) for f in verbs] and len(set(first)) == len(verbs)
+
+
+# ------------------------------------------------------------------------------ steps of plans
+
+
+def supports(hop: Hop) -> str | None:
+    return None if hop.op.kind is not Kind.CALL or hop.op.name == "matmul" else "not here"
+
+
+def steps(*roots: Hop) -> list[Kernel | RowKernel | Call]:
+    return list(plan(roots, {}, supports).steps)
+
+
+def test_a_step_adds_up_its_hops() -> None:
+    inner = apply("exp", X)
+    h = apply("add", inner, Y)
+    prices = priced(h)
+    (step,) = steps(h)
+    assert prices.step(step).total == prices.kernel(
+        prices.reads(X) + prices.reads(Y), prices.writes(h), prices.work(inner) + prices.work(h))
+
+
+def test_rows_are_read_once() -> None:
+    x, w, v = array(0, 100_000, 100), array(1, 100_000), array(2, 100)
+    turned = make("transpose", [x], axes=(1, 0))
+    h = make("matmul", [turned, apply("multiply", w, make("matmul", [x, v]))])
+    prices = priced(h)
+    (step,) = steps(h)
+    assert isinstance(step, RowKernel)
+    cost = prices.step(step)
+    assert prices.reads(x) < cost.total < 1.6 * prices.reads(x)
+    assert cost.total < sum(prices.call(p) for p in topo((h,)))
+
+
+def test_a_call_is_a_step() -> None:
+    h = make("cumsum", [X], axis=0)
+    cost = priced(h).step(Call(h))
+    assert cost.total == priced(h).call(h) == cost.compute + cost.launch and cost.launch == REFERENCE.call
+
+
+def test_unknown_layouts_count_as_contiguous() -> None:
+    assert Prices(REFERENCE, {}).reads(X) > 0
+    assert priced(X, s0=contiguous((1000, 1000), 8)).reads(X) == priced(X).reads(X)

@@ -1,0 +1,166 @@
+"""The stored machine: found by later processes, trusted only where it was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import jitla
+from jitla import calibration, machines
+from jitla.__main__ import main
+from jitla.calibration import Sizes, cache_sizes
+from jitla.codegen import LlvmBackend
+from jitla.config import Config, cache_directory
+from jitla.gate import GATE
+from jitla.hops import REFERENCE
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+# ------------------------------------------------------------------------------ the file
+
+
+def test_what_is_saved_is_found(tmp_path: Path) -> None:
+    place = machines.save(tmp_path / "new" / "directory", "host", REFERENCE)
+    assert place is not None and machines.load(place.parent, "host") == REFERENCE
+    assert [p.name for p in place.parent.iterdir()] == [machines.NAME]
+
+
+def test_another_host_or_version_is_not_trusted(tmp_path: Path) -> None:
+    place = machines.save(tmp_path, "host", REFERENCE)
+    assert place is not None and machines.load(tmp_path, "other") is None
+    record = json.loads(place.read_text())
+    place.write_text(json.dumps(record | {"version": machines.VERSION + 1}))
+    assert machines.load(tmp_path, "host") is None
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "{}", "null", '{"version": 1, "host": "host", "machine": 3}'])
+def test_a_broken_file_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / machines.NAME).write_text(text)
+    assert machines.load(tmp_path, "host") is None
+
+
+def test_a_directory_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert machines.save(tmp_path / "file" / "below", "host", REFERENCE) is None
+
+
+# ------------------------------------------------------------------------------ where it is kept
+
+
+def test_the_option_says_where(tmp_path: Path) -> None:
+    assert cache_directory(Config(cache_dir=str(tmp_path))) == str(tmp_path)
+    assert Config(cache_dir=tmp_path).cache_dir == str(tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("platform", "variable", "end"), [
+    ("linux", "XDG_CACHE_HOME", "jitla"), ("win32", "LOCALAPPDATA", "jitla"), ("darwin", "", "Caches/jitla"),
+])
+def test_the_users_cache_is_the_systems(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, variable: str, end: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if variable:
+        monkeypatch.setenv(variable, str(tmp_path / "own"))
+        assert cache_directory(Config()) == str(tmp_path / "own" / "jitla")
+        monkeypatch.delenv(variable)
+    found = Path(cache_directory(Config()))
+    assert found.is_relative_to(tmp_path) and str(found).endswith(end)
+
+
+# ------------------------------------------------------------------------------ measuring
+
+
+def test_cache_sizes_are_the_systems(tmp_path: Path) -> None:
+    for index, (level, size) in enumerate([("1", "32K"), ("2", "1024K"), ("3", "8192K")]):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "level").write_text(level + "\n")
+        (tmp_path / f"index{index}" / "size").write_text(size + "\n")
+    assert cache_sizes(tmp_path) == Sizes(1 << 20, 8 << 20)
+    (tmp_path / "index2" / "size").write_text("many\n")
+    assert cache_sizes(tmp_path) == Sizes(1 << 20, calibration.SHARED)
+    assert cache_sizes(tmp_path / "nothing") == Sizes(calibration.NEAR, calibration.SHARED)
+
+
+def test_a_measured_machine_is_possible() -> None:
+    found = calibration.measure(LlvmBackend())
+    assert [lv.name for lv in found.levels] == ["near", "shared", "memory"]
+    rates = [r for lv in found.levels for r in (lv.read, lv.write)] + [found.stream]
+    assert all(0 < r.one <= r.all < float("inf") for r in rates)
+    assert all(getattr(found, k) > 0 for k in ("unit", "product", "launch", "wake", "call"))
+    assert found.scalar >= 1 and found.fault >= 0 and found.threads >= 1
+
+
+# ------------------------------------------------------------------------------ in use
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A gate that has not looked yet, and a measurement that takes no time."""
+    monkeypatch.setattr(GATE, "_machine", None)
+    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(calibration, "measure", lambda backend: replace(REFERENCE, name="measured"))
+    return tmp_path
+
+
+def test_calibrating_keeps_and_uses_the_machine(measured: Path) -> None:
+    with jitla.options(cache_dir=measured) as config:
+        before = GATE.compiler(config)
+        assert jitla.calibrate().name == "measured"
+        after = GATE.compiler(config)
+    assert after is not before
+    assert (before._tools.machine.name, after._tools.machine.name) == ("reference", "measured")
+    assert json.loads((measured / machines.NAME).read_text())["machine"]["name"] == "measured"
+
+
+def test_it_holds_where_nothing_can_be_written(measured: Path) -> None:
+    (measured / "file").write_text("")
+    with jitla.options(cache_dir=measured / "file") as config:
+        jitla.calibrate()
+        assert GATE.compiler(config)._tools.machine.name == "measured"
+
+
+def test_fewer_threads_are_planned_for(measured: Path) -> None:
+    with jitla.options(cache_dir=measured, threads=1) as config:
+        assert GATE.compiler(config)._tools.machine.threads == 1
+
+
+def test_the_command_line_calibrates(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with jitla.options(cache_dir=measured):
+        assert main(["calibrate"]) == 0
+    assert "measured" in capsys.readouterr().out and (measured / machines.NAME).exists()
+
+
+SOURCE = """
+import sys
+import numpy as np
+import jitla
+from jitla.gate import GATE
+assert jitla.jit(lambda x: x + 1.0)(np.ones(1000)).sum() == 2000
+print(GATE._machine.name, GATE._host())
+assert "jitla.calibration" not in sys.modules
+"""
+
+
+def run(directory: Path) -> list[str]:
+    environment = os.environ | {"JITLA_CACHE_DIR": str(directory), "PYTHONPATH": str(ROOT)}
+    script = directory / "script.py"
+    script.write_text(SOURCE)
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True,
+                          check=True, timeout=120)
+    return done.stdout.strip().split(" ", 1)
+
+
+def test_another_process_finds_it_and_measures_nothing(tmp_path: Path) -> None:
+    name, host = run(tmp_path)
+    assert name == "reference"
+    machines.save(tmp_path, host, replace(REFERENCE, name="stored"))
+    assert run(tmp_path) == ["stored", host]
