@@ -119,7 +119,7 @@ class LlvmBackend:
     """
 
     name = "llvm"
-    templates = ("Cell", "MAgg", "Row")
+    templates: tuple[str, ...] = ("Cell", "MAgg", "Row")
 
     def __init__(
         self, launch: Callable[..., int] | None = None, threads: int | None = None,

@@ -5,7 +5,6 @@ heuristics, planner, interp, text.
 """
 
 from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
-from jitla.fusion.planner import plan
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     Backend,
@@ -22,9 +21,10 @@ from jitla.fusion.kernel import (
     data_inputs,
 )
 from jitla.fusion.layout import Layout, contiguous
+from jitla.fusion.memo import TEMPLATES
+from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, Cost, Prices
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
-from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.walks import Operands, geometry, operands, walk

@@ -65,7 +65,7 @@ class Candidates:
         self.passes = [prices.passes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
         if near:
             self.read = self.again
-            self.write = [p - a for p, a in zip(self.passes, self.again, strict=True)]
+            self.write = self.passes
         else:
             self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
             self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
@@ -173,7 +173,7 @@ class Candidates:
         if self.is_loop(results, body, inputs):
             found = Candidate(results, body, LOOP, self._terms(results, body, inputs))
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
-            found = Candidate(results, body, ROW, self._terms(results, body, inputs, self._passed(body, inputs)))
+            found = Candidate(results, body, ROW, self._terms(results, body, inputs, *self._passed(body)))
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or found.cost is None:
@@ -182,32 +182,32 @@ class Candidates:
                     return Candidate(results, body, CALL, Cost(0.0, 0.0, 0.0, seconds, seconds))
         return found
 
-    def _terms(self, results: int, body: int, inputs: int, passed: float = 0.0) -> Cost:
+    def _terms(self, results: int, body: int, inputs: int, again: float = 0.0, passed: float = 0.0) -> Cost:
         return self.prices.terms(
-            sum(self.read[i] for i in self.memo.sources(inputs)),
-            sum(self.write[i] for i in members(results)),
-            sum(self.work[i] for i in members(body)) + passed, 0 if self.near else 1)
+            sum(self.read[i] for i in self.memo.sources(inputs)) + again,
+            sum(self.write[i] for i in members(results)) + passed,
+            sum(self.work[i] for i in members(body)), 0 if self.near else 1)
 
-    def _passed(self, body: int, inputs: int) -> float:
-        """Return the seconds for values that one stage of a row kernel leaves for another in the cache."""
+    def _passed(self, body: int) -> tuple[float, float]:
+        """Return the seconds for reading anew, and for leaving in the cache, what stages share."""
         memo = self.memo
         stage: dict[int, int] = {}
-        last: dict[int, int] = {}
         first: dict[int, int] = {}
+        last: dict[int, int] = {}
         for i in members(body):
             loop = memo.loop[i] or 0
             stage[i] = max((stage[o] + (0 if loop >> o & 1 else 1)
                             for o in members(memo.operands[i] & body)), default=0)
             for o in members(memo.operands[i] & memo.arrays):
-                last[o] = max(last.get(o, 0), stage[i] + (0 if loop >> o & 1 else 1))
+                last[o] = max(last.get(o, 0), stage[i])
                 first[o] = min(first.get(o, stage[i]), stage[i])
-        seconds = 0.0
+        read = write = 0.0
         for o, at in last.items():
-            if body >> o & 1:
-                seconds += self.passes[o] if at > stage[o] else 0.0
-            else:
-                seconds += self.again[o] if at > first[o] else 0.0
-        return seconds
+            begun = stage.get(o, first[o])
+            if at > begun:
+                read += self.again[o]
+                write += self.passes[o] if body >> o & 1 else 0.0
+        return read, write
 
     # ------------------------------------------------------------------ legality
 

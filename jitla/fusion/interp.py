@@ -103,7 +103,7 @@ class InterpretedBackend:
     """A backend without machine code: the truth that others are compared with."""
 
     name = "interpreted"
-    templates = ("Cell", "MAgg")
+    templates: tuple[str, ...] = ("Cell", "MAgg")
 
     def __init__(self, refuse: Callable[[Hop], str | None] = lambda hop: None) -> None:
         self._refuse = refuse

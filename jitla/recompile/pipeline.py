@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event

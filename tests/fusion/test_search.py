@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from math import inf, isclose
+from math import isclose
 
 import pytest
-from tests.fusion.dags import random_dag
 
 from jitla.fusion import Facts, all_layouts
 from jitla.fusion.candidates import Candidates
@@ -15,6 +14,7 @@ from jitla.fusion.points import partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.search import Search
 from jitla.hops import REFERENCE
+from tests.fusion.dags import random_dag
 
 
 def searches(seed: int, hops: int, prune: bool):
