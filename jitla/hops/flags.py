@@ -37,7 +37,9 @@ _SOME = {
     "square": OVERFLOW, "sqrt": INVALID, "exp": OVERFLOW, "exp2": OVERFLOW,
     "sum": INVALID | OVERFLOW, "prod": INVALID | OVERFLOW, "cumsum": INVALID | OVERFLOW,
 }
-_INTEGER = frozenset({"floor_divide", "remainder", "fmod"})
+# Of complex numbers these raise more than of real ones.
+_MORE_OF_PARTS = frozenset({"square", "exp", "exp2", "sqrt"})
+_INTEGER = {"floor_divide": DIVIDE, "remainder": DIVIDE, "fmod": DIVIDE, "reciprocal": DIVIDE | INVALID}
 
 
 def may_raise(hop: Hop) -> int:
@@ -46,8 +48,8 @@ def may_raise(hop: Hop) -> int:
     if any(i.meta.dtype.kind == "c" for i in hop.inputs):
         if name in _ORDERS:
             return INVALID  # a NaN in one part: the loops of reals are silent, these are not
-        if name == "square":
-            return INVALID | OVERFLOW
+        if name in _MORE_OF_PARTS:
+            return ANY
     if name in _SILENT:
         return 0
     if name == "cast":
@@ -58,7 +60,9 @@ def may_raise(hop: Hop) -> int:
             return 0
         return INVALID if dtype.kind in "biu" else OVERFLOW | INVALID
     if dtype.kind in "biu" and hop.op.kind is not Kind.LEAF:
-        return ANY if name in _INTEGER else 0  # of integers kernels tell no kinds apart
+        if name == "floor_divide" and dtype.kind == "i":
+            return DIVIDE | OVERFLOW  # the least integer over -1
+        return _INTEGER.get(name, 0)
     return _SOME.get(name, ANY)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import DIVIDE, INVALID, Flagged, Hop, Kind, apply, heard, hush, listen, may_raise
+from jitla.hops import Flagged, Hop, Kind, apply, const, heard, hush, listen, may_raise
 from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact, same_view
 from jitla.tracing.places import Place, Places, call_at, here
@@ -91,8 +91,6 @@ class Effects:
     def _is_open(self, i: int, flags: int, place: Place) -> bool:
         """Say whether a warning of entry `i` would be noticed."""
         name = _name(self._hops[i])
-        if self._hops[i].meta.dtype.kind in "iu" and name != "cast":
-            flags = DIVIDE
         return name is None or any(is_shown(text, place) for text in texts(flags, name))
 
     def _is_evident(
@@ -130,8 +128,8 @@ def sign(hop: Hop) -> Hop | None:
 
     A quiet NaN comes from NaN, a silent infinity from infinities. None: its values do not show it.
     """
-    if hop.meta.dtype.kind in "iu" and hop.op.name != "cast" and len(hop.inputs) == 2:
-        return _any(apply("logical_not", hop.inputs[1]))  # a division: by zero
+    if hop.meta.dtype.kind in "iu" and hop.op.name != "cast":
+        return _any(_bad_division(hop))
     if hop.meta.dtype.kind != "f" or any(i.meta.dtype.kind != "f" for i in hop.inputs):
         return None
     nan, inf = apply("isnan", hop), apply("isinf", hop)
@@ -145,6 +143,17 @@ def sign(hop: Hop) -> Hop | None:
             nan = apply("logical_and", nan, apply("logical_not", _any(apply("isnan", given))))
             inf = apply("logical_or", inf, _any(apply("isinf", given)))
     return _any(apply("logical_or", nan, inf))
+
+
+def _bad_division(hop: Hop) -> Hop:
+    """Return where integers are divided by zero, or the least one by -1."""
+    divisor, dtype = hop.inputs[-1], hop.meta.dtype
+    bad = apply("logical_not", divisor)
+    if hop.op.name != "floor_divide" or dtype.kind == "u":
+        return bad
+    minus, least = const(-1, dtype), const(np.iinfo(dtype).min, dtype)
+    beyond = apply("logical_and", apply("equal", divisor, minus), apply("equal", hop, least))
+    return apply("logical_or", bad, beyond)
 
 
 def _any(hop: Hop) -> Hop:
@@ -190,8 +199,6 @@ class _Performance:
         for i in self.unknown:
             mine = self.capable[i] & left
             left &= ~mine
-            if self.hops[i].meta.dtype.kind in "iu" and mine:
-                mine = INVALID if self.hops[i].op.name == "cast" else DIVIDE
             if i in self.places:
                 for text in texts(mine, _name(self.hops[i]) or self.hops[i].op.name):
                     warn(text, self.places[i])
