@@ -24,6 +24,18 @@ Foreign = Callable[[Any], Callable[..., Any]]
 Lift = Callable[[Any, str], Any]
 
 
+class _OfTheClass:
+    """A method that NumPy finds in the class, and Python code does not find in an instance."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self.method
+        raise AttributeError(self.method.__name__)
+
+
 class Wild:
     """An operand whose methods may run any code; see the module for `ways`."""
 
@@ -56,6 +68,8 @@ class Wild:
         return hooks.lift(result, rest) if rest else result
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__array_ufunc__" and self._wild_ways[0] in "lr":
+            raise AttributeError(name)  # a masked array asks: it is to leave the operation to its operand
         return self._wild_hooks.attribute(self._wild_value, name, self._wild_ways[1:])
 
     def __contains__(self, item: Any) -> bool:
@@ -69,6 +83,7 @@ class Wild:
     def __iter__(self) -> Any:
         return iter(self._wild_hooks.iterate(self._wild_value))
 
+    @_OfTheClass
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if self._wild_ways[0] in "lr" and method == "__call__" and not options:
             # an array on the left took its operator for this function
