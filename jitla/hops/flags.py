@@ -66,6 +66,23 @@ def may_raise(hop: Hop) -> int:
     return _SOME.get(name, ANY)
 
 
+# Operators of which kernels raise the flags that NumPy's loops raise, and no others: of reals, and
+# of complex numbers.
+_EXACT = {
+    "f": frozenset({"add", "subtract", "multiply", "divide", "sqrt", "square", "reciprocal", "cast",
+                    "sum", "prod", "mean"}),
+    "c": frozenset({"add", "subtract", "multiply", "square", "cast", "sum"}),
+}
+
+
+def is_exact(hop: Hop) -> bool:
+    """Say whether a kernel that computes `hop` raises no flag that NumPy's loop does not raise."""
+    kind = hop.meta.dtype.kind
+    if kind in "iu":
+        return hop.op.name != "cast" or kind == "i"
+    return hop.op.name in _EXACT.get(kind, ())
+
+
 _heard: dict[int, int] = {}
 
 
@@ -98,11 +115,15 @@ class Flagged(Exception):
     """A program ran well, and elements of it raised floating-point flags.
 
     `values` are its results. `saved` holds, by slot, copies of leaves as they were before the
-    program wrote into them; leaves that kernels write while they run are not among them.
+    program wrote into them; large leaves that kernels write while they run may not be among them.
+    Then `exact` says whether NumPy would have raised each of the flags, too.
     """
 
-    def __init__(self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray]) -> None:
+    def __init__(
+        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray], exact: bool = True,
+    ) -> None:
         super().__init__(flags)
         self.values = values
         self.flags = flags
         self.saved = saved
+        self.exact = exact

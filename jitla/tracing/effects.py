@@ -22,9 +22,6 @@ from jitla.tracing.enacting import LOST, enact, same_view
 from jitla.tracing.places import Place, Places, call_at, here
 from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
 
-# Operators of which kernels raise the flags that NumPy's loops raise, and no others.
-_EXACT = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "square", "reciprocal"})
-
 # So often a block is done again without asking first whether that would tell anything new.
 PATIENCE = 2
 
@@ -70,9 +67,11 @@ class Effects:
         leaves = _as_before(block, store, hit)
         self.hits += 1
         if self.hits > PATIENCE and not any(leaf is LOST for leaf in leaves):
-            if not self._is_evident(block._replace(leaves=leaves), places, compile_block):
+            laid = [_laid_as(known, leaf) for known, leaf in zip(leaves, block.leaves, strict=True)]
+            if not self._is_evident(block._replace(leaves=laid), places, compile_block):
                 return True
-        _Performance(places, self._capable, self._hops, flags).play(block, leaves, self._wanted)
+        left = flags if hit.exact else 0
+        _Performance(places, self._capable, self._hops, left).play(block, leaves, self._wanted)
         return True
 
     def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
@@ -176,6 +175,18 @@ def _as_before(block: Block, store: Any, hit: Flagged) -> list[Any]:
     return found
 
 
+def _laid_as(known: Any, leaf: Any) -> Any:
+    """Return `known` as `leaf` lies in memory: programs are bound to strides."""
+    if known is leaf or known.strides == leaf.strides:
+        return known
+    spans = [s * (n - 1) for s, n in zip(leaf.strides, leaf.shape, strict=True)]
+    below = sum(min(span, 0) for span in spans)
+    room = np.empty(sum(map(abs, spans)) + leaf.itemsize, np.uint8)
+    made = np.ndarray(leaf.shape, leaf.dtype, room, -below, leaf.strides)
+    made[...] = known
+    return made
+
+
 class _Performance:
     """A block done again by NumPy: entries with a place may warn there, the others are silent."""
 
@@ -193,10 +204,10 @@ class _Performance:
         """Do the entries in `wanted`, and give the warnings of those whose operands are lost."""
         called = {i: place.called for i, place in self.places.items()}
         enact(block.entries, leaves, block.scalars, wanted, called, self._run)
-        # Of some operations kernels raise flags for nothing: no warning may come of that.
-        exact = all(self.hops[i].op.name in _EXACT for i in self.capable)
-        left = self.flags & ~self.heard if exact else 0
-        for i in self.unknown:
+        left = self.flags & ~self.heard
+        # Only kernels that write their results where they read lose operands. Sums come before.
+        cells = [i for i in self.unknown if self.hops[i].op.kind is Kind.CELL]
+        for i in cells or self.unknown:
             mine = self.capable[i] & left
             left &= ~mine
             if i in self.places:
