@@ -238,6 +238,8 @@ class LlvmBuilder(VectorText):
         yf = self.cast(self.cast(y, wide), f)  # not `safe`: 1 / 0 raises the flag NumPy tells of
         half = self.copysign(self.const(0.5, f), yf)
         over = self.select(void, self.const(0, f), self.div(self.const(1, f), yf))
+        if minus is not None:
+            over = self.select(minus, self.const(0, f), over)
         if d.itemsize == 8:
             q = self.math("floored", x, safe, half, over)
         else:

@@ -56,9 +56,10 @@ def may_raise(hop: Hop) -> int:
         given = hop.inputs[0].meta.dtype
         if given.kind not in "fc":
             return 0
-        if dtype.kind == given.kind and dtype.itemsize >= given.itemsize:
-            return 0
-        return INVALID if dtype.kind in "biu" else OVERFLOW | INVALID
+        if dtype.kind in "biu":
+            return INVALID
+        sizes = [d.itemsize // (2 if d.kind == "c" else 1) for d in (given, dtype)]
+        return OVERFLOW | INVALID if sizes[1] < sizes[0] else 0
     if dtype.kind in "biu" and hop.op.kind is not Kind.LEAF:
         if name == "floor_divide" and dtype.kind == "i":
             return DIVIDE | OVERFLOW  # the least integer over -1
@@ -79,7 +80,7 @@ def is_exact(hop: Hop) -> bool:
     """Say whether a kernel that computes `hop` raises no flag that NumPy's loop does not raise."""
     kind = hop.meta.dtype.kind
     if kind in "iu":
-        return hop.op.name != "cast" or kind == "i"
+        return kind == "i"  # unsigned ones take detours where processors have no conversion
     return hop.op.name in _EXACT.get(kind, ())
 
 
