@@ -46,7 +46,7 @@ from jitla.tracing.kinds import (
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
-from jitla.tracing.wild import Wild
+from jitla.tracing.wild import wild
 
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
@@ -321,7 +321,7 @@ class Hooks:
             return value
         if kind is np.ndarray:
             if value.dtype.hasobject:
-                return Wild(value, ways, self)
+                return wild(value, ways, self)
             return value if ways[0] == "e" else session.argument(value)
         if kind in CONTAINERS:
             way = ways[0]
@@ -329,8 +329,8 @@ class Hooks:
                 way == "k" and (kind not in (list, tuple) or not is_wild(value))
             ):
                 return value
-            return value if way not in "[c" and not is_wild(value) else Wild(value, ways, self)
-        return Wild(value, ways, self) if is_wild(value) else value
+            return value if way not in "[c" and not is_wild(value) else wild(value, ways, self)
+        return wild(value, ways, self) if is_wild(value) else value
 
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         """Return ``obj.name``, ready for its uses."""
