@@ -23,6 +23,8 @@ FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
 ITERATING = frozenset({"enumerate", "reversed", "zip"})
 # How the names begin by which arrays hand out their memory or take part in others' operations.
 PROTOCOL = "__array_"
+# In what functions that are made in a twin differ from the user's.
+PARTS = frozenset({"__code__", "__closure__"})
 
 
 class ReadsFrame(Exception):
@@ -194,6 +196,8 @@ class ExpressionRewriter(OperandRewriter):
             # asked for by name it is that of the array, not that of what stands for it
             node.value = hook("keep", [self.used(node.value, "")], node.value)
             return node
+        if node.attr in PARTS:
+            return hook("bare", [super().attribute(node, "")], node)
         return super().attribute(node, ways)
 
     # -- elements of comprehensions ------------------------------------------------------------

@@ -40,6 +40,8 @@ _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
                                "byteswap", "setfield"})
 _SAME_OBJECT = {np.asarray, np.asanyarray}
+# There is no memory for so many bytes, of which NumPy says so at the line.
+HUGE = 1 << 40
 _inferred: dict[tuple, int] = {}
 _cell_dtypes: dict[tuple, np.dtype] = {}
 _MAX_INFERRED = 100_000
@@ -141,6 +143,8 @@ class Dispatch(Indexing):
             return NotImplemented
         if name == "power" and METAS[made._m].dtype.kind in INTEGRAL:
             return NotImplemented  # a negative exponent is an error at this line; the entry stays dead
+        if METAS[made._m].nbytes > HUGE:
+            return NotImplemented
         return made
 
     def binary(

@@ -352,6 +352,10 @@ class Hooks:
                 value = Foreign(getattr, session)(obj, name)
         return self.lift(value, ways) if ways else value
 
+    def bare(self, part: Any) -> Any:
+        """Return what ``__code__`` or ``__closure__`` of a function is where nothing is traced."""
+        return TWINS.bare(part)
+
     def _get(self, obj: Any, name: str, *default: Any) -> Any:
         try:
             return self.attribute(obj, name)
