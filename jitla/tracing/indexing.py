@@ -50,11 +50,11 @@ class Bound(partial):  # type: ignore[type-arg]
 
 # What may hold a proxy, and what may be one.
 HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType}
-_MENDED = LAZY | HOLDERS
 # What gives away, step by step, what others hold.
 _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
+_MENDED = LAZY | HOLDERS | _STEPPING
 
 
 class Indexing(Memory):

@@ -209,7 +209,9 @@ def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
 
 
 def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:
-    return NotImplemented if modulo is not None else self._s.power(self, exponent)
+    if modulo is not None:
+        return self._s.eager(pow, (self, exponent, modulo), {})
+    return self._s.power(self, exponent)
 
 
 def _rpower(self: Any, base: Any) -> Any:
