@@ -308,7 +308,7 @@ class Hooks:
     def tame(self, *values: Any) -> bool:
         """Say whether operators of these parameters run no code of users."""
         return TAME.issuperset(map(type, values)) or all(
-            type(v) in TAME or type(v) is np.ndarray and not v.dtype.hasobject for v in values)
+            type(v) in TAME or type(v) is np.ndarray and not _acts(v.dtype, "l") for v in values)
 
     def still(self, value: Any, uses: tuple[str, ...]) -> bool:
         """Say whether a parameter runs no code when it is asked for attributes, or subscripted (``[``)."""
@@ -329,7 +329,7 @@ class Hooks:
         if session is None:
             return value
         if kind is np.ndarray:
-            if value.dtype.hasobject:
+            if _acts(value.dtype, ways):
                 return Wild(value, ways, self)
             return value if ways[0] == "e" else session.argument(value)
         if kind in CONTAINERS:
@@ -418,6 +418,12 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
             LOCAL.session = session
             session.attend()
         yield value
+
+
+def _acts(dtype: np.dtype, ways: str) -> bool:
+    """Say whether operators of arrays of this dtype may run code of users in a way of their own."""
+    # records compare themselves without a function that the other operand could take part in
+    return dtype.hasobject or dtype.names is not None and ways[0] in "lr"
 
 
 def _object(value: Any, kind: type) -> Any:

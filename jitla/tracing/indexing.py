@@ -146,6 +146,10 @@ class Indexing(Memory):
         self.views[made._n] = (array, method, args)
         return made
 
+    def operand(self, x: Any) -> Any:
+        """Return `x` as a proxy of this session or a traceable scalar; None if it is neither."""
+        raise NotImplementedError
+
     def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
         """Return the meta id of an entry."""
         raise NotImplementedError
@@ -251,7 +255,9 @@ class Indexing(Memory):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if ufunc is _MATMUL_IN_PLACE or not fits(np.shape(other), METAS[array._m].shape):
+        if ufunc is _MATMUL_IN_PLACE or self.operand(other) is None:
+            return False
+        if not fits(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:
             self.enter(array)
