@@ -148,13 +148,16 @@ class Dispatch(Indexing):
         return made
 
     def binary(
-        self, name: str, ufunc: Any, x: Lazy, other: Any, reflected: bool,
+        self, name: str, ufunc: Any, x: Lazy, other: Any, way: tuple[bool, bool],
         remembered: tuple[dict, dict],
     ) -> Any:
         """Slow path of a binary operator: foreign operands, first sight of a pair of metas, errors."""
+        reflected, called = way
         args = (other, x) if reflected else (x, other)
         y = self.operand(other)
-        if y is None or x._s is not self:
+        # Python's complex numbers take float64 scalars for floats, before those are asked.
+        python = reflected and not called and type(y) is complex and type(x) is LazyScalar
+        if y is None or x._s is not self or python:
             return self.operate(ufunc, args)
         if y is not other:
             return UFUNCS[ufunc](*((y, x) if reflected else (x, y)))
