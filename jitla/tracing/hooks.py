@@ -339,7 +339,9 @@ class Hooks:
             ):
                 return value
             return value if way not in "[c" and not is_wild(value) else Wild(value, ways, self)
-        return Wild(value, ways, self) if is_wild(value) else value
+        # subclasses of arrays ask the other operand, too: it must be what it is
+        meets = ways[0] in "lr" and isinstance(value, np.ndarray)
+        return Wild(value, ways, self) if meets or is_wild(value) else value
 
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         """Return ``obj.name``, ready for its uses."""
