@@ -65,6 +65,7 @@ SAFE = frozenset({
 })
 _EXCEPTIONS = BaseException
 _PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
+_ARRAYS = LAZY | {np.ndarray}
 _COMPARING = frozenset({"index", "count", "remove"})
 _INPLACE_UFUNC = {
     operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,
@@ -369,8 +370,9 @@ class Hooks:
 
     def _get(self, obj: Any, name: str, *default: Any) -> Any:
         try:
-            if type(obj) in LAZY and isinstance(name, str) and name.startswith("__"):
-                return getattr(obj._s.plain(obj), name)  # not what proxies have for Python
+            session = LOCAL.session
+            if session is not None and type(obj) in _ARRAYS and str(name).startswith("__"):
+                return getattr(session.plain(obj), name)  # not what proxies have for Python
             return self.attribute(obj, name)
         except AttributeError:
             if not default:
