@@ -309,7 +309,7 @@ class Hooks:
     def tame(self, *values: Any) -> bool:
         """Say whether operators of these parameters run no code of users."""
         return TAME.issuperset(map(type, values)) or all(
-            type(v) in TAME or type(v) is np.ndarray and not _acts(v.dtype, "l") for v in values)
+            type(v) in TAME or type(v) is np.ndarray and not v.dtype.hasobject for v in values)
 
     def still(self, value: Any, uses: tuple[str, ...]) -> bool:
         """Say whether a parameter runs no code when it is asked for attributes, or subscripted (``[``)."""
