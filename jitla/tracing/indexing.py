@@ -50,11 +50,11 @@ class Bound(partial):  # type: ignore[type-arg]
 
 # What may hold a proxy, and what may be one.
 HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType}
-_MENDED = LAZY | HOLDERS
 # What gives away, step by step, what others hold.
 _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
+_MENDED = LAZY | HOLDERS | _STEPPING
 
 
 class Indexing(Memory):
@@ -145,6 +145,10 @@ class Indexing(Memory):
         made = pending(self, (op, n, attrs), meta)
         self.views[made._n] = (array, method, args)
         return made
+
+    def operand(self, x: Any) -> Any:
+        """Return `x` as a proxy of this session or a traceable scalar; None if it is neither."""
+        raise NotImplementedError
 
     def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
         """Return the meta id of an entry."""
@@ -259,7 +263,9 @@ class Indexing(Memory):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if ufunc is _MATMUL_IN_PLACE or not fits(np.shape(other), METAS[array._m].shape):
+        if ufunc is _MATMUL_IN_PLACE or self.operand(other) is None:
+            return False
+        if not fits(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:
             self.enter(array)
