@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jitla.codegen.lanes import Lanes
-from jitla.codegen.passes import AHEAD, CACHE_LINE, SHARE, SPAN, Pass, fetch_ahead, next_rows
+from jitla.codegen.passes import AHEAD, CACHE_LINE, SPAN, Pass, fetch_ahead, next_rows
 
 __all__ = ["skinny_dot", "skinny_sum"]
 
-ROWS_AT_ONCE = {1: 8, 2: 4, 3: 4}  # for so many vectors of columns: twelve sums are held at most
+# Rows for so many vectors of columns: twelve sums, or as many weights, are held at most.
+ROWS_OF_DOT = {1: 8, 2: 4, 3: 4}
+ROWS_OF_SUM = {1: 4, 2: 4, 3: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class _Piece:
 
 def _groups(w: Lanes, columns: int) -> Iterator[tuple[int, tuple[_Piece, ...]]]:
     """Share the columns out: vectors that are held at once, as evenly as can be, and their first."""
-    most, vectors = max(ROWS_AT_ONCE), -(-columns // w.width)
+    most, vectors = max(ROWS_OF_DOT), -(-columns // w.width)
     parts = -(-vectors // most)
     for k in range(parts):
         first, end = vectors * k // parts * w.width, vectors * (k + 1) // parts * w.width
@@ -74,14 +76,15 @@ def _groups(w: Lanes, columns: int) -> Iterator[tuple[int, tuple[_Piece, ...]]]:
 
 
 def _passes(
-    name: str, w: Lanes, columns: int, fetches: int, write: Callable[[str, _Pieces], str]
+    name: str, w: Lanes, columns: int, rows: dict[int, int], fetches: int,
+    write: Callable[[str, _Pieces], str],
 ) -> tuple[list[Pass], str]:
     """Return the passes, which share a function where they differ in the place of columns only."""
     passes: list[Pass] = []
     written: dict[tuple[tuple[int, int], ...], str] = {}
     text = ""
     for first, pieces in _groups(w, columns):
-        many = ROWS_AT_ONCE[len(pieces)]
+        many = rows[len(pieces)]
         like = tuple((p.count, p.w.width) for p in pieces)
         if like not in written:
             mine = written[like] = f"{name}.{len(pieces)}.{pieces[-1].count}."
@@ -128,7 +131,7 @@ class _Pieces:
         ) + f"  %whole = sub i64 %n, {self.turns - 1}\n" + (
             f"  %all = mul i64 %step, {self.rows}\n  %further = add i64 %all, {AHEAD}\n"
             f"  %soon = getelementptr i8, ptr %x0, i64 %further\n" if self.fetches == 1 else
-            next_rows(SHARE))
+            next_rows(self.fetches))
 
     def ahead(self) -> str:
         """Lines that fetch as much of what comes next as this turn of the loop uses up."""
@@ -148,7 +151,7 @@ class _Pieces:
 
 def skinny_dot(w: Lanes, columns: int) -> tuple[list[Pass], str]:
     """Every row of results is the sum over a row of its elements times the matrix' rows."""
-    return _passes("dot", w, columns, 1, _dot)
+    return _passes("dot", w, columns, ROWS_OF_DOT, 1, _dot)
 
 
 def _dot(name: str, of: _Pieces) -> str:
@@ -208,7 +211,7 @@ end:
 
 def skinny_sum(w: Lanes, columns: int) -> tuple[list[Pass], str]:
     """The elements of a row times a row of weights are added to the results, element by element."""
-    return _passes("sum", w, columns, SHARE, _sum)
+    return _passes("sum", w, columns, ROWS_OF_SUM, 2, _sum)
 
 
 def _sum(name: str, of: _Pieces) -> str:
