@@ -94,7 +94,7 @@ class _CheckedBound:
             else:
                 made[i][...] = value
         if raised is not None:
-            raise Flagged(tuple(made), raised.flags, raised.saved)
+            raise Flagged(tuple(made), raised.flags, raised.saved, raised.exact)
         return tuple(made)
 
 

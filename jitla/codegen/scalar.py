@@ -145,6 +145,9 @@ class LlvmBuilder(VectorText):
 
     def floordiv(self, x: Value, y: Value) -> Value:
         """Return NumPy's floor_divide."""
+        if x.dtype.kind == "i":
+            least = self.eq(x, self.const(np.iinfo(x.dtype).min, x.dtype))
+            self.flag("overflow", self.and_(least, self.eq(y, self.const(-1, x.dtype))))
         return self._divmod(x, y)[0]
 
     def rem(self, x: Value, y: Value) -> Value:
@@ -182,25 +185,24 @@ class LlvmBuilder(VectorText):
             # The least integer over -1 traps: over -1 the quotient is a negation.
             minus = self.eq(y, self.const(-1, d))
             safe = self.select(minus, one, safe)
-        wrong = void
-        if d.kind == "i":
-            least = self.eq(x, self.const(np.iinfo(d).min, d))
-            wrong = self.or_(void, self.and_(minus, least))
-        self._signal(wrong)
+        self.flag("divide", void)
         q = self._quotient(x, safe)
         if d.kind == "i":
             q = self.select(minus, self.neg(x), q)
         r = self.sub(x, self.mul(q, y))
         return self.select(void, zero, q), self.select(void, zero, r)
 
-    def _signal(self, wrong: Value) -> None:
-        """Raise the flag of a division by zero where `wrong` holds: integers have none of their own."""
+    def flag(self, kind: str, c: Value) -> None:
+        """Raise the flag `kind` if `c` holds in any lane, by a division that is exact otherwise."""
         f = np.dtype(np.float32)
-        one, kind = self.const(1, f), self.type(f)
-        divisor = self.select(wrong, self.const(0, f), one)
+        bits = self.line(f"bitcast {self.type(BOOL)} {c.text} to i{self.width}")
+        some = self.line(f"icmp ne i{self.width} {bits}, 0")
+        dividend, divisor = (
+            self.line(f"select i1 {some}, float {literal(n, f)}, float {literal(1, f)}")
+            for n in _RAISING[kind])
         self.line(
-            f"call {kind} @llvm.experimental.constrained.fdiv.v{self.width}f32({kind} {one.text}, "
-            f"{kind} {divisor.text}, metadata !\"round.dynamic\", metadata !\"fpexcept.strict\")")
+            f"call float @llvm.experimental.constrained.fdiv.f32(float {dividend}, float {divisor}, "
+            "metadata !\"round.dynamic\", metadata !\"fpexcept.strict\")")
 
     def _quotient(self, x: Value, y: Value) -> Value:
         d = x.dtype
@@ -236,6 +238,8 @@ class LlvmBuilder(VectorText):
         yf = self.cast(self.cast(y, wide), f)  # not `safe`: 1 / 0 raises the flag NumPy tells of
         half = self.copysign(self.const(0.5, f), yf)
         over = self.select(void, self.const(0, f), self.div(self.const(1, f), yf))
+        if minus is not None:
+            over = self.select(minus, self.const(0, f), over)
         if d.itemsize == 8:
             q = self.math("floored", x, safe, half, over)
         else:
@@ -431,6 +435,9 @@ class LlvmBuilder(VectorText):
             raise BackendError(f"no vector code for {name} of {xs[0].dtype}")
         return self._math_call(self, name, xs)
 
+
+# Two numbers whose quotient raises the flag.
+_RAISING = {"invalid": (0.0, 0.0), "divide": (1.0, 0.0), "overflow": (1e30, 1e-30)}
 
 MathCall = Callable[[LlvmBuilder, str, Sequence[Value]], Value]
 

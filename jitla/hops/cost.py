@@ -108,6 +108,9 @@ class CountingBuilder:
         """Cost nothing."""
         return Typed(np.result_type(re.dtype, np.complex64))
 
+    def flag(self, kind: str, c: Typed) -> None:
+        """Cost nothing."""
+
     def math(self, name: str, *xs: Typed) -> Typed:
         """Cost what the op table says of `name`."""
         weight = lookup(name).flops

@@ -37,7 +37,9 @@ _SOME = {
     "square": OVERFLOW, "sqrt": INVALID, "exp": OVERFLOW, "exp2": OVERFLOW,
     "sum": INVALID | OVERFLOW, "prod": INVALID | OVERFLOW, "cumsum": INVALID | OVERFLOW,
 }
-_INTEGER = frozenset({"floor_divide", "remainder", "fmod"})
+# Of complex numbers these raise more than of real ones.
+_MORE_OF_PARTS = frozenset({"square", "exp", "exp2", "sqrt"})
+_INTEGER = {"floor_divide": DIVIDE, "remainder": DIVIDE, "fmod": DIVIDE, "reciprocal": DIVIDE | INVALID}
 
 
 def may_raise(hop: Hop) -> int:
@@ -46,20 +48,40 @@ def may_raise(hop: Hop) -> int:
     if any(i.meta.dtype.kind == "c" for i in hop.inputs):
         if name in _ORDERS:
             return INVALID  # a NaN in one part: the loops of reals are silent, these are not
-        if name == "square":
-            return INVALID | OVERFLOW
+        if name in _MORE_OF_PARTS:
+            return ANY
     if name in _SILENT:
         return 0
     if name == "cast":
         given = hop.inputs[0].meta.dtype
         if given.kind not in "fc":
             return 0
-        if dtype.kind == given.kind and dtype.itemsize >= given.itemsize:
-            return 0
-        return INVALID if dtype.kind in "biu" else OVERFLOW | INVALID
+        if dtype.kind in "biu":
+            return INVALID
+        sizes = [d.itemsize // (2 if d.kind == "c" else 1) for d in (given, dtype)]
+        return OVERFLOW | INVALID if sizes[1] < sizes[0] else 0
     if dtype.kind in "biu" and hop.op.kind is not Kind.LEAF:
-        return ANY if name in _INTEGER else 0  # of integers kernels tell no kinds apart
+        if name == "floor_divide" and dtype.kind == "i":
+            return DIVIDE | OVERFLOW  # the least integer over -1
+        return _INTEGER.get(name, 0)
     return _SOME.get(name, ANY)
+
+
+# Operators of which kernels raise the flags that NumPy's loops raise, and no others: of reals, and
+# of complex numbers.
+_EXACT = {
+    "f": frozenset({"add", "subtract", "multiply", "divide", "sqrt", "square", "reciprocal", "cast",
+                    "sum", "prod", "mean"}),
+    "c": frozenset({"add", "subtract", "multiply", "square", "cast", "sum"}),
+}
+
+
+def is_exact(hop: Hop) -> bool:
+    """Say whether a kernel that computes `hop` raises no flag that NumPy's loop does not raise."""
+    kind = hop.meta.dtype.kind
+    if kind in "iu":
+        return kind == "i"  # unsigned ones take detours where processors have no conversion
+    return hop.op.name in _EXACT.get(kind, ())
 
 
 _heard: dict[int, int] = {}
@@ -94,11 +116,15 @@ class Flagged(Exception):
     """A program ran well, and elements of it raised floating-point flags.
 
     `values` are its results. `saved` holds, by slot, copies of leaves as they were before the
-    program wrote into them; leaves that kernels write while they run are not among them.
+    program wrote into them; large leaves that kernels write while they run may not be among them.
+    Then `exact` says whether NumPy would have raised each of the flags, too.
     """
 
-    def __init__(self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray]) -> None:
+    def __init__(
+        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray], exact: bool = True,
+    ) -> None:
         super().__init__(flags)
         self.values = values
         self.flags = flags
         self.saved = saved
+        self.exact = exact

@@ -112,6 +112,12 @@ class NumpyBuilder:
         product = np.multiply(self.pair(x, -z), self.pair(y, np.ones_like(y)))
         return value(np.asarray(product).real)
 
+    def flag(self, kind: str, c: Any) -> None:
+        """Let NumPy raise the flag `kind` if `c` holds anywhere."""
+        dividend, divisor = {"invalid": (0.0, 0.0), "divide": (1.0, 0.0), "overflow": (1e300, 1e-300)}[kind]
+        if np.any(c):
+            np.divide(dividend, divisor)
+
     def math(self, name: str, *xs: Any) -> Any:
         """Return the transcendental that NumPy calls `name`."""
         fn: Callable[..., Any] = getattr(np, name)

@@ -77,6 +77,7 @@ def square(b: ScalarBuilder, x: Any) -> Any:
 def divide(b: ScalarBuilder, x: Any, y: Any) -> Any:
     """Return the quotient by Smith's method: the divisor's larger part is divided out first."""
     (re, im), (d, e) = split(b, x), split(b, y)
+    b.flag("invalid", isnan(b, y))  # as the comparison of the parts does
     dtype = d.dtype
     zero, one = b.const(0, dtype), b.const(1, dtype)
     wide, high = b.abs(d), b.abs(e)
@@ -95,6 +96,7 @@ def divide(b: ScalarBuilder, x: Any, y: Any) -> Any:
 def reciprocal(b: ScalarBuilder, x: Any) -> Any:
     """Return 1 / x, the larger part divided out first."""
     re, im = split(b, x)
+    b.flag("invalid", isnan(b, x))  # as the comparison of the parts does
     one = b.const(1, re.dtype)
     flat = b.le(b.abs(im), b.abs(re))
     big, small = b.select(flat, re, im), b.select(flat, im, re)
@@ -134,8 +136,21 @@ def not_equal(b: ScalarBuilder, x: Any, y: Any) -> Any:
     return b.or_(b.ne(b.real(x), b.real(y)), b.ne(b.imag(x), b.imag(y)))
 
 
+def comparison(verb: str) -> Recipe:
+    """Return the recipe of a comparison; a NaN in what decides raises a flag, which reals' does not."""
+    order = ordered(verb)
+
+    def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
+        (a, c), (d, e) = split(b, x), split(b, y)
+        first, second = (b.or_(b.ne(p, p), b.ne(q, q)) for p, q in ((a, d), (c, e)))
+        b.flag("invalid", b.or_(first, b.and_(b.eq(a, d), second)))
+        return order(b, x, y)
+
+    return emit
+
+
 def ordered(verb: str) -> Recipe:
-    """Return the recipe of a comparison: by real parts, where those are equal by imaginary ones."""
+    """Return what tells the order: by real parts, where those are equal by imaginary ones."""
     strict = {"lt": "lt", "le": "lt", "gt": "gt", "ge": "gt"}[verb]
 
     def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:

@@ -149,10 +149,13 @@ def _reciprocal_int(b: ScalarBuilder, x: Any) -> Any:
     with np.errstate(all="ignore"):
         at_zero = np.reciprocal(np.zeros(1, dtype))[0]
     zero = b.const(0, dtype)
+    void = b.eq(x, zero)
+    b.flag("divide", void)
+    b.flag("invalid", void)  # of the cast that follows
     unit = b.eq(x, b.const(1, dtype))
     if dtype.kind == "i":
         unit = b.or_(unit, b.eq(x, b.const(-1, dtype)))
-    return b.select(unit, x, b.select(b.eq(x, zero), b.const(at_zero, dtype), zero))
+    return b.select(unit, x, b.select(void, b.const(at_zero, dtype), zero))
 
 
 def _sign(b: ScalarBuilder, x: Any) -> Any:
@@ -303,7 +306,7 @@ def _comparison(
     commutes: bool = False,
 ) -> OpSpec:
     """Declare a comparison: `verb` on numbers, logic on bools."""
-    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.ordered(verb)
+    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.comparison(verb)
     return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes,
                 on_complex=on_complex)
 

@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.fusion import Call, Kernel, RowKernel, Step, is_certain, is_view, seen_operands
-from jitla.hops import HEARD, Hop, Kind, const_value, heard, hush, index_key, listen, may_raise
+from jitla.hops import (
+    HEARD,
+    Hop,
+    Kind,
+    const_value,
+    heard,
+    hush,
+    index_key,
+    is_exact,
+    listen,
+    may_raise,
+)
 from jitla.recompile.stores import Aliases, Order, Outs
 
 _INFIX = {
@@ -29,6 +40,8 @@ _PREFIX = {"negative": "-", "positive": "+", "invert": "~"}
 
 # Arrays up to this size are in a processor's cache: a copy costs little beside the kernel.
 KEPT_BYTES = 1 << 20
+# Up to this size a copy is made where the flags of a kernel alone do not say what NumPy would say.
+KEPT_INEXACT = 1 << 26
 
 
 class Need(NamedTuple):
@@ -95,6 +108,8 @@ class _Writer:
         self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
         self.flagging = any(map(step_raises, order.steps))
         self.calling = any(isinstance(s, Call) and may_raise(s.hop) for s in order.steps)
+        late = [h for s in order.steps[order.late:] if not isinstance(s, Call) for h in s.body]
+        self.exact = all(is_exact(h) for h in late if may_raise(h))
         self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
 
     # ---------------------------------------------------------------------- names
@@ -278,7 +293,12 @@ class _Writer:
             self.final[i] = name
 
     def keep(self, aliases: Aliases) -> None:
-        """Copy small leaves that kernels read and overwrite at once: they cannot be asked afterwards."""
+        """Copy leaves that kernels read and overwrite at once: they cannot be asked afterwards.
+
+        Large ones only if there is something to ask about.
+        """
+        self.hear()
+        limit = KEPT_BYTES if self.exact else KEPT_INEXACT
         targets = set(self.order.direct.values())
         for slot in sorted(exposed(targets, aliases)) if self.flagging else ():
             reads = any(h.op.name == "leaf" and h.attr("slot") == slot and h.attr("form") == "array"
@@ -286,15 +306,20 @@ class _Writer:
             if reads:
                 a = self.leaf(slot)
                 self.kept.append(slot)
-                self.lines.append(f"b{slot} = {a}.copy() if {a}.nbytes <= {KEPT_BYTES} else None")
+                copy = self.need("C", "copy", None)
+                self.lines.append(f"b{slot} = {copy}({a}) if e or {a}.nbytes <= {limit} else None")
+
+    def hear(self) -> None:
+        """Add the flags that NumPy's calls have raised so far."""
+        if self.calling:
+            self.lines.append(f"if {self.constant('H', HEARD)}: e |= {self.constant('f', heard)}()")
 
     def stores(self, outs: Outs, aliases: Aliases) -> None:
         """Copy what could not be written directly into its leaf.
 
         If flags were raised, keep what is overwritten: whoever looks for their origin needs it.
         """
-        if self.calling:
-            self.lines.append(f"if {self.constant('H', HEARD)}: e |= {self.constant('f', heard)}()")
+        self.hear()
         if self.flagging and self.order.through:
             targets = {slot for i in self.order.through if (slot := outs[i]) is not None}
             for slot in sorted(exposed(targets, aliases) - set(self.kept)):
@@ -335,7 +360,7 @@ class _Writer:
         body = [*head, *self.lines, "bound.count += 1"]
         if self.flagging:
             kept = ", ".join(f"{slot}: b{slot}" for slot in self.kept)
-            body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {{{kept}}})")
+            body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {{{kept}}}, {self.exact})")
         body.append(f"return ({', '.join(words)},)")
         if self.calling:
             body = [f"before = {self.constant('f', listen)}()", "try:", *["    " + b for b in body],

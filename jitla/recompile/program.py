@@ -209,6 +209,8 @@ class Program:
                     return _maker(empty, need.subject.meta.dtype, places[need.subject])
                 case "strides":
                     return places[need.subject].strides
+                case "copy":
+                    return partial(_copy, empty)
                 case "shape":
                     return shapes[need.subject.attr("shape")]
                 case "count":
@@ -312,6 +314,14 @@ def _maker(
     return partial(empty, place.shape, dtype, tuple(axes))
 
 
+def _copy(empty: Callable[..., np.ndarray], array: np.ndarray) -> np.ndarray:
+    """Return a copy that lies as `array` does, in memory that is used again."""
+    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    copy = empty(array.shape, array.dtype, tuple(axes))
+    copy[...] = array
+    return copy
+
+
 class Bound:
     """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
 
@@ -334,11 +344,12 @@ class Bound:
         return self.program._make(self, data)
 
     def flagged(
-        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray | None]
+        self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray | None], exact: bool,
     ) -> tuple[Any, ...]:
         """End a run that raised floating-point flags: `Flagged` is raised if that was asked for."""
         if self.alert:
-            raise Flagged(values, flags, {k: v for k, v in saved.items() if v is not None})
+            known = {k: v for k, v in saved.items() if v is not None}
+            raise Flagged(values, flags, known, exact)
         return values
 
     def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:

@@ -5,11 +5,11 @@ stores, rewrite, twin.
 """
 
 from jitla.source.inserts import BARRIER, HOOK
-from jitla.source.liveness import live_locals, loop_of
+from jitla.source.liveness import live_locals
 from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
 from jitla.source.twin import Twins, instrument
 
 __all__ = [
     "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "Twins", "instrument", "live_locals",
-    "loop_of", "loops_in_python",
+    "loops_in_python",
 ]

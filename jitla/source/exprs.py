@@ -23,6 +23,14 @@ FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
 ITERATING = frozenset({"enumerate", "reversed", "zip"})
 # How the names begin by which arrays hand out their memory or take part in others' operations.
 PROTOCOL = "__array_"
+# Called by name they may answer NotImplemented where the operator would ask the other operand.
+OPERATORS = frozenset(
+    f"__{kind}{name}__" for kind in ("", "r", "i") for name in (
+        "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow", "lshift",
+        "rshift", "and", "or", "xor", "eq", "ne", "lt", "le", "gt", "ge")
+)  # fmt: skip
+# In what functions that are made in a twin differ from the user's.
+PARTS = frozenset({"__code__", "__closure__"})
 
 
 class ReadsFrame(Exception):
@@ -190,10 +198,12 @@ class ExpressionRewriter(OperandRewriter):
 
     def attribute(self, node: ast.Attribute, ways: str) -> ast.expr:
         """Rewrite the load of an attribute."""
-        if node.attr.startswith(PROTOCOL):
+        if node.attr.startswith(PROTOCOL) or node.attr in OPERATORS:
             # asked for by name it is that of the array, not that of what stands for it
             node.value = hook("keep", [self.used(node.value, "")], node.value)
             return node
+        if node.attr in PARTS:
+            return hook("bare", [super().attribute(node, "")], node)
         return super().attribute(node, ways)
 
     # -- elements of comprehensions ------------------------------------------------------------

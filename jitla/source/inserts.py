@@ -157,5 +157,14 @@ def name_line(node: ast.Attribute) -> ast.AST:
 
 
 def placed(node: N, at: ast.AST) -> N:
-    """Give `node` the position of `at`."""
+    """Give `node` the position of `at`, and to those of its operands that have none."""
+    operands: list[ast.expr] = []
+    match node:
+        case ast.Call(func=called, args=given):
+            operands = [called, *given]
+        case ast.Tuple(elts=operands) | ast.Compare(comparators=operands):
+            pass
+    for each in operands:
+        if not hasattr(each, "lineno"):
+            ast.copy_location(each, at)
     return ast.copy_location(node, at)

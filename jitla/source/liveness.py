@@ -1,4 +1,4 @@
-"""Which local variables may still be read after an instruction, and which loop it lies in.
+"""Which local variables may still be read after an instruction.
 
 Knows: bytecode of CPython 3.11 to 3.14. Must not know: frames, arrays, twins.
 Receives a code object and an offset; returns names, or None where it cannot tell.
@@ -14,7 +14,7 @@ from types import CodeType
 
 from jitla.source.percode import PerCode
 
-__all__ = ["live_locals", "loop_of"]
+__all__ = ["live_locals"]
 
 KNOWN_VERSIONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
 # Names of what reads the variables of a frame without an instruction that says so.
@@ -44,19 +44,41 @@ TWO = {
 COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
+
+
+def _action(name: str, opcode: int) -> str | None:
+    if opcode in dis.haslocal or opcode in dis.hasfree:
+        return TWO.get(name) or ONE.get(name)
+    return TWO.get(name) or ONE.get(name, "")
+
+
+# By opcode: what it does with local variables, None if unknown; and how control goes on.
+ACTIONS = [_action(dis.opname[opcode], opcode) for opcode in range(256)]
+PAIRS = frozenset(dis.opmap[name] for name in TWO if name in dis.opmap)
+JUMPS = {
+    opcode: -2 if "JUMP_BACKWARD" in dis.opname[opcode] else 2
+    for opcode in (*dis.hasjrel, *dis.hasjabs)
+}
+STOPS = frozenset(dis.opmap[name] for name in NEVER_FALL_THROUGH if name in dis.opmap)
+SILENT_CODES = frozenset(dis.opmap[name] for name in SILENT if name in dis.opmap)
+CACHE, EXTENDED_ARG = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
+
+
 @dataclass(frozen=True)
 class Flow:
-    """The instructions of a code object as a graph; everything is indexed by instruction."""
+    """The instructions of a code object as a graph; everything is indexed by instruction.
+
+    Instruction `size` stands for none: nothing is live there.
+    """
 
     names: tuple[str, ...]  # variables, one bit each
     always: int  # variables that other code can read: cells
-    at: dict[int, int]  # byte offset to instruction
-    offsets: tuple[int, ...]
-    after: tuple[tuple[int, ...], ...]  # what can run next
-    handlers: tuple[tuple[int, ...], ...]  # what can run next if the instruction raises
-    uses: tuple[int, ...]  # variables read before they are written
-    kills: tuple[int, ...]
-    polls: frozenset[int]  # backward jumps that wait for an awaitable: no loops of the program
+    at: list[int]  # unit of bytecode to instruction: a suspended frame may point into its caches
+    falls: list[int]  # the instruction behind, if it can run next
+    jumps: list[int]  # what else can run next
+    handlers: list[int]  # what can run next if the instruction raises
+    uses: list[int]  # variables read before they are written
+    kills: list[int]
 
 
 @dataclass(frozen=True)
@@ -64,8 +86,7 @@ class Facts:
     """What is known about one code object."""
 
     flow: Flow
-    live: tuple[int, ...]  # variables live after each instruction
-    loops: tuple[tuple[int, int] | None, ...]
+    live: list[int]  # variables live after each instruction
     spelled: dict[int, frozenset[str]]  # names live after the instruction at an offset
 
 
@@ -79,20 +100,11 @@ def live_locals(code: CodeType, lasti: int) -> frozenset[str] | None:
     if facts is None:
         return None
     found = facts.spelled.get(lasti)
-    if found is None and lasti in facts.flow.at:
-        names, bits = facts.flow.names, facts.live[facts.flow.at[lasti]] | facts.flow.always
+    if found is None and 0 <= lasti < 2 * len(facts.flow.at) and not lasti & 1:
+        names, bits = facts.flow.names, facts.live[facts.flow.at[lasti >> 1]] | facts.flow.always
         found = frozenset(name for i, name in enumerate(names) if bits >> i & 1)
         facts.spelled[lasti] = found
     return found
-
-
-def loop_of(code: CodeType, lasti: int) -> tuple[int, int] | None:
-    """Innermost loop around the instruction at `lasti`: offsets of its first and last one."""
-    facts = _facts(code)
-    if facts is None:
-        return None
-    index = facts.flow.at.get(lasti)
-    return None if index is None else facts.loops[index]
 
 
 def _analyse(code: CodeType) -> Facts | None:
@@ -101,7 +113,7 @@ def _analyse(code: CodeType) -> Facts | None:
     if not FRAME_READERS.isdisjoint(code.co_names):
         return None
     flow = _flow(code)
-    return None if flow is None else Facts(flow, _live(flow), _loops(flow), {})
+    return None if flow is None else Facts(flow, _live(flow), {})
 
 
 _facts: PerCode[Facts | None] = PerCode(_analyse)
@@ -110,61 +122,64 @@ _facts: PerCode[Facts | None] = PerCode(_analyse)
 # -- the graph ---------------------------------------------------------------------------------
 
 
+def _decoded(raw: bytes) -> tuple[list[int], list[int], list[int]]:
+    """Return opcodes, arguments, and for every unit of bytecode the instruction it belongs to."""
+    opcodes: list[int] = []
+    arguments: list[int] = []
+    at: list[int] = []
+    extended = 0
+    for opcode, argument in zip(raw[::2], raw[1::2], strict=True):
+        if opcode != CACHE:
+            opcodes.append(opcode)
+            arguments.append(extended | argument)
+            extended = (extended | argument) << 8 if opcode == EXTENDED_ARG else 0
+        at.append(len(opcodes) - 1)
+    return opcodes, arguments, at
+
+
 def _flow(code: CodeType) -> Flow | None:
-    instructions = list(dis.get_instructions(code))
+    opcodes, arguments, at = _decoded(code.co_code)
     names = tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
     # in the order of the frame's slots
+    size = len(opcodes)
+    uses, kills, jumps = [0] * size, [0] * size, [size] * size
+    falls = [size if opcode in STOPS else i for i, opcode in enumerate(opcodes, 1)]
+    for i, opcode in enumerate(opcodes):
+        actions = ACTIONS[opcode]
+        if actions is None:
+            return None
+        if actions:
+            uses[i], kills[i] = _touches(actions, arguments[i], opcode in PAIRS)
+        if opcode in JUMPS:
+            jumps[i] = arguments[i] * JUMPS[opcode]
+    for i, target in _targets(opcodes, jumps, at):
+        jumps[i] = target
     bit = {name: 1 << i for i, name in enumerate(names)}
-    at = _offsets(code, instructions)
-    touches = [_touches(each, names, bit) for each in instructions]
-    if any(each is None for each in touches):
-        return None
-    last = len(instructions) - 1
-    after: list[tuple[int, ...]] = []
-    polls = set[int]()
-    for i, each in enumerate(instructions):
-        follows = [] if each.opname in NEVER_FALL_THROUGH or i == last else [i + 1]
-        if each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
-            follows.append(at[each.argval])
-            if each.opname == "JUMP_BACKWARD_NO_INTERRUPT":
-                polls.add(i)
-        after.append(tuple(follows))
-    return Flow(
-        names, _always(code, bit), at, tuple(each.offset for each in instructions), tuple(after),
-        _handlers(code, instructions, at), tuple(each[0] for each in touches if each),
-        tuple(each[1] for each in touches if each), frozenset(polls),
-    )  # fmt: skip
+    handlers = _handlers(code, opcodes, at)
+    return Flow(names, _always(code, bit), at, falls, jumps, handlers, uses, kills)
 
 
-def _offsets(code: CodeType, instructions: list[dis.Instruction]) -> dict[int, int]:
-    # a suspended frame may point into the cache entries that follow its instruction
-    at: dict[int, int] = {}
-    ends = [each.offset for each in instructions[1:]] + [len(code.co_code)]
-    for i, (each, end) in enumerate(zip(instructions, ends, strict=True)):
-        at.update(dict.fromkeys(range(each.offset, end, 2), i))
-    return at
+def _targets(
+    opcodes: list[int], steps: list[int], at: list[int]
+) -> Iterator[tuple[int, int]]:
+    # a jump counts from behind its caches
+    if JUMPS.keys().isdisjoint(opcodes):
+        return
+    ends = dict(zip(at, range(1, len(at) + 1), strict=True))
+    for i, opcode in enumerate(opcodes):
+        if opcode in JUMPS:
+            yield i, at[ends[i] + steps[i] // 2]
 
 
-def _touches(
-    instruction: dis.Instruction, names: tuple[str, ...], bit: dict[str, int]
-) -> tuple[int, int] | None:
-    # bits read before they are written, and bits written; None for an unknown instruction
-    name, arg = instruction.opname, instruction.arg or 0
-    if name in TWO:
-        actions = TWO[name]
-        variables = [names[arg >> 4], names[arg & 15]]
-    elif name in ONE:
-        actions, variables = ONE[name], [instruction.argval]
-    elif instruction.opcode in dis.haslocal or instruction.opcode in dis.hasfree:
-        return None
-    else:
-        return 0, 0
+def _touches(actions: str, argument: int, pair: bool) -> tuple[int, int]:
+    # bits read before they are written, and bits written
     uses = kills = 0
-    for action, variable in zip(actions, variables, strict=False):
+    slots = (argument >> 4, argument & 15) if pair else (argument,)
+    for action, slot in zip(actions, slots, strict=True):
         if action == "w":
-            kills |= bit[variable]
+            kills |= 1 << slot
         else:
-            uses |= bit[variable] & ~kills
+            uses |= 1 << slot & ~kills
     return uses, kills
 
 
@@ -182,15 +197,13 @@ def _escapes(code: CodeType, name: str) -> bool:
     return False
 
 
-def _handlers(
-    code: CodeType, instructions: list[dis.Instruction], at: dict[int, int]
-) -> tuple[tuple[int, ...], ...]:
-    handlers: list[tuple[int, ...]] = [()] * len(instructions)
+def _handlers(code: CodeType, opcodes: list[int], at: list[int]) -> list[int]:
+    handlers = [len(opcodes)] * len(opcodes)
     for start, end, target in _exception_table(code.co_exceptiontable):
-        for i in range(at[start], at[end - 2] + 1):
-            if instructions[i].opname not in SILENT:
-                handlers[i] = (at[target],)
-    return tuple(handlers)
+        for i in range(at[start >> 1], at[(end >> 1) - 1] + 1):
+            if opcodes[i] not in SILENT_CODES:
+                handlers[i] = at[target >> 1]
+    return handlers
 
 
 def _exception_table(table: bytes) -> Iterator[tuple[int, int, int]]:
@@ -210,58 +223,23 @@ def _exception_table(table: bytes) -> Iterator[tuple[int, int, int]]:
 # -- what the graph says -------------------------------------------------------------------------
 
 
-def _live(flow: Flow) -> tuple[int, ...]:
-    size = len(flow.offsets)
-    live_in, live_out = [0] * size, [0] * size
+def _live(flow: Flow) -> list[int]:
+    size = len(flow.uses)
+    live_in, live_out = [0] * (size + 1), [0] * size
+    steps = list(zip(
+        range(size), flow.falls, flow.jumps, flow.handlers, flow.uses, [~k for k in flow.kills],
+        strict=True,
+    ))[::-1]  # most values come from below
     changed = True
     while changed:
         changed = False
-        for i in reversed(range(size)):  # most values come from below
-            raised = 0
-            for j in flow.handlers[i]:
-                raised |= live_in[j]
-            out = raised
-            for j in flow.after[i]:
-                out |= live_in[j]
+        for i, fall, jump, handler, use, spared in steps:
+            raised = live_in[handler]
+            out = live_in[fall] | live_in[jump] | raised
             # an instruction that raises has written nothing
-            entering = out & ~flow.kills[i] | flow.uses[i] | raised
-            changed |= out != live_out[i] or entering != live_in[i]
-            live_in[i], live_out[i] = entering, out
-    return tuple(live_out)
-
-
-def _loops(flow: Flow) -> tuple[tuple[int, int] | None, ...]:
-    size = len(flow.offsets)
-    following = [[*flow.after[i], *flow.handlers[i]] for i in range(size)]
-    before: list[list[int]] = [[] for _ in range(size)]
-    for i in range(size):
-        for j in following[i]:
-            before[j].append(i)
-    bodies: dict[int, set[int]] = {}
-    ends: dict[int, int] = {}
-    for i in range(size):
-        for head in flow.after[i]:
-            if head > i or i in flow.polls:
-                continue
-            # code moved out of line jumps backwards too: a loop is entered at its head only
-            if i not in _reach([0], following, head):
-                ends[head] = max(ends.get(head, 0), i)
-                bodies.setdefault(head, {head}).update(_reach([i], before, head))
-    loops: list[tuple[int, int] | None] = [None] * size
-    # larger loops first, so that inner ones overwrite them
-    for head in sorted(bodies, key=lambda h: -len(bodies[h])):
-        bounds = flow.offsets[head], flow.offsets[ends[head]]
-        for i in bodies[head]:
-            loops[i] = bounds
-    return tuple(loops)
-
-
-def _reach(todo: list[int], edges: list[list[int]], stop: int) -> set[int]:
-    # everything `edges` lead to, not going on behind `stop`
-    found = set(todo)
-    while todo:
-        i = todo.pop()
-        if i != stop:
-            todo.extend(j for j in edges[i] if j not in found)
-            found.update(edges[i])
-    return found
+            entering = out & spared | use | raised
+            if entering != live_in[i]:
+                live_in[i] = entering
+                changed = True
+            live_out[i] = out
+    return live_out

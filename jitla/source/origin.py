@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from jitla.source.scope import FunctionNode
 
 __all__ = ["Source", "compile_inside", "copied", "find_source"]
 
+N = TypeVar("N", bound=ast.AST)
 WRAPPER = "__jitla_outer__"
 SHIELD = "__jitla_class__"
 OTHER_NODES = (
@@ -58,12 +59,49 @@ def find_source(fn: FunctionType) -> Source | None:
     if not text:
         return None
     try:
-        source = _match(code, _index(text, ""))
+        source = _found(code, text) or _match(code, _index(text, ""))
         if source is None and PYTEST_NAME in fn.__globals__:
             source = _match(code, _index(text, code.co_filename))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return source
+
+
+def _found(code: CodeType, text: str) -> Source | None:
+    """Find the tree of the one function at a line of `text` that compiles to exactly `code`."""
+    place = code.co_name, code.co_firstlineno
+    same = _compiled(text, code.co_flags & FUTURE).get(place, ())
+    if len(same) != 1 or same[0].co_linetable != code.co_linetable:
+        return None
+    if not _same(same[0], code, lines=False):
+        return None
+    tree, imports = _parsed(text)
+    found = [
+        (node, private) for node, private in _functions(tree, code.co_firstlineno)
+        if (_name(node), _first_line(node)) == place
+    ]  # fmt: skip
+    return Source(*found[0], imports) if len(found) == 1 else None
+
+
+@lru_cache(maxsize=8)
+def _compiled(text: str, flags: int) -> dict[tuple[str, int], list[CodeType]]:
+    """Return the code objects that `text` compiles to, by name and first line."""
+    with _silence():
+        todo = [compile(text, "<text>", "exec", flags, dont_inherit=True)]
+    found: dict[tuple[str, int], list[CodeType]] = {}
+    while todo:
+        code = todo.pop()
+        found.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+        todo.extend(each for each in code.co_consts if isinstance(each, CodeType))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> tuple[ast.Module, tuple[str, ...]]:
+    """Return the tree of `text` and the names it imports."""
+    with _silence():
+        tree = ast.parse(text)
+    return tree, tuple(_imports(tree))
 
 
 def _match(code: CodeType, index: dict[tuple[str, int], list[Source]]) -> Source | None:
@@ -101,23 +139,38 @@ def _silence() -> Iterator[None]:
 
 @lru_cache(maxsize=8)
 def _index(text: str, test_file: str) -> dict[tuple[str, int], list[Source]]:
-    with _silence():
-        tree = ast.parse(text)
-        if test_file:
-            # pytest has compiled the test file with its own assert statements
-            pytest = sys.modules[PYTEST]
-            pytest.rewrite_asserts(tree, text.encode(), test_file)
-    imports = tuple(_imports(tree))
+    tree, imports = _parsed(text)
+    if test_file:
+        # pytest has compiled the test file with its own assert statements
+        with _silence():
+            tree = ast.parse(text)
+            sys.modules[PYTEST].rewrite_asserts(tree, text.encode(), test_file)
+        imports = tuple(_imports(tree))
     found: dict[tuple[str, int], list[Source]] = {}
+    for node, private in _functions(tree):
+        place = _name(node), _first_line(node)
+        found.setdefault(place, []).append(Source(node, private, imports))
+    return found
+
+
+def _functions(tree: ast.Module, line: int = 0) -> Iterator[tuple[FunctionNode, str | None]]:
+    """Yield the functions of a tree, those at one line if it is given, with the class they are in."""
     todo: list[tuple[ast.AST, str | None]] = [(tree, None)]
     while todo:
         node, private = todo.pop()
         if isinstance(node, FUNCTIONS):
-            name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
-            found.setdefault((name, _first_line(node)), []).append(Source(node, private, imports))
+            yield node, private
         inner = node.name if isinstance(node, ast.ClassDef) else private
-        todo.extend((child, inner) for child in ast.iter_child_nodes(node))
-    return found
+        for child in ast.iter_child_nodes(node):
+            if not line or not isinstance(child, ast.stmt) or _covers(child, line):
+                todo.append((child, inner))
+
+
+def _covers(node: ast.stmt, line: int) -> bool:
+    # decorators stand before what Python calls the first line
+    above: list[ast.expr] = getattr(node, "decorator_list", [])
+    first = above[0].lineno if above else node.lineno
+    return first <= line <= (node.end_lineno or line)
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -132,6 +185,10 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             todo.extend(ast.iter_child_nodes(node))
 
 
+def _name(node: FunctionNode) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
 def _first_line(node: FunctionNode) -> int:
     if isinstance(node, ast.Lambda) or not node.decorator_list:
         return node.lineno
@@ -144,8 +201,11 @@ def copied(node: Any) -> Any:
         return [copied(each) for each in node]
     if not isinstance(node, (ast.expr, ast.stmt, *OTHER_NODES)):
         return node  # a name, a constant, or a node without contents
-    twin = type(node)(**{name: copied(value) for name, value in ast.iter_fields(node)})
-    return ast.copy_location(twin, node)
+    twin = type(node)()
+    for name, value in vars(node).items():
+        held = copied(value) if isinstance(value, (ast.AST, list)) else value
+        setattr(twin, name, held)
+    return twin
 
 
 def bare(node: FunctionNode) -> FunctionNode:
@@ -184,19 +244,17 @@ def compile_inside(
 
     `extra` are further free variables; strings that are keys of `constants` become their values.
     """  # fmt: skip
-    free = ast.arguments(
-        posonlyargs=[], args=[ast.arg(name) for name in (*code.co_freevars, *extra)],
-        kwonlyargs=[], kw_defaults=[], defaults=[],
-    )  # fmt: skip
+    arguments = [_first(ast.arg(name)) for name in (*code.co_freevars, *extra)]
+    free = ast.arguments(posonlyargs=[], args=arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
     node = bare(node)
-    inner: ast.stmt = ast.Expr(node) if isinstance(node, ast.Lambda) else node
+    inner: ast.stmt = _first(ast.Expr(node)) if isinstance(node, ast.Lambda) else node
     # in a class body the names of function and class are not visible to it; "_" mangles nothing
     private = source.private or "_"
     for name in (private, SHIELD):
-        inner = ast.ClassDef(name, [], [], [inner], [], **_no_type_params())
-    outer = ast.FunctionDef(WRAPPER, free, [inner], [], **_no_type_params())
-    imports = [ast.Import([ast.alias(name)]) for name in source.imports]
-    module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
+        inner = _first(ast.ClassDef(name, [], [], [inner], [], **_no_type_params()))
+    outer = _first(ast.FunctionDef(WRAPPER, free, [inner], [], **_no_type_params()))
+    imports = [_first(ast.Import([_first(ast.alias(name))])) for name in source.imports]
+    module = ast.Module([*imports, outer], [])
     try:
         with _silence():
             compiled = compile(
@@ -212,6 +270,13 @@ def compile_inside(
     compiled = _rename(compiled, compiled.co_qualname, code.co_qualname, constants or {})
     place = code.co_flags & PLACE_FLAGS
     return compiled.replace(co_flags=compiled.co_flags & ~PLACE_FLAGS | place)
+
+
+def _first(node: N) -> N:
+    """Put a node on the first line."""
+    node.lineno = node.end_lineno = 1  # type: ignore[attr-defined]
+    node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+    return node
 
 
 def _no_type_params() -> dict[str, Any]:

@@ -36,6 +36,8 @@ CALLING_BACK = frozenset({
     "load", "vectorize", "frompyfunc", "fromfunction", "apply_along_axis", "apply_over_axes",
     "piecewise", "fromiter",
 })  # fmt: skip
+# Modules of NumPy for subclasses of arrays.
+SUBCLASSES = ("numpy.ma", "numpy.rec", "numpy._core.records", "numpy.matrixlib")
 IMMUTABLE = (
     int, float, complex, str, bytes, bool, type(None), type, ModuleType, FunctionType,
     BuiltinFunctionType, np.ufunc, np.dtype, np.generic,
@@ -109,7 +111,7 @@ class Statics:
         function = self.value(node.func, scope)
         module = getattr(function, "__module__", None)
         name = getattr(function, "__name__", "load")
-        if not isinstance(module, str) or name in CALLING_BACK:
+        if not isinstance(module, str) or name in CALLING_BACK or _makes_subclass(function, module):
             found = isinstance(function, np.ufunc)
         else:
             found = callable(function) and module.partition(".")[0] == "numpy"
@@ -124,6 +126,13 @@ class Statics:
             and node.id in SAFE_BUILTINS
             and self.is_builtin(node.id, scope)
         )
+
+
+def _makes_subclass(function: Any, module: str) -> bool:
+    """Say whether the result may be an array of a subclass, which has operators of its own."""
+    if isinstance(function, type):
+        return issubclass(function, np.ndarray) and function is not np.ndarray
+    return module.startswith(SUBCLASSES) or function in (np.asmatrix, np.bmat)
 
 
 def _computes(function: Any) -> bool:

@@ -105,12 +105,11 @@ def _keys(key: ast.expr) -> list[ast.expr]:
 def _call(
     node: ast.Call, names: Mapping[str, frozenset[str]], scope: Scope, statics: Statics
 ) -> Rests:
-    given = [part for each in node.args for part in _given(each)]
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            return None
-        given += _given(keyword.value)
-    if any(_is_object(each) for each in given):
+    if any(keyword.arg is None for keyword in node.keywords):
+        return None
+    arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+    given = [part for each in arguments for part in _given(each)]
+    if any(map(_is_object, given)) or any(map(_is_record, arguments)):
         return None
     match node.func:
         case ast.Name(id=name) if name in ANSWERS and statics.is_builtin(name, scope):
@@ -119,6 +118,8 @@ def _call(
             pass
         case _ if statics.is_numpy_call(node, scope):
             pass
+        case ast.Attribute(attr="view") if not all(isinstance(each, ast.Constant) for each in given):
+            return None  # it may be that of a subclass
         case ast.Attribute(value=value, attr=attr) if attr[0] != "_":
             given.append(value)
         case _:
@@ -130,6 +131,16 @@ def _given(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, (ast.Tuple, ast.List)):
         return [part for elt in node.elts for part in _given(elt)]
     return [node]
+
+
+def _is_record(node: ast.expr) -> bool:
+    """Say whether `node` is a dtype with fields: records compare themselves in a way of their own."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return "," in text
+        case ast.List(elts=[ast.Tuple(elts=[ast.Constant(value=str()), *_]), *_]) | ast.Dict():
+            return True
+    return False
 
 
 def _is_object(node: ast.expr) -> bool:

@@ -49,6 +49,8 @@ class Twins:
         self._known = known
         self._proxy = proxy
         self._made: PerCode[Made] = PerCode(lambda code: Made(None, {}))
+        # By the code of functions inside of twins: what it was made of.
+        self._users: PerCode[CodeType] = PerCode(lambda code: code)
 
     def instrument(self, fn: FunctionType) -> FunctionType | None:
         """Return the twin of `fn`; `fn` itself if it needs no hook, None if its source is unsure."""
@@ -57,9 +59,29 @@ class Twins:
         made = self._made.get(fn.__code__)
         if made is None or not self._holds(made, fn):
             made = self._made.put(fn.__code__, make(fn, self._known, self._proxy))
+            if made.code is not None:
+                self._pair(made.code, fn.__code__)
         if made.code is None or made.code is fn.__code__:
             return fn if made.code else None
         return self._bind(fn, made.code)
+
+    def bare(self, part: Any) -> Any:
+        """Return the code or the closure that a function made in a twin has where nothing is traced."""
+        if type(part) is CodeType:
+            return self._users.get(part) or part
+        if type(part) is tuple and any(cell is self._cell for cell in part):
+            return tuple([cell for cell in part if cell is not self._cell]) or None
+        return part
+
+    def _pair(self, twin: CodeType, plain: CodeType) -> None:
+        """Remember of which code each code inside of `twin` was made."""
+        made, users = ([each for each in code.co_consts if isinstance(each, CodeType)]
+                       for code in (twin, plain))
+        if [each.co_qualname for each in made] == [each.co_qualname for each in users]:
+            for inner, outer in zip(made, users, strict=True):
+                if inner is not outer:
+                    self._users.put(inner, outer)
+                    self._pair(inner, outer)
 
     def is_current(self, fn: FunctionType) -> bool:
         """Say whether the globals still are what the twin of `fn` was made for."""

@@ -94,6 +94,15 @@ class Lazy:
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._s.value(self).__reduce_ex__(protocol)
 
+    def __reduce__(self) -> Any:
+        return self._s.value(self).__reduce__()
+
+    def __sizeof__(self) -> int:
+        return int(self._s.value(self).__sizeof__())
+
+    def __dir__(self) -> list[str]:
+        return dir(self._s.value(self))
+
     def __copy__(self) -> Any:
         return self._s.method(self, "copy", (), {})
 

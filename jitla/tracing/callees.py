@@ -29,6 +29,8 @@ _TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(
     type(iter(held)) for held in ([], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1),
                                   range(1 << 70)))}
 
+_STEPPING = frozenset({iter, next})
+
 
 class Callee:
     """What stands for `function` while `session` is open."""
@@ -148,6 +150,8 @@ class Consumer(Callee):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if all(map(_is_known, args)) and all(map(_is_known, kwargs.values())):
+            if args and type(args[0]) is LazyScalar and self.function in _STEPPING:
+                args = self.session.plain(args)  # an error, in the right words
             return self.function(*args, **kwargs)
         return Foreign(self.function, self.session)(*args, **kwargs)
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from operator import itemgetter
 from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jitla.errors import InternalError
-from jitla.hops import Flagged
+from jitla.hops import Flagged, may_raise
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
@@ -26,7 +27,17 @@ from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_
 from jitla.tracing.effects import Past, performed
 from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
-from jitla.tracing.tape import LEAF, SCALAR, SCALAR_META, Block, cone, readers, split
+from jitla.tracing.tape import (
+    LEAF,
+    OP_ID,
+    SCALAR,
+    SCALAR_META,
+    Block,
+    cone,
+    hops_of,
+    readers,
+    split,
+)
 
 _getrefcount = sys.getrefcount
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
@@ -34,6 +45,7 @@ BASE = next(map(_getrefcount, [object()]))
 EXIT: tuple = ("exit",)
 NOTHING = (-1, 0)
 NOWHERE: tuple[tuple, Any] = ((), None)
+_CAST = OP_ID["cast"]
 
 
 class Store(NamedTuple):
@@ -420,7 +432,10 @@ class Closing:
                 if i in self.views and self.views[i][0]._n >= 0:
                     # Only this dead view still refers to its parent.
                     dead[self.views[i][0]._n] += 1
-        return roots[::-1], views[::-1], ghosts[::-1]
+        if _CAST in map(itemgetter(0), ops):
+            roots += [i for i in _heeded(block, roots) if type(self.nodes[i]) in LAZY]
+            roots.sort(reverse=True)
+        return roots[::-1], views[::-1], [g for g in ghosts[::-1] if g not in roots]
 
     def _dead_references(self) -> list[int]:
         """Count, for each entry, the local variables that hold its proxy and are never read again."""
@@ -443,3 +458,15 @@ class Closing:
                 dead[v._n] += 1
         if type(names) is dict:
             names.clear()  # before Python 3.13 a copy that the frame keeps: it must not hold arrays
+
+
+def _heeded(block: Block, roots: list[int]) -> list[int]:
+    """Return the casts that can warn and that nobody reads, not even the values at `roots`.
+
+    Arithmetic whose value is dropped is left out. A cast is made for its warning, too: that is how
+    one asks whether values fit.
+    """
+    computed = {i for r in roots for i in cone(block.entries, r)}
+    dropped = [i for i, e in enumerate(block.entries) if e[0] == _CAST and i not in computed]
+    hops = hops_of(block) if dropped else []
+    return [i for i in dropped if may_raise(hops[i])]

@@ -40,6 +40,8 @@ _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
                                "byteswap", "setfield"})
 _SAME_OBJECT = {np.asarray, np.asanyarray}
+# There is no memory for so many bytes, of which NumPy says so at the line.
+HUGE = 1 << 40
 _inferred: dict[tuple, int] = {}
 _cell_dtypes: dict[tuple, np.dtype] = {}
 _MAX_INFERRED = 100_000
@@ -141,16 +143,21 @@ class Dispatch(Indexing):
             return NotImplemented
         if name == "power" and METAS[made._m].dtype.kind in INTEGRAL:
             return NotImplemented  # a negative exponent is an error at this line; the entry stays dead
+        if METAS[made._m].nbytes > HUGE:
+            return NotImplemented
         return made
 
     def binary(
-        self, name: str, ufunc: Any, x: Lazy, other: Any, reflected: bool,
+        self, name: str, ufunc: Any, x: Lazy, other: Any, way: tuple[bool, bool],
         remembered: tuple[dict, dict],
     ) -> Any:
         """Slow path of a binary operator: foreign operands, first sight of a pair of metas, errors."""
+        reflected, called = way
         args = (other, x) if reflected else (x, other)
         y = self.operand(other)
-        if y is None or x._s is not self:
+        # Python's complex numbers take float64 scalars for floats, before those are asked.
+        python = reflected and not called and type(y) is complex and type(x) is LazyScalar
+        if y is None or x._s is not self or python:
             return self.operate(ufunc, args)
         if y is not other:
             return UFUNCS[ufunc](*((y, x) if reflected else (x, y)))

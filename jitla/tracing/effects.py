@@ -16,14 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import DIVIDE, INVALID, Flagged, Hop, Kind, apply, heard, hush, listen, may_raise
+from jitla.hops import Flagged, Hop, Kind, apply, const, heard, hush, listen, may_raise
 from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact, same_view
 from jitla.tracing.places import Place, Places, call_at, here
 from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
-
-# Operators of which kernels raise the flags that NumPy's loops raise, and no others.
-_EXACT = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "square", "reciprocal"})
 
 # So often a block is done again without asking first whether that would tell anything new.
 PATIENCE = 2
@@ -70,9 +67,11 @@ class Effects:
         leaves = _as_before(block, store, hit)
         self.hits += 1
         if self.hits > PATIENCE and not any(leaf is LOST for leaf in leaves):
-            if not self._is_evident(block._replace(leaves=leaves), places, compile_block):
+            laid = [_laid_as(known, leaf) for known, leaf in zip(leaves, block.leaves, strict=True)]
+            if not self._is_evident(block._replace(leaves=laid), places, compile_block):
                 return True
-        _Performance(places, self._capable, self._hops, flags).play(block, leaves, self._wanted)
+        left = flags if hit.exact else 0
+        _Performance(places, self._capable, self._hops, left).play(block, leaves, self._wanted)
         return True
 
     def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
@@ -91,8 +90,6 @@ class Effects:
     def _is_open(self, i: int, flags: int, place: Place) -> bool:
         """Say whether a warning of entry `i` would be noticed."""
         name = _name(self._hops[i])
-        if self._hops[i].meta.dtype.kind in "iu" and name != "cast":
-            flags = DIVIDE
         return name is None or any(is_shown(text, place) for text in texts(flags, name))
 
     def _is_evident(
@@ -130,8 +127,8 @@ def sign(hop: Hop) -> Hop | None:
 
     A quiet NaN comes from NaN, a silent infinity from infinities. None: its values do not show it.
     """
-    if hop.meta.dtype.kind in "iu" and hop.op.name != "cast" and len(hop.inputs) == 2:
-        return _any(apply("logical_not", hop.inputs[1]))  # a division: by zero
+    if hop.meta.dtype.kind in "iu" and hop.op.name != "cast":
+        return _any(_bad_division(hop))
     if hop.meta.dtype.kind != "f" or any(i.meta.dtype.kind != "f" for i in hop.inputs):
         return None
     nan, inf = apply("isnan", hop), apply("isinf", hop)
@@ -145,6 +142,17 @@ def sign(hop: Hop) -> Hop | None:
             nan = apply("logical_and", nan, apply("logical_not", _any(apply("isnan", given))))
             inf = apply("logical_or", inf, _any(apply("isinf", given)))
     return _any(apply("logical_or", nan, inf))
+
+
+def _bad_division(hop: Hop) -> Hop:
+    """Return where integers are divided by zero, or the least one by -1."""
+    divisor, dtype = hop.inputs[-1], hop.meta.dtype
+    bad = apply("logical_not", divisor)
+    if hop.op.name != "floor_divide" or dtype.kind == "u":
+        return bad
+    minus, least = const(-1, dtype), const(np.iinfo(dtype).min, dtype)
+    beyond = apply("logical_and", apply("equal", divisor, minus), apply("equal", hop, least))
+    return apply("logical_or", bad, beyond)
 
 
 def _any(hop: Hop) -> Hop:
@@ -167,6 +175,18 @@ def _as_before(block: Block, store: Any, hit: Flagged) -> list[Any]:
     return found
 
 
+def _laid_as(known: Any, leaf: Any) -> Any:
+    """Return `known` as `leaf` lies in memory: programs are bound to strides."""
+    if known is leaf or known.strides == leaf.strides:
+        return known
+    spans = [s * (n - 1) for s, n in zip(leaf.strides, leaf.shape, strict=True)]
+    below = sum(min(span, 0) for span in spans)
+    room = np.empty(sum(map(abs, spans)) + leaf.itemsize, np.uint8)
+    made = np.ndarray(leaf.shape, leaf.dtype, room, -below, leaf.strides)
+    made[...] = known
+    return made
+
+
 class _Performance:
     """A block done again by NumPy: entries with a place may warn there, the others are silent."""
 
@@ -184,14 +204,12 @@ class _Performance:
         """Do the entries in `wanted`, and give the warnings of those whose operands are lost."""
         called = {i: place.called for i, place in self.places.items()}
         enact(block.entries, leaves, block.scalars, wanted, called, self._run)
-        # Of some operations kernels raise flags for nothing: no warning may come of that.
-        exact = all(self.hops[i].op.name in _EXACT for i in self.capable)
-        left = self.flags & ~self.heard if exact else 0
-        for i in self.unknown:
+        left = self.flags & ~self.heard
+        # Only kernels that write their results where they read lose operands. Sums come before.
+        cells = [i for i in self.unknown if self.hops[i].op.kind is Kind.CELL]
+        for i in cells or self.unknown:
             mine = self.capable[i] & left
             left &= ~mine
-            if self.hops[i].meta.dtype.kind in "iu" and mine:
-                mine = INVALID if self.hops[i].op.name == "cast" else DIVIDE
             if i in self.places:
                 for text in texts(mine, _name(self.hops[i]) or self.hops[i].op.name):
                     warn(text, self.places[i])

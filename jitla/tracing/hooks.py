@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jitla.source import loops_in_python
-from jitla.tracing.array import LAZY, LazyArray
+from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import (
     SAFE_ITERABLES,
     Consumer,
@@ -46,7 +46,7 @@ from jitla.tracing.kinds import (
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
-from jitla.tracing.wild import Wild
+from jitla.tracing.wild import wild
 
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
@@ -65,6 +65,8 @@ SAFE = frozenset({
 })
 _EXCEPTIONS = BaseException
 _PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
+_ARRAYS = LAZY | {np.ndarray}
+_COMPARING = frozenset({"index", "count", "remove"})
 _INPLACE_UFUNC = {
     operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,
     operator.itruediv: np.divide, operator.ifloordiv: np.floor_divide, operator.imod: np.remainder,
@@ -114,6 +116,8 @@ class Hooks:
                 if type(proxy) is LazyArray:
                     return getattr(proxy, f.__name__)
             if isinstance(owner, _PURE_CONTAINERS):
+                if f.__name__ in _COMPARING:
+                    session.plain(owner)  # what is the same object is equal
                 return Contained(f, session)
             if f in _CREATORS:
                 return Creator(f, session)
@@ -127,6 +131,8 @@ class Hooks:
             if f is type:
                 return _class_of
             return Consumer(f, session) if f in SAFE and f is not object else f
+        elif kind in LAZY:
+            return session.plain(f)  # an error, in the right words
         return Foreign(f, session)
 
     def inplace(self, op: Any, target: Any, value: Any) -> Any:
@@ -210,6 +216,9 @@ class Hooks:
             if type(obj) is LazyArray:
                 session.relabel(obj)
             return
+        if type(obj) in LAZY:
+            setattr(session.plain(obj), name, session.plain(value))  # an error, in the right words
+            return
         if not stores_plainly(type(obj), name):
             setter = setter_of(type(obj), name)
             if type(setter) is FunctionType:
@@ -227,7 +236,10 @@ class Hooks:
 
     def delattr(self, obj: Any, name: str) -> None:
         """Do ``del obj.name``."""
-        plain = LOCAL.session is None or deletes_plainly(type(obj), name)
+        session = LOCAL.session
+        if session is not None and type(obj) in LAZY:
+            obj = session.plain(obj)
+        plain = session is None or deletes_plainly(type(obj), name)
         (delattr if plain else self.foreign(delattr))(obj, name)
 
     def keep(self, value: Any) -> Any:
@@ -247,11 +259,7 @@ class Hooks:
         kinds = type(a), type(b)
         if LAZY.isdisjoint(kinds):
             return False
-        if kinds[0] in LAZY and a._v is not None:
-            a = a._v
-        if kinds[1] in LAZY and b._v is not None:
-            b = b._v
-        return a is b
+        return _object(a, kinds[0]) is _object(b, kinds[1])
 
     def edge(self) -> None:
         """End of a loop's body: the block ends here, so that every iteration has one plan."""
@@ -285,8 +293,10 @@ class Hooks:
     def iterate(self, iterable: Any) -> Any:
         """Return the iterable of a loop; unknown ones may run any code at each step."""
         session = LOCAL.session
-        if session is None or type(iterable) in SAFE_ITERABLES or is_tame(iterable):
+        if session is None or type(iterable) in SAFE_ITERABLES:
             return iterable
+        if is_tame(iterable):
+            return iterable if type(iterable) is not LazyScalar else session.plain(iterable)
         if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
             return iterable
         return _stepped(iterable, session)
@@ -299,7 +309,7 @@ class Hooks:
     def tame(self, *values: Any) -> bool:
         """Say whether operators of these parameters run no code of users."""
         return TAME.issuperset(map(type, values)) or all(
-            type(v) in TAME or type(v) is np.ndarray and not v.dtype.hasobject for v in values)
+            type(v) in TAME or type(v) is np.ndarray and not _acts(v.dtype, "l") for v in values)
 
     def still(self, value: Any, uses: tuple[str, ...]) -> bool:
         """Say whether a parameter runs no code when it is asked for attributes, or subscripted (``[``)."""
@@ -321,7 +331,7 @@ class Hooks:
             return value
         if kind is np.ndarray:
             if value.dtype.hasobject:
-                return Wild(value, ways, self)
+                return wild(value, ways, self)
             return value if ways[0] == "e" else session.argument(value)
         if kind in CONTAINERS:
             way = ways[0]
@@ -329,8 +339,8 @@ class Hooks:
                 way == "k" and (kind not in (list, tuple) or not is_wild(value))
             ):
                 return value
-            return value if way not in "[c" and not is_wild(value) else Wild(value, ways, self)
-        return Wild(value, ways, self) if is_wild(value) else value
+            return value if way not in "[c" and not is_wild(value) else wild(value, ways, self)
+        return wild(value, ways, self) if is_wild(value) else value
 
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         """Return ``obj.name``, ready for its uses."""
@@ -352,8 +362,15 @@ class Hooks:
                 value = Foreign(getattr, session)(obj, name)
         return self.lift(value, ways) if ways else value
 
+    def bare(self, part: Any) -> Any:
+        """Return what ``__code__`` or ``__closure__`` of a function is where nothing is traced."""
+        return TWINS.bare(part)
+
     def _get(self, obj: Any, name: str, *default: Any) -> Any:
         try:
+            session = LOCAL.session
+            if session is not None and type(obj) in _ARRAYS and str(name).startswith("__"):
+                return getattr(session.plain(obj), name)  # not what proxies have for Python
             return self.attribute(obj, name)
         except AttributeError:
             if not default:
@@ -374,8 +391,10 @@ class Hooks:
     def spread(self, value: Any) -> Any:
         """Return what is unpacked as arguments or elements."""
         session = LOCAL.session
-        if session is None or type(value) in SAFE_ITERABLES or is_tame(value):
+        if session is None or type(value) in SAFE_ITERABLES:
             return value
+        if is_tame(value):
+            return value if type(value) is not LazyScalar else session.plain(value)
         if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
             return value
         return Foreign(list, session)(value)
@@ -401,6 +420,16 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
             LOCAL.session = session
             session.attend()
         yield value
+
+
+def _object(value: Any, kind: type) -> Any:
+    """Return the object that `value` stands for, if it stands for one that is somewhere."""
+    if kind in LAZY:
+        if value._v is not None:
+            return value._v
+        if kind is LazyScalar and value.dtype == bool:  # there are only two of them
+            return value._s.value(value)
+    return value
 
 
 def _class_of(*args: Any, **kwargs: Any) -> Any:

@@ -50,11 +50,11 @@ class Bound(partial):  # type: ignore[type-arg]
 
 # What may hold a proxy, and what may be one.
 HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType}
-_MENDED = LAZY | HOLDERS
 # What gives away, step by step, what others hold.
 _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
+_MENDED = LAZY | HOLDERS | _STEPPING
 
 
 class Indexing(Memory):
@@ -146,6 +146,10 @@ class Indexing(Memory):
         self.views[made._n] = (array, method, args)
         return made
 
+    def operand(self, x: Any) -> Any:
+        """Return `x` as a proxy of this session or a traceable scalar; None if it is neither."""
+        raise NotImplementedError
+
     def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
         """Return the meta id of an entry."""
         raise NotImplementedError
@@ -228,22 +232,30 @@ class Indexing(Memory):
             return array
         memory = self.settle(array)
         lazy = lazy and not lone and other._v is None and fits(METAS[other._m].shape, memory.shape)
-        if lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
-            result = self.ufuncs(ufunc, array, other)
-            known = METAS[result._m]
-            fine = result._v is None and known.shape == memory.shape
-            if fine and np.can_cast(known.dtype, memory.dtype, "same_kind"):
-                n, meta = result._n, result._m
-                self.nodes[n] = Gone(meta)
-                result._n = -1
-                used = other._n
-                n = self._conformed(n, meta, memory)
-                self.store(memory, n, _consumed(used, others))
-                return array
+        lazy = lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable
+        if lazy and self._update(array, memory, ufunc, other, others):
+            return array
         other = self.plain(other)
         self.before_write(memory)
         result = call_here(_ufunc_in_place(ufunc), memory, other)
         return array if result is memory else self.wrap(result)  # the other's protocol may answer
+
+    def _update(
+        self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any, others: int | None
+    ) -> bool:
+        """Store ``ufunc(array, other)`` into the memory of `array`, if its dtype and shape allow it."""
+        result = self.ufuncs(ufunc, array, other)
+        known = METAS[result._m]
+        if result._v is not None or known.shape != memory.shape:
+            return False
+        if not np.can_cast(known.dtype, memory.dtype, "same_kind"):
+            return False
+        n, meta = result._n, result._m
+        self.nodes[n] = Gone(meta)
+        result._n = -1
+        used = other._n
+        self.store(memory, self._conformed(n, meta, memory), _consumed(used, others))
+        return True
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
         """Record or run ``ufunc(x, y)``."""
@@ -251,7 +263,9 @@ class Indexing(Memory):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if ufunc is _MATMUL_IN_PLACE or not fits(np.shape(other), METAS[array._m].shape):
+        if ufunc is _MATMUL_IN_PLACE or self.operand(other) is None:
+            return False
+        if not fits(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:
             self.enter(array)

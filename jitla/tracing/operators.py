@@ -19,14 +19,20 @@ from jitla.tracing.tape import KIND_CODE, OP_ID
 SMALL_INT = 1 << 62
 
 
-def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]:
-    """Make the method that records the binary operator `name`; the fast path looks metas up by ids."""
+def _binary(
+    name: str, ufunc: Any, reflected: bool, called: bool = False,
+) -> Callable[[Any, Any], Any]:
+    """Make the method that records the binary operator `name`; the fast path looks metas up by ids.
+
+    It does a call of `ufunc` if it is `called`, not used as an operator.
+    """
     op = OP_ID[name]
     alike: dict[int, tuple[int, type]] = {}
     # By meta (or scalar code) of the other operand, then by that of the proxy itself.
     metas: dict[int, dict[int, tuple[int, type]]] = {}
     remembered = (alike, metas)
     _INFERRED.extend(remembered)
+    way = (reflected, called)
 
     def method(self: Any, other: Any) -> Any:
         session = self._s
@@ -36,7 +42,7 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
         try:
             if kind is LazyArray or kind is LazyScalar:
                 if other._s is not session:
-                    return session.binary(name, ufunc, self, other, reflected, remembered)
+                    return session.binary(name, ufunc, self, other, way, remembered)
                 if i < 0:
                     i = session.enter(self)
                 j = other._n
@@ -48,14 +54,14 @@ def _binary(name: str, ufunc: Any, reflected: bool) -> Callable[[Any, Any], Any]
                 j = KIND_CODE[kind]
                 meta, cls = metas[j][m]
                 if j == _INT and not -SMALL_INT < other < SMALL_INT:
-                    return session.binary(name, ufunc, self, other, reflected, remembered)
+                    return session.binary(name, ufunc, self, other, way, remembered)
                 if i < 0:
                     i = session.enter(self)
                 session.scalars.append(other)
         except KeyError:
             cls = None
         if cls is None:  # outside of the handler: what NumPy raises has no context
-            return session.binary(name, ufunc, self, other, reflected, remembered)
+            return session.binary(name, ufunc, self, other, way, remembered)
         return session.put(cls, (op, j, i) if reflected else (op, i, j), meta)
 
     return method
@@ -167,7 +173,7 @@ _MORE_UNARY = (
 )
 
 
-def _binary_call(ufunc: Any, forward: Any, backward: Any) -> Callable[..., Any]:
+def _binary_call(forward: Any, backward: Any) -> Callable[..., Any]:
     def record(x: Any, y: Any) -> Any:
         if type(x) is LazyArray or type(x) is LazyScalar:
             return forward(x, y)
@@ -179,15 +185,14 @@ def _binary_call(ufunc: Any, forward: Any, backward: Any) -> Callable[..., Any]:
 def _install() -> None:
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
         forward = _binary(ufunc.__name__, ufunc, False)
-        backward = _binary(ufunc.__name__, ufunc, True)
         _give(Lazy, f"__{name}__", forward)
         if name in _BINARY:
-            _give(Lazy, f"__r{name}__", backward)
+            _give(Lazy, f"__r{name}__", _binary(ufunc.__name__, ufunc, True))
             _give(LazyArray, f"__i{name}__", _inplace(ufunc))
-        UFUNCS[ufunc] = _binary_call(ufunc, forward, backward)
+        UFUNCS[ufunc] = _binary_call(forward, _binary(ufunc.__name__, ufunc, True, True))
     for ufunc in _MORE_BINARY:
         forward = _binary(ufunc.__name__, ufunc, False)
-        UFUNCS[ufunc] = _binary_call(ufunc, forward, _binary(ufunc.__name__, ufunc, True))
+        UFUNCS[ufunc] = _binary_call(forward, _binary(ufunc.__name__, ufunc, True, True))
     for name, ufunc in _UNARY.items():
         UFUNCS[ufunc] = method = _unary(ufunc.__name__, ufunc)
         _give(Lazy, f"__{name}__", method)
@@ -209,7 +214,9 @@ def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
 
 
 def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:
-    return NotImplemented if modulo is not None else self._s.power(self, exponent)
+    if modulo is not None:
+        return self._s.eager(pow, (self, exponent, modulo), {})
+    return self._s.power(self, exponent)
 
 
 def _rpower(self: Any, base: Any) -> Any:

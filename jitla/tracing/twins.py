@@ -10,6 +10,7 @@ import site
 import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import ref
@@ -21,7 +22,9 @@ from jitla.tracing.frames import USER, mark
 from jitla.tracing.functions import FUNCTIONS
 
 _ArrayFunction = type(np.sum)
+_OWN = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({
+    _OWN,
     sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"),
     sysconfig.get_path("platlib"), *site.getsitepackages(),
 })
@@ -73,6 +76,10 @@ class TwinTable:
             return function
         return entry.twin or self._bound(function, entry)
 
+    def bare(self, part: Any) -> Any:
+        """Return the code or the closure that a function made in a twin has where nothing is traced."""
+        return self._made.bare(part)
+
     def _enter(self, function: FunctionType) -> Entry:
         key, entries = id(function), self._entries
 
@@ -122,7 +129,11 @@ class TwinTable:
 
 
 def _package(function: FunctionType) -> str:
-    return str(function.__module__).partition(".")[0]
+    """Return the package whose functions are all the user's if this one is."""
+    module = str(function.__module__)
+    package = module.partition(".")[0]
+    # what is decorated here are programs that are shown
+    return module if package == __name__.partition(".")[0] else package
 
 
 def _is_stale(watched: list[tuple[Mapping[str, Any], str, Any]]) -> bool:

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 
 Foreign = Callable[[Any], Callable[..., Any]]
@@ -70,9 +68,6 @@ class Wild:
         return iter(self._wild_hooks.iterate(self._wild_value))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if self._wild_ways[0] in "lr" and method == "__call__" and not options:
-            # an array on the left took its operator for this function
-            return self._done(_OPERATORS.get(ufunc, ufunc), *inputs)
         function = ufunc if method == "__call__" else getattr(ufunc, method)
         return self._called(function, inputs, options)
 
@@ -87,12 +82,25 @@ class Wild:
         return hooks.lift(result, rest) if rest else result
 
 
+class Right(Wild):
+    """A right operand, also of ``divmod``: arrays of every kind on the left leave the operation to it."""
+
+    __slots__ = ()
+
+    __array_ufunc__ = None  # type: ignore[assignment]
+
+
+def wild(value: Any, ways: str, hooks: Any) -> Wild:
+    """Return what stands for `value`, used in these `ways`."""
+    return (Right if ways[0] in "rf" else Wild)(value, ways, hooks)
+
+
 def tamed(value: Any) -> Any:
     """Return what `value` stands for, inside of lists and tuples too."""
     kind = type(value)
-    if kind is Wild:
+    if kind is Wild or kind is Right:
         return value._wild_value
-    if kind in (list, tuple) and Wild in map(type, value):
+    if kind in (list, tuple) and any(issubclass(type(each), Wild) for each in value):
         return kind(map(tamed, value))
     return value
 
@@ -119,17 +127,6 @@ def _unary(function: Any) -> Callable[..., Any]:
         return self._done(function, self, *more)
 
     return method
-
-
-_OPERATORS: dict[Any, Any] = {
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
-    np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
-    np.power: operator.pow, np.matmul: operator.matmul, np.divmod: divmod,
-    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
-    np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.equal: operator.eq,
-    np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
-    np.greater: operator.gt, np.greater_equal: operator.ge,
-}
 
 
 def _install() -> None:

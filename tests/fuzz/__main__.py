@@ -15,11 +15,13 @@ import sys
 import threading
 from pathlib import Path
 from queue import Empty, Queue
+from typing import Any
 
 from tests.fuzz.tally import Tally
 
 CHUNK = 960  # whole families
-HANGS = 60.0
+REAL = 4  # one chunk in so many compiles at the level users get, the others at level 0
+HANGS, FEW = 60.0, 32  # seconds that few programs may take
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,29 +51,44 @@ def drawn(seed: int, kernels: str) -> str:
 def work(first: int, last: int, given: argparse.Namespace) -> None:
     """Run programs; one line of JSON at the start and at the end of each."""
     from tests.fuzz import load
-    from tests.fuzz.runner import run
+    from tests.fuzz.generate import DATA
+    from tests.fuzz.runner import runs
 
     load.PLAIN = given.plain
+    if first // CHUNK % REAL and not given.plain:
+        load.quick_kernels()
     gc.freeze()
-    gc.set_threshold(20_000)
-    for seed in range(first, last):
-        faulthandler.dump_traceback_later(HANGS, exit=True)
-        say({"start": seed})
-        report = run(drawn(seed, given.kernels), f"fuzz-{seed}")
-        say(
-            {
-                "seed": seed,
-                "calls": report.calls,
-                "raised": report.raised,
-                "compiled": report.compiled,
-                "undefined": report.undefined,
-                "rounding": report.rounding,
-                "counted": report.counted,
-                "kernels": load.new_kernels(),
-                "faults": [(call, threads, fault.kind, str(fault)) for call, threads, fault in report.faults],
-            }
-        )
+    gc.disable()
+    group = DATA if given.kernels == "reuse" else 1
+    for start in range(first - first % group, last, group):
+        if start % FEW == 0 or start <= first:
+            faulthandler.dump_traceback_later(HANGS, exit=True)
+            gc.collect()
+        at, end = max(start, first), min(start + group, last)
+        reports = runs(drawn(end - 1, given.kernels), f"fuzz-{end - 1}", skip=at - start)
+        for seed in range(at, end):
+            say({"start": seed})
+            say(_record(seed, seed == start, next(reports)))
+        reports.close()
     faulthandler.cancel_dump_traceback_later()
+
+
+def _record(seed: int, text: bool, report: Any) -> dict:
+    from tests.fuzz import load
+
+    return {
+        "seed": seed,
+        "calls": report.calls,
+        "raised": report.raised,
+        "compiled": report.compiled,
+        "text": text,
+        "real": not load.QUICK,
+        "undefined": report.undefined,
+        "rounding": report.rounding,
+        "counted": report.counted,
+        "kernels": load.new_kernels(),
+        "faults": [(call, threads, fault.kind, str(fault)) for call, threads, fault in report.faults],
+    }
 
 
 def say(record: dict) -> None:

@@ -7,17 +7,26 @@ that what is drawn is known to be valid, or known to raise.
 from __future__ import annotations
 
 import copy
+import functools
 import random
+import warnings
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tests.fuzz.arrays import Box, array
+from tests.fuzz.others import Net, Tagged, foreign
 
 MOST_CELLS = 40_000
-PREAMBLE = {"np": np, "array": array, "Box": Box, "jit": lambda f: f}
+NUMBERS = "?bBhHiIlLqQefdFD"
+PREAMBLE = {
+    "np": np, "functools": functools, "warnings": warnings, "array": array, "Box": Box, "foreign": foreign,
+    "Net": Net, "Tagged": Tagged, "jit": lambda f: f,
+}
+# What a copy of the values has in common with them.
+SHARED = (FunctionType, GeneratorType, MethodType, ModuleType, type)
 
 
 class Draft:
@@ -28,6 +37,7 @@ class Draft:
         self.names: dict[str, Any] = dict(PREAMBLE)
         self.places: dict[str, str] = {}
         self.helpers: dict[str, int] = {}
+        self.foreign: dict[str, str] = {}
         self.fresh = 0
         # What has NumPy's bits in every operation is compared bit by bit.
         self.exact = self.chance(0.6)
@@ -70,10 +80,10 @@ class Draft:
         other = Draft(0)
         other.rng = self.rng
         other.places = dict(self.places)
-        other.helpers = self.helpers
+        other.helpers, other.foreign = self.helpers, self.foreign
         kept: dict[int, Any] = {}
         for name, held in self.names.items():
-            shared = name in PREAMBLE or isinstance(held, (FunctionType, type))
+            shared = name in PREAMBLE or isinstance(held, SHARED)
             shared = shared or name == "__builtins__"
             other.names[name] = held if shared else copy.deepcopy(held, kept)
         other.fresh, other.exact = self.fresh, self.exact
@@ -83,15 +93,25 @@ class Draft:
         """Return the places that hold an array, by the text that reads them."""
         found = []
         for name, held in self.names.items():
-            if type(held) is np.ndarray and fits(held):
+            if is_numbers(held) and fits(held):
                 found.append(name)
         for text in self.places:
             held = self.value(text)
-            if type(held) is np.ndarray and fits(held):
+            if is_numbers(held) and fits(held):
                 found.append(text)
         return found
 
     def scalars(self) -> list[str]:
         """Return the variables that hold a number."""
-        kinds = (np.generic, int, float)
+        kinds = (np.number, np.bool_, int, float)
         return [name for name, held in self.names.items() if isinstance(held, kinds)]
+
+
+def is_numbers(held: Any) -> bool:
+    """Say whether something is a plain array of numbers, as most of a program is about."""
+    return type(held) is np.ndarray and held.dtype.char in NUMBERS and held.dtype.isnative
+
+
+def leaves(text: str) -> bool:
+    """Say whether a statement may return from the function."""
+    return text.startswith("if ") and text.endswith("\n    return x0")

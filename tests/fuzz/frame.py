@@ -17,7 +17,16 @@ CALLS = 4
 SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
 LARGE = (1000, 1000, 4097, 8193)
 SMALL = (1, 2, 3, 4, 7, 8, 9, 16, 17, 33)
-DTYPES = {"f8": 48, "f4": 18, "i8": 9, "i4": 6, "?": 6, "i1": 3, "u1": 4, "c16": 4, "f2": 1}
+DTYPES = {
+    "f8": 48, "f4": 18, "i8": 8, "i4": 6, "?": 6, "i1": 3, "u1": 3, "i2": 2, "u2": 1, "u4": 1, "u8": 1,
+    "c16": 3, "c8": 2, "f2": 1,
+}
+# What a program is rich in.
+THEMES = {"": 56, "functions": 16, "mixed": 14, "trouble": 9, "rows": 5}
+FOREIGN = {
+    "dates": 3, "spans": 2, "text": 2, "bytes": 1, "objects": 3, "records": 3, "masked": 2, "tagged": 2,
+    "swapped": 1, "long": 1, "half": 2, "matrix": 0.5, "csr": 1, "csc": 0.5, "coo": 0.5, "rows": 1,
+}
 LAYOUTS = {
     "C": 62, "F": 10, "sliced": 6, "reversed": 5, "permuted": 5, "broadcast": 3, "readonly": 3, "offset": 6,
 }
@@ -51,6 +60,11 @@ HELPERS = (
     "def keepmean(a):\n    m = a.mean()\n    v = ((a - m) ** 2).mean()\n    return (a - m) / (v + 1)\n",
     "def shifted(a):\n    b = a.copy()\n    b[1:] -= a[:-1]\n    return b\n",
     "def pair(a, b=0.5):\n    return (a + b, a - b)[a.size % 2]\n",
+    "def outer(a, b=1.5):\n    t = inner(a) + b\n    return t - inner(t)\n\n\n"
+    "@jit\ndef inner(a):\n    return a * 0.5\n",
+    "def first(a):\n    return second(a * 2, a)\n\n\n"
+    "@jit\ndef second(a, b):\n    a -= third(b)\n    return a\n\n\n@jit\ndef third(b):\n    return b + 1\n",
+    "def turns(a):\n    return sum(turn(a))\n\n\ndef turn(a):\n    for k in range(3):\n        yield a * k\n",
 )
 BUMP = "def bump(a):\n    a += 1\n    return a\n"
 
@@ -80,6 +94,7 @@ class Frame:
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
+        self.theme = draft.weighted(THEMES)
         self.large = draft.chance(0.06)
         self.kind = draft.weighted(KINDS)
         self.dtype = draft.weighted(DTYPES)
@@ -88,8 +103,14 @@ class Frame:
         self.jitted_helper = draft.chance(0.15)
         helpers = [h for h in HELPERS if not draft.exact or "exp" not in h]
         self.helpers = draft.rng.sample(helpers, draft.pick((0, 1, 1, 2)))
-        self.count = draft.pick((1, 2, 2, 2, 3, 3, 4))
+        self.count = 3 if self.theme == "rows" else draft.pick((1, 2, 2, 2, 3, 3, 4))
         self.slots = [self._slot(10 * i) for i in range(self.count)]
+        self.foreign: dict[str, str] = {}
+        if self.theme == "rows":
+            self._draw_matrix()
+        if self.theme == "mixed" or draft.chance(0.02):
+            self.foreign = {f"y{i}": draft.weighted(FOREIGN) for i in range(draft.pick((1, 1, 2)))}
+        self.long = draft.pick("nm")
         self.others = {name: self._slot(seed) for name, seed in (("G0", 70), ("p", 80), ("w", 90))}
         self.shared = {name: draft.chance(0.35) for name in ("G0", "p")}
         self.number = draft.pick(("0.25", "2", "np.float64(1.5)", "np.float32(0.75)"))
@@ -105,6 +126,8 @@ class Frame:
             self.sizes[1] = self.sizes[0]
         self.rate = draft.pick(("0.5", "3", "1.5 * call"))
         self.schedule = draft.pick(SCHEDULES)
+        self.faults = draft.pick((1, 2, 2, 3, 3, 5)) if draft.chance(0.04) else 0
+        self.at_once = draft.pick((2, 3)) if draft.chance(0.05) else 1
         # The same object in several calls, as the call before left it.
         self.again = draft.chance(0.12)
         if self.again:
@@ -125,6 +148,9 @@ class Frame:
     def _sizes(self, call: int) -> tuple[int, int, int]:
         """Draw sizes; what is drawn runs with those of the first call, so none is much larger."""
         draft = self.draft
+        if self.theme == "rows" and (call == 0 or draft.chance(0.6)):
+            n = draft.pick((1100, 1300, 2050) if self.large or draft.chance(0.2) else (9, 33, 64, 129))
+            return min(n, self.sizes[0][0] if call else n), draft.pick((8, 12, 16, 17)), draft.pick((1, 2))
         if self.large and (call == 0 or draft.chance(0.4)):
             most = self.sizes[0][0] if call else max(LARGE)
             return min(draft.pick(LARGE), most), draft.pick((1, 2, 3)), draft.pick((1, 2))
@@ -141,6 +167,16 @@ class Frame:
         values = self.kind if draft.chance(0.85) else draft.pick(VALUES)
         later = draft.weighted(DTYPES) if draft.chance(0.15) else dtype
         return Slot(draft.weighted(SHAPES), (dtype, later), self._layouts(), values, seed)
+
+    def _draw_matrix(self) -> None:
+        """Make the arguments a matrix and vectors that fit it."""
+        if self.dtype not in ("f8", "f4"):
+            self.dtype = "f8"
+        self.large = self.draft.chance(0.5)
+        self.slots = [
+            replace(slot, shape=shape, dtypes=(self.dtype,) * 2)
+            for slot, shape in zip(self.slots, ("(n, m)", "(m,)", "(n,)"), strict=True)
+        ]
 
     def _layouts(self) -> tuple[str, str]:
         layout = self.draft.weighted(LAYOUTS)
@@ -179,19 +215,33 @@ class Frame:
             lines.append(f"x{i} = {f'KEPT.setdefault({i}, {text})' if self.again and not i else text}")
         other = {name: slot.text() for name, slot in self.others.items()}
         lines += [
+            *(f"{name} = foreign('{kind}', min({self.long}, 129), min(m, 9), {i} + call)"
+              for i, (name, kind) in enumerate(self.foreign.items())),
             f"G0 = {'x0' if self.shared['G0'] else other['G0']}",
             f"G1 = {self.rate}",
             f"p = {{'w': {'x0[...]' if self.shared['p'] else other['p']}, 'b': {self.number}}}",
-            f"me = Box(w={other['w']}, v=x0 * 0.5, rate=0.1)",
+            f"me = Net(w={other['w']}, v=x0 * 0.5, rate=0.1)",
         ]
         return lines
 
-    def makers(self) -> str:
+    @property
+    def given(self) -> list[str]:
+        """Return the names of the arguments."""
+        return [*(f"x{i}" for i in range(self.count)), *self.foreign]
+
+    def meeting(self, body: str) -> bool:
+        """Say whether calls at the same time would meet in what they change."""
+        held = any(word in body for word in ("G0", "C0", "warnings.", "kept"))
+        return held or self.again or self.shared["G0"]
+
+    def makers(self, body: str) -> str:
         """Return the text of `make` and `state`."""
-        given = ", ".join(f"x{i}" for i in range(self.count))
+        given = ", ".join(self.given)
         text = [
             "KEPT = {}",
             f"CALLS = {self.schedule}",
+            *[f"FAULTS = {self.faults}"] * (self.faults > 0),
+            *[f"AT_ONCE = {self.at_once}"] * (self.at_once > 1 and not self.meeting(body)),
             "",
             "",
             "def make(call):",
@@ -211,11 +261,13 @@ class Frame:
         draft, names = self.draft, self.draft.names
         for text in (BUMP, *self.helpers):
             exec(text, names)
-        draft.helpers = {text[4 : text.index("(")]: 2 if ", b" in text else 1 for text in self.helpers}
+        heads = [text[4:].partition(":")[0] for text in self.helpers]
+        draft.helpers = {head.partition("(")[0]: 1 + (", b" in head) for head in heads}
         names["call"], names["KEPT"] = 0, {}
         names["n"], names["m"], names["k"] = self.sizes[0]
         for line in self.lines():
             exec(line, names)
+        draft.foreign = dict(self.foreign)
         names["self"], names["log"] = names.pop("me"), []
         del names["n"], names["m"], names["k"], names["call"], names["KEPT"]
         draft.places = {"self.w": "", "self.v": "", "p['w']": ""}

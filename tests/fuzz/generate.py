@@ -2,7 +2,7 @@
 
 Knows: drafts, frames, statements. Must not know: jitla, how programs are run.
 Receives a seed and returns source text: `f`, `make(call)` -> arguments, `state()` -> what it can
-reach, `CALLS` -> which calls are made.
+reach, `CALLS` -> which calls are made. After a line `AGAIN = n` others follow for the same `f`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from textwrap import indent
 import numpy as np
 
 from tests.fuzz.blocks import compound, fault
-from tests.fuzz.draft import Draft
+from tests.fuzz.draft import PREAMBLE, Draft, leaves
 from tests.fuzz.frame import BUMP, Frame
+from tests.fuzz.functions import functional
+from tests.fuzz.mixed import mixed
+from tests.fuzz.regions import region
 from tests.fuzz.statements import simple
+from tests.fuzz.trouble import troubled
 from tests.fuzz.unusual import unusual
-from tests.fuzz.vary import varied
+from tests.fuzz.vary import reframed, varied
 
-# So many programs in a row are variations of one: the locality that lets kernels be met again.
-FAMILY = 32
+THEMES = {"mixed": mixed, "functions": functional, "trouble": troubled, "rows": region}
+# So many programs in a row are variations of one: the locality that lets kernels be met again. So many
+# of them have one text, called with other arguments: sizes, layouts, dtypes, values, aliases.
+FAMILY, DATA = 32, 4
+AGAIN = "AGAIN = {}\n"
 
 
 def generate(seed: int, family: int = FAMILY) -> str:
@@ -30,10 +37,25 @@ def generate(seed: int, family: int = FAMILY) -> str:
     first, member = divmod(seed, family)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        frame, lines = _first(first)
-        if member:
-            frame, lines = varied(frame, lines, random.Random(f"{first} {member}"))
-    return assemble(seed, frame, lines)
+        frame, lines = _text(first, member - member % DATA)
+        made, body = [assemble(seed, frame, lines)], "\n".join(lines)
+        for turn in range(1, member % DATA + 1):
+            frame = _data(first, member - member % DATA + turn)
+            made.append(f"{AGAIN.format(turn)}{frame.makers(body)}\n")
+    return "\n\n".join(made)
+
+
+@lru_cache(2)
+def _text(first: int, member: int) -> tuple[Frame, list[str]]:
+    """Draw the first program with a text."""
+    frame, lines = _first(first)
+    return varied(frame, lines, random.Random(f"{first} {member}")) if member else (frame, lines)
+
+
+@lru_cache(8)
+def _data(first: int, member: int) -> Frame:
+    """Draw other arguments for a text."""
+    return reframed(*_text(first, member - member % DATA), random.Random(f"{first} {member}"))
 
 
 @lru_cache(2)
@@ -49,8 +71,8 @@ def _lines(draft: Draft, frame: Frame) -> list[str]:
     lines: list[str] = []
     for _ in range(draft.pick((2, 3, 4, 5, 6, 8, 10, 14))):
         kind = draft.rng.random()
-        if kind < 0.32:
-            text = compound(draft) if kind < 0.2 else unusual(draft)
+        if kind < 0.33 or frame.theme and draft.chance(0.4):
+            text = compound(draft) if kind < 0.2 else unusual(draft) if kind < 0.32 else themed(draft, frame)
             if text and not draft.run(text):
                 _again(draft, frame, lines)
                 text = None
@@ -66,23 +88,24 @@ def _lines(draft: Draft, frame: Frame) -> list[str]:
     return lines
 
 
+def themed(draft: Draft, frame: Frame) -> str | None:
+    """Draw a statement of the kind that a program is rich in, or of any such kind."""
+    return THEMES[frame.theme or draft.pick(("functions", "trouble", "rows"))](draft)
+
+
 def _again(draft: Draft, frame: Frame, lines: list[str]) -> None:
     """Bring the draft back to where it was before a line that raised."""
-    helpers, kept = draft.helpers, draft.fresh
-    for name in [n for n in draft.names if n[0] in "vsirdnfq" and n[1:].rstrip("ijb").isdigit()]:
-        del draft.names[name]
-    for name in ("t", "last", "e"):
-        draft.names.pop(name, None)
-    places = draft.places
+    helpers, kept, places = draft.helpers, draft.fresh, draft.places
+    draft.names = dict(PREAMBLE)
     frame.start()
     draft.helpers, draft.fresh, draft.places = helpers, kept, places
     for line in lines:
-        if "return" not in line:
+        if not leaves(line):
             draft.run(line)
 
 
 def _result(draft: Draft) -> str:
-    names = [n for n in draft.names if n[0] in "vsx" and n[1:].isdigit()] + ["log"]
+    names = [n for n in draft.names if n[0] in "vswxy" and n[1:].isdigit()] + ["log"]
     names = [n for n in names if draft.value(n) is not None] or ["x0"]
     parts = draft.rng.sample(names, min(len(names), draft.pick((1, 2, 3, 4, 6))))
     if draft.chance(0.25):
@@ -100,7 +123,7 @@ def _result(draft: Draft) -> str:
 
 def assemble(seed: int, frame: Frame, lines: list[str]) -> str:
     """Put the module together."""
-    given = ", ".join(f"x{i}" for i in range(frame.count))
+    given = ", ".join(frame.given)
     text = "\n".join(lines)
     declared = ["global G0"] if any(line.lstrip().startswith("G0") for line in text.splitlines()) else []
     if frame.closure and any(line.lstrip().startswith("C0 ") for line in text.splitlines()):
@@ -118,19 +141,22 @@ def assemble(seed: int, frame: Frame, lines: list[str]) -> str:
         )
     mark = "@jit\n" if frame.jitted_helper else ""
     helpers = "\n\n".join(mark + h for h in (BUMP, *frame.helpers))
+    imports = [f"import {name}" for name in ("functools", "warnings") if f"{name}." in text]
+    imports.append("import numpy as np")
     return "\n".join(
         [
             f'"""Program {seed}."""',
-            "import numpy as np",
+            *imports,
             "",
             "from tests.fuzz.arrays import Box, array",
+            "from tests.fuzz.others import Net, Tagged, foreign",
             "",
             "",
             helpers,
             "",
             function,
             "",
-            frame.makers(),
+            frame.makers(text),
             "",
         ]
     )

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.fuzz.noise import Noisy
 
 PLAIN = False
+QUICK = False
 
 
 def plain_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,6 +52,16 @@ def stats(function: Any) -> dict[str, float]:
     return dict(counted()) if counted else {}
 
 
+AGAIN = re.compile(r"(?m)^(?=AGAIN = )")
+
+
+class Section(NamedTuple):
+    """A part of a program, and how many lines stand before it."""
+
+    text: str
+    line: int
+
+
 _SEEN: set[str] = set()
 
 
@@ -63,6 +75,15 @@ def new_kernels() -> list[str]:
     new = set(backend.jit.objects) - _SEEN if backend else set()
     _SEEN.update(new)
     return [name[:16] for name in new]
+
+
+def quick_kernels() -> None:
+    """Let LLVM make code of its level 0 from now on, in this process: the same IR, sooner."""
+    from jitla.codegen.jit import Jit
+
+    global QUICK
+    QUICK, emit = True, Jit._emit
+    Jit._emit = lambda jit, text, level: emit(jit, text, 0)  # type: ignore[method-assign]
 
 
 class _Reroute(ast.NodeTransformer):
@@ -92,21 +113,38 @@ class _Reroute(ast.NodeTransformer):
 
 @lru_cache(4)
 def _code(source: str, filename: str, rerouted: bool) -> CodeType:
-    tree = ast.parse(source, filename)
-    if rerouted:
-        tree = ast.fix_missing_locations(_Reroute().visit(tree))
-    return compile(tree, filename, "exec")
+    if not rerouted:
+        return compile(source, filename, "exec", dont_inherit=True)
+    tree = ast.fix_missing_locations(_Reroute().visit(ast.parse(source, filename)))
+    return compile(tree, filename, "exec", dont_inherit=True)
 
 
-def module(source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None) -> dict[str, Any]:
+def module(
+    source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None, whole: str = ""
+) -> dict[str, Any]:
     """Run the source of a program; the code can be found by its (invented) file name."""
     filename = f"<{name}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    text = whole or source
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     names: dict[str, Any] = {"jit": jit, "__name__": name}
     exec(_code(source, filename, noise is not None), names)
     if noise is not None:
         names["np"] = noise
     return names
+
+
+def again(section: Section, name: str, names: dict[str, Any]) -> None:
+    """Put other arguments for its function into a module that ran."""
+    exec(_code("\n" * section.line + section.text, f"<{name}>", False), names)
+
+
+def sections(source: str) -> list[Section]:
+    """Return the parts of a program: a module, and what makes other arguments for its function."""
+    found, line = [], 0
+    for text in AGAIN.split(source):
+        found.append(Section(text, line))
+        line += text.count("\n")
+    return found
 
 
 def forget(name: str) -> None:

@@ -7,14 +7,15 @@ Receives source text and returns a `Report`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.fuzz import load
-from tests.fuzz.compare import Fault, Outcome, compare, equal, outcome
+from tests.fuzz.compare import Fault, Outcome, compare, compare_warnings, equal, outcome
+from tests.fuzz.modes import failing, outcomes
 from tests.fuzz.noise import TRANSCENDENTAL, ULPS, Noisy
 
 # (call, threads) where a program does not say: cold, warm, other sizes, layouts, dtypes; again.
@@ -29,12 +30,21 @@ INEXACT = re.compile(
 # complex scalars called by name.
 LOOSE = re.compile(r"np\.(copysign|signbit)\b|1j|'c(8|16)'")
 
+# What a call leaves to the next one.
+LASTING = re.compile(r"KEPT\.set|C0")
 SUMMED = re.compile(r"(sum|mean)\(|@|dot\(|matmul\(")
 EITHER_ZERO = re.compile(r"(maximum|minimum|fmax|fmin|clip|max|min)\(")
 
 
 # An array of a result: where, and on each side the array and what was in it.
 Kept = tuple[str, tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class Texts(NamedTuple):
+    """A module, and the parts of a program whose calls have been made or are made now."""
+
+    module: load.Section
+    parts: tuple[load.Section, ...]
 
 
 @dataclass
@@ -61,25 +71,60 @@ def run(
     schedule: Sequence[tuple[int, int]] = (),
 ) -> Report:
     """Run a program's calls, as (call, threads); stop at the first that differs."""
-    report = Report()
-    plain = load.module(source, name, load.plain_jit)
-    jitted = load.module(source, name, jit or load.the_jit())
-    kept: list[Kept] = []
-    schedule = tuple(schedule or plain.get("CALLS", SCHEDULE))
+    for report in runs(source, name, jit, schedule):
+        if report.faults:
+            break
+    return report
+
+
+def runs(
+    source: str,
+    name: str,
+    jit: Callable[..., Any] | None = None,
+    schedule: Sequence[tuple[int, int]] = (),
+    skip: int = 0,
+) -> Iterator[Report]:
+    """Run a text with one set of arguments after the other; a difference begins a new module.
+
+    The first sets are left out if `skip` says so.
+    """
+    parts, sides = load.sections(source), None
+    counted: dict[str, float] = {}
+    for at, part in list(enumerate(parts))[skip:]:
+        if sides is None:
+            jits = load.plain_jit, jit or load.the_jit()
+            sides = tuple(load.module(parts[0].text, name, each, whole=source) for each in jits)
+            counted = {}
+        for names in sides if at else ():
+            load.again(part, name, names)
+        before = parts[:at] if "nonlocal" in parts[0].text else ()
+        report = _run_part(Texts(parts[0], (*before, part)), name, sides, schedule)
+        after = load.stats(sides[1]["f"])
+        report.counted = {key: value - counted.get(key, 0) for key, value in after.items()}
+        counted = after
+        failures = report.counted.get("failures", 0)
+        if failures and not report.faults and not sides[0].get("FAULTS"):
+            report.faults = [(-1, 0, Fault("internal", "stats", "no failures", f"{failures:g} failures"))]
+        sides = None if report.faults else sides
+        yield report
+    load.forget(name)
+
+
+def _run_part(
+    texts: Texts, name: str, sides: tuple[dict[str, Any], ...], schedule: Sequence[tuple[int, int]]
+) -> Report:
+    report, kept = Report(), list[Kept]()
+    schedule = tuple(schedule or sides[0].get("CALLS", SCHEDULE))
     for at, (call, threads) in enumerate(schedule):
-        before = schedule[: at if "KEPT.set" in source else min(at, 1)]
-        shaken = Shaken(source, name, [c for c, _ in (*before, (call, threads))])
-        faults = _one(report, shaken, (plain, jitted), (call, threads), kept)
+        before = schedule[: at if any(LASTING.search(p.text) for p in texts.parts) else min(at, 1)]
+        shaken = Shaken(texts, name, [c for c, _ in (*before, (call, threads))])
+        with failing(sides[0].get("FAULTS", 0)):
+            faults = _one(report, shaken, (sides[0], sides[1]), (call, threads), kept)
         if faults:
             report.faults = [(call, threads, fault) for fault in faults]
             break
-    report.counted = load.stats(jitted["f"])
     if not report.faults:
         report.faults = [(-1, 0, fault) for fault in _changed_later(kept)]
-    failures = report.counted.get("failures", 0)
-    if failures and not report.faults:
-        report.faults = [(-1, 0, Fault("internal", "stats", "no failures", f"{failures:g} failures"))]
-    load.forget(name)
     return report
 
 
@@ -95,13 +140,23 @@ def _one(
     filename = f"<{shaken.name}>"
     expected = outcome(plain["f"], plain["make"](call), plain["state"], filename)
     with load.threads(threads):
-        actual = outcome(jitted["f"], jitted["make"](call), jitted["state"], filename)
+        found = outcomes(jitted, call, plain.get("AT_ONCE", 1), filename)
     report.calls += 1
     report.raised += expected.error is not None
     if expected.undefined:
         report.undefined += 1
         return []
-    faults = compare(expected, actual)
+    for actual in found:
+        faults = _judged(report, shaken, expected, actual, kept)
+        if faults:
+            return faults
+    return []
+
+
+def _judged(
+    report: Report, shaken: Shaken, expected: Outcome, actual: Outcome, kept: list[Kept]
+) -> list[Fault]:
+    faults = compare(expected, actual) or compare_warnings(expected, actual)
     if faults and (INEXACT.search(shaken.source) or LOOSE.search(shaken.source)):
         left = [f for f in faults if not _is_rounding(f, shaken, expected, actual)]
         report.rounding += not left
@@ -128,8 +183,9 @@ def _kept(expected: Outcome, actual: Outcome) -> list[Kept]:
 class Shaken:
     """Outcomes of the plain program with noise, after the same calls; made when first asked for."""
 
-    def __init__(self, source: str, name: str, calls: list[int]) -> None:
-        self.source, self.name, self.calls = source, name, calls
+    def __init__(self, texts: Texts, name: str, calls: list[int]) -> None:
+        self.source, self.name, self.calls = texts.module.text, name, calls
+        self._parts = texts.parts
         self._made: list[Outcome] = []
 
     def outcomes(self, count: int) -> list[Outcome]:
@@ -138,8 +194,12 @@ class Shaken:
         while len(self._made) < count:
             noise = Noisy(len(self._made), sums)
             names = load.module(self.source, self.name, load.plain_jit, noise)
-            for call in self.calls:
-                found = outcome(names["f"], names["make"](call), names["state"], f"<{self.name}>")
+            for part in self._parts:
+                if part.line:
+                    load.again(part, self.name, names)
+                last = part is self._parts[-1]
+                for call in self.calls if last else [c for c, _ in names.get("CALLS", SCHEDULE)]:
+                    found = outcome(names["f"], names["make"](call), names["state"], f"<{self.name}>")
             self._made.append(found)
         return self._made[:count]
 

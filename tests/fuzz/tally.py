@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 EVERY = 20.0  # seconds between two writes of the state
-COUNTED = ("calls", "raised", "compiled", "undefined", "rounding")
+COUNTED = ("calls", "raised", "compiled", "undefined", "rounding", "text", "real")
 
 
 class Tally:
@@ -118,6 +118,8 @@ class Tally:
             f"{c['compiled']} programs ran kernels ({100 * c['compiled'] / programs:.0f} %,"
             f" {c['compiled'] / took:.1f}/s): {c['jit kernel_runs']:g} runs of {len(self.kernels)} distinct"
             " kernels",
+            f"{c['text']} texts of functions, each with several sets of arguments; {c['real']} programs with"
+            " kernels of the level users get, the others of LLVM's level 0",
             f"{c['rounding']} calls differ by rounding only, {c['undefined']} left out (undefined cast)",
             "  ".join(f"{n[4:]} {v:g}" for n, v in c.items() if n.startswith("jit ")),
             f"{len(self.failing)} differences  "

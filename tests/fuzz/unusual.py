@@ -120,7 +120,104 @@ def guarded(draft: Draft) -> str | None:
     ))
 
 
-UNUSUAL = {masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2}
+def crossed(draft: Draft) -> str | None:
+    """Write through `out=` and `where=` where what is read and what is written overlap."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None or held.ndim == 0:
+        return None
+    a, n, name, other = target, number(draft), draft.new_name(), draft.new_name()
+    call, value = draft.pick(CALLS), place(draft, held) or target
+    mask = f"{a} {draft.pick(('<', '>', '!='))} {draft.pick(('0', '0.5', '1'))}"
+    return draft.pick((
+        f"{call}({a}[1:], {a}[:-1], out={a}[1:])",
+        f"{call}({a}[:-1], {n}, out={a}[1:])",
+        f"{call}({a}, {a}[::-1], out={a}, where={mask})",
+        f"{call}({a}[:-1], {n}, out={a}[1:], where=({mask})[1:])",
+        f"{call}({a}[::-1], {value}, out={a}, where=({mask})[::-1])",
+        f"np.copyto({a}[::-1], {a}, where={mask})",
+        f"np.copyto({a}, {n}, where={a}.astype(bool), casting='unsafe')",
+        f"np.cumsum({a}, axis=0, out={a})",
+        f"np.add.accumulate({a}, axis=0, out={a}[::-1])",
+        f"np.negative({a}[1:], out={a}[:-1])",
+        f"np.add.reduce({a}, axis=0, out={a}[0, ...])",
+        f"{name} = np.divide({a}, {value}, out=np.zeros({a}.shape), where={value} != 0)",
+        f"{name} = {a} + {n}\nnp.multiply({name}[1:], {name}[:-1], out={name}[:-1])",
+        f"{name} = np.empty_like({a})\n{other} = {call}({a}, {n}, out={name})\n{other} -= 1",
+        f"{name} = np.empty({a}.shape)\n{name}[...] = {a}\n{call}({name}, {value}, {name}, where={name} > 0)",
+        f"{name}, {other} = np.divmod({a}, 3)\n{name} += {other}",
+        f"{name} = {a}.copy()\nnp.divmod({name}, 2, out=({name}, {name}[::-1].copy()))",
+        f"{name}, {other} = np.modf({a} * 0.75)",
+        f"{name} = np.zeros({a}.shape)\nnp.modf({a} * 0.75, out=({name}, np.zeros({a}.shape)))",
+        f"{name} = np.add({a}, {n}, dtype='f8')\nnp.add({name}, {a}, {name}[...], casting='unsafe')",
+        f"{a}[...], {name} = {a}[::-1], {a} * {n}",
+        f"{name} = np.sum({a}, axis=0, where={mask})\n{other} = np.max({a}, initial=0, where={mask})",
+        f"{a} += {a}[:1]",
+        f"{a} *= {a}[-1:] + {n}",
+        f"{a}[::2] = {a}[::-1][::2]",
+        f"{a}[...] = {a} + {a}[:1] * {n}",
+    ))
+
+
+def scattered(draft: Draft) -> str | None:
+    """Write through indices that repeat, masks of parts, grids of indices, `put` and `at`."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None or held.ndim == 0 or not held.size:
+        return None
+    a, n, name, length = target, number(draft), draft.new_name(), f"{target}.shape[0]"
+    index = draft.pick(("[0, 0, -1]", f"np.arange({length}) // 2", f"np.arange({length}) % 3 % {length}",
+                        f"np.array([0, {length} - 1, 0])", f"np.zeros({length}, int)"))
+    forms = [
+        f"np.add.at({a}, {index}, {a}[{index}])", f"np.maximum.at({a}, {index}, {n})",
+        f"np.subtract.at({a}, {index}, {a}[0])", f"{name} = {a} * {n}\nnp.multiply.at({name}, {index}, 2)",
+        f"{name} = {a} + {n}\n{name}[{index}] += {name}[0]\n{name}[0] = {n}",
+        f"{a}[{index}] = {a}[::-1][{index}]", f"{name} = {a}[{index}][1:]\n{name} *= {n}",
+        f"{a}[np.nonzero({a} > {n})] = {n}", f"{a}[{a} > 0] += {a}[{a} > 0]", f"{a}[{a} < 0] *= -1",
+        f"np.put({a}, [0, -1], {n})", f"np.place({a}, {a} > 1, [{n}, 2])", f"{a}.flat[::2] = {n}",
+        f"{a}.flat[0] = {n}", f"{name} = {a}[{index}]\n{a}[{index}] = {n}\n{name} = {name} - {a}[{index}]",
+        f"{name} = np.bincount(np.arange({length}) % 3, minlength=4) * {n}",
+        f"{name} = ({a} * {n})[{index}] + {a}[{index}]", f"{name} = {a}[[True] * {length}] - {n}",
+        f"{name} = np.zeros(3)\nnp.add.at({name}, np.arange({length}) % 3, {a}.reshape({length}, -1)[:, 0])",
+        f"{a}[{a} != {a}] = 0", f"{name} = {a}.copy()\n{name}[{name} > {n}] = {name}.max()",
+    ]
+    if held.ndim == 2:
+        forms += [f"{a}[np.ix_([0, -1], [0])] *= 2", f"{a}[[0, -1]][:, 0] = {n}", f"{a}[{a}[:, 0] > 0] = {n}",
+                  f"{a}[:, {a}[0] > 0] += {n}", f"{a}[{a}[:, 0] > 0, 0] = {n}",
+                  f"{name} = np.take_along_axis({a}, np.argsort({a}, axis=1, kind='stable'), axis=1)",
+                  f"np.add.at({a}, ({index}, 0), {n})", f"{a}[{index}, -1] -= {n}",
+                  f"{name} = {a}[np.arange({length}), {a}.argmax(axis=1)] * {n}",
+                  f"{a}[np.triu_indices(min({a}.shape))] = {n}"]
+    return draft.pick(forms)
+
+
+def stacked_views(draft: Draft) -> str | None:
+    """Write through three views of one array in turn, and read each in between."""
+    source = place(draft)
+    held = source and draft.value(source)
+    if held is None or held.ndim == 0:
+        return None
+    a, n = source, number(draft)
+    u, v, w = (draft.new_name() for _ in range(3))
+    base = draft.pick((f"{a}", f"{a} * 1", f"{a}.copy()", f"{a} + {n}", f"np.zeros({a}.shape)"))
+    one, two = (draft.pick(("[1:]", "[::2]", "[::-1]", "[...]", "[:-1]", ".reshape(-1)", ".T")) for _ in "ab")
+    head = f"{u} = {base}\n{v} = {u}{one}\n{w} = {v}{two}\n"
+    return head + draft.pick((
+        f"{w} += {n}\n{v} *= 2\n{u}[0] = {n}",
+        f"{u} += {n}\n{w}[...] = {v}[0] if {v}.size else 0\n{v} -= 1",
+        f"{w} *= {n}\nlog.append(float(np.sum(np.abs({u}))))\n{v} += 1\n{u} = {u} + {w}[:1]",
+        f"log.append({w} * 2)\n{u} -= {n}\nlog.append({v} + 1)\n{v} *= 2",
+        f"{v}[{v} > 0] = {n}\n{w} += 1\n{u} *= 0.5 if {u}.dtype.kind in 'fc' else 2",
+        f"for i in range(3):\n    {w} += 1\n    {v} *= 2\n    {u}[:1] = i",
+        f"{u}[...] = {u}[::-1]\n{v} += {v}[::-1]\n{w} = {w} * {n}",
+        f"{v}[...] = {n}\n{w}[:1] = 2\n{u} = {u} * {u}",
+    ))
+
+
+UNUSUAL = {
+    masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2, crossed: 3, scattered: 3,
+    stacked_views: 3,
+}
 
 
 def unusual(draft: Draft) -> str | None:

@@ -10,7 +10,7 @@ import ast
 import random
 import re
 
-from tests.fuzz.draft import Draft
+from tests.fuzz.draft import Draft, leaves
 from tests.fuzz.frame import Frame
 from tests.fuzz.statements import simple
 
@@ -43,6 +43,15 @@ def varied(frame: Frame, lines: list[str], rng: random.Random) -> tuple[Frame, l
     return other, body
 
 
+def reframed(frame: Frame, lines: list[str], rng: random.Random) -> Frame:
+    """Return a frame with other arguments; the body runs with them, unless none was found."""
+    for turn in range(TRIES):
+        other = frame.redrawn(rng, bold=turn < TRIES - 1)
+        if _runs(other, lines) is not None:
+            break
+    return other
+
+
 def _runs(frame: Frame, body: list[str]) -> Draft | None:
     """Run a body; return the draft with the values it left, or None if it raised."""
     draft = frame.draft
@@ -51,7 +60,7 @@ def _runs(frame: Frame, body: list[str]) -> Draft | None:
     except Exception:
         return None
     for text in body[:-1]:
-        if "return" not in text and not draft.run(text):
+        if not leaves(text) and not draft.run(text):
             return None
     returned = body[-1].removeprefix("return ")
     try:
@@ -97,7 +106,7 @@ def _swapped(body: list[str], rng: random.Random) -> list[str]:
 def _wrapped(body: list[str], rng: random.Random) -> list[str]:
     """Put a statement into a loop or a branch."""
     at = rng.randrange(len(body))
-    if at == len(body) - 1 or "while" in body[at] or "return" in body[at]:
+    if at == len(body) - 1 or "while" in body[at] or leaves(body[at]):
         return body
     head = rng.choice(("for turn in range(2):", "for turn in range(3):", "if x0.size:", "if G1 < 9:"))
     text = head + "\n" + "\n".join("    " + line for line in body[at].splitlines())

@@ -163,3 +163,68 @@ def test_every_operator_that_can_raise_is_known_to() -> None:
             silent = may_raise(apply(op.name, a)) == 0
             speaks = any(warned(apply(op.name, a), [np.full(3, v)]) for v in VALUES["f8"])
             assert not (silent and speaks), op.name
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i4", "i2", "i1", "u8", "u4"])
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
+def test_kinds_of_flags_of_integers(name: str, dtype: str) -> None:
+    """The least integer over -1 overflows, and only as a quotient; also by a divisor that is the same."""
+    info = np.iinfo(dtype)
+    dividends, divisors = (info.min, 0, 1, info.max), ((-1, 0, 1, 3) if info.min else (0, 1, 3))
+    for n, x, y in itertools.product((3, 16), dividends, divisors):
+        for size in (n, 1):
+            arrays = [np.ones(n, dtype), np.full(size, y, dtype)]
+            arrays[0][n // 2] = x
+            if size == 1:
+                arrays[1] = arrays[1][0]
+            kinds = [leaf(i, Meta(np.shape(a), a.dtype), "array" if np.shape(a) else "scalar")
+                     for i, a in enumerate(arrays)]
+            root = apply(name, *kinds)
+            flags = raised("llvm", root, arrays)
+            if dtype != "u4":  # whose conversions take detours
+                assert not flags & ~may_raise(root)
+            assert flags & may_raise(root) == warned(root, arrays), (n, x, y, size)
+
+
+@pytest.mark.parametrize("name", ["less", "less_equal", "greater", "greater_equal", "equal", "maximum"])
+def test_order_of_complex_numbers(name: str) -> None:
+    parts = (0.0, 1.0, nan, inf)
+    values = [complex(a, b) for a, b in itertools.product(parts, parts)]
+    for x, y in itertools.product(values, values):
+        arrays = [np.full(5, x), np.full(5, y)]
+        root = apply(name, *leaves_of(arrays))
+        assert raised("llvm", root, arrays) == warned(root, arrays), (x, y)
+
+
+@pytest.mark.parametrize("name", ["divide", "reciprocal"])
+def test_quotients_of_complex_numbers_with_nan(name: str) -> None:
+    for x, y in itertools.product((1 + 1j, complex(1, nan)), (2 + 1j, complex(nan, 1), complex(0, nan))):
+        arrays = [np.full(5, x), np.full(5, y)][: 2 if name == "divide" else 1]
+        root = apply(name, *leaves_of(arrays))
+        assert raised("llvm", root, arrays) == warned(root, arrays), (x, y)
+
+
+def test_reciprocals_of_integers() -> None:
+    for n, value in itertools.product((3, 16), (0, 1, -1, 5)):
+        x = np.ones(n, "i4")
+        x[n // 2] = value
+        root = apply("reciprocal", *leaves_of([x]))
+        assert raised("llvm", root, [x]) == warned(root, [x]), value
+
+
+def test_large_leaves_are_saved_where_flags_say_too_little() -> None:
+    """exp raises flags for nothing: its operand is needed. A product's flags are NumPy's own."""
+    x = np.full((1 << 10, 1 << 8), 1000.0).T
+    for name, kept, exact in (("exp", True, False), ("square", False, True)):
+        (a,) = leaves_of([x])
+        program = COMPILERS["llvm"].build((apply(name, a),), layouts_of([x]), (0,))
+        bound = program.bind(program.identity(), program.layouts)
+        bound.alert = True
+        given = x.copy("K") * (1.0 if kept else 1e200)
+        before = given.copy("K")
+        with pytest.raises(Flagged) as hit:
+            bound.run([given])
+        assert (0 in hit.value.saved, hit.value.exact) == (kept, exact)
+        if kept:
+            np.testing.assert_array_equal(hit.value.saved[0], before)
+            assert hit.value.saved[0].strides == before.strides

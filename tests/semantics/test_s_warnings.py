@@ -618,17 +618,21 @@ def test_policy_of_several_operations_on_large_overwritten_memory_the_first_is_n
     assert found == {5: ["multiply"], 1 << 16: ["multiply"], 1 << 18: ["subtract"]}
 
 
-def test_policy_inexact_flags_of_large_overwritten_memory_warn_nobody():
+def test_policy_inexact_flags_of_very_large_overwritten_memory_warn_nobody(
+    monkeypatch: pytest.MonkeyPatch
+):
     """exp of infinity raises a flag for nothing; whether `x` overflowed cannot be told any more."""
     def inside(x):
-        x += np.exp(x)
+        x -= np.exp(x) * 3
         return x
 
+    monkeypatch.setattr("jitla.recompile.emit.KEPT_INEXACT", 1 << 20)
     fast = jitla.jit(inside)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fast(np.full(1 << 18, np.inf))
-    assert not caught
+    for value in (np.inf, 1000.0):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            x = fast(np.full(1 << 18, value))
+        assert not np.isfinite(x).any() and not caught
 
 
 def test_policy_the_line_of_a_path_seen_late():

@@ -171,3 +171,33 @@ def f(x):
 """,
         sizes=(3, 1000),
     )
+
+
+@pytest.mark.parametrize("made", [
+    "np.ma.masked_array([1.0, 2.0], mask=[1, 0])", "np.array([(0, 1)], 'i4,i4')", "np.ones(3)",
+    "np.array([1, None])", "np.float64(2)", "np.ones(3, 'f2')",
+])
+@pytest.mark.parametrize("claim", ["__array_priority__ = 1e4", "__array_ufunc__ = None", "claims = None"])
+def test_arrays_leave_operations_to_their_operand(made: str, claim: str) -> None:
+    check(
+        f"""
+class Other:
+    {claim}
+    def __eq__(self, other): return "eq"
+    def __ne__(self, other): return "ne"
+    def __mul__(self, other): return "mul"
+    def __rmul__(self, other): return "rmul"
+    def __rmatmul__(self, other): return "rmatmul"
+    def __rdivmod__(self, other): return "rdivmod"
+def tried(act):
+    try:
+        return str(act())
+    except TypeError as error:
+        return str(error)
+def make(n): return Other(), {made}
+@jit
+def f(other, x):
+    return [tried(lambda: other == x), tried(lambda: x == other), tried(lambda: x != other),
+            tried(lambda: other * x), tried(lambda: x * other), tried(lambda: x @ other),
+            tried(lambda: divmod(x, other))]
+""", sizes=(3,))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jitla.source.liveness import live_locals, loop_of
+from jitla.source.liveness import live_locals
 from jitla.source.twin import instrument
 from tests.source.twin_kit import Hook, define
 
@@ -87,11 +87,6 @@ def test_temporaries_of_l2svm_are_dead_at_the_inner_test() -> None:
     assert names is not None
     assert names.isdisjoint({"tmp_w", "out", "sv", "g", "h", "g_new", "tmp", "be"})
     assert {"w", "Xw", "Xd", "s", "step_sz", "Y", "wd", "dd", "g_old", "X", "lam"} <= names
-    loop = loop_of(code, inner)
-    row = next(i for i, line in enumerate(lines, 1) if "= inner(" in line)
-    outer = loop_of(code, next(i.offset for i in calls if _line(code, i.offset) == row))
-    assert loop is not None and outer is not None
-    assert outer[0] <= loop[0] <= inner <= loop[1] <= outer[1] and loop != outer
 
 
 def test_temporaries_of_l2svm_are_dead_in_its_twin() -> None:
@@ -116,7 +111,6 @@ def _line(code: CodeType, offset: int) -> int | None:
 def test_straight_line() -> None:
     f = define("def f(a, b):\n    x = a + b\n    y = x * 2\n    here()\n    return y")
     assert live(f) == {"y"}
-    assert loop_of(f.__code__, places(f.__code__, "here")[0]) is None
 
 
 CASES = [
@@ -193,36 +187,6 @@ def test_frames_of_suspended_callers_point_at_their_calls() -> None:
     )
     f(1, 2)
     assert seen == [(3, {"x", "b"}), (6, {"y", "b"}), (6, {"y", "b"})]
-
-
-def test_loops() -> None:
-    f = define(
-        "def f(a):\n    here()\n    while a:\n        here()\n        for i in a:\n"
-        "            here()\n            if i:\n                continue\n            here()\n"
-        "        try:\n            here()\n        except E:\n            continue\n        here()\n"
-        "    here()\n    x = [here() for i in a]\n    return here()\n"
-    )
-    spots = places(f.__code__, "here")
-    loops = [loop_of(f.__code__, spot) for spot in spots]
-    assert loops[0] is None and loops[6] is None and loops[-1] is None
-    assert loops[1] and loops[1] == loops[4] == loops[5]
-    assert loops[2] and loops[2] == loops[3] != loops[1]
-
-
-def test_handlers_moved_out_of_line_make_no_loops() -> None:
-    f = define(
-        "def f(a):\n    for i in a:\n        try:\n            here()\n        except E:\n"
-        "            here()\n        here()\n        with a:\n            here()\n        here()\n"
-    )
-    spots = places(f.__code__, "here")
-    loops = {loop_of(f.__code__, spot) for spot in spots}
-    assert len(spots) == 5 and len(loops) == 1 and None not in loops
-
-
-def test_awaiting_is_no_loop() -> None:
-    f = define("async def f(a):\n    await here()\n    async for x in a:\n        there()\n")
-    assert loop_of(f.__code__, places(f.__code__, "here")[0]) is None
-    assert loop_of(f.__code__, places(f.__code__, "there")[0]) is not None
 
 
 def _statement(rng: random.Random, depth: int) -> list[str]:

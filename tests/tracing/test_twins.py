@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import demo_algorithms
 from jitla.tracing import TWINS
 from tests.tracing.sameness import same
 
@@ -136,3 +137,11 @@ def test_inner_functions_are_let_go() -> None:
         assert (inside(x) == 16).all() and (outside(x, makes(x)) == 16).all()
     gc.collect()
     assert len(TWINS) <= before
+
+
+def test_code_of_its_own_is_a_library_but_programs_that_are_shown_are_not() -> None:
+    assert TWINS.of(jitla.jit) is None
+    assert TWINS.of(jitla.explain) is None
+    shown = demo_algorithms.l2svm
+    assert TWINS.of(getattr(shown, "__wrapped__", shown), decorated=True) is not None
+    assert TWINS.of(jitla.jit) is None

@@ -1,0 +1,105 @@
+"""Random statements over a matrix and its rows: what is computed row by row, products, norms.
+
+Knows: drafts, expressions. Must not know: jitla. Each maker returns the text of a statement that
+has not run, or None.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.fuzz.draft import Draft
+from tests.fuzz.expressions import number
+
+# {X}: a matrix, {v}: a vector as long as its rows, {w}: one as long as its columns, {o}: a new array.
+# Products of one matrix with vectors, and what lies between: one pass over its rows.
+PASSES = (
+    "{o} = {X}.T @ ({w} * ({X} @ {v}))",
+    "{o} = {X}.T @ (1 / (1 + np.exp(-({X} @ {v}))) - {w})",
+    "{o} = {X} @ {v}\n{p} = {X}.T @ {o}",
+    "{o} = {X} @ {v} - {w}\n{p} = {X}.T @ {o} / {X}.shape[0]\n{s} = ({o} * {o}).sum()",
+    "{o} = np.maximum(0, 1 - {w} * ({X} @ {v}))\n{s} = {o}.sum()\n{p} = {X}.T @ ({o} * {w})",
+    "{o} = {v} * {n}\nfor i in range(3):\n    {p} = {X} @ {o} - {w}\n    {o} = {o} - 0.01 * ({X}.T @ {p})",
+    "{o} = ({X} * {w}[:, None]).T @ ({X} @ {v})",
+    "{o} = {X}[::2].T @ ({X}[::2] @ {v})",
+    "{X} -= {X}.mean(axis=0)\n{o} = {X}.T @ ({X} @ {v})",
+    "{o} = np.tanh({X} @ {v})\n{p} = {X}.T @ ({o} * (1 - {o} * {o}))",
+    "{o} = {X} @ {v}\n{p} = np.maximum({o}, 0) * {w}\n{s} = {p}.sum()\n{o} = ({p} @ {X}) + {n} * {v}",
+    "{o} = {X} @ {v}\n{p} = {X} @ ({v} * 2)\n{s} = ({o} - {p}).max()",
+    "{o} = {X}.T @ np.where({X} @ {v} > {n}, {w}, 0)",
+    "{o} = {X}.T @ (({X} @ {v}) ** 2 - {w} * {w})\n{s} = np.abs({o}).max()",
+    "{o} = ({X} @ {v})[:, None] * {X}\n{p} = {o}.sum(axis=0)",
+)
+ROWS = (
+    "{o} = np.exp({X} - {X}.max(axis=1, keepdims=True))\n{o} = {o} / {o}.sum(axis=1, keepdims=True)",
+    "{o} = np.exp({X})\n{o} /= {o}.sum(axis=1)[:, None]",
+    "{o} = {X} - {X}.mean(0)",
+    "{o} = ({X} - {X}.mean(axis=0)) / ({X}.std(axis=0) + 1)",
+    "{o} = {X} - {X}.mean(axis=1, keepdims=True)\n{p} = ({o} * {o}).sum(axis=1)",
+    "{o} = ({X} @ {v}) * {w}\n{s} = {o}.sum()",
+    "{o} = {X}.sum(axis=1) * {w}\n{p} = {X}.sum(axis=0) * {v}",
+    "{o} = {X} * {v}\n{p} = {o}.sum(axis=1) - {w}",
+    "{o} = {X} * {w}[:, None]\n{p} = {o}.sum(axis=0) + {v}",
+    "{o} = {X}.argmax(axis=1)\n{p} = {X}.max(axis=1) - {X}.min(axis=1)",
+    "{o} = np.log(np.exp({X} - {X}.max(axis=1)[:, None]).sum(axis=1)) + {X}.max(axis=1)",
+    "{o} = ({X} > {X}.mean(axis=0)).sum(axis=1)",
+    "{o} = {X}[1:] @ {v} - {X}[:-1] @ {v}",
+    "{X} *= {v}\n{o} = {X} @ {v}",
+    "{X} /= np.abs({X}).sum(axis=1, keepdims=True) + 1",
+    "{o} = {X}.T @ {X}\n{p} = {o} @ {v}",
+    "{o} = ({X} @ {v}).argmax()\n{p} = {X}[{o}] * 2",
+    "{o} = {w} @ {X}\n{p} = ({w} * {w}) @ ({X} * {v})",
+    "{o} = np.where({X} > 0, {X}, {n} * {X}) @ {v}",
+    "{o} = {X} @ np.stack([{v}, {v} * 2, {v} - 1]).T\n{p} = {o}.max(axis=1)",
+    "{o} = np.abs({X}).max(axis=1)\n{p} = {X} / ({o}[:, None] + 1)",
+    "{o} = np.var({X}, axis=1) + {w}\n{p} = np.std({X}, axis=0, ddof=1)",
+    "{o} = (({X}[:, None, :] - {X}[None, :3, :]) ** 2).sum(axis=2).argmin(axis=1)",
+)
+PRODUCTS = (
+    "{o} = np.einsum('ij,j->i', {X}, {v})",
+    "{o} = np.einsum('ij,ij->i', {X}, {X} * 2)",
+    "{o} = np.einsum('ij->j', {X}) * {v}",
+    "{o} = np.einsum('i,ij->j', {w}, {X})",
+    "{o} = np.einsum('ij,ik->jk', {X}, {X})",
+    "{o} = np.einsum('i,i->', {w}, {w})",
+    "{o} = np.einsum('ij->ji', {X} + 1)\n{o} *= 2",
+    "{o} = np.linalg.norm({X}, axis=1)",
+    "{o} = {X} / (np.linalg.norm({X}, axis=1, keepdims=True) + 1)",
+    "{o} = np.linalg.norm({X} - {v}, axis=0)",
+    "{o} = np.linalg.norm({X}, ord={k}, axis={d})",
+    "{o} = np.linalg.norm({X} * {n}) + {w}",
+    "{o} = np.inner({X}, {v}) + np.vdot({w}, {w})",
+    "{o} = np.tensordot({X}, {v}, axes=1) - {w}",
+    "{o} = np.outer({w}, {v}) + {X}",
+    "{o} = np.cumsum({X}, axis={d})[-1]",
+    "{o} = np.sort({X}, axis={d}) - {X}",
+    "{o} = np.dot({X}, {v}) + np.multiply({w}, {n})",
+    "{o} = np.cov({X}[:, :3].T)",
+    "{o} = np.trace({X}.T @ {X}) + {v}",
+    "{o} = np.average({X}, axis=0, weights=np.abs({w}) + 1)",
+    "{o} = np.median({X}, axis={d})",
+    "{o} = np.mean({X}, axis={d}, keepdims=True) * {X}",
+)
+
+
+def region(draft: Draft) -> str | None:
+    """Draw a statement over a matrix and its rows."""
+    found = draft.arrays(lambda a: a.ndim == 2 and a.size > 0 and a.dtype in ("f4", "f8"))
+    if not found:
+        return None
+    large = [x for x in found if np.size(draft.value(x)) >= 8000]
+    x = draft.pick(large or found)
+    height, width = eval(x, draft.names).shape
+    v = draft.pick(_vectors(draft, width) or [f"{x}[0]"])
+    w = draft.pick(_vectors(draft, height) or [f"{x}[:, 0]"])
+    names = {"o": draft.new_name(), "p": draft.new_name(), "s": draft.new_name("s")}
+    n = number(draft)
+    n = "0.5" if "j" in n else n
+    form = draft.pick(draft.weighted({PASSES: 5 if large else 2, ROWS: 3, PRODUCTS: 2}))
+    # What nobody reads is not computed.
+    form += "\nlog.append({o})" * draft.chance(0.7)
+    return form.format(X=x, v=v, w=w, n=n, d=draft.pick((0, 1)), k=draft.pick((1, 2, "np.inf")), **names)
+
+
+def _vectors(draft: Draft, length: int) -> list[str]:
+    return draft.arrays(lambda a: a.shape == (length,) and a.dtype.kind in "fib")
