@@ -36,7 +36,7 @@ from jitla.hops import (
 from jitla.recompile import Compiler
 
 NEAR, SHARED = 512 << 10, 16 << 20  # bytes, where the system does not say how large caches are
-ROUNDS = 30
+PASSES, ROUNDS = 3, 12  # of everything, and of one measurement in a pass: what disturbs it may last
 SPAN = 1e-4  # seconds that one measurement lasts: short enough to fall between interruptions
 LONG = 4 << 20  # bytes read or written at once: of less, threads would not share the work
 COLD = 64 << 20  # bytes of all slices: between two uses of one, the caches have seen the others
@@ -49,6 +49,10 @@ class Sizes(NamedTuple):
 
     near: int
     shared: int
+
+    def named(self) -> tuple[tuple[str, float], ...]:
+        """Return the levels of memory, the largest being memory itself."""
+        return ("near", self.near), ("shared", self.shared), ("memory", inf)
 
 
 def cache_sizes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Sizes:
@@ -76,18 +80,27 @@ class _Measuring:
         self.threads = runtime.threads()
         self.backend = backend
         self.compilers = [Compiler(backend, threads=n) for n in {1: None, self.threads: None}]
-        self.launch = 0.0  # of a kernel, in what is measured of memory
+        self.sizes = cache_sizes()
+        self.launch = 0.0  # of a kernel, as far as it is known
 
     def machine(self) -> Machine:
-        """Measure everything: what is short several times, between what is long."""
-        quick = [self._quick()]
-        levels, stream = self._memory(min(q["launch"] for q in quick))
-        quick += [self._quick() for _ in range(2)]
+        """Measure everything in several passes; the best of each is the machine's."""
+        size = max(COLD, 2 * self.sizes.shared) // 8
+        source, target = np.ones(size), np.ones(size)
+        quick, far = [], []
+        for _ in range(PASSES):
+            quick.append(self._quick())
+            self.launch = min(q["launch"] for q in quick)
+            far.append(self._memory(source, target))
         best = {name: min(q[name] for q in quick) for name in quick[0]}
+        near, shared, memory = (
+            Level(name, capacity, _best([f[2 * k] for f in far]), _best([f[2 * k + 1] for f in far]))
+            for k, (name, capacity) in enumerate(self.sizes.named()))
         return Machine(
-            "measured", self.threads, levels, stream, unit=best["unit"], launch=best["launch"],
+            "measured", self.threads, (self._alike(near), self._alike(shared), memory),
+            _best([f[-1] for f in far]), unit=best["unit"], launch=best["launch"],
             product=self.threads / best["product"], scalar=max(best["scalar"] / best["unit"], 1.0),
-            wake=self._wake(best["launch"]), call=best["call"], fault=_fault())
+            wake=self._wake(), call=best["call"], fault=_fault())
 
     def _quick(self) -> dict[str, float]:
         """Seconds, measured in a few milliseconds each, of what stays next to the processor."""
@@ -106,29 +119,19 @@ class _Measuring:
         weight = sum(flops(hop) for hop in topo((h,)))
         return (min(_times([self._program([h], [x])])[0]) - launch) / weight
 
-    def _memory(self, launch: float) -> tuple[tuple[Level, ...], Rate]:
+    def _memory(self, source: np.ndarray, target: np.ndarray) -> list[Rate]:
         """Measure reading and writing in every level, and writing around them."""
-        self.launch = launch
-        sizes = cache_sizes()
-        source, target = (np.ones(max(COLD, 2 * sizes.shared) // 8) for _ in range(2))
-        near = self._level("near", sizes.near, source, target, sizes.near // 4, sizes.near // 4)
-        part = min(sizes.shared // 4, 2 * LONG)
-        shared = self._level("shared", sizes.shared, source, target, part, part // 2)
-        memory = self._level("memory", inf, source, target, source.nbytes, LONG)
-        stream = self._rates(source, target, source.nbytes, LONG, memory.read, nontemporal=True)
-        return (self._alike(near), self._alike(shared), memory), stream
+        near, part = self.sizes.near // 4, min(self.sizes.shared // 4, 2 * LONG)
+        found: list[Rate] = []
+        for used, size in ((near, near), (part, part // 2), (source.nbytes, LONG)):
+            found.append(self._rates(source, None, used, size))
+            found.append(self._rates(source, target, used, size, found[-1]))
+        return [*found, self._rates(source, target, source.nbytes, LONG, found[-2], nontemporal=True)]
 
     def _alike(self, level: Level) -> Level:
         """Every core has its own way to a cache; measuring that takes an idle machine."""
         read, write = (Rate(r.one, r.one * self.threads) for r in (level.read, level.write))
         return replace(level, read=read, write=write)
-
-    def _level(
-        self, name: str, capacity: float, source: np.ndarray, target: np.ndarray, used: int, size: int
-    ) -> Level:
-        """Measure a level: slices of `size` bytes, one after the other, of `used` bytes."""
-        read = self._rates(source, None, used, size)
-        return Level(name, capacity, read, self._rates(source, target, used, size, read))
 
     def _rates(
         self, source: np.ndarray, target: np.ndarray | None, used: int, size: int, read: Rate | None = None,
@@ -153,14 +156,14 @@ class _Measuring:
         weight = sum(flops(apply(name, _leaf(0, x))) for name in names)
         return spent / weight
 
-    def _wake(self, launch: float) -> float:
+    def _wake(self) -> float:
         """What sharing a short kernel costs over its fair part of the time."""
         x = np.linspace(0.5, 1.5, 32768)
         h = apply("log", apply("exp", _leaf(0, x)))
         found = _times([self._program([h], [x], k) for k in range(len(self.compilers))])
         alone, shared = min(found[0]), min(found[-1])
-        fair = (alone - launch) / self.threads + launch
-        return min(max(shared - fair, launch), MAX_WAKE)
+        fair = (alone - self.launch) / self.threads + self.launch
+        return min(max(shared - fair, self.launch), MAX_WAKE)
 
     def _program(
         self, roots: Sequence[Hop], arrays: Sequence[np.ndarray], compiler: int = 0
@@ -240,6 +243,11 @@ def _seconds(
 
 
 _SMALL, _RESULT = np.ones((2, 2)), np.empty((2, 2))
+
+
+def _best(rates: Sequence[Rate]) -> Rate:
+    """Return the highest of all rates."""
+    return Rate(max(r.one for r in rates), max(r.all for r in rates))
 
 
 def _product(packed: float) -> float:

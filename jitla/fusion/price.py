@@ -10,6 +10,7 @@ and computes, and `kernel` turns the sums into its time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -42,11 +43,14 @@ class Prices:
 
     def __init__(self, machine: Machine, layouts: Mapping[Hop, Layout], threads: int = 0) -> None:
         self.machine = machine.with_threads(threads)
+        self._threads, self._launch, self._wake = (
+            self.machine.threads, self.machine.launch, self.machine.wake)
         self.layouts = layouts
         leaves = [h for h in layouts if h.op.kind is Kind.LEAF]
         #: Bytes used between two uses of a leaf, as far as plans do not matter.
         self.footprint = float(sum(touched(h, layouts.get(h)) for h in leaves))
         self._known: dict[tuple[str, Hop], float] = {}
+        self._rates: dict[tuple[bool, float], float] = {}
 
     def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
         key = (kind, hop)
@@ -56,6 +60,14 @@ class Prices:
         return found
 
     # ------------------------------------------------------------------ terms of single hops
+
+    def _per_byte(self, writing: bool, footprint: float) -> float:
+        """Seconds per byte of what was last used `footprint` bytes ago."""
+        found = self._rates.get((writing, footprint))
+        if found is None:
+            rate = self.machine.writing if writing else self.machine.reading
+            found = self._rates[writing, footprint] = rate(1.0, footprint)
+        return found
 
     def work(self, hop: Hop) -> float:
         """Return the seconds that all threads compute for the values of `hop`, once, in a kernel."""
@@ -75,7 +87,7 @@ class Prices:
 
     def _reads(self, hop: Hop) -> float:
         nbytes = touched(hop, self.layouts.get(hop))
-        return self.machine.reading(nbytes, self._distance(hop, nbytes))
+        return nbytes * self._per_byte(False, self._distance(hop, nbytes))
 
     def writes(self, hop: Hop) -> float:
         """Return the seconds for writing the values of `hop` once, to fresh memory."""
@@ -86,7 +98,7 @@ class Prices:
         if nbytes >= STREAMED:
             seconds = nbytes / self.machine.stream.at(self.machine.threads)
             return seconds + (self.machine.fault * nbytes if nbytes > KEPT else 0.0)
-        return self.machine.writing(nbytes, self.footprint + nbytes)
+        return nbytes * self._per_byte(True, self.footprint + nbytes)
 
     def _distance(self, hop: Hop, nbytes: float) -> float:
         """Bytes used since `hop` was: a leaf waits for the next call, a value for the next step."""
@@ -116,20 +128,21 @@ class Prices:
         says of results and `passes` of other values. `launched` is 0 for terms that are added to those
         of a kernel that is counted elsewhere.
         """
-        return self.terms(read, write, work, launched).total
+        busy = write + (read if read > work else work)
+        if not launched:
+            return busy
+        alone, shared = self._threads * busy, self._wake + busy
+        return self._launch + (alone if alone < shared or self._threads == 1 else shared)
 
     def terms(self, read: float, write: float, work: float, launched: int = 1) -> Cost:
         """Return the seconds of a kernel with what they are spent on."""
-        busy = write + max(read, work)
-        machine = self.machine
+        total = self.kernel(read, write, work, launched)
         if not launched:
-            return Cost(read, write, work, 0.0, busy)
-        alone = machine.launch + machine.threads * busy
-        shared = machine.launch + machine.wake + busy
-        if machine.threads == 1 or alone <= shared:
-            n = machine.threads
-            return Cost(n * read, n * write, n * work, machine.launch, alone)
-        return Cost(read, write, work, machine.launch + machine.wake, shared)
+            return Cost(read, write, work, 0.0, total)
+        n = self._threads
+        if n == 1 or n * (busy := write + max(read, work)) < self._wake + busy:
+            return Cost(n * read, n * write, n * work, self._launch, total)
+        return Cost(read, write, work, self._launch + self._wake, total)
 
     def step(self, step: Step) -> Cost:
         """Return the seconds of one step of a plan with what they are spent on."""
@@ -187,8 +200,12 @@ def touched(hop: Hop, layout: Layout | None) -> float:
     """Return the bytes that memory moves when every element is read: whole lines of it, once."""
     if layout is None or layout.shape == ():
         return float(hop.meta.nbytes)
+    return _lines(layout, hop.meta.dtype.itemsize)
+
+
+@lru_cache(maxsize=4096)
+def _lines(layout: Layout, size: int) -> float:
     walked = [(abs(s), n) for s, n in zip(layout.strides, layout.shape, strict=True) if s and n != 1]
-    size = hop.meta.dtype.itemsize
     step = min((s for s, _ in walked), default=size)
     return float(prod(n for _, n in walked) * min(max(step, size), max(LINE, size)))
 

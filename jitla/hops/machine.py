@@ -70,21 +70,21 @@ class Machine:
 
     def reading(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for reading `nbytes` that were last used `footprint` bytes ago."""
-        threads = threads or self.threads
-        return nbytes * self._per_byte([lv.read.at(threads) for lv in self.levels], footprint)
+        return nbytes * _per_byte(self, False, footprint, threads or self.threads)
 
     def writing(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for writing `nbytes` that were last used `footprint` bytes ago."""
-        threads = threads or self.threads
-        return nbytes * self._per_byte([lv.write.at(threads) for lv in self.levels], footprint)
+        return nbytes * _per_byte(self, True, footprint, threads or self.threads)
 
-    def _per_byte(self, rates: list[float], footprint: float) -> float:
-        """Return seconds per byte: around a level's capacity, part of the bytes is found there."""
-        found = 1.0 / rates[0]
-        for level, rate in zip(self.levels, rates[1:], strict=False):
-            missed = _beyond(footprint, level.capacity)
-            found = (1.0 - missed) * found + missed / rate
-        return found
+
+def _per_byte(machine: Machine, writing: bool, footprint: float, threads: int) -> float:
+    """Return seconds per byte: around a level's capacity, part of the bytes is found there."""
+    rates = [(lv.write if writing else lv.read).at(threads) for lv in machine.levels]
+    found = 1.0 / rates[0]
+    for level, rate in zip(machine.levels, rates[1:], strict=False):
+        missed = _beyond(footprint, level.capacity)
+        found = (1.0 - missed) * found + missed / rate
+    return found
 
 
 def _beyond(footprint: float, capacity: float) -> float:
@@ -112,10 +112,10 @@ def from_record(record: Mapping[str, Any]) -> Machine:
 REFERENCE = Machine(
     "reference", threads=2,
     levels=(
-        Level("near", 512 << 10, Rate(60e9, 120e9), Rate(50e9, 100e9)),
-        Level("shared", 32 << 20, Rate(40e9, 80e9), Rate(20e9, 40e9)),
-        Level("memory", inf, Rate(20e9, 40e9), Rate(15e9, 25e9)),
+        Level("near", 512 << 10, Rate(80e9, 160e9), Rate(60e9, 120e9)),
+        Level("shared", 32 << 20, Rate(50e9, 100e9), Rate(25e9, 50e9)),
+        Level("memory", inf, Rate(20e9, 40e9), Rate(15e9, 30e9)),
     ),
-    stream=Rate(30e9, 40e9), unit=50e-12, product=80e9, scalar=4.0,
-    launch=1e-6, wake=4e-6, call=1e-6, fault=100e-12,
+    stream=Rate(50e9, 50e9), unit=50e-12, product=100e9, scalar=4.0,
+    launch=0.5e-6, wake=5e-6, call=1e-6, fault=100e-12,
 )

@@ -90,8 +90,8 @@ class Compiler:
 
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
-        rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE, threads: int = 0,
-        fusion: str = "cost",
+        rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE,
+        threads: int = 0, fusion: str = "cost",
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096,
     ) -> None:

@@ -17,7 +17,9 @@ CELLS = ("add", "subtract", "multiply", "divide", "maximum", "power")
 UNARY = ("exp", "sqrt", "negative", "tanh", "square")
 
 
-def random_dag(rng: random.Random, hops: int, matrices: bool = True) -> tuple[tuple[Hop, ...], dict[int, Layout]]:
+def random_dag(
+    rng: random.Random, hops: int, matrices: bool = True
+) -> tuple[tuple[Hop, ...], dict[int, Layout]]:
     """Return the roots of a DAG of about so many operators."""
     n, k = rng.choice((50, 3000, 100_000)), rng.choice((8, 40))
     layouts: dict[int, Layout] = {}
