@@ -26,7 +26,7 @@ from jitla.tracing.enacting import same_view
 from jitla.tracing.memory import Memory, lazy_array
 from jitla.tracing.places import call_here
 from jitla.tracing.signature import LAYOUTS, METAS, TRACED, meta_id
-from jitla.tracing.tape import OP_ID
+from jitla.tracing.tape import KIND_CODE, OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 _GETITEM = OP_ID["getitem"]
@@ -251,6 +251,9 @@ class Indexing(Memory):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
+        kind = type(other)
+        if kind not in LAZY and kind not in KIND_CODE and kind is not np.ndarray:
+            return False  # its class may have a say, as it has with the operator of an ndarray
         if ufunc is _MATMUL_IN_PLACE or not fits(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:

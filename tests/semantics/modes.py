@@ -22,6 +22,7 @@ from tests.semantics.table import Case
 
 CALLS = 3
 MANY_CELLS = 8000  # from so many on, kernels run on several threads, too
+SPARSE_PARTS = ("data", "indices", "indptr", "row", "col", "offsets")
 _NUMBER = count()
 _DTYPES = {"f": "f8", "f4": "f4", "i": "i8", "i4": "i4", "i2": "i2", "i1": "i1", "u1": "u1", "u2": "u2",
            "u4": "u4", "u8": "u8", "b": "?"}
@@ -95,7 +96,20 @@ def _failures(decorated: Any) -> str:
 
 def _called(case: Case, names: dict[str, Any], entry: str, n: int, name: str) -> Outcome:
     given = arguments(case, n, names)
-    return outcome(names[entry], tuple(given.values()), names.get("state", tuple), f"<{name}>")
+    found = outcome(names[entry], tuple(given.values()), names.get("state", tuple), f"<{name}>")
+    found.leaves = [part for path, held in found.leaves for part in _opened(path, held)]
+    return found
+
+
+def _opened(path: str, held: Any) -> list[tuple[str, Any]]:
+    """Return a leaf with the arrays that a sparse one is made of."""
+    if type(held).__module__.partition(".")[0] != "scipy" or not hasattr(held, "nnz"):
+        return [(path, held)]
+    if held.format in ("dok", "lil"):
+        parts: dict[str, Any] = {"items": str(held.items() if held.format == "dok" else held.data.tolist())}
+    else:
+        parts = {k: getattr(held, k) for k in SPARSE_PARTS if hasattr(held, k)}
+    return [(path, held), *((f"{path}.{k}", v) for k, v in {**parts, "shape": held.shape}.items())]
 
 
 def arguments(case: Case, n: int, module_names: dict[str, Any]) -> dict[str, Any]:
