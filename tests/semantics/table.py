@@ -25,7 +25,7 @@ from textwrap import indent
 
 ROWS = Path(__file__).with_name("rows")
 SIZES = {"one": (5,), "few": (5, 129), "many": (0, 1, 2, 7, 8, 9, 33, 129, 8193), "some": (1, 9, 1000),
-         "huge": (70_001,)}
+         "tiny": (0, 1, 2, 3, 4), "huge": (70_001,)}
 _HEADER = re.compile(r"== (?P<id>[A-Z]+\d+) (?P<tag>[=~F]|P:[\w-]+)(?P<args>[^|]*)(\|(?P<options>.*))?$")
 
 
