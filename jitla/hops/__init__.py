@@ -10,11 +10,13 @@ from jitla.hops.flags import (
     HEARD,
     INVALID,
     KINDS,
+    NARROWED,
     OVERFLOW,
     Flagged,
     error_state,
     heard,
     hush,
+    is_narrow,
     listen,
     may_raise,
 )
@@ -50,8 +52,8 @@ from jitla.hops.text import parse, place, show
 __all__ = [
     "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
     "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops", "HEARD",
-    "heard", "Hop", "hush", "index_key", "INVALID", "Kind", "KINDS", "leaf", "leaf_value", "listen",
-    "lookup", "Machine", "make", "may_raise", "Meta", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse",
+    "heard", "Hop", "hush", "index_key", "INVALID", "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "listen",
+    "lookup", "Machine", "make", "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse",
     "place", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show",
     "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -143,18 +143,6 @@ _AND, _OR, _XOR, _NOT = _verb("and_"), _verb("or_"), _verb("xor"), _verb("not_")
 # --------------------------------------------------------------------------- arithmetic
 
 
-def _reciprocal_int(b: ScalarBuilder, x: Any) -> Any:
-    """1 and -1 are their own reciprocal, 0 gives what NumPy gives, all else truncates to 0."""
-    dtype = x.dtype
-    with np.errstate(all="ignore"):
-        at_zero = np.reciprocal(np.zeros(1, dtype))[0]
-    zero = b.const(0, dtype)
-    unit = b.eq(x, b.const(1, dtype))
-    if dtype.kind == "i":
-        unit = b.or_(unit, b.eq(x, b.const(-1, dtype)))
-    return b.select(unit, x, b.select(b.eq(x, zero), b.const(at_zero, dtype), zero))
-
-
 def _sign(b: ScalarBuilder, x: Any) -> Any:
     """NaN stays NaN, -0.0 gives 0.0."""
     zero, one = b.const(0, x.dtype), b.const(1, x.dtype)
@@ -208,8 +196,8 @@ cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itse
 cell(np.fabs, _verb("abs"), "magnitude, in floating point", ANY)
 cell(np.sqrt, _verb("sqrt"), "square root", ANY)
 cell(np.square, _square, "x * x", ANY, on_complex=parts.square)
-cell(np.reciprocal, _by_kind(i=_reciprocal_int, f=lambda b, x: b.div(b.const(1, x.dtype), x)),
-     "1 / x in the dtype of x", on_complex=parts.reciprocal)
+cell(np.reciprocal, _by_kind(f=lambda b, x: b.div(b.const(1, x.dtype), x)),
+     "1 / x in the dtype of x; integers are left to NumPy", on_complex=parts.reciprocal)
 cell(np.sign, _sign, "-1, 0 or 1", ANY)
 cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL)
 cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY,
@@ -303,7 +291,8 @@ def _comparison(
     commutes: bool = False,
 ) -> OpSpec:
     """Declare a comparison: `verb` on numbers, logic on bools."""
-    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.ordered(verb)
+    # Orders of complex numbers are left to NumPy, which warns of every NaN among them.
+    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb)
     return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes,
                 on_complex=on_complex)
 

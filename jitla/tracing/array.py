@@ -65,10 +65,12 @@ class Lazy:
         return bool(self._s.value(self))
 
     def __float__(self) -> float:
-        return float(self._s.value(self))
+        value = self._s.value(self)
+        return float(value) if value.dtype.kind != "c" else self._s.called(float, value)
 
     def __int__(self) -> int:
-        return int(self._s.value(self))
+        value = self._s.value(self)
+        return int(value) if value.dtype.kind != "c" else self._s.called(int, value)
 
     def __complex__(self) -> complex:
         return complex(self._s.value(self))

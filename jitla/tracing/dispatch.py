@@ -87,6 +87,10 @@ class Dispatch(Indexing):
         """Make the world fit for code that jitla does not see."""
         raise NotImplementedError
 
+    def called(self, function: Any, *args: Any) -> Any:
+        """Call `function`, which may warn, from the user's line."""
+        return call_here(function, *args)
+
     def release(self) -> None:
         """Let go of arrays from outside that nobody else refers to."""
         raise NotImplementedError

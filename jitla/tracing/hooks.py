@@ -43,6 +43,7 @@ from jitla.tracing.kinds import (
     still,
     stores_plainly,
 )
+from jitla.tracing.places import call_here
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
@@ -206,7 +207,7 @@ class Hooks:
             array = session.settle(obj) if type(obj) is LazyArray else obj
             session.hand_over()
             session.foreigners.pop(id(array), None)
-            setattr(array, name, session.plain(value))
+            call_here(setattr, array, name, session.plain(value))
             if type(obj) is LazyArray:
                 session.relabel(obj)
             return

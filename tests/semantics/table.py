@@ -10,8 +10,7 @@ A file of `rows/` is one section of the semantics sheet. It begins with what its
 
 A row whose lines do not begin with a dash is one program. Tags: `=` identical; `~` identical but for
 the last bits; `F` NumPy runs it, with an identical result; `P` a decision, named by `P:name`, which
-is a line of `decisions.txt`. Options: `size=` sizes of n; `may=` kinds of faults that the decision
-permits; `ulp=` bound of `~`; `as=memory` arguments as they are given, not also as pending values.
+is a line of `decisions.txt`. Options: `size=` sizes of n; `ulp=` bound of `~`; `as=memory` arguments as they are given, not also as pending values.
 """
 
 from __future__ import annotations
@@ -57,11 +56,6 @@ class Case:
     def ulp(self) -> int:
         """How many units in the last place values may differ."""
         return int(self.options.get("ulp", 4 if self.tag == "~" else 0))
-
-    @property
-    def may(self) -> set[str]:
-        """Kinds of faults that a decision permits."""
-        return set(filter(None, self.options.get("may", "").split(",")))
 
     @property
     def decision(self) -> str:
