@@ -73,6 +73,7 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
+_SEQUENCES = frozenset({tuple, list, LazyArray, np.ndarray, str})
 _ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
 
 
@@ -291,6 +292,15 @@ class Hooks:
         if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
             return iterable
         return _stepped(iterable, session)
+
+    def opened(self, iterable: Any) -> Any:
+        """Return the iterable of a loop that unpacks its elements: those of users run code then."""
+        session = LOCAL.session
+        if session is None or type(iterable) not in (list, tuple) or _SEQUENCES.issuperset(
+            map(type, iterable)
+        ):
+            return iterable
+        return map(self.calm, iterable)
 
     def foreign(self, function: Any) -> Any:
         """Return what is called instead of `function`, which runs code jitla does not see."""
