@@ -251,9 +251,9 @@ class ExpressionRewriter(OperandRewriter):
 
     def _element(self, node: ast.expr, awaits: bool, hashed: bool = False) -> ast.expr:
         plain = self.is_plain(node)
-        node = self.calm(node) if hashed else self.visit(node)
+        node = self.visit(node)
         if not plain:
-            node = hook("item", [node], node)
+            node = hook("hashed" if hashed else "item", [node], node)
         # the next step of an asynchronous iterable lets other tasks run
         return hook("awaits", [node], node) if awaits else node
 

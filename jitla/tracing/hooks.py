@@ -242,6 +242,10 @@ class Hooks:
         session = LOCAL.session
         return value if session is None else session.plain(value)
 
+    def hashed(self, value: Any) -> Any:
+        """Return an element of a set or a key, which is hashed and compared: that may run code."""
+        return self.calm(self.item(value))
+
     def same(self, a: Any, b: Any) -> bool:
         """Do ``a is b``: a proxy of an array in memory is that array."""
         if a is b:

@@ -93,6 +93,7 @@ def test_every_section_is_known() -> None:
 class TestDecisions:
     """A difference that is wanted is written down, and what is written down has a test."""
 
+    page = ROWS.parents[2] / "docs" / "differences.md"
     stated = dict(
         line.split(": ", 1)
         for line in ROWS.with_name("decisions.txt").read_text(encoding="utf-8").splitlines()
@@ -100,8 +101,16 @@ class TestDecisions:
     )
 
     def test_each_is_on_the_page(self) -> None:
-        page = " ".join((ROWS.parents[2] / "docs" / "differences.md").read_text(encoding="utf-8").split())
+        page = " ".join(self.page.read_text(encoding="utf-8").split())
         assert [words for words in self.stated.values() if words not in page] == []
+
+    def test_each_line_of_the_page_names_what_holds_it(self) -> None:
+        text = "".join(p.read_text(encoding="utf-8") for p in ROWS.parents[2].glob("*/**/*.py"))
+        lines = self.page.read_text(encoding="utf-8").splitlines()
+        cells = [line.rpartition("| ")[2].strip(" |") for line in lines if line.startswith("| ")]
+        named = [name.strip("` ") for cell in cells if cell != "held by" for name in cell.split(", ")]
+        assert len(named) > 20
+        assert [name for name in named if name not in HELD and f"def {name}(" not in text] == []
 
     def test_policy_rows_name_one_and_each_has_a_row(self) -> None:
         assert {case.decision for case in CASES if case.decision} == set(self.stated)
