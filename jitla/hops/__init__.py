@@ -52,8 +52,8 @@ from jitla.hops.text import parse, place, show
 __all__ = [
     "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
     "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops", "HEARD",
-    "heard", "Hop", "hush", "index_key", "INVALID", "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "listen",
-    "lookup", "Machine", "make", "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse",
-    "place", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show",
-    "substitute", "topo", "uses", "verify", "Weak", "Zeros",
+    "heard", "Hop", "hush", "index_key", "INVALID", "is_narrow", "Kind", "KINDS", "leaf",
+    "leaf_value", "listen", "lookup", "Machine", "make", "may_raise", "Meta", "NARROWED",
+    "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "place", "reduced_shape", "REFERENCE",
+    "register", "ScalarBuilder", "Shape", "show", "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -118,13 +118,20 @@ class Contained(Callee):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = (*args, *kwargs.values()) if kwargs else args
-        owner = getattr(self.function, "__self__", ())
-        compares = getattr(self.function, "__name__", "") in _COMPARING and is_wild(owner)
-        if compares or not _CALM.issuperset(map(type, given)) and any(map(_may_run, given)):
-            return Foreign(self.function, self.session)(*args, **kwargs)
+        function = self.function
+        if self._runs(function, args, kwargs):
+            return Foreign(function, self.session)(*args, **kwargs)
         plain = self.session.plain
-        return self.function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
+        if not kwargs:
+            return function(*plain(args))
+        return function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
+
+    def _runs(self, function: Any, args: Any, kwargs: Any) -> bool:
+        if not _CALM.issuperset(map(type, args)) and any(map(_may_run, args)):
+            return True
+        if kwargs and any(map(_may_run, kwargs.values())):
+            return True
+        return function.__name__ in _COMPARING and is_wild(function.__self__)
 
 
 class Managed:

@@ -228,7 +228,7 @@ class Indexing(Memory):
             return array
         memory = self.settle(array)
         lazy = lazy and not lone and other._v is None and fits(METAS[other._m].shape, memory.shape)
-        if lazy and not _is_integer_power(ufunc, array) and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable:
+        if lazy and _is_recorded(ufunc, array) and memory.flags.writeable:
             result = self.ufuncs(ufunc, array, other)
             known = METAS[result._m]
             fine = result._v is None and known.shape == memory.shape
@@ -254,7 +254,7 @@ class Indexing(Memory):
         kind = type(other)
         if kind not in LAZY and kind not in KIND_CODE and kind is not np.ndarray:
             return False  # its class may have a say, as it has with the operator of an ndarray
-        if ufunc is _MATMUL_IN_PLACE or _is_integer_power(ufunc, array) or not fits(np.shape(other), METAS[array._m].shape):
+        if not _is_recorded(ufunc, array) or not fits(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:
             self.enter(array)
@@ -292,9 +292,11 @@ def _parts(held: Any, kind: type) -> Any:
     return chain(held, held.values()) if kind is dict else held
 
 
-def _is_integer_power(ufunc: Any, array: LazyArray) -> bool:
-    """Say whether NumPy does the operation at once: it may refuse a negative exponent."""
-    return ufunc is np.power and METAS[array._m].dtype.kind in "biu"
+def _is_recorded(ufunc: Any, array: LazyArray) -> bool:
+    """Say whether the operation is not done at once: NumPy may refuse an exponent of integers."""
+    if ufunc is np.power:
+        return METAS[array._m].dtype.kind not in "biu"
+    return ufunc is not _MATMUL_IN_PLACE
 
 
 def lone_complex(meta: Meta) -> bool:

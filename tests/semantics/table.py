@@ -10,7 +10,8 @@ A file of `rows/` is one section of the semantics sheet. It begins with what its
 
 A row whose lines do not begin with a dash is one program. Tags: `=` identical; `~` identical but for
 the last bits; `F` NumPy runs it, with an identical result; `P` a decision, named by `P:name`, which
-is a line of `decisions.txt`. Options: `size=` sizes of n; `ulp=` bound of `~`; `as=memory` arguments as they are given, not also as pending values.
+is a line of `decisions.txt`. Options: `size=` sizes of n; `ulp=` bound of `~`; `as=memory` arguments
+as they are given, not also as pending values.
 """
 
 from __future__ import annotations

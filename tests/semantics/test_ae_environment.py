@@ -57,12 +57,13 @@ print("done")
 
 
 def run(
-    before: str = "", after: str = "", first: str = "", options: tuple[str, ...] = (), threads: int = 2, compiled: bool = True,
-    **variables: str,
+    before: str = "", after: str = "", first: str = "", options: tuple[str, ...] = (), threads: int = 2,
+    compiled: bool = True, **variables: str,
 ) -> None:
     """Run the comparison in a process of its own; fail with what it says."""
-    source = CHILD.replace("FIRST", first).replace("BEFORE", before).replace("AFTER", after).replace("THREADS", str(threads))
-    source = source.replace("ROOT", repr(str(ROOT))).replace("COMPILED", str(compiled))
+    source = CHILD.replace("FIRST", first).replace("BEFORE", before).replace("AFTER", after)
+    source = source.replace("THREADS", str(threads)).replace("COMPILED", str(compiled))
+    source = source.replace("ROOT", repr(str(ROOT)))
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"child-{os.getpid()}.py"
     path.write_text(source, encoding="utf-8")
     try:

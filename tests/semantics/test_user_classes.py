@@ -192,8 +192,8 @@ def make(n):
 @pytest.mark.parametrize("statement", [
     "z = {K: 1}", "z = {K}", "z = {2, K}", "z = {K: 1 for _ in [1]}", "z = {K for _ in [1]}",
     "z = {1: 2}[K]",
-    "z = {1: 2}.get(K)", "z = {1: 2}.setdefault(K, 5)", "z = {1: 2}.pop(K)", "z = {1}.add(K)", "z = K in {1: 2}",
-    "z = [1].index(K)", "z = [K, K].count(3)", "z = [K, 1].index(4)", "z = [K, K].sort()",
+    "z = {1: 2}.get(K)", "z = {1: 2}.setdefault(K, 5)", "z = {1: 2}.pop(K)", "z = {1}.add(K)",
+    "z = K in {1: 2}", "z = [1].index(K)", "z = [K, K].count(3)", "z = [K, 1].index(4)", "z = [K, K].sort()",
     "z = (K, 1).count(2)",
     "z = [3, 1].sort(key=lambda v: w.fill(9.0) or v)", "p = {}\n    p[K] = 1\n    z = 1",
     "p = {1: 2}\n    del p[K]\n    z = 1", "p = {1: 2}\n    p[K] += 1\n    z = 1",
