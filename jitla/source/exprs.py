@@ -177,9 +177,12 @@ class ExpressionRewriter(OperandRewriter):
             case ast.Tuple(elts=elts):
                 node.elts = [self.asked(each) for each in elts]
                 return node
+            case ast.Starred(value=value):
+                node.value = self.asked(value)
+                return node
             case ast.Name() | ast.Attribute() if self.statics.is_plain_class(node, self.here):
                 return self.used(node, "")
-        return hook("calm", [self.used(node, "")], node)
+        return hook("asked", [self.used(node, "")], node)
 
     def callee(self, function: ast.expr, arguments: int = 0) -> ast.expr:
         """Rewrite what is called with so many positional arguments."""

@@ -386,6 +386,14 @@ class Hooks:
                 session.hand_over()
         return value
 
+    def asked(self, value: Any) -> Any:
+        """Return the class, or classes, that Python asks about an object: metaclasses may answer."""
+        if type(value) is not type and is_wild(value):
+            session = LOCAL.session
+            if session is not None:
+                session.hand_over()
+        return value
+
     def spread(self, value: Any) -> Any:
         """Return what is unpacked as arguments or elements."""
         session = LOCAL.session

@@ -198,6 +198,7 @@ def make(n):
     "z = [3, 1].sort(key=lambda v: w.fill(9.0) or v)", "p = {}\n    p[K] = 1\n    z = 1",
     "p = {1: 2}\n    del p[K]\n    z = 1", "p = {1: 2}\n    p[K] += 1\n    z = 1",
     "z = isinstance(1.0, Kind)", "z = isinstance(x, (int, Kind))", "z = issubclass(int, Kind)",
+    "C = (int, (float, Kind))\n    z = isinstance('', (bytes, *C))",
     "C = Kind\n    z = isinstance(1, C)", "for p, q in [K, (1, 2)]: z = p", "for p, q in (K,): z = p",
     "z = [p for p, q in [K]]", "z = {p: q for p, q in [K]}", "z = [p for p, *q in (K, K)]",
     "p, q = K\n    z = p",

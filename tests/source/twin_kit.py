@@ -83,7 +83,7 @@ class Hook:
     still = tame
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "opened", "hashed",
+        if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "opened", "hashed", "asked",
                         "calm", "mapping", "spread"):
             raise AttributeError(name)
 
