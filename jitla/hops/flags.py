@@ -18,6 +18,8 @@ from jitla.hops.spec import Kind
 #: Bits of a word of flags. They are those of x86 processors.
 INVALID, DIVIDE, OVERFLOW = 1, 4, 8
 ANY = INVALID | DIVIDE | OVERFLOW
+#: A Python number that its narrower dtype cannot hold: raised by programs, not by kernels.
+NARROWED = 32
 KINDS = {"divide by zero": DIVIDE, "overflow": OVERFLOW, "invalid value": INVALID}
 
 # Neither NumPy's loops of these nor their casts say anything.
@@ -39,11 +41,23 @@ _SOME = {
 }
 # Of complex numbers these raise more than of real ones.
 _MORE_OF_PARTS = frozenset({"square", "exp", "exp2", "sqrt"})
+_PYTHON = (np.dtype(np.float64), np.dtype(np.complex128))
 _INTEGER = {"floor_divide": DIVIDE, "remainder": DIVIDE, "fmod": DIVIDE, "reciprocal": DIVIDE | INVALID}
 
 
 def may_raise(hop: Hop) -> int:
     """Return the flags that computing `hop` can raise in NumPy, underflow left aside."""
+    return _of_operator(hop) | (OVERFLOW if any(map(is_narrow, hop.inputs)) else 0)
+
+
+def is_narrow(hop: Hop) -> bool:
+    """Say whether `hop` is a Python float or complex, used in a dtype that holds fewer of them."""
+    dtype = hop.meta.dtype
+    weak = hop.op.kind is Kind.LEAF and dict(hop.attrs).get("form") == "weak"
+    return weak and dtype.kind in "fc" and dtype not in _PYTHON
+
+
+def _of_operator(hop: Hop) -> int:
     name, dtype = hop.op.name, hop.meta.dtype
     if any(i.meta.dtype.kind == "c" for i in hop.inputs):
         if name in _ORDERS:

@@ -211,8 +211,8 @@ cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itse
 cell(np.fabs, _verb("abs"), "magnitude, in floating point", ANY)
 cell(np.sqrt, _verb("sqrt"), "square root", ANY)
 cell(np.square, _square, "x * x", ANY, on_complex=parts.square)
-cell(np.reciprocal, _by_kind(i=_reciprocal_int, f=lambda b, x: b.div(b.const(1, x.dtype), x)),
-     "1 / x in the dtype of x", on_complex=parts.reciprocal)
+cell(np.reciprocal, _by_kind(f=lambda b, x: b.div(b.const(1, x.dtype), x)),
+     "1 / x in the dtype of x; integers are left to NumPy", on_complex=parts.reciprocal)
 cell(np.sign, _sign, "-1, 0 or 1", ANY)
 cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL)
 cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY,

@@ -15,6 +15,7 @@ import numpy as np
 from jitla.fusion import Call, Kernel, RowKernel, Step, is_certain, is_view, seen_operands
 from jitla.hops import (
     HEARD,
+    NARROWED,
     Hop,
     Kind,
     const_value,
@@ -22,6 +23,7 @@ from jitla.hops import (
     hush,
     index_key,
     is_exact,
+    is_narrow,
     listen,
     may_raise,
 )
@@ -149,7 +151,13 @@ class _Writer:
         exact = _PYTHON.get(hop.meta.dtype) if hop not in self.called else None
         kind = exact or self.constant("T", hop.meta.dtype.type)
         name = f"w{self.number(hop)}"
-        self.lines.append(f"{name} = {kind}({given})")
+        if is_narrow(hop):
+            most = self.constant("M", float(np.finfo(hop.meta.dtype).max))
+            held = f"-{most} <= {given} <= {most}" if hop.meta.dtype.kind == "f" else "False"
+            self.lines += [f"if {held}: {name} = {kind}({given})",
+                           f"else: {name}, more = {self.constant('f', narrowed)}({given}, {kind}); e |= more"]
+        else:
+            self.lines.append(f"{name} = {kind}({given})")
         return name
 
     def operand(self, hop: Hop) -> str:
@@ -376,6 +384,17 @@ class _Writer:
 def exposed(targets: set[int], aliases: Aliases) -> set[int]:
     """Return the slots of leaves that change when those at `targets` are written."""
     return targets | {b for pair in aliases for a, b in (pair, pair[::-1]) if a in targets}
+
+
+def narrowed(value: Any, kind: type) -> tuple[Any, int]:
+    """Return a number in a dtype that may not hold it, with the flags of that."""
+    before = listen()
+    try:
+        made = kind(value)
+        raised = heard()  # what calls before this one raised is among it
+        return made, raised | (NARROWED if raised else 0)
+    finally:
+        hush(before)
 
 
 def step_raises(step: Step) -> bool:

@@ -21,6 +21,8 @@ FRAME_READERS = {"locals": MAXIMUM, "vars": 1, "dir": 1, "eval": 2, "exec": 2}
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
 # Builtins that ask their arguments for iterators.
 ITERATING = frozenset({"enumerate", "reversed", "zip"})
+SEQUENCES = (ast.Tuple, ast.List)
+ASKING = frozenset({"isinstance", "issubclass"})
 # How the names begin by which arrays hand out their memory or take part in others' operations.
 PROTOCOL = "__array_"
 # Called by name they may answer NotImplemented where the operator would ask the other operand.
@@ -112,8 +114,12 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         for i, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):
-            node.keys[i] = key and self.visit(key)
+            node.keys[i] = key and self.calm(key)
             node.values[i] = self.visit(value) if key else self.mapping(value)
+        return node
+
+    def visit_Set(self, node: ast.Set) -> ast.expr:
+        node.elts = [self.visit(e) if isinstance(e, ast.Starred) else self.calm(e) for e in node.elts]
         return node
 
     def mapping(self, node: ast.expr) -> ast.expr:
@@ -164,12 +170,27 @@ class ExpressionRewriter(OperandRewriter):
         for i, each in enumerate(node.args):
             if name in CONVERTING and not isinstance(each, ast.Starred):
                 node.args[i] = self.operand(each, CONVERTING[name])
+            elif name in ASKING and i == 1:
+                node.args[i] = self.asked(each)
             elif name in ITERATING and not isinstance(each, ast.Starred):
                 node.args[i] = self.calm(each)
             else:
                 node.args[i] = self.visit(each)
         node.keywords = [self.visit(each) for each in node.keywords]
         return node
+
+    def asked(self, node: ast.expr) -> ast.expr:
+        """Rewrite the classes that an object is asked for: those of users may answer themselves."""
+        match node:
+            case ast.Tuple(elts=elts):
+                node.elts = [self.asked(each) for each in elts]
+                return node
+            case ast.Starred(value=value):
+                node.value = self.asked(value)
+                return node
+            case ast.Name() | ast.Attribute() if self.statics.is_plain_class(node, self.here):
+                return self.used(node, "")
+        return hook("asked", [self.used(node, "")], node)
 
     def callee(self, function: ast.expr, arguments: int = 0) -> ast.expr:
         """Rewrite what is called with so many positional arguments."""
@@ -210,7 +231,7 @@ class ExpressionRewriter(OperandRewriter):
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> ast.expr:
         awaits = self._enter_generators(node, node.generators)
-        node.elt = self._element(node.elt, awaits)
+        node.elt = self._element(node.elt, awaits, isinstance(node, ast.SetComp))
         self.here = self.here.parent or self.here
         return node
 
@@ -218,7 +239,7 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
         awaits = self._enter_generators(node, node.generators)
-        node.key = self._element(node.key, awaits)
+        node.key = self._element(node.key, awaits, True)
         node.value = self._element(node.value, awaits)
         self.here = self.here.parent or self.here
         return node
@@ -230,18 +251,22 @@ class ExpressionRewriter(OperandRewriter):
             if i == 0 and scope.kind == "generator":  # it may be stepped through after the call
                 iterable = hook("keep", [iterable], generator.iter)
             name = "awaits" if generator.is_async else "iterate"
-            generator.iter = hook(name, [iterable], generator.iter)
+            generator.iter = self.opened(hook(name, [iterable], generator.iter), generator.target)
             if i == 0:
                 self.here = scope
             generator.target = self.target(generator.target)
             generator.ifs = [self.calm(each) for each in generator.ifs]
         return any(generator.is_async for generator in generators)
 
-    def _element(self, node: ast.expr, awaits: bool) -> ast.expr:
+    def opened(self, iterable: ast.expr, target: ast.expr) -> ast.expr:
+        """The iterable of a loop, which unpacks its elements if the target says so."""
+        return hook("opened", [iterable], iterable) if isinstance(target, SEQUENCES) else iterable
+
+    def _element(self, node: ast.expr, awaits: bool, hashed: bool = False) -> ast.expr:
         plain = self.is_plain(node)
         node = self.visit(node)
         if not plain:
-            node = hook("item", [node], node)
+            node = hook("hashed" if hashed else "item", [node], node)
         # the next step of an asynchronous iterable lets other tasks run
         return hook("awaits", [node], node) if awaits else node
 

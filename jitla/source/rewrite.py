@@ -141,7 +141,7 @@ class _Rewriter(StoreRewriter):
         return [hook_statement("edge", [], at)]
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        node.iter = hook("iterate", [self.visit(node.iter)], node.iter)
+        node.iter = self.opened(hook("iterate", [self.visit(node.iter)], node.iter), node.target)
         return self.for_target(node)
 
     def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AST:

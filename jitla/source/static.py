@@ -92,6 +92,13 @@ class Statics:
         self.assumed.setdefault(path, NOT_ARRAY)
         return False
 
+    def is_plain_class(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether `node` is a class that answers itself for nothing."""
+        value = self.value(node, scope)
+        if type(value) is type:
+            self.assumed[self.path(node, scope)] = value
+        return type(value) is type
+
     def is_known_call(self, node: ast.Call, scope: Scope) -> bool:
         """Whether the callee is a known pure function, called without an output array."""
         function = self.value(node.func, scope)

@@ -18,6 +18,7 @@ import numpy as np
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, layout_id
 from jitla.tracing.tape import KIND_CODE, SCALAR
 
+_COMPLEX = frozenset({np.complex64, np.complex128})  # they warn when they lose a part
 # ufunc -> function that records a plain call of it; the operands may be anything. Filled by the operators.
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 # NumPy's reduction -> function that records it over all axes of an array. Filled by the operators.
@@ -65,10 +66,12 @@ class Lazy:
         return bool(self._s.value(self))
 
     def __float__(self) -> float:
-        return float(self._s.value(self))
+        value = self._s.value(self)
+        return float(value) if type(value) not in _COMPLEX else self._s.called(float, value)
 
     def __int__(self) -> int:
-        return int(self._s.value(self))
+        value = self._s.value(self)
+        return int(value) if type(value) not in _COMPLEX else self._s.called(int, value)
 
     def __complex__(self) -> complex:
         return complex(self._s.value(self))

@@ -14,9 +14,10 @@ import numpy as np
 
 from jitla.source import HOOK
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.frames import user_frame
 from jitla.tracing.functions import written
 from jitla.tracing.indexing import Bound
-from jitla.tracing.kinds import CONTAINERS, NUMBERS, is_wild
+from jitla.tracing.kinds import CONTAINERS, NUMBERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.session import LOCAL, Session
 from jitla.tracing.signature import layout_id
@@ -52,7 +53,7 @@ class Foreign(Callee):
         session.hand_over()
         plain = session.plain(args)
         options = {k: session.plain(v) for k, v in kwargs.items()}
-        place = place_of(_getframe(1))
+        place = place_of(user_frame())
         LOCAL.session = None
         try:
             result = call_at(place, self.function, plain, options)
@@ -103,14 +104,36 @@ class Creator(Callee):
             call_at(place_of(_getframe(1)), self.function, plain, options), args, plain)
 
 
+# Methods of containers that compare what is in them.
+_COMPARING = frozenset({"sort", "index", "count", "remove"})
+_CALM = TAME | {np.ndarray}
+
+
+def _may_run(value: Any) -> bool:
+    """Say whether a container that is given `value` may run code of users: to hash, compare or order."""
+    return is_wild(value) or type(value) is FunctionType
+
+
 class Contained(Callee):
     """A method of a container or string: it keeps values, so it is given no proxies."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        function = self.function
+        if self._runs(function, args, kwargs):
+            return Foreign(function, self.session)(*args, **kwargs)
         plain = self.session.plain
-        return self.function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
+        if not kwargs:
+            return function(*plain(args))
+        return function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
+
+    def _runs(self, function: Any, args: Any, kwargs: Any) -> bool:
+        if not _CALM.issuperset(map(type, args)) and any(map(_may_run, args)):
+            return True
+        if kwargs and any(map(_may_run, kwargs.values())):
+            return True
+        return function.__name__ in _COMPARING and is_wild(function.__self__)
 
 
 class Managed:

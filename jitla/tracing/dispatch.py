@@ -23,7 +23,6 @@ from jitla.tracing.array import (
     in_memory,
     pending,
 )
-from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.kinds import is_wild
@@ -90,6 +89,10 @@ class Dispatch(Indexing):
         """Make the world fit for code that jitla does not see."""
         raise NotImplementedError
 
+    def called(self, function: Any, *args: Any) -> Any:
+        """Call `function`, which may warn, from the user's line."""
+        return call_here(function, *args)
+
     def release(self) -> None:
         """Let go of arrays from outside that nobody else refers to."""
         raise NotImplementedError
@@ -148,25 +151,24 @@ class Dispatch(Indexing):
         return made
 
     def binary(
-        self, name: str, ufunc: Any, x: Lazy, other: Any, way: tuple[bool, bool],
+        self, name: str, slow: Any, x: Lazy, other: Any, reflected: bool,
         remembered: tuple[dict, dict],
     ) -> Any:
         """Slow path of a binary operator: foreign operands, first sight of a pair of metas, errors."""
-        reflected, called = way
         args = (other, x) if reflected else (x, other)
         y = self.operand(other)
         # Python's complex numbers take float64 scalars for floats, before those are asked.
-        python = reflected and not called and type(y) is complex and type(x) is LazyScalar
+        python = reflected and type(y) is complex and type(x) is LazyScalar and type(slow) is not np.ufunc
         if y is None or x._s is not self or python:
-            return self.operate(ufunc, args)
+            return self.eager(slow, args, {})
         if y is not other:
-            return UFUNCS[ufunc](*((y, x) if reflected else (x, y)))
+            return UFUNCS.get(slow, slow)(*((y, x) if reflected else (x, y)))
         code = y._m if type(y) in LAZY else KIND_CODE[type(y)]
         if not _python_ints_fit((x, y)) or (_scalar_integer(x) and type(y) is not LazyArray):
-            return self.operate(ufunc, args)
+            return self.eager(slow, args, {})
         made = self.recorded(name, args)
         if made is NotImplemented:
-            return self.operate(ufunc, args)
+            return self.eager(slow, args, {})
         if not (code == _INT and METAS[x._m].dtype.kind in INTEGRAL):
             alike, metas = remembered
             if code == x._m:
@@ -175,17 +177,13 @@ class Dispatch(Indexing):
                 metas.setdefault(code, {})[x._m] = (made._m, type(made))
         return made
 
-    def operate(self, ufunc: Any, args: tuple) -> Any:
-        """Run an operator with NumPy; operands with their own protocol get their say there."""
-        return self.eager(OPERATORS.get(ufunc, ufunc), args, {})
-
-    def unary(self, name: str, ufunc: Any, x: Lazy, metas: dict) -> Any:
+    def unary(self, name: str, slow: Any, x: Lazy, metas: dict) -> Any:
         """Slow path of a unary operator."""
         if _scalar_integer(x):
-            return self.eager(OPERATORS.get(ufunc, ufunc), (x,), {})
+            return self.eager(slow, (x,), {})
         made = self.recorded(name, (x,))
         if made is NotImplemented:
-            return self.eager(OPERATORS.get(ufunc, ufunc), (x,), {})
+            return self.eager(slow, (x,), {})
         metas[x._m] = (made._m, type(made))
         return made
 
@@ -205,10 +203,10 @@ class Dispatch(Indexing):
             return UFUNCS[np.power](x, exponent)
         return self.eager(operator.pow, (x, exponent), {})
 
-    def matmul(self, x: Any, y: Any) -> Any:
-        """Do ``x @ y``."""
+    def matmul(self, x: Any, y: Any, slow: Any = operator.matmul) -> Any:
+        """Do ``x @ y``, or what `slow` does."""
         made = self.product("matmul", x, y)
-        return self.eager(operator.matmul, (x, y), {}) if made is NotImplemented else made
+        return self.eager(slow, (x, y), {}) if made is NotImplemented else made
 
     def product(self, name: str, x: Any, y: Any) -> Any:
         """Record a product of arrays of one or two dimensions."""
@@ -240,7 +238,7 @@ class Dispatch(Indexing):
             if made is not NotImplemented:
                 return made
         if ufunc is np.matmul and method == "__call__" and not kwargs:
-            return self.matmul(*inputs)
+            return self.matmul(*inputs, slow=ufunc)
         return self.eager(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
 
     def _into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:

@@ -16,11 +16,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import Flagged, Hop, Kind, apply, const, heard, hush, listen, may_raise
+from jitla.hops import (
+    NARROWED,
+    OVERFLOW,
+    Flagged,
+    Hop,
+    Kind,
+    apply,
+    const,
+    heard,
+    hush,
+    listen,
+    may_raise,
+)
 from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact, same_view
 from jitla.tracing.places import Place, Places, call_at, here
 from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
+
+_CAST = "overflow encountered in cast"
 
 # So often a block is done again without asking first whether that would tell anything new.
 PATIENCE = 2
@@ -50,7 +64,8 @@ class Effects:
         past: dict[int, Past], compile_block: Callable[..., Any],
     ) -> bool:
         """Give the warnings of a run of ``block_of()`` that raised `hit`; say whether there may be some."""
-        flags = audible(hit.flags)
+        narrow = hit.flags & NARROWED
+        flags = audible(hit.flags | (OVERFLOW if narrow else 0))
         if not flags:
             return False
         if self._capable is None:
@@ -59,14 +74,14 @@ class Effects:
         for i, mask in self._capable.items():
             if mask & flags and not (i in past and past[i].told):
                 place = (past[i].place if i in past else self.places.get(i)) or here()
-                if self._is_open(i, mask & flags, place):
+                if self._is_open(i, mask & flags, place) or narrow and is_shown(_CAST, place):
                     places[i] = place
         if not places:
             return False
         block = block_of()
         leaves = _as_before(block, store, hit)
         self.hits += 1
-        if self.hits > PATIENCE and not any(leaf is LOST for leaf in leaves):
+        if self.hits > PATIENCE and not narrow and not any(leaf is LOST for leaf in leaves):
             laid = [_laid_as(known, leaf) for known, leaf in zip(leaves, block.leaves, strict=True)]
             if not self._is_evident(block._replace(leaves=laid), places, compile_block):
                 return True
@@ -129,6 +144,8 @@ def sign(hop: Hop) -> Hop | None:
     """
     if hop.meta.dtype.kind in "iu" and hop.op.name != "cast":
         return _any(_bad_division(hop))
+    if hop.op.name == "logaddexp":
+        return None  # NumPy's loop compares NaNs in a way that raises flags
     if hop.meta.dtype.kind != "f" or any(i.meta.dtype.kind != "f" for i in hop.inputs):
         return None
     nan, inf = apply("isnan", hop), apply("isinf", hop)

@@ -43,6 +43,7 @@ from jitla.tracing.kinds import (
     still,
     stores_plainly,
 )
+from jitla.tracing.places import call_here
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
@@ -74,6 +75,7 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
+_SEQUENCES = frozenset({tuple, list, LazyArray, np.ndarray, str})
 _ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
 
 
@@ -212,7 +214,7 @@ class Hooks:
             array = session.settle(obj) if type(obj) is LazyArray else obj
             session.hand_over()
             session.foreigners.pop(id(array), None)
-            setattr(array, name, session.plain(value))
+            call_here(setattr, array, name, session.plain(value))
             if type(obj) is LazyArray:
                 session.relabel(obj)
             return
@@ -251,6 +253,10 @@ class Hooks:
         """Return an element of a comprehension: never a proxy."""
         session = LOCAL.session
         return value if session is None else session.plain(value)
+
+    def hashed(self, value: Any) -> Any:
+        """Return an element of a set or a key, which is hashed and compared: that may run code."""
+        return self.calm(self.item(value))
 
     def same(self, a: Any, b: Any) -> bool:
         """Do ``a is b``: a proxy of an array in memory is that array."""
@@ -300,6 +306,15 @@ class Hooks:
         if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
             return iterable
         return _stepped(iterable, session)
+
+    def opened(self, iterable: Any) -> Any:
+        """Return the iterable of a loop that unpacks its elements: those of users run code then."""
+        session = LOCAL.session
+        if session is None or type(iterable) not in (list, tuple) or _SEQUENCES.issuperset(
+            map(type, iterable)
+        ):
+            return iterable
+        return map(self.calm, iterable)
 
     def foreign(self, function: Any) -> Any:
         """Return what is called instead of `function`, which runs code jitla does not see."""
@@ -385,6 +400,14 @@ class Hooks:
         if type(value) not in TAME:
             session = LOCAL.session
             if session is not None and type(value) not in CONTAINERS and is_wild(value):
+                session.hand_over()
+        return value
+
+    def asked(self, value: Any) -> Any:
+        """Return the class, or classes, that Python asks about an object: metaclasses may answer."""
+        if type(value) is not type and is_wild(value):
+            session = LOCAL.session
+            if session is not None:
                 session.hand_over()
         return value
 

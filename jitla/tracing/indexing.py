@@ -232,7 +232,7 @@ class Indexing(Memory):
             return array
         memory = self.settle(array)
         lazy = lazy and not lone and other._v is None and fits(METAS[other._m].shape, memory.shape)
-        lazy = lazy and ufunc is not _MATMUL_IN_PLACE and memory.flags.writeable
+        lazy = lazy and _is_recorded(ufunc, array) and memory.flags.writeable
         if lazy and self._update(array, memory, ufunc, other, others):
             return array
         other = self.plain(other)
@@ -263,7 +263,7 @@ class Indexing(Memory):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if ufunc is _MATMUL_IN_PLACE or self.operand(other) is None:
+        if not _is_recorded(ufunc, array) or self.operand(other) is None:
             return False
         if not fits(np.shape(other), METAS[array._m].shape):
             return False
@@ -301,6 +301,13 @@ class Indexing(Memory):
 
 def _parts(held: Any, kind: type) -> Any:
     return chain(held, held.values()) if kind is dict else held
+
+
+def _is_recorded(ufunc: Any, array: LazyArray) -> bool:
+    """Say whether the operation is not done at once: NumPy may refuse an exponent of integers."""
+    if ufunc is np.power:
+        return METAS[array._m].dtype.kind not in "biu"
+    return ufunc is not _MATMUL_IN_PLACE
 
 
 def lone_complex(meta: Meta) -> bool:

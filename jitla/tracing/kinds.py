@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import cached_property, partial
 from types import (
     BuiltinFunctionType,
@@ -40,8 +40,10 @@ INERT = frozenset({ModuleType, FunctionType, BuiltinFunctionType, np.ufunc, type
 # They call functions or step through what they were made of, when they are iterated.
 _STEPPING = frozenset({map, filter, zip, enumerate, reversed, partial, GeneratorType})
 _HEAP = 1 << 9  # of a type: made when the program runs
-# Libraries whose objects do not write into memory of users when they are operands.
+# Libraries whose objects do not write into memory of users when they are asked for attributes.
 _TRUSTED = (sys.stdlib_module_names | {"numpy", "scipy", "pandas"}) - {"builtins"}
+# Nor when they are operands: sparse arrays sum their duplicates, and operators call functions of users.
+_HARMLESS = _TRUSTED - {"scipy"}
 _STILL = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType,
     GetSetDescriptorType, MemberDescriptorType, ClassMethodDescriptorType,
@@ -147,16 +149,16 @@ def _computed(kind: type) -> frozenset[str] | None:
 def _operates(kind: type) -> bool:
     """Say whether a protocol of Python or NumPy, used on a `kind`, runs code of users."""
     for base in kind.__mro__:
-        if base.__flags__ & _HEAP and not _is_trusted(base):
+        if base.__flags__ & _HEAP and not _is_trusted(base, _HARMLESS):
             for name, value in vars(base).items():
                 if name[:2] == "__" == name[-2:] and name not in _QUIET and callable(value):
                     return True
     return False
 
 
-def _is_trusted(function: Any) -> bool:
+def _is_trusted(function: Any, libraries: Set[str] = _TRUSTED) -> bool:
     module = getattr(function, "__module__", None)
-    return isinstance(module, str) and module.partition(".")[0] in _TRUSTED
+    return isinstance(module, str) and module.partition(".")[0] in libraries
 
 
 def _runs(value: Any) -> bool:

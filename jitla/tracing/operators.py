@@ -13,18 +13,17 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
+from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.tape import KIND_CODE, OP_ID
 
 # A Python int up to this size converts to any float without question.
 SMALL_INT = 1 << 62
 
 
-def _binary(
-    name: str, ufunc: Any, reflected: bool, called: bool = False,
-) -> Callable[[Any, Any], Any]:
+def _binary(name: str, slow: Any, reflected: bool) -> Callable[[Any, Any], Any]:
     """Make the method that records the binary operator `name`; the fast path looks metas up by ids.
 
-    It does a call of `ufunc` if it is `called`, not used as an operator.
+    `slow` is what NumPy does where nothing can be recorded: the operator, or the function called by name.
     """
     op = OP_ID[name]
     alike: dict[int, tuple[int, type]] = {}
@@ -32,7 +31,6 @@ def _binary(
     metas: dict[int, dict[int, tuple[int, type]]] = {}
     remembered = (alike, metas)
     _INFERRED.extend(remembered)
-    way = (reflected, called)
 
     def method(self: Any, other: Any) -> Any:
         session = self._s
@@ -42,7 +40,7 @@ def _binary(
         try:
             if kind is LazyArray or kind is LazyScalar:
                 if other._s is not session:
-                    return session.binary(name, ufunc, self, other, way, remembered)
+                    return session.binary(name, slow, self, other, reflected, remembered)
                 if i < 0:
                     i = session.enter(self)
                 j = other._n
@@ -54,21 +52,21 @@ def _binary(
                 j = KIND_CODE[kind]
                 meta, cls = metas[j][m]
                 if j == _INT and not -SMALL_INT < other < SMALL_INT:
-                    return session.binary(name, ufunc, self, other, way, remembered)
+                    return session.binary(name, slow, self, other, reflected, remembered)
                 if i < 0:
                     i = session.enter(self)
                 session.scalars.append(other)
         except KeyError:
             cls = None
         if cls is None:  # outside of the handler: what NumPy raises has no context
-            return session.binary(name, ufunc, self, other, way, remembered)
+            return session.binary(name, slow, self, other, reflected, remembered)
         return session.put(cls, (op, j, i) if reflected else (op, i, j), meta)
 
     return method
 
 
-def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
-    """Make the method that records the unary operator `name`."""
+def _unary(name: str, slow: Any) -> Callable[[Any], Any]:
+    """Make the method that records the unary operator `name`; `slow` as of `_binary`."""
     op = OP_ID[name]
     metas: dict[int, tuple[int, type]] = {}
     _INFERRED.append(metas)
@@ -83,7 +81,7 @@ def _unary(name: str, ufunc: Any) -> Callable[[Any], Any]:
         except KeyError:
             cls = None
         if cls is None:
-            return session.unary(name, ufunc, self, metas)
+            return session.unary(name, slow, self, metas)
         return session.put(cls, (op, i), meta)
 
     return method
@@ -173,7 +171,9 @@ _MORE_UNARY = (
 )
 
 
-def _binary_call(forward: Any, backward: Any) -> Callable[..., Any]:
+def _binary_call(ufunc: Any) -> Callable[..., Any]:
+    forward, backward = (_binary(ufunc.__name__, ufunc, reflected) for reflected in (False, True))
+
     def record(x: Any, y: Any) -> Any:
         if type(x) is LazyArray or type(x) is LazyScalar:
             return forward(x, y)
@@ -184,19 +184,15 @@ def _binary_call(forward: Any, backward: Any) -> Callable[..., Any]:
 
 def _install() -> None:
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
-        forward = _binary(ufunc.__name__, ufunc, False)
-        _give(Lazy, f"__{name}__", forward)
+        _give(Lazy, f"__{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], False))
         if name in _BINARY:
-            _give(Lazy, f"__r{name}__", _binary(ufunc.__name__, ufunc, True))
+            _give(Lazy, f"__r{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], True))
             _give(LazyArray, f"__i{name}__", _inplace(ufunc))
-        UFUNCS[ufunc] = _binary_call(forward, _binary(ufunc.__name__, ufunc, True, True))
-    for ufunc in _MORE_BINARY:
-        forward = _binary(ufunc.__name__, ufunc, False)
-        UFUNCS[ufunc] = _binary_call(forward, _binary(ufunc.__name__, ufunc, True, True))
+    for ufunc in (*_BINARY.values(), *_COMPARE.values(), *_MORE_BINARY):
+        UFUNCS[ufunc] = _binary_call(ufunc)
     for name, ufunc in _UNARY.items():
-        UFUNCS[ufunc] = method = _unary(ufunc.__name__, ufunc)
-        _give(Lazy, f"__{name}__", method)
-    for ufunc in _MORE_UNARY:
+        _give(Lazy, f"__{name}__", _unary(ufunc.__name__, OPERATORS[ufunc]))
+    for ufunc in (*_UNARY.values(), *_MORE_UNARY):
         if ufunc.__name__ in OP_ID:
             UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
     for name in ("sum", "mean", "min", "max", "any", "all", "prod"):

@@ -10,8 +10,8 @@ A file of `rows/` is one section of the semantics sheet. It begins with what its
 
 A row whose lines do not begin with a dash is one program. Tags: `=` identical; `~` identical but for
 the last bits; `F` NumPy runs it, with an identical result; `P` a decision, named by `P:name`, which
-is a line of `decisions.txt`. Options: `size=` sizes of n; `may=` kinds of faults that the decision
-permits; `ulp=` bound of `~`; `as=memory` arguments as they are given, not also as pending values.
+is a line of `decisions.txt`. Options: `size=` sizes of n; `ulp=` bound of `~`; `as=memory` arguments
+as they are given, not also as pending values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from textwrap import indent
 
 ROWS = Path(__file__).with_name("rows")
 SIZES = {"one": (5,), "few": (5, 129), "many": (0, 1, 2, 7, 8, 9, 33, 129, 8193), "some": (1, 9, 1000),
-         "huge": (70_001,)}
+         "tiny": (0, 1, 2, 3, 4), "huge": (70_001,)}
 _HEADER = re.compile(r"== (?P<id>[A-Z]+\d+) (?P<tag>[=~F]|P:[\w-]+)(?P<args>[^|]*)(\|(?P<options>.*))?$")
 
 
@@ -57,11 +57,6 @@ class Case:
     def ulp(self) -> int:
         """How many units in the last place values may differ."""
         return int(self.options.get("ulp", 4 if self.tag == "~" else 0))
-
-    @property
-    def may(self) -> set[str]:
-        """Kinds of faults that a decision permits."""
-        return set(filter(None, self.options.get("may", "").split(",")))
 
     @property
     def decision(self) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.semantics import modes
 from tests.semantics.modes import differences
+from tests.semantics.permits import PERMITS
 from tests.semantics.table import Case, returning
 
 X = (("x", "f(n)"),)
@@ -86,9 +87,42 @@ def test_text_and_line_of_exceptions_are_compared(monkeypatch: pytest.MonkeyPatc
 def test_last_bits_are_free_only_where_a_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modes.jitla, "jit", Wrong(lambda f, x: np.nextafter(f(x), 9)))
     assert differences(case("x * 3", "~"), "f") == []
-    assert differences(case("x * 3", "P:some", may="value"), "f") == []
+    assert differences(case("x * 3", "P:products"), "f") == []
     monkeypatch.setattr(modes.jitla, "jit", Wrong(lambda f, x: f(x) * (1 + 1e-14)))
     assert differences(case("x * 3", "~"), "f")
+
+
+# What a decision does not permit: a program, and how its result is altered.
+BEYOND = {
+    "names": ("x()", raises),
+    "resize": ("x.resize(8)", lambda f, x: None),
+    "identity": ("x is None", lambda f, x: True),
+    "casts": ("x.astype(int)", lambda f, x: f(x) + 1),
+    "nan": ("np.copysign(x, x)", lambda f, x: -f(x)),
+    "zeros": ("x * 0", lambda f, x: f(x) + 1e-300),
+    "products": ("x * x.sum()", lambda f, x: f(x) * (1 + 1e-12)),
+    "pieces": ("x.sum()", lambda f, x: f(x) * (1 + 1e-12)),
+    "complex": ("x * 1j", lambda f, x: f(x) * (1 + 1e-12)),
+    "argsort": ("np.argsort(x)", lambda f, x: np.argsort(x)[::-1].copy()),
+    "time": ("x * 2", lambda f, x: f(x) + 1),
+    "dead": ("x * 2", lambda f, x: f(x / np.zeros(1)) * 0),
+}
+
+
+@pytest.mark.parametrize("decision", PERMITS)
+def test_a_decision_permits_nothing_else(decision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, beyond = BEYOND[decision]
+    monkeypatch.setattr(modes.jitla, "jit", Wrong(beyond))
+    made = Case("Z1", f"P:{decision}", (("x", "f(n)"), ("y", "f(n)")), body, "")
+    monkeypatch.setattr(Wrong, "__call__", lambda self, f=None, **o: self if f is None else stats_of(
+        lambda *given: self.alter(lambda x: f(x, *given[1:]), given[0])))
+    assert differences(made, "f")
+
+
+def stats_of(function: Any) -> Any:
+    """Give a function the counters of a decorated one."""
+    function.stats = lambda: {"failures": 0, "kernels": 0}
+    return function
 
 
 def test_without_a_compiler_failures_are_counted() -> None:
@@ -98,16 +132,13 @@ def test_without_a_compiler_failures_are_counted() -> None:
     assert names["f"].stats()["failures"] == 1
 
 
-def test_warnings_are_compared_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = case("np.divide(x, 0 * x)")
-
+def test_warnings_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(f: Any, x: Any) -> Any:
         with np.errstate(all="ignore"):
             return f(x)
 
     monkeypatch.setattr(modes.jitla, "jit", Wrong(silent))
-    assert differences(body, "f") == []
-    assert "warnings" in differences(body, "f", warned=True)[0]
+    assert "warnings" in differences(case("np.divide(x, 0 * x)"), "f")[0]
 
 
 def test_the_last_expression_is_returned() -> None:

@@ -654,3 +654,17 @@ def test_policy_the_line_of_a_path_seen_late():
             fast(np.zeros(5), True)
         lines += [w.lineno - start for w in caught if w.filename == __file__]
     assert lines[1:] == [3, 3]
+
+
+def test_policy_the_cast_of_an_in_place_operation_is_named():
+    def scaled(x, y):
+        z = x * np.float32(1)
+        z *= y
+        return z
+
+    fast = jitla.jit(scaled)
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fast(np.full(4, 1e30, "f4"), np.full(4, 1e30))
+        assert [str(w.message) for w in caught] == ["overflow encountered in cast"]

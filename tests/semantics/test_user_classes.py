@@ -201,3 +201,77 @@ def f(other, x):
             tried(lambda: other * x), tried(lambda: x * other), tried(lambda: x @ other),
             tried(lambda: divmod(x, other))]
 """, sizes=(3,))
+
+
+KEYS = """
+class Gate(type):
+    def __instancecheck__(cls, obj): cls.w[:] = 5.0; return True
+    def __subclasscheck__(cls, obj): cls.w[:] = 6.0; return True
+class Kind(metaclass=Gate): pass
+class Key:
+    def __init__(s, w): s.w = w
+    def __hash__(s): s.w[:] = 9.0; return 1
+    def __eq__(s, o): s.w[:] = 7.0; return True
+    def __lt__(s, o): s.w[:] = 8.0; return True
+    def __iter__(s): s.w[:] = 3.0; yield 1; yield 2
+def make(n):
+    return array((n,), 'f8', 'C', 'normal', n),
+"""
+
+
+@pytest.mark.parametrize("statement", [
+    "z = {K: 1}", "z = {K}", "z = {2, K}", "z = {K: 1 for _ in [1]}", "z = {K for _ in [1]}",
+    "z = {1: 2}[K]",
+    "z = {1: 2}.get(K)", "z = {1: 2}.setdefault(K, 5)", "z = {1: 2}.pop(K)", "z = {1}.add(K)",
+    "z = K in {1: 2}", "z = [1].index(K)", "z = [K, K].count(3)", "z = [K, 1].index(4)", "z = [K, K].sort()",
+    "z = (K, 1).count(2)",
+    "z = [3, 1].sort(key=lambda v: w.fill(9.0) or v)", "p = {}\n    p[K] = 1\n    z = 1",
+    "p = {1: 2}\n    del p[K]\n    z = 1", "p = {1: 2}\n    p[K] += 1\n    z = 1",
+    "z = isinstance(1.0, Kind)", "z = isinstance(x, (int, Kind))", "z = issubclass(int, Kind)",
+    "C = (int, (float, Kind))\n    z = isinstance('', (bytes, *C))",
+    "C = Kind\n    z = isinstance(1, C)", "for p, q in [K, (1, 2)]: z = p", "for p, q in (K,): z = p",
+    "z = [p for p, q in [K]]", "z = {p: q for p, q in [K]}", "z = [p for p, *q in (K, K)]",
+    "p, q = K\n    z = p",
+])
+def test_keys_classes_and_elements(statement: str) -> None:
+    check(
+        KEYS + f"""
+@jit
+def g(x, w, K):
+    y = w * x
+    v = w * 2.0 + y
+    {statement}
+    u = w + v
+    return y, v, u, type(z).__name__
+def f(x):
+    w = Kind.__class__.w = np.ones(len(x))
+    return g(x, w, Key(w))
+""",
+        sizes=(3, 1000),
+    )
+
+
+def test_code_of_users_warns_at_the_line_that_runs_it() -> None:
+    check(
+        """
+import warnings
+class Loud:
+    def __add__(s, o): warnings.warn('add', stacklevel=2); return 1.0
+    def __iadd__(s, o): warnings.warn('iadd', stacklevel=2); return s
+    def __array_ufunc__(s, *a, **k): warnings.warn('ufunc', stacklevel=2); return 2.0
+def make(n):
+    return array((n,), 'f8', 'C', 'normal', n),
+@jit
+def g(x, L):
+    y = x * 2
+    z = L + y
+    L += y
+    return y, z, y * L, np.sqrt(L)
+def f(x):
+    with warnings.catch_warnings(record=True) as w:
+        warnings.simplefilter('always')
+        r = g(x, Loud())
+    return r[:2], [(str(v.message), v.filename, v.lineno) for v in w]
+""",
+        sizes=(3, 1000),
+    )

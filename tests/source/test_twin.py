@@ -134,7 +134,7 @@ A = np.ones(3)
     ("return a is not None or a is ... or b is not a", (None, 1), ["same"]),
     ("@staticmethod\ndef g(x=a, y=1): pass", (), ["keep"]),
     ("import math\nclass C: x = a", (), ["call", "call", "keep"]),
-    ("return [1 for _ in a], {i: 1 for i in a}", ([1],), ["iterate", "iterate", "item"]),
+    ("return [1 for _ in a], {i: 1 for i in a}", ([1],), ["iterate", "iterate", "hashed"]),
     ("match a:\n    case x if x.f(): pass", (Box(f=lambda: 1),),
      ["attribute", "call", "calm"]),
     ("try:\n    a()\nexcept TypeError:\n    b()\nfinally:\n    b()", (1, int), ["call"] * 3),
