@@ -14,7 +14,7 @@ import numpy as np
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.launch import hints
-from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, pack_block
+from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, kind_of, pack_block
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
 from jitla.codegen.passes import pack_product
@@ -174,10 +174,12 @@ class LlvmBackend:
         return _ProductBlocks(self.jit.load(text, ("k",)))
 
     def rows(
-        self, scalars: Sequence[bool], stages: Sequence[Stage], combines: Sequence[Combine], cut: Cut,
-        threads: int, nanoseconds: float,
+        self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
+        combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,
     ) -> bytes:
-        """Return the argument block that runs `stages` on blocks of rows; `scalars` per operand."""
+        """Return the argument block that runs `stages` on blocks of rows; `scalars`: their dtypes among
+        the operands, None for arrays.
+        """
         if self._rows is None:
             self._rows = self.jit.load(rows_text(self.jit.target.triple), ("k", "fin"))
         several = threads or self._threads or runtime_threads()
@@ -186,7 +188,7 @@ class LlvmBackend:
         grain = cut.units if workers == 1 else 1
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, threads)
         at = self._rows.addresses
-        return pack_rows(at["k"], at["fin"], scalars, stages, combines, cut, grain, flags)
+        return pack_rows(at["k"], at["fin"], [*map(kind_of, scalars)], stages, combines, cut, grain, flags)
 
 
 class _ProductBlocks:

@@ -17,6 +17,8 @@ from jitla.hops import Hop, Kind
 
 BYTE = np.dtype(np.uint8)
 HEADER = 8  # words before the operands
+# Kinds of operands: where an array's elements lie, a scalar, where a scalar larger than a word lies.
+ARRAY, VALUE, ADDRESS = range(3)
 # Attributes of functions that run once per thousands of elements, and of those that run often but
 # are no faster for being optimised.
 COLD, PLAIN = "cold ", "noinline optnone "
@@ -61,12 +63,24 @@ class Operand:
     @property
     def aside(self) -> bool:
         """True if it is a scalar larger than a word, which then holds its address."""
-        return self.letter == "v" and self.dtype.itemsize > 8
+        return self.kind == ADDRESS
+
+    @property
+    def kind(self) -> int:
+        """What the launcher puts into the word."""
+        return kind_of(self.dtype if self.letter == "v" else None)
 
     @property
     def walks(self) -> bool:
         """True if the operand has one element per iteration of the last dimension."""
         return self.letter in "cs"
+
+
+def kind_of(scalar: np.dtype | None) -> int:
+    """Return what the launcher puts into the word of an array (None) or of a `scalar` of this dtype."""
+    if scalar is None:
+        return ARRAY
+    return ADDRESS if scalar.itemsize > 8 else VALUE
 
 
 def is_const(hop: Hop) -> bool:
@@ -178,7 +192,7 @@ def pack_block(
 ) -> bytes:
     """Return the argument block with empty operands; `cut` is units, grain, bytes of scratch."""
     n = len(loop.operands)
-    kinds = [int(op.letter == "v") + int(op.aside) for op in loop.operands]
+    kinds = [op.kind for op in loop.operands]
     size = HEADER + 2 * n + len(words)
     units, grain, scratch = cut
     head = [entry, size, units, grain, finish, scratch, 0, n | flags]

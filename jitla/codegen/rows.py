@@ -26,7 +26,7 @@ def pack_rows(
     entry: int, finish: int, kinds: Sequence[int], stages: Sequence[Stage],
     combines: Sequence[Combine], cut: Cut, grain: int, flags: int,
 ) -> bytes:
-    """Return the argument block, everything filled in but the operands; `kinds` as in every block."""
+    """Return the argument block, everything filled in but the operands; `kinds` are the operands'."""
     n = len(kinds)
     base = HEADER + 2 * n
     busy_at = base + OWN

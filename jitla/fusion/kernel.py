@@ -206,10 +206,13 @@ class Backend(Protocol):
         ...
 
     def rows(
-        self, scalars: Sequence[bool], stages: Sequence[Stage], combines: Sequence[Combine], cut: Cut,
-        threads: int, nanoseconds: float,
+        self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
+        combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,
     ) -> bytes:
-        """Argument block for `launch` that runs stages on blocks of rows; `scalars` per operand."""
+        """Argument block for `launch` that runs stages on blocks of rows.
+
+        `scalars` are the dtypes of the scalars among the operands, None for arrays.
+        """
         ...
 
     @property

@@ -55,8 +55,8 @@ __all__ = [
     "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
     "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops",
     "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
-    "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make", "may_raise", "Meta",
-    "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "place", "Rate", "reduced_shape", "REFERENCE",
-    "register", "ScalarBuilder", "Shape", "show", "substitute", "topo", "uses", "verify", "Weak",
-    "Zeros",
+    "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
+    "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "place", "Rate",
+    "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show", "substitute",
+    "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -196,7 +196,7 @@ class Compiler:
         return self.backend.product(form, dtype, columns)
 
     def rows_block(
-        self, scalars: tuple[bool, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
+        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
         nanoseconds: float,
     ) -> tuple[bytes, Launch]:
         """Return the argument block of a row kernel and what runs it."""

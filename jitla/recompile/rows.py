@@ -65,7 +65,7 @@ class RowTools(Protocol):
         ...
 
     def rows_block(
-        self, scalars: tuple[bool, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
+        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
         nanoseconds: float,
     ) -> tuple[bytes, Launch]:
         """Return the argument block of the whole, and what runs it."""
@@ -183,7 +183,9 @@ class _Binding:
         room = _padded(self.size) + _padded(spare)
         cut = Cut(blocks, self._per_unit(blocks), 0, room, _padded(self.size),
                   sum(_padded(self._bytes(h)) for h in self.part))
-        scalars = tuple(h.meta.shape == () and h not in self.kernel.outputs for h in self.number)
+        scalars = tuple(
+            h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
+            for h in self.number)
         return self.tools.rows_block(scalars, stages, combines, cut, self._nanoseconds())
 
     def _nanoseconds(self) -> float:
