@@ -84,7 +84,7 @@ def test_wrong_operands_are_refused(operands: tuple[object, ...]) -> None:
     struct.pack("8Q", addresses["nothing"], 8, 1, 1, 0, 0, 0, 5),
     struct.pack("8Q", addresses["nothing"], 8, 1, 1, 0, 0, 0, 2**32 - 1),
     struct.pack("8Q", addresses["nothing"], 2**61 + 8, 1, 1, 0, 0, 0, 0),
-])
+], ids=lambda block: type(block).__name__)
 def test_wrong_templates_are_refused(block: object) -> None:
     with pytest.raises(TypeError):
         launch(block, np.ones(3), 1.0, np.ones(3))
