@@ -59,6 +59,6 @@ def test_casts_leave_repeated_operands_repeated() -> None:
     """A ufunc that casts orders the dimensions of its result by its operand, not by the cast."""
     repeated = np.broadcast_to(np.arange(5, dtype="i4"), (3, 5))
     x = leaf(0, Meta((3, 5), np.dtype("i4")))
-    (found,) = evaluate([apply("multiply", make("cast", (x,), dtype="f8"), const(0.5))], [repeated])
+    (found,) = evaluate([apply("multiply", make("cast", (x,), dtype="f8"), const(0.5, F8))], [repeated])
     assert found.strides == (repeated * 0.5).strides
     assert (found == repeated * 0.5).all()
