@@ -29,7 +29,7 @@ def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
                 values[hop] = const_value(hop)
             case _:
                 operands = [values[i] for i in hop.inputs]
-                run = _meaning(hop, operands)
+                run = _cast_as_read if hop.op.name == "cast" and hop not in roots else _meaning(hop, operands)
                 values[hop] = run(*operands, **dict(hop.attrs))
     return [values[r] for r in roots]
 
@@ -42,6 +42,14 @@ def _meaning(hop: Hop, operands: Sequence[Any]) -> Callable[..., Any]:
     """Return what computes `hop`: its reference, but for operators on complex scalars."""
     scalars = hop.op.name in _OF_SCALARS and all(isinstance(x, np.complexfloating) for x in operands)
     return _OF_SCALARS[hop.op.name] if scalars else hop.op.ref
+
+
+def _cast_as_read(x: Any, dtype: np.dtype) -> Any:
+    """Cast an operand as ufuncs do while they read: axes along which it repeats go on repeating."""
+    if not isinstance(x, np.ndarray) or 0 not in x.strides or not x.size:
+        return x.astype(dtype)
+    once = x[tuple(slice(1 if step == 0 else None) for step in x.strides)]
+    return np.broadcast_to(once.astype(dtype), x.shape)
 
 
 def leaf_value(hop: Hop, given: Any) -> Any:
