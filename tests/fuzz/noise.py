@@ -19,8 +19,8 @@ SUMS = frozenset(("sum", "mean"))
 PRODUCTS = frozenset(("matmul", "dot", "outer"))
 EXACT_POWERS = (2, 0.5, -1, 1, 0)
 SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
-# Of complex scalars these are rounded as the operators round.
-COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply"))
+# Of complex scalars these are rounded as the operators round; of complex64 with negative strides, too.
+COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply", "square"))
 # They show the sign of a NaN, which is anybody's.
 SIGNS = frozenset(("copysign", "signbit"))
 ULPS = 3
@@ -87,11 +87,15 @@ class Noisy:
                 length = np.shape(left)[-1] if np.ndim(left) else 1
                 bound = function(np.abs(left), np.abs(right)) * (2 * length * np.finfo(kind).eps)
                 nudge = np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
+                # Where a factor or a sum on the way is not finite, which of these comes out is open.
+                strange = self._rng.choice((0.0, np.inf, -np.inf, np.nan), np.shape(result))
+                nudge = np.where(np.isfinite(bound) | (strange == 0), nudge, strange)
                 if kind.kind == "c":
                     turned = nudge * self._rng.choice((-1, 1), np.shape(nudge))
                     moved = _like(result, result + nudge + 1j * turned)
                 else:
-                    moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
+                    moved = np.where(result == 0, np.copysign(0.0, nudge), result) + nudge
+                    moved = _like(result, np.where(np.isfinite(nudge), moved, nudge))
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call
@@ -118,8 +122,12 @@ class Noisy:
     def _of_complex_scalars(self, function: Any) -> Any:
         def call(*operands: Any, **options: Any) -> Any:
             result = function(*operands, **options)
-            if np.ndim(result) or not any(np.iscomplexobj(o) for o in operands) or "out" in options:
+            turned = any(min(getattr(o, "strides", None) or (0,)) < 0 for o in operands)
+            if np.ndim(result) and not turned or not any(map(np.iscomplexobj, operands)) or "out" in options:
                 return result
+            if np.ndim(result):
+                parts = [self._nudged(part.copy("K"), None) for part in (result.real, result.imag)]
+                return _like(result, parts[0] + 1j * parts[1] if np.iscomplexobj(result) else parts[0])
             if np.iscomplexobj(result):
                 return type(result)(complex(self._nudged(result.real, None), self._nudged(result.imag, None)))
             return self._nudged(result, None)
