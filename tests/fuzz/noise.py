@@ -19,8 +19,8 @@ SUMS = frozenset(("sum", "mean"))
 PRODUCTS = frozenset(("matmul", "dot", "outer"))
 EXACT_POWERS = (2, 0.5, -1, 1, 0)
 SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
-# Of complex scalars these are rounded as the operators round.
-COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply"))
+# Of complex scalars these are rounded as the operators round; of complex64 with negative strides, too.
+COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply", "square"))
 # They show the sign of a NaN, which is anybody's.
 SIGNS = frozenset(("copysign", "signbit"))
 # What NumPy itself works on; other objects answer operators and methods as they like.
