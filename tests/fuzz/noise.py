@@ -117,7 +117,8 @@ class Noisy:
                 else:
                     moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
                     overflows = np.isinf(function(_finite(left), _finite(right)))
-                    moved = np.where(overflows & (self._rng.random() < 0.5), kind.type(np.nan), moved)
+                    other = self._rng.choice((np.nan, np.inf, -np.inf), np.shape(result)).astype(kind)
+                    moved = np.where(overflows & (self._rng.random() < 0.5), other, moved)
             return _like(result, moved) if isinstance(result, np.ndarray) else moved[()]
 
         return call
