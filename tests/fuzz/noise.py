@@ -142,12 +142,8 @@ class Noisy:
     def _of_complex_scalars(self, function: Any) -> Any:
         def call(*operands: Any, **options: Any) -> Any:
             result = function(*operands, **options)
-            turned = any(min(getattr(o, "strides", None) or (0,)) < 0 for o in operands)
-            if np.ndim(result) and not turned or not any(map(np.iscomplexobj, operands)) or "out" in options:
+            if np.ndim(result) or not any(np.iscomplexobj(o) for o in operands) or "out" in options:
                 return result
-            if np.ndim(result):
-                parts = [self._nudged(part.copy("K"), None) for part in (result.real, result.imag)]
-                return _like(result, parts[0] + 1j * parts[1] if np.iscomplexobj(result) else parts[0])
             if np.iscomplexobj(result):
                 return type(result)(complex(self._nudged(result.real, None), self._nudged(result.imag, None)))
             return self._nudged(result, None)
