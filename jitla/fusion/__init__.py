@@ -4,7 +4,7 @@ Reading order: blocks, kernel, layout, walks, results, price, templates, rows, m
 search, build, heuristics, planner, interp, text.
 """
 
-from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
+from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage, Tile
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     Backend,
@@ -33,7 +33,7 @@ __all__ = [
     "CELL", "MAGG", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
-    "Schedule", "Stage", "Step", "Template",
+    "Schedule", "Stage", "Step", "Template", "Tile",
     "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
     "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",
 ]

@@ -65,3 +65,21 @@ class Cut(NamedTuple):
     def units(self) -> int:
         """Number of units."""
         return -(-self.blocks // self.per_unit)
+
+
+class Tile(NamedTuple):
+    """A product of a block of rows with a matrix: sizes, and bytes between neighbours.
+
+    Of the rows `step` and `along` them, of the matrix `down` and `across`, and between rows of results,
+    whose columns lie in one run. With `adds` results are added to what is there.
+    """
+
+    rows: int
+    depth: int
+    columns: int
+    step: int
+    along: int
+    down: int
+    across: int
+    apart: int
+    adds: int = 0
