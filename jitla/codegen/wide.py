@@ -25,6 +25,7 @@ DEPTH = 256  # elements of a row that meet a panel at once
 VECTORS = 3  # of a panel
 TURNS = 4  # elements of the rows per turn of the loop
 OPERANDS = 3
+LINE = 64  # bytes: what panels are aligned to
 WORDS = Tile._fields
 FEW_REGISTERS = 32  # bytes of the vectors of a processor with 16 of them
 
@@ -37,7 +38,7 @@ def _rows_at_once(w: Lanes) -> int:
 def pack_wide(entry: int, itemsize: int, vector_bytes: int, tile: Tile) -> bytes:
     """Return the argument block of a product."""
     width = VECTORS * vector_bytes // itemsize
-    scratch = (DEPTH + 8) * width * itemsize
+    scratch = (DEPTH + 8) * width * itemsize + LINE
     base = HEADER + 2 * OPERANDS
     block = [entry, base + len(tile), 1, 1, 0, scratch, 0, OPERANDS, *([0] * 2 * OPERANDS), *tile]
     return struct.pack(f"<{len(block)}q", *block)
@@ -294,7 +295,7 @@ def _entry(w: Lanes) -> str:
     loads = "".join(
         f"  %{name}.w = getelementptr i64, ptr %block, i64 {at}\n"
         f"  %{name} = load {kind}, ptr %{name}.w, align 8\n" for name, at, kind in (
-            ("room", 6, "ptr"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
+            ("given", 6, "i64"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
             *((name, base + i, "i64") for i, name in enumerate(WORDS))))
     edge = DEPTH * VECTORS * w.width * w.size
     calls = "".join(f"""take{t}:
@@ -316,7 +317,10 @@ ready{t}:
         f"  %full{t} = icmp eq i64 %cols{t}, {t * w.width}\n" for t in (2, VECTORS))
     return f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{loads}  %edge = getelementptr i8, ptr %room, i64 {edge}
+{loads}  %over = add i64 %given, {LINE - 1}
+  %aligned = and i64 %over, -{LINE}
+  %room = inttoptr i64 %aligned to ptr
+  %edge = getelementptr i8, ptr %room, i64 {edge}
   %in.line = icmp eq i64 %across, {w.size}
   %anew = icmp eq i64 %adds, 0
   %no.columns = icmp sle i64 %columns, 0

@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.kernel import Call, Kernel, RowKernel, Step
+from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, bytes_of, flops
@@ -25,6 +25,8 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product inside a row kernel, and in BLAS's packing of operands
 # and result.
 ALONG, PACK = 1.0, 8.0
+# Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
+PANELS, REPACK, HEIGHT = 1.05, 4.0, 64
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -75,8 +77,16 @@ class Prices:
 
     def _work(self, hop: Hop) -> float:
         if hop.op.name in ("matmul", "dot"):
-            return ALONG * prod(_sides(hop)) * self._element(hop)
+            return self._along(hop)
         return flops(hop) * self.machine.unit / self.machine.threads
+
+    def _along(self, hop: Hop) -> float:
+        """Return the seconds of a product in a row kernel: with many vectors, in panels of these."""
+        m, k, n = _sides(hop)
+        if n <= NARROW:
+            return ALONG * m * k * n * self._element(hop)
+        arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
+        return arithmetic * (PANELS + REPACK / min(m, HEIGHT)) + sum(map(self.reads, hop.inputs))
 
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads

@@ -9,13 +9,13 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 
 from __future__ import annotations
 
-from jitla.fusion.kernel import Product
+from jitla.fusion.kernel import NARROW, Product
+from jitla.fusion.outer import takes_wide
 from jitla.fusion.templates import Facts, Template, iteration
 from jitla.hops import Hop, Kind
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_LENGTH = 4  # of its rows
-MAX_COLUMNS = 63  # of a matrix it is multiplied with: more are for BLAS
 MAX_BESIDE = 1 << 17  # bytes of that matrix
 
 
@@ -31,12 +31,14 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     left, right = hop.inputs
     if left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
         found = Product("sum", hop, right, False, left)
-    elif left.op.name == "transpose" and left.inputs[0].op.kind is Kind.LEAF:
+    elif left.op.name == "transpose" and _runs_along(left.inputs[0], 1, facts):
         found = Product("sum", hop, left.inputs[0], False, right)
     elif _runs_along(left, 1, facts):
         found = Product("dot", hop, left, False, right)
     else:
         found = Product("sum", hop, left, True, right)
+    if takes_wide(found):
+        return found if rows_come_first(found, facts) else None
     fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
     return found if fits and big else None
@@ -44,6 +46,13 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
 
 def _length(product: Product) -> int:
     return product.matrix.meta.shape[0 if product.turned else 1]
+
+
+def rows_come_first(product: Product, facts: Facts) -> bool:
+    """Tell whether blocks of rows are near each other: of the matrix, and of what is added up by rows."""
+    values = (product.matrix, product.vector) if product.form == "sum" else (product.matrix,)
+    return all(facts.layouts[v].strides[0] >= abs(facts.layouts[v].strides[1]) > 0 for v in values) \
+        and not product.turned
 
 
 def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
@@ -55,7 +64,7 @@ def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
 def _is_narrow(product: Product, facts: Facts) -> bool:
     """Tell whether rows meet a vector, or so few that these stay in the cache; weights lie by rows."""
     columns, vector = product.vector.meta.shape[1:], product.vector
-    few = not columns or product.hop.meta.ndim == 2 and 2 <= columns[0] <= MAX_COLUMNS and \
+    few = not columns or product.hop.meta.ndim == 2 and 2 <= columns[0] <= NARROW and \
         _length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_BESIDE
     return few and (product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize)
 

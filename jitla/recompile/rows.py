@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jitla.fusion import (
+    NARROW,
     OPERAND,
     PARTIAL,
     ROOM,
@@ -29,6 +30,7 @@ from jitla.fusion import (
     RowKernel,
     Schedule,
     Stage,
+    Tile,
     contiguous,
     operands,
     result_of,
@@ -41,7 +43,8 @@ BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level c
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
-MAX_COLUMNS = 63  # of what a matrix is multiplied with
+WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
+WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
 LINE = 64
 SERIAL = Schedule(threads=1)
@@ -62,6 +65,10 @@ class RowTools(Protocol):
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:
         """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
+        ...
+
+    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix."""
         ...
 
     def rows_block(
@@ -127,7 +134,7 @@ class _Binding:
 
     def _is_packed(self, stage: Product) -> bool:
         """Tell whether every row needs vectors that do not lie one row after the other."""
-        if stage.form != "dot" or stage.vector not in self.number:
+        if stage.form != "dot" or stage.vector not in self.number or self._is_wide(stage):
             return False
         here = self.places[stage.vector]
         return here != contiguous(here.shape, stage.vector.meta.dtype.itemsize)
@@ -141,7 +148,13 @@ class _Binding:
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
         self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
         height = max(BLOCK_BYTES // self.each, 8)
+        if any(self._is_wide(s) for s in self.kernel.stages):
+            height = min(max(WIDE_BYTES // self.each, 16), WIDE_ROWS, max(self.rows // 4, 16))
         return min(height - height % 8, self.rows)
+
+    def _is_wide(self, stage: Kernel | Product) -> bool:
+        """Tell whether rows meet more vectors than stay in registers."""
+        return isinstance(stage, Product) and _columns(self.shapes[stage.vector.meta.shape]) > NARROW
 
     def _lay_out(self, summed: set[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
@@ -221,7 +234,7 @@ class _Binding:
     ) -> bytes | None:
         """Return the argument block of one stage on `rows` rows."""
         if isinstance(stage, Product):
-            return self._product(stage, rows, layouts)
+            return (self._wide if self._is_wide(stage) else self._product)(stage, rows, layouts)
         shape = (rows, *self.shapes[stage.shape][1:])
         found = walk(operands(stage), shape, layouts, {})
         if found is None:
@@ -237,7 +250,7 @@ class _Binding:
         across, along = (1, 0) if stage.turned else (0, 1)
         size = stage.hop.meta.dtype.itemsize
         columns = _columns(vector.shape)
-        if matrix.strides[along] != size or matrix.strides[across] < 0 or columns > MAX_COLUMNS:
+        if matrix.strides[along] != size or matrix.strides[across] < 0:
             return None
         if stage.vector in self.packed:
             vector = contiguous(vector.shape, size)
@@ -246,6 +259,20 @@ class _Binding:
             return None
         return self._made(stage.form, stage.hop, columns)(
             rows, matrix.shape[along], matrix.strides[across], apart)
+
+    def _wide(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
+        """Return the argument block of a product in panels: of rows, or of columns that are added up."""
+        matrix, vector, result = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
+        if result != contiguous(result.shape, stage.hop.meta.dtype.itemsize):
+            return None
+        across, along = (1, 0) if stage.turned else (0, 1)
+        apart = result.strides[0]
+        sizes, steps = (rows, matrix.shape[along]), (matrix.strides[across], matrix.strides[along])
+        if stage.form == "sum":
+            sizes, steps = sizes[::-1], steps[::-1]
+        made = self.tools.wide(stage.hop.meta.dtype)
+        self.kept.append(made)
+        return made(Tile(*sizes, vector.shape[1], *steps, *vector.strides, apart, int(stage.form == "sum")))
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
         made = self.tools.product(form, hop.meta.dtype, columns)

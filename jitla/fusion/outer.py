@@ -1,0 +1,28 @@
+"""The template Outer: products with wide matrices, and what is done with their rows, in blocks of rows.
+
+Knows: which products gain from cells on blocks that are still in the cache. Must not know: prices.
+Receives products over rows; returns verdicts.
+
+The template Outer of Boehm et al., On Optimizing Operator Fusion Plans, PVLDB 11(12), 2018, with
+driver operands that are dense: a product is never written to memory, only what is made of it.
+"""
+
+from __future__ import annotations
+
+from jitla.fusion.kernel import Product
+
+MIN_RESULT = 1 << 17  # bytes of what a row kernel makes piece by piece: less stays in the cache anyway
+MAX_DEPTH = 1024  # of a product: beyond, arithmetic hides whatever is done with its results
+MAX_ROW = 1 << 16  # bytes of a row of results: many such rows do not stay in the cache
+MAX_SUM = 1 << 20  # bytes of a sum over rows: every thread has its own
+
+def takes_wide(product: Product) -> bool:
+    """Tell whether a product with a wide matrix is worth being made in blocks of rows."""
+    shape, hop = product.matrix.meta.shape, product.hop
+    if hop.meta.ndim != 2 or not product.wide:
+        return False
+    rows, length = shape[::-1] if product.turned else shape
+    size = product.columns * hop.meta.dtype.itemsize
+    if product.form == "sum":
+        return rows * size >= MIN_RESULT and length * size <= MAX_SUM
+    return rows * size >= MIN_RESULT and 4 <= length <= MAX_DEPTH and size <= MAX_ROW
