@@ -86,7 +86,7 @@ class Prices:
         if n <= NARROW:
             return ALONG * m * k * n * self._element(hop)
         arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
-        return arithmetic * (PANELS + REPACK / min(m, HEIGHT)) + sum(map(self.reads, hop.inputs))
+        return arithmetic * (PANELS + REPACK / min(m, HEIGHT))
 
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads

@@ -83,7 +83,7 @@ def rows_of(hop: Hop, facts: Facts) -> int:
         return row_count(product)
     if is_row_view(hop):
         return hop.meta.shape[0]
-    if hop.op.kind is Kind.AGG and 0 in hop.attr("axis") or facts.reason(hop):
+    if hop.op.kind is Kind.AGG and 0 in hop.attr("axis") and not is_total(hop, facts) or facts.reason(hop):
         return 0
     space = iteration(hop)
     along = hop.inputs[0] if hop.op.kind is Kind.AGG else hop
@@ -111,7 +111,20 @@ def row_links(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
 
 
 def _opens(hop: Hop, facts: Facts) -> bool:
+    """There are rows; those of operands have been looked at before."""
+    product = product_at(hop, facts)
+    facts.wide[hop] = product is not None and product.wide or any(
+        facts.wide.get(i, False) for i in row_links(hop, facts))
     return rows_of(hop, facts) > 0
+
+
+def is_total(hop: Hop, facts: Facts) -> bool:
+    """Tell whether `hop` adds up rows that are made from those of a wide product, block by block.
+
+    The order of such a sum is not NumPy's, as that of the product is not.
+    """
+    return hop.op.name == "sum" and hop.meta.dtype.kind == "f" and 0 in hop.attr("axis") and \
+        facts.wide.get(hop.inputs[0], False)
 
 
 def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
@@ -125,7 +138,8 @@ def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
 def _closes(hop: Hop, facts: Facts) -> bool:
     """A sum over rows is there only after the last one."""
     product = product_at(hop, facts)
-    return product is not None and product.form == "sum"
+    return product is not None and product.form == "sum" or \
+        hop.op.kind is Kind.AGG and 0 in hop.attr("axis")
 
 
 ROW = Template(

@@ -6,7 +6,7 @@ Receives a `RowKernel`, bound shapes and layouts; returns its argument block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Meta, Shape, apply, leaf
+from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf
 
 BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
@@ -113,7 +113,10 @@ class _Binding:
         self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
         self.number = {h: i for i, h in enumerate((*given, *kernel.outputs))}
         self.sums = [s for s in kernel.stages if isinstance(s, Product) and s.form == "sum"]
-        summed = {s.hop for s in self.sums}
+        #: Sums over rows that a stage makes of every block, and another one adds up.
+        self.totals = [h for s in kernel.stages if isinstance(s, Kernel) for h in s.outputs
+                       if h.op.kind is Kind.AGG and 0 in h.attr("axis")]
+        summed = dict.fromkeys((*(s.hop for s in self.sums), *self.totals))
         self.axis |= {h: None if h in summed else 0 for h in kernel.body}
         self.axis |= {h: 0 for h in kernel.views}
         self.rows = next(
@@ -156,13 +159,13 @@ class _Binding:
         """Tell whether rows meet more vectors than stay in registers."""
         return isinstance(stage, Product) and _columns(self.shapes[stage.vector.meta.shape]) > NARROW
 
-    def _lay_out(self, summed: set[Hop]) -> int:
+    def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
         at = 0
         for hop in self.inner:
             self.room[hop] = at
             at += _padded(self._row_bytes(hop) * self.height)
-        for hop in self.packed:
+        for hop in (*self.packed, *self.totals):
             self.room[hop] = at
             at += _padded(self._bytes(hop))
         offset = 0
@@ -189,6 +192,7 @@ class _Binding:
                 return None
             own = self._operands(stage)
             stages.append(Stage(pair[0], pair[1], tuple(self._place(h, stage) for h in own)))
+            stages += [self._adding(h) for h in stage.outputs if h in self.totals]
         combines = [
             Combine(self._adder(h), self.number[h], at, self._bytes(h)) for h, at in self.part.items()]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
@@ -295,6 +299,8 @@ class _Binding:
         """Say where `stage` finds `hop`."""
         while hop in self.kernel.views:
             hop = hop.inputs[0]
+        if hop in self.totals:
+            return Place(ROOM, self.room[hop])
         if hop in self.part:
             return Place(PARTIAL, self.number[hop], 0, self.part[hop])
         if hop in self.packed and isinstance(stage, Product) and hop is stage.vector:
@@ -304,6 +310,11 @@ class _Binding:
             step = 0 if axis is None else self.places[hop].strides[axis] * self.height
             return Place(OPERAND, self.number[hop], step)
         return Place(ROOM, self.room[hop])
+
+    def _adding(self, hop: Hop) -> Stage:
+        """Return the stage that adds a block's total to those of the blocks before it."""
+        block, so_far = self._adder(hop), Place(PARTIAL, self.number[hop], 0, self.part[hop])
+        return Stage(block, block, (so_far, Place(ROOM, self.room[hop]), so_far))
 
     def _adder(self, hop: Hop) -> bytes:
         """Return the argument block of ``a = a + b`` for values like `hop`."""
