@@ -177,7 +177,8 @@ class LlvmBackend:
     def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
         """Return what makes the argument block of a product with a wide matrix."""
         target = self.jit.target
-        return _WideBlocks(self.jit.load(wide_text(dtype, target), ("k",)), dtype.itemsize, target.vector_bytes)
+        library = self.jit.load(wide_text(dtype, target), ("k",))
+        return _WideBlocks(library, dtype.itemsize, target.vector_bytes)
 
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],

@@ -17,6 +17,7 @@ import numpy as np
 
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import HEADER, Target
+from jitla.codegen.panels import any_panel, edge, panel
 from jitla.fusion import Tile
 
 __all__ = ["pack_wide", "wide_text"]
@@ -52,11 +53,42 @@ def wide_text(dtype: np.dtype, target: Target) -> str:
     many = _rows_at_once(w)
     text = "".join(_tile(w, rows, vectors) for vectors in (2, VECTORS) for rows in (many, 1))
     text += "".join(_rows(w, many, vectors) for vectors in (2, VECTORS))
-    text += _pack(w) + _ADD_EDGE.replace("@REAL@", real).replace("@SIZE@", str(w.size)) + _entry(w)
+    text += "".join(panel(w, vectors) for vectors in (2, VECTORS)) + any_panel(w) + edge(w) + _entry(w)
     return f'target triple = "{target.triple}"\n' + text + w.declared()
 
 
 TILE = "ptr %x, i64 %step, i64 %along, ptr %p, i64 %kc, ptr %o, i64 %apart, i1 %first"
+
+
+def _step(
+    w: Lanes, rows: int, vectors: int, tag: str, off: str, pointer: str, names: tuple[str, str]
+) -> str:
+    """Lines that add the products of one element of every row; `names` of sums before and after."""
+    v, size, (before, after) = w.vector, w.width * w.size, names
+    text = "".join(
+        f"  %b{tag}{c}.p = getelementptr i8, ptr {pointer}, i64 {c * size}\n"
+        f"  %b{tag}{c} = load {v}, ptr %b{tag}{c}.p, align {size}\n" for c in range(vectors))
+    for r in range(rows):
+        text += (f"  %e{tag}{r}.p = getelementptr i8, ptr %x{r}, i64 {off}\n"
+                 f"  %e{tag}{r}.s = load {w.real}, ptr %e{tag}{r}.p, align {w.size}\n"
+                 f"  %e{tag}{r}.0 = insertelement {v} poison, {w.real} %e{tag}{r}.s, i64 0\n"
+                 f"  %e{tag}{r} = shufflevector {v} %e{tag}{r}.0, {v} poison, "
+                 f"<{w.width} x i32> zeroinitializer\n")
+        text += "".join(w.fma(f"%{after}{r}_{c}", f"%e{tag}{r}", f"%b{tag}{c}", f"%{before}{r}_{c}")
+                        for c in range(vectors))
+    return text
+
+
+def _turns(w: Lanes, rows: int, vectors: int) -> str:
+    """Lines of one turn of the loop: some elements of every row, one after the other."""
+    text, size = "", vectors * w.width * w.size
+    for u in range(TURNS):
+        names = ("a" if u == 0 else f"u{u - 1}x", "n" if u == TURNS - 1 else f"u{u}x")
+        off = "%off" if u == 0 else f"%off{u}"
+        text += f"  %pp{u} = getelementptr i8, ptr %pp, i64 {u * size}\n"
+        text += _step(w, rows, vectors, f"u{u}_", off, f"%pp{u}", names)
+        text += f"  %off{u + 1} = add i64 {off}, %along\n"
+    return text
 
 
 def _tile(w: Lanes, rows: int, vectors: int) -> str:
@@ -67,26 +99,6 @@ def _tile(w: Lanes, rows: int, vectors: int) -> str:
                  f"  %q{r} = mul i64 %apart, {r}\n  %o{r} = getelementptr i8, ptr %o, i64 %q{r}\n"
                  for r in range(rows))
 
-    def step(tag: str, off: str, pointer: str, shift: int, before: str, after: str) -> str:
-        text = "".join(
-            f"  %b{tag}{c}.p = getelementptr i8, ptr {pointer}, i64 {shift + c * bytes_of}\n"
-            f"  %b{tag}{c} = load {v}, ptr %b{tag}{c}.p, align {bytes_of}\n" for c in range(vectors))
-        for r in range(rows):
-            text += (f"  %e{tag}{r}.p = getelementptr i8, ptr %x{r}, i64 {off}\n"
-                     f"  %e{tag}{r}.s = load {w.real}, ptr %e{tag}{r}.p, align {w.size}\n"
-                     f"  %e{tag}{r}.0 = insertelement {v} poison, {w.real} %e{tag}{r}.s, i64 0\n"
-                     f"  %e{tag}{r} = shufflevector {v} %e{tag}{r}.0, {v} poison, "
-                     f"<{w.width} x i32> zeroinitializer\n")
-            text += "".join(w.fma(f"%{after}{r}_{c}", f"%e{tag}{r}", f"%b{tag}{c}", f"%{before}{r}_{c}")
-                            for c in range(vectors))
-        return text
-
-    turns = ""
-    for u in range(TURNS):
-        before = "a" if u == 0 else f"u{u - 1}x"
-        after = "n" if u == TURNS - 1 else f"u{u}x"
-        turns += step(f"u{u}_", "%off" if u == 0 else f"%off{u}", "%pp", u * vectors * bytes_of, before, after)
-        turns += f"  %off{u + 1} = add i64 {'%off' if u == 0 else f'%off{u}'}, %along\n"
     sums = "".join(f"  %a{r}_{c} = phi {v} [ zeroinitializer, %entry ], [ %n{r}_{c}, %body ]\n"
                    for r, c in cells)
     rest = "".join(f"  %r{r}_{c} = phi {v} [ %a{r}_{c}, %loop ], [ %m{r}_{c}, %one ]\n" for r, c in cells)
@@ -106,7 +118,7 @@ loop:
 {sums}  %more = icmp slt i64 %k, %whole
   br i1 %more, label %body, label %odd
 body:
-{turns}  %pp.next = getelementptr i8, ptr %pp, i64 {TURNS * vectors * bytes_of}
+{_turns(w, rows, vectors)}  %pp.next = getelementptr i8, ptr %pp, i64 {TURNS * vectors * bytes_of}
   %k.next = add i64 %k, {TURNS}
   br label %loop
 odd:
@@ -116,7 +128,8 @@ odd:
 {rest}  %left = icmp slt i64 %l, %kc
   br i1 %left, label %one, label %end
 one:
-{step("z", "%offl", "%pl", 0, "r", "m")}  %pl.next = getelementptr i8, ptr %pl, i64 {vectors * bytes_of}
+{_step(w, rows, vectors, "z", "%offl", "%pl", ("r", "m"))}\
+  %pl.next = getelementptr i8, ptr %pl, i64 {vectors * bytes_of}
   %offl.next = add i64 %offl, %along
   %l.next = add i64 %l, 1
   br label %odd
@@ -179,126 +192,9 @@ end:
 """
 
 
-_ADD_EDGE = """
-; Store the first columns of some rows, or add them to what is there.
-define internal void @edge(ptr %from, i64 %wide, ptr %o, i64 %apart, i64 %rows, i64 %cols,
-                           i1 %first) nounwind {
-entry:
-  br label %row
-row:
-  %r = phi i64 [ 0, %entry ], [ %r.next, %row.end ]
-  %fo = mul i64 %r, %wide
-  %f = getelementptr i8, ptr %from, i64 %fo
-  %to = mul i64 %r, %apart
-  %t = getelementptr i8, ptr %o, i64 %to
-  br label %column
-column:
-  %c = phi i64 [ 0, %row ], [ %c.next, %put ]
-  %fc = getelementptr @REAL@, ptr %f, i64 %c
-  %tc = getelementptr @REAL@, ptr %t, i64 %c
-  %e = load @REAL@, ptr %fc, align @SIZE@
-  br i1 %first, label %put, label %add
-add:
-  %before = load @REAL@, ptr %tc, align @SIZE@
-  %sum = fadd @REAL@ %before, %e
-  br label %put
-put:
-  %value = phi @REAL@ [ %e, %column ], [ %sum, %add ]
-  store @REAL@ %value, ptr %tc, align @SIZE@
-  %c.next = add i64 %c, 1
-  %more = icmp slt i64 %c.next, %cols
-  br i1 %more, label %column, label %row.end
-row.end:
-  %r.next = add i64 %r, 1
-  %left = icmp slt i64 %r.next, %rows
-  br i1 %left, label %row, label %end
-end:
-  ret void
-}
-"""
-
-
-def _pack(w: Lanes) -> str:
-    """@panel2, @panel3: rows of a full panel that lie in one run; @panel: any, zeros behind the columns."""
-    text = ""
-    for vectors in (2, VECTORS):
-        size = w.width * w.size
-        copy = "".join(
-            f"  %f{c} = getelementptr i8, ptr %v, i64 {c * size}\n"
-            f"  %t{c} = getelementptr i8, ptr %p, i64 {c * size}\n"
-            f"  %e{c} = load {w.vector}, ptr %f{c}, align {w.size}\n"
-            f"  store {w.vector} %e{c}, ptr %t{c}, align {size}\n" for c in range(vectors))
-        text += f"""define internal void @panel{vectors}(ptr %to, ptr %from, i64 %kc, i64 %down) nounwind {{
-entry:
-  br label %row
-row:
-  %k = phi i64 [ 0, %entry ], [ %k.next, %go ]
-  %p = phi ptr [ %to, %entry ], [ %p.next, %go ]
-  %v = phi ptr [ %from, %entry ], [ %v.next, %go ]
-  %more = icmp slt i64 %k, %kc
-  br i1 %more, label %go, label %end
-go:
-{copy}  %p.next = getelementptr i8, ptr %p, i64 {vectors * size}
-  %v.next = getelementptr i8, ptr %v, i64 %down
-  %k.next = add i64 %k, 1
-  br label %row
-end:
-  ret void
-}}
-"""
-    return text + _ANY_PANEL.replace("@REAL@", w.real).replace("@SIZE@", str(w.size))
-
-
-_ANY_PANEL = """
-define internal void @panel(ptr %p, ptr %v, i64 %kc, i64 %down, i64 %across, i64 %cols,
-                            i64 %width) nounwind {
-entry:
-  %wide = mul i64 %width, @SIZE@
-  br label %column
-column:
-  %c = phi i64 [ 0, %entry ], [ %c.next, %column.end ]
-  %real = icmp slt i64 %c, %cols
-  %fo = mul i64 %c, %across
-  %f0 = getelementptr i8, ptr %v, i64 %fo
-  %t0 = getelementptr @REAL@, ptr %p, i64 %c
-  br label %row
-row:
-  %k = phi i64 [ 0, %column ], [ %k.next, %put ]
-  %f = phi ptr [ %f0, %column ], [ %f.next, %put ]
-  %t = phi ptr [ %t0, %column ], [ %t.next, %put ]
-  %more = icmp slt i64 %k, %kc
-  br i1 %more, label %go, label %column.end
-go:
-  br i1 %real, label %read, label %put
-read:
-  %e = load @REAL@, ptr %f, align @SIZE@
-  br label %put
-put:
-  %value = phi @REAL@ [ %e, %read ], [ 0.0, %go ]
-  store @REAL@ %value, ptr %t, align @SIZE@
-  %f.next = getelementptr i8, ptr %f, i64 %down
-  %t.next = getelementptr i8, ptr %t, i64 %wide
-  %k.next = add i64 %k, 1
-  br label %row
-column.end:
-  %c.next = add i64 %c, 1
-  %left = icmp slt i64 %c.next, %width
-  br i1 %left, label %column, label %end
-end:
-  ret void
-}
-"""
-
-
-def _entry(w: Lanes) -> str:
-    base = HEADER + 2 * OPERANDS
-    loads = "".join(
-        f"  %{name}.w = getelementptr i64, ptr %block, i64 {at}\n"
-        f"  %{name} = load {kind}, ptr %{name}.w, align 8\n" for name, at, kind in (
-            ("given", 6, "i64"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
-            *((name, base + i, "i64") for i, name in enumerate(WORDS))))
-    edge = DEPTH * VECTORS * w.width * w.size
-    calls = "".join(f"""take{t}:
+def _takes(w: Lanes) -> str:
+    """Blocks of @k that copy a panel and have all rows meet it, one for every width."""
+    return "".join(f"""take{t}:
   %runs{t} = and i1 %in.line, %full{t}
   br i1 %runs{t}, label %copy{t}, label %gather{t}
 copy{t}:
@@ -312,6 +208,16 @@ ready{t}:
                      i1 %first, i64 %cols{t}, ptr %edge)
   br label %panel.end
 """ for t in (2, VECTORS))
+
+
+def _entry(w: Lanes) -> str:
+    base = HEADER + 2 * OPERANDS
+    loads = "".join(
+        f"  %{name}.w = getelementptr i64, ptr %block, i64 {at}\n"
+        f"  %{name} = load {kind}, ptr %{name}.w, align 8\n" for name, at, kind in (
+            ("given", 6, "i64"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
+            *((name, base + i, "i64") for i, name in enumerate(WORDS))))
+    aside = DEPTH * VECTORS * w.width * w.size
     widths = "".join(
         f"  %cols{t} = call i64 @llvm.umin.i64(i64 %left, i64 {t * w.width})\n"
         f"  %full{t} = icmp eq i64 %cols{t}, {t * w.width}\n" for t in (2, VECTORS))
@@ -320,13 +226,11 @@ entry:
 {loads}  %over = add i64 %given, {LINE - 1}
   %aligned = and i64 %over, -{LINE}
   %room = inttoptr i64 %aligned to ptr
-  %edge = getelementptr i8, ptr %room, i64 {edge}
+  %edge = getelementptr i8, ptr %room, i64 {aside}
   %in.line = icmp eq i64 %across, {w.size}
   %anew = icmp eq i64 %adds, 0
-  %no.columns = icmp sle i64 %columns, 0
-  %no.rows = icmp sle i64 %rows, 0
-  %nothing = or i1 %no.columns, %no.rows
-  br i1 %nothing, label %end.all, label %deep
+  %none = icmp sle i64 %columns, 0
+  br i1 %none, label %end.all, label %deep
 deep:
   %k0 = phi i64 [ 0, %entry ], [ %k1, %deep.end ]
   %kleft = sub i64 %depth, %k0
@@ -353,7 +257,7 @@ panel:
   %three = or i1 %much, %odd
   %taken = select i1 %three, i64 {VECTORS * w.width}, i64 {2 * w.width}
   br i1 %three, label %take{VECTORS}, label %take2
-{calls}panel.end:
+{_takes(w)}panel.end:
   %c1 = add i64 %c0, %taken
   %columns.left = icmp slt i64 %c1, %columns
   br i1 %columns.left, label %panel, label %deep.end

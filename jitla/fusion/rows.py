@@ -50,9 +50,11 @@ def _length(product: Product) -> int:
 
 def rows_come_first(product: Product, facts: Facts) -> bool:
     """Tell whether blocks of rows are near each other: of the matrix, and of what is added up by rows."""
-    values = (product.matrix, product.vector) if product.form == "sum" else (product.matrix,)
-    return all(facts.layouts[v].strides[0] >= abs(facts.layouts[v].strides[1]) > 0 for v in values) \
-        and not product.turned
+    strides = facts.layouts[product.matrix].strides
+    walked = [strides[::-1] if product.turned else strides]
+    if product.form == "sum":
+        walked.append(facts.layouts[product.vector].strides)
+    return all(first >= abs(second) > 0 for first, second in walked)
 
 
 def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:

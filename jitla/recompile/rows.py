@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from jitla.fusion import (
-    NARROW,
     OPERAND,
     PARTIAL,
     ROOM,
@@ -38,15 +37,14 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf
+from jitla.recompile.cuts import columns_of, height, is_wide, narrow_sizes, padded, wide_tile
 
-BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
 WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
-LINE = 64
 SERIAL = Schedule(threads=1)
 
 Launch = Callable[..., None]
@@ -113,7 +111,7 @@ class _Binding:
         self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
         self.number = {h: i for i, h in enumerate((*given, *kernel.outputs))}
         self.sums = [s for s in kernel.stages if isinstance(s, Product) and s.form == "sum"]
-        #: Sums over rows that a stage makes of every block, and another one adds up.
+        # sums over rows that a stage makes of every block, and another one adds up
         self.totals = [h for s in kernel.stages if isinstance(s, Kernel) for h in s.outputs
                        if h.op.kind is Kind.AGG and 0 in h.attr("axis")]
         summed = dict.fromkeys((*(s.hop for s in self.sums), *self.totals))
@@ -137,7 +135,7 @@ class _Binding:
 
     def _is_packed(self, stage: Product) -> bool:
         """Tell whether every row needs vectors that do not lie one row after the other."""
-        if stage.form != "dot" or stage.vector not in self.number or self._is_wide(stage):
+        if stage.form != "dot" or stage.vector not in self.number or is_wide(stage, self.shapes):
             return False
         here = self.places[stage.vector]
         return here != contiguous(here.shape, stage.vector.meta.dtype.itemsize)
@@ -150,28 +148,21 @@ class _Binding:
         """Return how many rows make a block."""
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
         self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
-        height = max(BLOCK_BYTES // self.each, 8)
-        if any(self._is_wide(s) for s in self.kernel.stages):
-            height = min(max(WIDE_BYTES // self.each, 16), WIDE_ROWS, max(self.rows // 4, 16))
-        return min(height - height % 8, self.rows)
-
-    def _is_wide(self, stage: Kernel | Product) -> bool:
-        """Tell whether rows meet more vectors than stay in registers."""
-        return isinstance(stage, Product) and _columns(self.shapes[stage.vector.meta.shape]) > NARROW
+        return height(self.each, self.rows, any(is_wide(s, self.shapes) for s in self.kernel.stages))
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
         at = 0
         for hop in self.inner:
             self.room[hop] = at
-            at += _padded(self._row_bytes(hop) * self.height)
+            at += padded(self._row_bytes(hop) * self.height)
         for hop in (*self.packed, *self.totals):
             self.room[hop] = at
-            at += _padded(self._bytes(hop))
+            at += padded(self._bytes(hop))
         offset = 0
         for hop in summed:
             self.part[hop] = offset
-            offset += _padded(self._bytes(hop))
+            offset += padded(self._bytes(hop))
         return at
 
     def _per_unit(self, blocks: int) -> int:
@@ -197,9 +188,9 @@ class _Binding:
             Combine(self._adder(h), self.number[h], at, self._bytes(h)) for h, at in self.part.items()]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
-        room = _padded(self.size) + _padded(spare)
-        cut = Cut(blocks, self._per_unit(blocks), 0, room, _padded(self.size),
-                  sum(_padded(self._bytes(h)) for h in self.part))
+        room = padded(self.size) + padded(spare)
+        cut = Cut(blocks, self._per_unit(blocks), 0, room, padded(self.size),
+                  sum(padded(self._bytes(h)) for h in self.part))
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
             for h in self.number)
@@ -210,7 +201,7 @@ class _Binding:
         moved = sum(
             prod(self.places[h].shape) * h.meta.dtype.itemsize for h in self.number if h.meta.shape)
         work = sum(
-            2 * prod(self.shapes[s.matrix.meta.shape]) * _columns(self.shapes[s.vector.meta.shape])
+            2 * prod(self.shapes[s.matrix.meta.shape]) * columns_of(self.shapes[s.vector.meta.shape])
             for s in self.kernel.stages if isinstance(s, Product))
         return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)
 
@@ -238,7 +229,7 @@ class _Binding:
     ) -> bytes | None:
         """Return the argument block of one stage on `rows` rows."""
         if isinstance(stage, Product):
-            return (self._wide if self._is_wide(stage) else self._product)(stage, rows, layouts)
+            return self._product(stage, rows, layouts)
         shape = (rows, *self.shapes[stage.shape][1:])
         found = walk(operands(stage), shape, layouts, {})
         if found is None:
@@ -247,36 +238,15 @@ class _Binding:
         self.kept.append(executable)
         return executable.template(found[1])
 
-    def _product(
-        self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]
-    ) -> bytes | None:
-        matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
-        across, along = (1, 0) if stage.turned else (0, 1)
-        size = stage.hop.meta.dtype.itemsize
-        columns = _columns(vector.shape)
-        if matrix.strides[along] != size or matrix.strides[across] < 0:
-            return None
-        if stage.vector in self.packed:
-            vector = contiguous(vector.shape, size)
-        apart = vector.strides[0]
-        if size != (vector.strides[-1] if columns > 1 else apart) or made != contiguous(made.shape, size):
-            return None
-        return self._made(stage.form, stage.hop, columns)(
-            rows, matrix.shape[along], matrix.strides[across], apart)
-
-    def _wide(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
-        """Return the argument block of a product in panels: of rows, or of columns that are added up."""
-        matrix, vector, result = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
-        if result != contiguous(result.shape, stage.hop.meta.dtype.itemsize):
-            return None
-        across, along = (1, 0) if stage.turned else (0, 1)
-        apart = result.strides[0]
-        sizes, steps = (rows, matrix.shape[along]), (matrix.strides[across], matrix.strides[along])
-        if stage.form == "sum":
-            sizes, steps = sizes[::-1], steps[::-1]
-        made = self.tools.wide(stage.hop.meta.dtype)
-        self.kept.append(made)
-        return made(Tile(*sizes, vector.shape[1], *steps, *vector.strides, apart, int(stage.form == "sum")))
+    def _product(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
+        if is_wide(stage, self.shapes):
+            tile = wide_tile(stage, rows, layouts)
+            made = self.tools.wide(stage.hop.meta.dtype)
+            self.kept.append(made)
+            return None if tile is None else made(tile)
+        sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
+        columns = columns_of(layouts[stage.vector].shape)
+        return None if sizes is None else self._made(stage.form, stage.hop, columns)(*sizes)
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
         made = self.tools.product(form, hop.meta.dtype, columns)
@@ -286,7 +256,7 @@ class _Binding:
     def _packing(self, hop: Hop) -> Stage:
         """Return the stage that copies vectors into a thread's memory, one row after the other."""
         here = self.places[hop]
-        columns = _columns(here.shape)
+        columns = columns_of(here.shape)
         block = self._made("pack", hop, columns)(
             here.shape[0], columns, here.strides[0], here.strides[-1])
         given = Place(OPERAND, self.number[hop])
@@ -327,12 +297,3 @@ class _Binding:
         self.kept.append(executable)
         size = prod(self.shapes[hop.meta.shape])
         return executable.template(Geometry((size,), ((hop.meta.dtype.itemsize,),) * 3))
-
-
-def _columns(shape: Shape) -> int:
-    return shape[1] if len(shape) > 1 else 1
-
-
-def _padded(size: int) -> int:
-    """Return `size` rounded up to whole cache lines, and one more between neighbours."""
-    return size + -size % LINE + LINE
