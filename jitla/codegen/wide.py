@@ -204,7 +204,10 @@ gather{t}:
   call void @panel(ptr %room, ptr %vc, i64 %kc, i64 %down, i64 %across, i64 %cols{t}, i64 {t * w.width})
   br label %ready{t}
 ready{t}:
-  call void @rows{t}(ptr %xk, i64 %rows, i64 %step, i64 %along, ptr %room, i64 %kc, ptr %oc, i64 %apart,
+  %far{t} = add i64 %c0, %cols{t}
+  %near{t} = call i64 @llvm.umin.i64(i64 %far{t}, i64 %rows)
+  %rows{t} = select i1 %all.rows, i64 %rows, i64 %near{t}
+  call void @rows{t}(ptr %xk, i64 %rows{t}, i64 %step, i64 %along, ptr %room, i64 %kc, ptr %oc, i64 %apart,
                      i1 %first, i64 %cols{t}, ptr %edge)
   br label %panel.end
 """ for t in (2, VECTORS))
@@ -229,6 +232,7 @@ entry:
   %edge = getelementptr i8, ptr %room, i64 {aside}
   %in.line = icmp eq i64 %across, {w.size}
   %anew = icmp eq i64 %adds, 0
+  %all.rows = icmp eq i64 %upper, 0
   %none = icmp sle i64 %columns, 0
   br i1 %none, label %end.all, label %deep
 deep:

@@ -10,10 +10,12 @@ driver operands that are dense: a product is never written to memory, only what 
 from __future__ import annotations
 
 from jitla.fusion.kernel import Product
+from jitla.hops import Hop
 
 MIN_RESULT = 1 << 17  # bytes of what a row kernel makes piece by piece: less stays in the cache anyway
 MAX_DEPTH = 1024  # of a product: beyond, arithmetic hides whatever is done with its results
 MAX_ROW = 1 << 16  # bytes of a row of results: many such rows do not stay in the cache
+SPARSE = 0.3  # part of a value that may be other than 0 for the rest to be passed over
 MAX_SUM = 1 << 20  # bytes of a sum over rows: every thread has its own
 
 def takes_wide(product: Product) -> bool:
@@ -26,3 +28,16 @@ def takes_wide(product: Product) -> bool:
     if product.form == "sum":
         return rows * size >= MIN_RESULT and length * size <= MAX_SUM
     return rows * size >= MIN_RESULT and 4 <= length <= MAX_DEPTH and size <= MAX_ROW
+
+
+def is_sparse(hop: Hop) -> bool:
+    """Tell whether most of a value is known to be 0."""
+    return hop.meta.nnz is not None and hop.meta.nnz < SPARSE * hop.meta.size
+
+
+def keeps_driver(hop: Hop, operand: Hop) -> bool:
+    """Tell whether `hop` needs no more products of rows than `operand`: none where that is 0.
+
+    A sum with a dense matrix stays outside of a kernel that a sparse one drives.
+    """
+    return hop.meta.shape != operand.meta.shape or not is_sparse(operand) or is_sparse(hop)

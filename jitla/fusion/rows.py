@@ -10,7 +10,7 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 from __future__ import annotations
 
 from jitla.fusion.kernel import NARROW, Product
-from jitla.fusion.outer import takes_wide
+from jitla.fusion.outer import keeps_driver, takes_wide
 from jitla.fusion.templates import Facts, Template, iteration
 from jitla.hops import Hop, Kind
 
@@ -134,6 +134,8 @@ def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
     product = product_at(hop, facts)
     if product is not None and product.turned and operand is product.matrix:
         return False  # the rows of a square matrix are not its columns
+    if facts.wide.get(operand, False) and not keeps_driver(hop, operand):
+        return False
     return operand in row_links(hop, facts) and rows_of(operand, facts) == rows_of(hop, facts)
 
 

@@ -6,15 +6,17 @@ Receives products and the layouts of a block; returns numbers of rows, sizes, `T
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 
-from jitla.fusion import NARROW, Layout, Product, Tile, contiguous
+from jitla.fusion import NARROW, Layout, Product, RowKernel, Tile, contiguous
 from jitla.hops import Hop, Shape
 
 BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
 WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 LINE = 64
+BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
 LEAST = 16  # rows that a panel of the matrix has to meet
 
 
@@ -41,7 +43,13 @@ def wide_tile(stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> Tile 
     adds = int(stage.form == "sum")
     if adds:
         sizes, steps = sizes[::-1], steps[::-1]
-    return Tile(*sizes, vector.shape[1], *steps, *vector.strides, result.strides[0], adds)
+    return Tile(*sizes, vector.shape[1], *steps, *vector.strides, result.strides[0], adds,
+                int(mirrored(stage)))
+
+
+def mirrored(stage: Product) -> bool:
+    """Tell whether a sum is the same above and below its diagonal: of rows with themselves."""
+    return stage.form == "sum" and stage.wide and stage.matrix is stage.vector
 
 
 def narrow_sizes(
@@ -71,3 +79,13 @@ def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
 def padded(size: int) -> int:
     """Return `size` rounded up to whole cache lines, and one more between neighbours."""
     return size + -size % LINE + LINE
+
+
+def nanoseconds(
+    kernel: RowKernel, arrays: Iterable[Hop], shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout]
+) -> float:
+    """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
+    moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
+    work = sum(2 * prod(shapes[s.matrix.meta.shape]) * columns_of(shapes[s.vector.meta.shape])
+               for s in kernel.stages if isinstance(s, Product))
+    return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)

@@ -37,14 +37,20 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf
-from jitla.recompile.cuts import columns_of, height, is_wide, narrow_sizes, padded, wide_tile
+from jitla.recompile.cuts import (
+    columns_of,
+    height,
+    is_wide,
+    mirrored,
+    nanoseconds,
+    narrow_sizes,
+    padded,
+    wide_tile,
+)
 
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
-WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
-WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
-BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
 SERIAL = Schedule(threads=1)
 
 Launch = Callable[..., None]
@@ -184,8 +190,7 @@ class _Binding:
             own = self._operands(stage)
             stages.append(Stage(pair[0], pair[1], tuple(self._place(h, stage) for h in own)))
             stages += [self._adding(h) for h in stage.outputs if h in self.totals]
-        combines = [
-            Combine(self._adder(h), self.number[h], at, self._bytes(h)) for h, at in self.part.items()]
+        combines = [self._combine(h) for h in self.part]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
         room = padded(self.size) + padded(spare)
@@ -194,16 +199,9 @@ class _Binding:
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
             for h in self.number)
-        return self.tools.rows_block(scalars, stages, combines, cut, self._nanoseconds())
-
-    def _nanoseconds(self) -> float:
-        """Estimate one thread's time."""
-        moved = sum(
-            prod(self.places[h].shape) * h.meta.dtype.itemsize for h in self.number if h.meta.shape)
-        work = sum(
-            2 * prod(self.shapes[s.matrix.meta.shape]) * columns_of(self.shapes[s.vector.meta.shape])
-            for s in self.kernel.stages if isinstance(s, Product))
-        return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)
+        return self.tools.rows_block(
+            scalars, stages, combines, cut,
+            nanoseconds(self.kernel, self.number, self.shapes, self.places))
 
     def _layouts(self, rows: int) -> dict[Hop, Layout]:
         """Return how every value lies within a block of `rows` rows."""
@@ -241,16 +239,14 @@ class _Binding:
     def _product(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
         if is_wide(stage, self.shapes):
             tile = wide_tile(stage, rows, layouts)
-            made = self.tools.wide(stage.hop.meta.dtype)
-            self.kept.append(made)
+            self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
             return None if tile is None else made(tile)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
         columns = columns_of(layouts[stage.vector].shape)
         return None if sizes is None else self._made(stage.form, stage.hop, columns)(*sizes)
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
-        made = self.tools.product(form, hop.meta.dtype, columns)
-        self.kept.append(made)
+        self.kept.append(made := self.tools.product(form, hop.meta.dtype, columns))
         return made
 
     def _packing(self, hop: Hop) -> Stage:
@@ -280,6 +276,11 @@ class _Binding:
             step = 0 if axis is None else self.places[hop].strides[axis] * self.height
             return Place(OPERAND, self.number[hop], step)
         return Place(ROOM, self.room[hop])
+
+    def _combine(self, hop: Hop) -> Combine:
+        itself = any(s.hop is hop and is_wide(s, self.shapes) and mirrored(s) for s in self.sums)
+        square = (self.shapes[hop.meta.shape][0] if itself else 0, hop.meta.dtype.itemsize)
+        return Combine(self._adder(hop), self.number[hop], self.part[hop], self._bytes(hop), *square)
 
     def _adding(self, hop: Hop) -> Stage:
         """Return the stage that adds a block's total to those of the blocks before it."""
