@@ -38,7 +38,7 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     else:
         found = Product("sum", hop, left, True, right)
     if takes_wide(found):
-        return found if rows_come_first(found, facts) else None
+        return found if rows_come_first(found, facts) and not _is_square(found, facts) else None
     fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
     return found if fits and big else None
@@ -55,6 +55,14 @@ def rows_come_first(product: Product, facts: Facts) -> bool:
     if product.form == "sum":
         walked.append(facts.layouts[product.vector].strides)
     return all(first >= abs(second) > 0 for first, second in walked)
+
+
+def _is_square(product: Product, facts: Facts) -> bool:
+    """Tell whether a leaf meets what may be its transpose: BLAS then computes one triangle only."""
+    leaves = (product.matrix, product.vector)
+    here, there = (facts.layouts[v] for v in leaves)
+    return product.turned and all(v.op.kind is Kind.LEAF for v in leaves) and \
+        here.strides[::-1] == there.strides and here.shape[::-1] == there.shape
 
 
 def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:

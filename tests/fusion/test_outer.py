@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.fusion import Facts, InterpretedBackend, RowKernel, all_layouts, plan, structure
+from jitla.fusion import Facts, InterpretedBackend, Layout, RowKernel, all_layouts, plan, structure
 from jitla.fusion.memo import Memo
 from jitla.hops import Hop, Meta, apply, leaf
 
@@ -77,3 +77,10 @@ def test_an_outer_makes_each_value_once_and_reads_each_leaf_once(rows):
     assert len(set(kernel.inputs)) == len(kernel.inputs) == 4
     by_rows = [h.attr("slot") for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0]
     assert sorted(by_rows) == [0, 2]
+
+
+def test_a_leaf_and_its_transpose_are_for_blas():
+    X, T = matrix(0, 5000, 200), matrix(1, 200, 5000)
+    layouts = {0: Layout((5000, 200), (1600, 8)), 1: Layout((200, 5000), (8, 1600))}
+    found = plan((apply("matmul", T, X), apply("matmul", T, leaf(2, Meta((5000,), F8)))), layouts, supports)
+    assert "Outer" not in structure(found)
