@@ -179,3 +179,12 @@ def test_strict_leaves_products_to_numpy():
         fast = jitla.jit(relu)
         assert struct.pack("d", fast(*given)[0, 0]) == struct.pack("d", relu(*given)[0, 0])
         assert (fast(*given) == relu(*given)).all() and not outers(fast)
+
+
+@pytest.mark.parametrize("rule", ["none", "patterns", "all", "no-redundancy"])
+@pytest.mark.parametrize("function", [logistic, gradients, standardised], ids=lambda f: f.__name__)
+def test_plans_by_rule_of_thumb(function, rule):
+    given = arguments((3000, 24, 200), "f8")
+    with jitla.options(fusion=rule):
+        fast = jitla.jit(function)
+        same(fast(*given), function(*given), 1e-11)
