@@ -26,7 +26,7 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # and result.
 ALONG, PACK = 1.0, 8.0
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
-PANELS, REPACK, HEIGHT = 1.05, 4.0, 64
+PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
