@@ -24,8 +24,9 @@ from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
 from jitla.codegen.vector import Value, named, refuse
+from jitla.codegen.wide import pack_wide, wide_text
 from jitla.errors import BackendError
-from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Schedule, Stage
+from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Schedule, Stage, Tile
 from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
@@ -173,6 +174,12 @@ class LlvmBackend:
         text = product_text(form, dtype, columns, self.jit.target)
         return _ProductBlocks(self.jit.load(text, ("k",)))
 
+    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix."""
+        target = self.jit.target
+        library = self.jit.load(wide_text(dtype, target), ("k",))
+        return _WideBlocks(library, dtype.itemsize, target.vector_bytes)
+
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
         combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,
@@ -199,6 +206,17 @@ class _ProductBlocks:
 
     def __call__(self, rows: int, length: int, step: int, apart: int) -> bytes:
         return pack_product(self._library.addresses["k"], rows, length, step, apart)
+
+
+class _WideBlocks:
+    """Argument blocks of products with wide matrices of one dtype; their code lives as long."""
+
+    def __init__(self, library: Library, itemsize: int, vector_bytes: int) -> None:
+        self._library = library
+        self._sizes = itemsize, vector_bytes
+
+    def __call__(self, tile: Tile) -> bytes:
+        return pack_wide(self._library.addresses["k"], *self._sizes, tile)
 
 
 def _is_product(hop: Hop) -> bool:

@@ -43,7 +43,8 @@ def pack_rows(
         table += [*at, len(stage.places), int(stage.once), _words(stage)]
         table += [w for p in stage.places for w in p]
     for combine in combines:
-        table += [blobs_at + len(blobs) // 8, combine.operand, combine.offset, combine.size]
+        table += [blobs_at + len(blobs) // 8, combine.operand, combine.offset, combine.size,
+                  combine.mirrored, combine.itemsize]
         blobs += combine.block
     copied = max(sum(map(_words, stages)), *(len(c.block) // 8 for c in combines), 0)
     if copied > MAX_WORDS:

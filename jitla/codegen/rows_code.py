@@ -22,7 +22,7 @@ BLOCKS, PER_UNIT, SLOTS, ROOM_BYTES, PART_BYTES, BUSY_AT, STAGES, STAGES_AT, COM
 # Words of a stage in front of its operands' places, and of a place.
 WHOLE, LAST, COUNT, ONCE, WORDS, PLACES = range(6)
 PLACE = 4
-COMBINE = 4  # words of a result that is added up
+COMBINE = 6  # words of a result that is added up
 
 
 
@@ -34,7 +34,8 @@ def rows_text(triple: str) -> str:
         ("combines", COMBINES), ("combines.at", COMBINES_AT), ("spare", SPARE_AT), ("copied", COPIED)))
     stage = _loads("at", (
         ("whole", WHOLE), ("last", LAST), ("count", COUNT), ("once", ONCE), ("words", WORDS)))
-    combine = _loads("at", (("blob", 0), ("operand", 1), ("offset", 2), ("size", 3)))
+    combine = _loads("at", (("blob", 0), ("operand", 1), ("offset", 2), ("size", 3),
+                            ("mirrored", 4), ("itemsize", 5)))
     text = _OWN + _CLAIM + _STAGES + _RESULTS + _ENTRY + _FINISH
     for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine)):
         text = text.replace(f"@{name}@", lines)
@@ -328,6 +329,40 @@ leave:
 """
 
 _FINISH = f"""
+; Fill what is below the diagonal of a square with what is above it.
+define internal void @mirror(i64 %out, i64 %n, i64 %size) nounwind {{
+entry:
+  %far = mul i64 %n, %size
+  br label %row
+row:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %row.end ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %column, label %done
+column:
+  %j = phi i64 [ 0, %row ], [ %j.next, %copy ]
+  %left = icmp ult i64 %j, %i
+  br i1 %left, label %copy, label %row.end
+copy:
+  %below.row = mul i64 %i, %far
+  %below.column = mul i64 %j, %size
+  %below.at = add i64 %below.row, %below.column
+  %below.word = add i64 %out, %below.at
+  %below = inttoptr i64 %below.word to ptr
+  %above.row = mul i64 %j, %far
+  %above.column = mul i64 %i, %size
+  %above.at = add i64 %above.row, %above.column
+  %above.word = add i64 %out, %above.at
+  %above = inttoptr i64 %above.word to ptr
+  call void @llvm.memcpy.p0.p0.i64(ptr align 4 %below, ptr align 4 %above, i64 %size, i1 false)
+  %j.next = add i64 %j, 1
+  br label %column
+row.end:
+  %i.next = add i64 %i, 1
+  br label %row
+done:
+  ret void
+}}
+
 ; Combine the partial results of all units, one unit after the other.
 define void @fin(ptr %block) nounwind {{
 entry:
@@ -374,6 +409,7 @@ add:
   br label %unit
 result.end:
   %c.next = add i64 %c, 1
+  call void @mirror(i64 %out, i64 %mirrored, i64 %itemsize)
   br label %result
 done:
   ret void

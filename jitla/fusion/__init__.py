@@ -1,12 +1,13 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: blocks, kernel, layout, walks, results, price, templates, rows, memo, candidates, points,
-search, build, heuristics, planner, interp, text.
+Reading order: blocks, kernel, layout, walks, results, price, templates, outer, rows, memo, candidates,
+points, search, build, heuristics, planner, interp, text.
 """
 
-from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
+from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage, Tile
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
+    NARROW,
     Backend,
     Call,
     Executable,
@@ -30,10 +31,10 @@ from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "CELL", "MAGG", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
+    "CELL", "MAGG", "NARROW", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
-    "Schedule", "Stage", "Step", "Template",
+    "Schedule", "Stage", "Step", "Template", "Tile",
     "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
     "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",
 ]

@@ -39,13 +39,16 @@ class Stage(NamedTuple):
 class Combine(NamedTuple):
     """A result added up over rows, of `size` bytes: a unit's begins with zeros, at `offset` of its own.
 
-    `block` is the kernel ``operand = operand + partial``, which makes one of all units'.
+    `block` is the kernel ``operand = operand + partial``, which makes one of all units'. Of a square
+    of so many `mirrored` rows only what is on and above the diagonal is added up; the rest is the same.
     """
 
     block: bytes
     operand: int
     offset: int
     size: int
+    mirrored: int = 0
+    itemsize: int = 8
 
 
 class Cut(NamedTuple):
@@ -65,3 +68,23 @@ class Cut(NamedTuple):
     def units(self) -> int:
         """Number of units."""
         return -(-self.blocks // self.per_unit)
+
+
+class Tile(NamedTuple):
+    """A product of a block of rows with a matrix: sizes, and bytes between neighbours.
+
+    Of the rows `step` and `along` them, of the matrix `down` and `across`, and between rows of results,
+    whose columns lie in one run. With `adds` results are added to what is there; with `upper` those far
+    below the diagonal are left out.
+    """
+
+    rows: int
+    depth: int
+    columns: int
+    step: int
+    along: int
+    down: int
+    across: int
+    apart: int
+    adds: int = 0
+    upper: int = 0

@@ -81,7 +81,7 @@ def calls_for(memo: Memo, values: int) -> list[Call]:
 def in_turn(steps: Iterable[Step | Product], roots: Sequence[Hop]) -> list:
     """Return the steps that `roots` need, operands first, values used soon after they are made.
 
-    What a call reads of leaves through a view that nobody planned is a call, too.
+    What a call reads through a view that nobody planned is a call, too.
     """
     makes: dict[Hop, Step | Product] = {h: s for s in steps for h in s.outputs}
     for step in list(makes.values()):
@@ -104,7 +104,7 @@ def _add_views(step: Step | Product, makes: dict[Hop, Step | Product]) -> None:
     if not isinstance(step, Call):
         return
     for operand in data_inputs(step.hop):
-        if operand not in makes and operand.op.name == "transpose" and not operand.inputs[0].inputs:
+        if operand not in makes and operand.op.name == "transpose":
             makes[operand] = Call(operand, "not element-wise")
 
 

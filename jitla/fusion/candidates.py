@@ -236,6 +236,8 @@ class Candidates:
             return False
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False
+        if results == body and body & body - 1 == 0 and memo.is_wide(body.bit_length() - 1):
+            return False  # a product alone is for BLAS
         along, across, whole = 0, 0, 0
         for i in members(body):
             take = memo.row[i]

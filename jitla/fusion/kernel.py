@@ -13,8 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
-from jitla.fusion.blocks import Combine, Cut, Stage
+from jitla.fusion.blocks import Combine, Cut, Stage, Tile
 from jitla.hops import Hop
+
+NARROW = 63  # vectors that rows are multiplied with at once; more are met in panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,17 @@ class Product:
         return (self.matrix, self.vector)
 
     @property
+    def columns(self) -> int:
+        """With how many vectors rows are multiplied."""
+        shape = self.vector.meta.shape
+        return shape[1] if len(shape) > 1 else 1
+
+    @property
+    def wide(self) -> bool:
+        """Whether rows meet the vectors in panels, as these do not stay in the cache."""
+        return self.columns > NARROW
+
+    @property
     def outputs(self) -> tuple[Hop, ...]:
         """The one value it makes."""
         return (self.hop,)
@@ -101,8 +114,9 @@ class RowKernel:
 
     @property
     def template(self) -> str:
-        """Name of the template."""
-        return "Row"
+        """Name of the template: "Outer" if rows meet a wide matrix."""
+        wide = any(isinstance(s, Product) and s.wide for s in self.stages)
+        return "Outer" if wide else "Row"
 
     @property
     def body(self) -> tuple[Hop, ...]:
@@ -203,6 +217,10 @@ class Backend(Protocol):
         apart. The form "pack" copies rows of `columns` that lie anyhow into one run: of these, their
         length, and the bytes between rows and between columns.
         """
+        ...
+
+    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix."""
         ...
 
     def rows(

@@ -169,6 +169,11 @@ class Memo:
         """Tell whether no kernel computes `value`."""
         return self.loop[value] is None and self.row[value] is None or bool(self.views >> value & 1)
 
+    def is_wide(self, value: int) -> bool:
+        """Tell whether `value` is a product with a wide matrix that a Row makes."""
+        product = product_at(self.values[value], self.facts)
+        return product is not None and product.wide
+
     def links(self, value: int) -> tuple[int, int]:
         """Return the operands of which a Row reads one row after the other, along axis 0 or axis 1."""
         hop = self.values[value]

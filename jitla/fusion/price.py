@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.kernel import Call, Kernel, RowKernel, Step
+from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, bytes_of, flops
@@ -25,6 +25,9 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product inside a row kernel, and in BLAS's packing of operands
 # and result.
 ALONG, PACK = 1.0, 8.0
+# Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
+PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
+TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -75,8 +78,17 @@ class Prices:
 
     def _work(self, hop: Hop) -> float:
         if hop.op.name in ("matmul", "dot"):
-            return ALONG * prod(_sides(hop)) * self._element(hop)
+            return self._along(hop)
         return flops(hop) * self.machine.unit / self.machine.threads
+
+    def _along(self, hop: Hop) -> float:
+        """Return the seconds of a product in a row kernel: with many vectors, in panels of these."""
+        m, k, n = _sides(hop)
+        if n <= NARROW:
+            return ALONG * m * k * n * self._element(hop)
+        arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
+        part = TRIANGLE if _with_itself(hop) else 1.0
+        return part * arithmetic * (PANELS + REPACK / min(m, HEIGHT))
 
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
@@ -192,6 +204,8 @@ class Prices:
         if 1 in (m, n):
             return NUMPY_BYTES * moved
         arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
+        if _with_itself(hop):
+            arithmetic *= TRIANGLE
         packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
         return arithmetic + 2.0 * moved + PACK * packed * self._element(hop)
 
@@ -208,6 +222,12 @@ def _lines(layout: Layout, size: int) -> float:
     walked = [(abs(s), n) for s, n in zip(layout.strides, layout.shape, strict=True) if s and n != 1]
     step = min((s for s, _ in walked), default=size)
     return float(prod(n for _, n in walked) * min(max(step, size), max(LINE, size)))
+
+
+def _with_itself(hop: Hop) -> bool:
+    """Tell whether a product is the same above and below its diagonal."""
+    left, right = hop.inputs
+    return left.op.name == "transpose" and left.inputs[0] is right
 
 
 def _sides(hop: Hop) -> tuple[int, int, int]:

@@ -9,13 +9,13 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 
 from __future__ import annotations
 
-from jitla.fusion.kernel import Product
+from jitla.fusion.kernel import NARROW, Product
+from jitla.fusion.outer import keeps_driver, takes_wide
 from jitla.fusion.templates import Facts, Template, iteration
 from jitla.hops import Hop, Kind
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_LENGTH = 4  # of its rows
-MAX_COLUMNS = 63  # of a matrix it is multiplied with: more are for BLAS
 MAX_BESIDE = 1 << 17  # bytes of that matrix
 
 
@@ -31,12 +31,14 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     left, right = hop.inputs
     if left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
         found = Product("sum", hop, right, False, left)
-    elif left.op.name == "transpose" and left.inputs[0].op.kind is Kind.LEAF:
+    elif left.op.name == "transpose" and _runs_along(left.inputs[0], 1, facts):
         found = Product("sum", hop, left.inputs[0], False, right)
     elif _runs_along(left, 1, facts):
         found = Product("dot", hop, left, False, right)
     else:
         found = Product("sum", hop, left, True, right)
+    if takes_wide(found):
+        return found if rows_come_first(found, facts) and not _is_square(found, facts) else None
     fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
     return found if fits and big else None
@@ -44,6 +46,23 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
 
 def _length(product: Product) -> int:
     return product.matrix.meta.shape[0 if product.turned else 1]
+
+
+def rows_come_first(product: Product, facts: Facts) -> bool:
+    """Tell whether blocks of rows are near each other: of the matrix, and of what is added up by rows."""
+    strides = facts.layouts[product.matrix].strides
+    walked = [strides[::-1] if product.turned else strides]
+    if product.form == "sum":
+        walked.append(facts.layouts[product.vector].strides)
+    return all(first >= abs(second) > 0 for first, second in walked)
+
+
+def _is_square(product: Product, facts: Facts) -> bool:
+    """Tell whether a leaf meets what may be its transpose: BLAS then computes one triangle only."""
+    leaves = (product.matrix, product.vector)
+    here, there = (facts.layouts[v] for v in leaves)
+    return product.turned and all(v.op.kind is Kind.LEAF for v in leaves) and \
+        here.strides[::-1] == there.strides and here.shape[::-1] == there.shape
 
 
 def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
@@ -55,7 +74,7 @@ def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
 def _is_narrow(product: Product, facts: Facts) -> bool:
     """Tell whether rows meet a vector, or so few that these stay in the cache; weights lie by rows."""
     columns, vector = product.vector.meta.shape[1:], product.vector
-    few = not columns or product.hop.meta.ndim == 2 and 2 <= columns[0] <= MAX_COLUMNS and \
+    few = not columns or product.hop.meta.ndim == 2 and 2 <= columns[0] <= NARROW and \
         _length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_BESIDE
     return few and (product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize)
 
@@ -74,7 +93,7 @@ def rows_of(hop: Hop, facts: Facts) -> int:
         return row_count(product)
     if is_row_view(hop):
         return hop.meta.shape[0]
-    if hop.op.kind is Kind.AGG and 0 in hop.attr("axis") or facts.reason(hop):
+    if hop.op.kind is Kind.AGG and 0 in hop.attr("axis") and not is_total(hop, facts) or facts.reason(hop):
         return 0
     space = iteration(hop)
     along = hop.inputs[0] if hop.op.kind is Kind.AGG else hop
@@ -102,7 +121,20 @@ def row_links(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
 
 
 def _opens(hop: Hop, facts: Facts) -> bool:
+    """There are rows; those of operands have been looked at before."""
+    product = product_at(hop, facts)
+    facts.wide[hop] = product is not None and product.wide or any(
+        facts.wide.get(i, False) for i in row_links(hop, facts))
     return rows_of(hop, facts) > 0
+
+
+def is_total(hop: Hop, facts: Facts) -> bool:
+    """Tell whether `hop` adds up rows that are made from those of a wide product, block by block.
+
+    The order of such a sum is not NumPy's, as that of the product is not.
+    """
+    return hop.op.name == "sum" and hop.meta.dtype.kind == "f" and 0 in hop.attr("axis") and \
+        facts.wide.get(hop.inputs[0], False)
 
 
 def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
@@ -110,13 +142,16 @@ def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
     product = product_at(hop, facts)
     if product is not None and product.turned and operand is product.matrix:
         return False  # the rows of a square matrix are not its columns
+    if facts.wide.get(operand, False) and not keeps_driver(hop, operand):
+        return False
     return operand in row_links(hop, facts) and rows_of(operand, facts) == rows_of(hop, facts)
 
 
 def _closes(hop: Hop, facts: Facts) -> bool:
     """A sum over rows is there only after the last one."""
     product = product_at(hop, facts)
-    return product is not None and product.form == "sum"
+    return product is not None and product.form == "sum" or \
+        hop.op.kind is Kind.AGG and 0 in hop.attr("axis")
 
 
 ROW = Template(

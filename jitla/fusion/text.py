@@ -18,7 +18,8 @@ Key = tuple[Any, ...]
 def structure(plan: Plan) -> dict[str, int]:
     """Count the steps of `plan` by template."""
     count = Counter("Call" if isinstance(s, Call) else s.template for s in plan.steps)
-    return {name: count[name] for name in ("Cell", "MAgg", "Row", "Call") if name != "Row" or count[name]}
+    names = ("Cell", "MAgg", "Row", "Outer", "Call")
+    return {name: count[name] for name in names if name not in ("Row", "Outer") or count[name]}
 
 
 def structure_key(kernel: Kernel) -> Key:

@@ -28,6 +28,7 @@ from jitla.fusion import (
     Layout,
     Schedule,
     Stage,
+    Tile,
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
@@ -194,6 +195,10 @@ class Compiler:
     ) -> Callable[[int, int, int, int], bytes]:
         """Return what makes argument blocks of a product."""
         return self.backend.product(form, dtype, columns)
+
+    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
+        """Return what makes argument blocks of products with wide matrices."""
+        return self.backend.wide(dtype)
 
     def rows_block(
         self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,

@@ -6,7 +6,7 @@ Receives a `RowKernel`, bound shapes and layouts; returns its argument block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
@@ -29,21 +29,28 @@ from jitla.fusion import (
     RowKernel,
     Schedule,
     Stage,
+    Tile,
     contiguous,
     operands,
     result_of,
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Meta, Shape, apply, leaf
+from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf
+from jitla.recompile.cuts import (
+    columns_of,
+    height,
+    is_wide,
+    mirrored,
+    nanoseconds,
+    narrow_sizes,
+    padded,
+    wide_tile,
+)
 
-BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
-MAX_COLUMNS = 63  # of what a matrix is multiplied with
-BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
-LINE = 64
 SERIAL = Schedule(threads=1)
 
 Launch = Callable[..., None]
@@ -62,6 +69,10 @@ class RowTools(Protocol):
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:
         """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
+        ...
+
+    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix."""
         ...
 
     def rows_block(
@@ -106,7 +117,10 @@ class _Binding:
         self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
         self.number = {h: i for i, h in enumerate((*given, *kernel.outputs))}
         self.sums = [s for s in kernel.stages if isinstance(s, Product) and s.form == "sum"]
-        summed = {s.hop for s in self.sums}
+        # sums over rows that a stage makes of every block, and another one adds up
+        self.totals = [h for s in kernel.stages if isinstance(s, Kernel) for h in s.outputs
+                       if h.op.kind is Kind.AGG and 0 in h.attr("axis")]
+        summed = dict.fromkeys((*(s.hop for s in self.sums), *self.totals))
         self.axis |= {h: None if h in summed else 0 for h in kernel.body}
         self.axis |= {h: 0 for h in kernel.views}
         self.rows = next(
@@ -127,7 +141,7 @@ class _Binding:
 
     def _is_packed(self, stage: Product) -> bool:
         """Tell whether every row needs vectors that do not lie one row after the other."""
-        if stage.form != "dot" or stage.vector not in self.number:
+        if stage.form != "dot" or stage.vector not in self.number or is_wide(stage, self.shapes):
             return False
         here = self.places[stage.vector]
         return here != contiguous(here.shape, stage.vector.meta.dtype.itemsize)
@@ -140,22 +154,21 @@ class _Binding:
         """Return how many rows make a block."""
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
         self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
-        height = max(BLOCK_BYTES // self.each, 8)
-        return min(height - height % 8, self.rows)
+        return height(self.each, self.rows, any(is_wide(s, self.shapes) for s in self.kernel.stages))
 
-    def _lay_out(self, summed: set[Hop]) -> int:
+    def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
         at = 0
         for hop in self.inner:
             self.room[hop] = at
-            at += _padded(self._row_bytes(hop) * self.height)
-        for hop in self.packed:
+            at += padded(self._row_bytes(hop) * self.height)
+        for hop in (*self.packed, *self.totals):
             self.room[hop] = at
-            at += _padded(self._bytes(hop))
+            at += padded(self._bytes(hop))
         offset = 0
         for hop in summed:
             self.part[hop] = offset
-            offset += _padded(self._bytes(hop))
+            offset += padded(self._bytes(hop))
         return at
 
     def _per_unit(self, blocks: int) -> int:
@@ -176,26 +189,19 @@ class _Binding:
                 return None
             own = self._operands(stage)
             stages.append(Stage(pair[0], pair[1], tuple(self._place(h, stage) for h in own)))
-        combines = [
-            Combine(self._adder(h), self.number[h], at, self._bytes(h)) for h, at in self.part.items()]
+            stages += [self._adding(h) for h in stage.outputs if h in self.totals]
+        combines = [self._combine(h) for h in self.part]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
-        room = _padded(self.size) + _padded(spare)
-        cut = Cut(blocks, self._per_unit(blocks), 0, room, _padded(self.size),
-                  sum(_padded(self._bytes(h)) for h in self.part))
+        room = padded(self.size) + padded(spare)
+        cut = Cut(blocks, self._per_unit(blocks), 0, room, padded(self.size),
+                  sum(padded(self._bytes(h)) for h in self.part))
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
             for h in self.number)
-        return self.tools.rows_block(scalars, stages, combines, cut, self._nanoseconds())
-
-    def _nanoseconds(self) -> float:
-        """Estimate one thread's time."""
-        moved = sum(
-            prod(self.places[h].shape) * h.meta.dtype.itemsize for h in self.number if h.meta.shape)
-        work = sum(
-            2 * prod(self.shapes[s.matrix.meta.shape]) * _columns(self.shapes[s.vector.meta.shape])
-            for s in self.kernel.stages if isinstance(s, Product))
-        return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)
+        return self.tools.rows_block(
+            scalars, stages, combines, cut,
+            nanoseconds(self.kernel, self.number, self.shapes, self.places))
 
     def _layouts(self, rows: int) -> dict[Hop, Layout]:
         """Return how every value lies within a block of `rows` rows."""
@@ -230,32 +236,23 @@ class _Binding:
         self.kept.append(executable)
         return executable.template(found[1])
 
-    def _product(
-        self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]
-    ) -> bytes | None:
-        matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
-        across, along = (1, 0) if stage.turned else (0, 1)
-        size = stage.hop.meta.dtype.itemsize
-        columns = _columns(vector.shape)
-        if matrix.strides[along] != size or matrix.strides[across] < 0 or columns > MAX_COLUMNS:
-            return None
-        if stage.vector in self.packed:
-            vector = contiguous(vector.shape, size)
-        apart = vector.strides[0]
-        if size != (vector.strides[-1] if columns > 1 else apart) or made != contiguous(made.shape, size):
-            return None
-        return self._made(stage.form, stage.hop, columns)(
-            rows, matrix.shape[along], matrix.strides[across], apart)
+    def _product(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
+        if is_wide(stage, self.shapes):
+            tile = wide_tile(stage, rows, layouts)
+            self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
+            return None if tile is None else made(tile)
+        sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
+        columns = columns_of(layouts[stage.vector].shape)
+        return None if sizes is None else self._made(stage.form, stage.hop, columns)(*sizes)
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
-        made = self.tools.product(form, hop.meta.dtype, columns)
-        self.kept.append(made)
+        self.kept.append(made := self.tools.product(form, hop.meta.dtype, columns))
         return made
 
     def _packing(self, hop: Hop) -> Stage:
         """Return the stage that copies vectors into a thread's memory, one row after the other."""
         here = self.places[hop]
-        columns = _columns(here.shape)
+        columns = columns_of(here.shape)
         block = self._made("pack", hop, columns)(
             here.shape[0], columns, here.strides[0], here.strides[-1])
         given = Place(OPERAND, self.number[hop])
@@ -268,6 +265,8 @@ class _Binding:
         """Say where `stage` finds `hop`."""
         while hop in self.kernel.views:
             hop = hop.inputs[0]
+        if hop in self.totals:
+            return Place(ROOM, self.room[hop])
         if hop in self.part:
             return Place(PARTIAL, self.number[hop], 0, self.part[hop])
         if hop in self.packed and isinstance(stage, Product) and hop is stage.vector:
@@ -277,6 +276,16 @@ class _Binding:
             step = 0 if axis is None else self.places[hop].strides[axis] * self.height
             return Place(OPERAND, self.number[hop], step)
         return Place(ROOM, self.room[hop])
+
+    def _combine(self, hop: Hop) -> Combine:
+        itself = any(s.hop is hop and is_wide(s, self.shapes) and mirrored(s) for s in self.sums)
+        square = (self.shapes[hop.meta.shape][0] if itself else 0, hop.meta.dtype.itemsize)
+        return Combine(self._adder(hop), self.number[hop], self.part[hop], self._bytes(hop), *square)
+
+    def _adding(self, hop: Hop) -> Stage:
+        """Return the stage that adds a block's total to those of the blocks before it."""
+        block, so_far = self._adder(hop), Place(PARTIAL, self.number[hop], 0, self.part[hop])
+        return Stage(block, block, (so_far, Place(ROOM, self.room[hop]), so_far))
 
     def _adder(self, hop: Hop) -> bytes:
         """Return the argument block of ``a = a + b`` for values like `hop`."""
@@ -289,12 +298,3 @@ class _Binding:
         self.kept.append(executable)
         size = prod(self.shapes[hop.meta.shape])
         return executable.template(Geometry((size,), ((hop.meta.dtype.itemsize,),) * 3))
-
-
-def _columns(shape: Shape) -> int:
-    return shape[1] if len(shape) > 1 else 1
-
-
-def _padded(size: int) -> int:
-    """Return `size` rounded up to whole cache lines, and one more between neighbours."""
-    return size + -size % LINE + LINE

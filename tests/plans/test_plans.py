@@ -15,7 +15,9 @@ from jitla.hops import Hop, Meta, Weak, apply, by_numpy, leaf, make
 from jitla.recompile import Compiler
 
 SHAPES = {"X": (300, 40), "Y": (300, 40), "v": (40,), "w": (40,), "r": (300,),
-          "V": (40, 7), "P": (300, 7)}
+          "V": (40, 7), "P": (300, 7),
+          "A": (2000, 24), "W": (24, 200), "W2": (24, 200), "b": (200,), "S": (2000, 200), "G": (200, 24),
+          "U": (2000, 100), "H": (100, 200), "m": (100,), "d": (100,), "q": (2000,)}
 
 
 class Traced:
@@ -33,8 +35,11 @@ class Traced:
     def __add__(self, o): return self._with("add", o)
     def __mul__(self, o): return self._with("multiply", o)
     def __sub__(self, o): return self._with("subtract", o)
+    def __radd__(self, o): return self._after("add", o)
+    def __rtruediv__(self, o): return self._after("divide", o)
     def __rsub__(self, o): return self._after("subtract", o)
     def __truediv__(self, o): return self._with("divide", o)
+    def __neg__(self): return self._with("negative")
     def __pow__(self, o): return self._with("power", o)
     def __gt__(self, o): return self._with("greater", o)
     def __matmul__(self, o): return self._with("matmul", o)

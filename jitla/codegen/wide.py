@@ -1,0 +1,275 @@
+"""Products of a block of rows with a wide matrix, as IR: panels of columns, tiles that stay in registers.
+
+Knows: vectors, registers, the first-level cache. Must not know: how rows are cut into blocks.
+Receives a dtype and a target; returns the text of a module whose entry is @k.
+
+Columns of the matrix are copied into panels that stay in the cache while all rows of the block meet
+them. Every result is one sum from the first element to the last, in parts of `DEPTH`: it depends on
+nothing but its row and its column.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+
+import numpy as np
+
+from jitla.codegen.lanes import Lanes
+from jitla.codegen.layout import HEADER, Target
+from jitla.codegen.panels import any_panel, edge, panel
+from jitla.fusion import Tile
+
+__all__ = ["pack_wide", "wide_text"]
+
+DEPTH = 256  # elements of a row that meet a panel at once
+VECTORS = 3  # of a panel
+TURNS = 4  # elements of the rows per turn of the loop
+OPERANDS = 3
+LINE = 64  # bytes: what panels are aligned to
+WORDS = Tile._fields
+FEW_REGISTERS = 32  # bytes of the vectors of a processor with 16 of them
+
+
+def _rows_at_once(w: Lanes) -> int:
+    """Rows whose sums are in registers, beside a panel's row and one element."""
+    return 4 if w.width * w.size <= FEW_REGISTERS else 8
+
+
+def pack_wide(entry: int, itemsize: int, vector_bytes: int, tile: Tile) -> bytes:
+    """Return the argument block of a product."""
+    width = VECTORS * vector_bytes // itemsize
+    scratch = (DEPTH + 8) * width * itemsize + LINE
+    base = HEADER + 2 * OPERANDS
+    block = [entry, base + len(tile), 1, 1, 0, scratch, 0, OPERANDS, *([0] * 2 * OPERANDS), *tile]
+    return struct.pack(f"<{len(block)}q", *block)
+
+
+@cache
+def wide_text(dtype: np.dtype, target: Target) -> str:
+    """Return the module of products of `dtype`, for all shapes and strides."""
+    real = {"d": "double", "f": "float"}[dtype.char]
+    w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
+    many = _rows_at_once(w)
+    text = "".join(_tile(w, rows, vectors) for vectors in (2, VECTORS) for rows in (many, 1))
+    text += "".join(_rows(w, many, vectors) for vectors in (2, VECTORS))
+    text += "".join(panel(w, vectors) for vectors in (2, VECTORS)) + any_panel(w) + edge(w) + _entry(w)
+    return f'target triple = "{target.triple}"\n' + text + w.declared()
+
+
+TILE = "ptr %x, i64 %step, i64 %along, ptr %p, i64 %kc, ptr %o, i64 %apart, i1 %first"
+
+
+def _step(
+    w: Lanes, rows: int, vectors: int, tag: str, off: str, pointer: str, names: tuple[str, str]
+) -> str:
+    """Lines that add the products of one element of every row; `names` of sums before and after."""
+    v, size, (before, after) = w.vector, w.width * w.size, names
+    text = "".join(
+        f"  %b{tag}{c}.p = getelementptr i8, ptr {pointer}, i64 {c * size}\n"
+        f"  %b{tag}{c} = load {v}, ptr %b{tag}{c}.p, align {size}\n" for c in range(vectors))
+    for r in range(rows):
+        text += (f"  %e{tag}{r}.p = getelementptr i8, ptr %x{r}, i64 {off}\n"
+                 f"  %e{tag}{r}.s = load {w.real}, ptr %e{tag}{r}.p, align {w.size}\n"
+                 f"  %e{tag}{r}.0 = insertelement {v} poison, {w.real} %e{tag}{r}.s, i64 0\n"
+                 f"  %e{tag}{r} = shufflevector {v} %e{tag}{r}.0, {v} poison, "
+                 f"<{w.width} x i32> zeroinitializer\n")
+        text += "".join(w.fma(f"%{after}{r}_{c}", f"%e{tag}{r}", f"%b{tag}{c}", f"%{before}{r}_{c}")
+                        for c in range(vectors))
+    return text
+
+
+def _turns(w: Lanes, rows: int, vectors: int) -> str:
+    """Lines of one turn of the loop: some elements of every row, one after the other."""
+    text, size = "", vectors * w.width * w.size
+    for u in range(TURNS):
+        names = ("a" if u == 0 else f"u{u - 1}x", "n" if u == TURNS - 1 else f"u{u}x")
+        off = "%off" if u == 0 else f"%off{u}"
+        text += f"  %pp{u} = getelementptr i8, ptr %pp, i64 {u * size}\n"
+        text += _step(w, rows, vectors, f"u{u}_", off, f"%pp{u}", names)
+        text += f"  %off{u + 1} = add i64 {off}, %along\n"
+    return text
+
+
+def _tile(w: Lanes, rows: int, vectors: int) -> str:
+    """@tile: `rows` rows times one panel; sums are stored, or added to what is there."""
+    cells = [(r, c) for r in range(rows) for c in range(vectors)]
+    bytes_of, v = w.width * w.size, w.vector
+    at = "".join(f"  %k{r} = mul i64 %step, {r}\n  %x{r} = getelementptr i8, ptr %x, i64 %k{r}\n"
+                 f"  %q{r} = mul i64 %apart, {r}\n  %o{r} = getelementptr i8, ptr %o, i64 %q{r}\n"
+                 for r in range(rows))
+
+    sums = "".join(f"  %a{r}_{c} = phi {v} [ zeroinitializer, %entry ], [ %n{r}_{c}, %body ]\n"
+                   for r, c in cells)
+    rest = "".join(f"  %r{r}_{c} = phi {v} [ %a{r}_{c}, %loop ], [ %m{r}_{c}, %one ]\n" for r, c in cells)
+    places = "".join(f"  %d{r}_{c} = getelementptr i8, ptr %o{r}, i64 {c * bytes_of}\n" for r, c in cells)
+    fresh = "".join(f"  store {v} %r{r}_{c}, ptr %d{r}_{c}, align {w.size}\n" for r, c in cells)
+    added = "".join(f"  %h{r}_{c} = load {v}, ptr %d{r}_{c}, align {w.size}\n"
+                    f"  %t{r}_{c} = fadd {v} %h{r}_{c}, %r{r}_{c}\n"
+                    f"  store {v} %t{r}_{c}, ptr %d{r}_{c}, align {w.size}\n" for r, c in cells)
+    return f"""define internal void @tile{vectors}_{rows}({TILE}) nounwind {{
+entry:
+{at}  %whole = and i64 %kc, -{TURNS}
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %body ]
+  %off = phi i64 [ 0, %entry ], [ %off{TURNS}, %body ]
+  %pp = phi ptr [ %p, %entry ], [ %pp.next, %body ]
+{sums}  %more = icmp slt i64 %k, %whole
+  br i1 %more, label %body, label %odd
+body:
+{_turns(w, rows, vectors)}  %pp.next = getelementptr i8, ptr %pp, i64 {TURNS * vectors * bytes_of}
+  %k.next = add i64 %k, {TURNS}
+  br label %loop
+odd:
+  %l = phi i64 [ %k, %loop ], [ %l.next, %one ]
+  %offl = phi i64 [ %off, %loop ], [ %offl.next, %one ]
+  %pl = phi ptr [ %pp, %loop ], [ %pl.next, %one ]
+{rest}  %left = icmp slt i64 %l, %kc
+  br i1 %left, label %one, label %end
+one:
+{_step(w, rows, vectors, "z", "%offl", "%pl", ("r", "m"))}\
+  %pl.next = getelementptr i8, ptr %pl, i64 {vectors * bytes_of}
+  %offl.next = add i64 %offl, %along
+  %l.next = add i64 %l, 1
+  br label %odd
+end:
+{places}  br i1 %first, label %fresh, label %added
+fresh:
+{fresh}  ret void
+added:
+{added}  ret void
+}}
+"""
+
+
+def _rows(w: Lanes, many: int, vectors: int) -> str:
+    """@rows: all rows of the block times one panel; one that is not full is computed aside."""
+    width = vectors * w.width * w.size
+
+    def step(rows: int, i: str) -> str:
+        tag = f".{rows}"
+        return f"""  %xo{tag} = mul i64 {i}, %step
+  %xi{tag} = getelementptr i8, ptr %x, i64 %xo{tag}
+  %oo{tag} = mul i64 {i}, %apart
+  %oi{tag} = getelementptr i8, ptr %o, i64 %oo{tag}
+  br i1 %full, label %go{tag}, label %aside{tag}
+go{tag}:
+  call void @tile{vectors}_{rows}(ptr %xi{tag}, i64 %step, i64 %along, ptr %p, i64 %kc, ptr %oi{tag},
+                                  i64 %apart, i1 %first)
+  br label %done{tag}
+aside{tag}:
+  call void @tile{vectors}_{rows}(ptr %xi{tag}, i64 %step, i64 %along, ptr %p, i64 %kc, ptr %edge,
+                                  i64 {width}, i1 true)
+  call void @edge(ptr %edge, i64 {width}, ptr %oi{tag}, i64 %apart, i64 {rows}, i64 %cols, i1 %first)
+  br label %done{tag}
+done{tag}:
+"""
+
+    return f"""define internal void @rows{vectors}(ptr %x, i64 %rows, i64 %step, i64 %along, ptr %p, i64 %kc,
+    ptr %o, i64 %apart, i1 %first, i64 %cols, ptr %edge) nounwind {{
+entry:
+  %full = icmp eq i64 %cols, {vectors * w.width}
+  %several = sub i64 %rows, {many - 1}
+  br label %many
+many:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %done.{many} ]
+  %more = icmp slt i64 %i, %several
+  br i1 %more, label %do, label %single
+do:
+{step(many, "%i")}  %i.next = add i64 %i, {many}
+  br label %many
+single:
+  %j = phi i64 [ %i, %many ], [ %j.next, %done.1 ]
+  %left = icmp slt i64 %j, %rows
+  br i1 %left, label %one, label %end
+one:
+{step(1, "%j")}  %j.next = add i64 %j, 1
+  br label %single
+end:
+  ret void
+}}
+"""
+
+
+def _takes(w: Lanes) -> str:
+    """Blocks of @k that copy a panel and have all rows meet it, one for every width."""
+    return "".join(f"""take{t}:
+  %runs{t} = and i1 %in.line, %full{t}
+  br i1 %runs{t}, label %copy{t}, label %gather{t}
+copy{t}:
+  call void @panel{t}(ptr %room, ptr %vc, i64 %kc, i64 %down)
+  br label %ready{t}
+gather{t}:
+  call void @panel(ptr %room, ptr %vc, i64 %kc, i64 %down, i64 %across, i64 %cols{t}, i64 {t * w.width})
+  br label %ready{t}
+ready{t}:
+  %far{t} = add i64 %c0, %cols{t}
+  %near{t} = call i64 @llvm.umin.i64(i64 %far{t}, i64 %rows)
+  %rows{t} = select i1 %all.rows, i64 %rows, i64 %near{t}
+  call void @rows{t}(ptr %xk, i64 %rows{t}, i64 %step, i64 %along, ptr %room, i64 %kc, ptr %oc, i64 %apart,
+                     i1 %first, i64 %cols{t}, ptr %edge)
+  br label %panel.end
+""" for t in (2, VECTORS))
+
+
+def _entry(w: Lanes) -> str:
+    base = HEADER + 2 * OPERANDS
+    loads = "".join(
+        f"  %{name}.w = getelementptr i64, ptr %block, i64 {at}\n"
+        f"  %{name} = load {kind}, ptr %{name}.w, align 8\n" for name, at, kind in (
+            ("given", 6, "i64"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
+            *((name, base + i, "i64") for i, name in enumerate(WORDS))))
+    aside = DEPTH * VECTORS * w.width * w.size
+    widths = "".join(
+        f"  %cols{t} = call i64 @llvm.umin.i64(i64 %left, i64 {t * w.width})\n"
+        f"  %full{t} = icmp eq i64 %cols{t}, {t * w.width}\n" for t in (2, VECTORS))
+    return f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
+entry:
+{loads}  %over = add i64 %given, {LINE - 1}
+  %aligned = and i64 %over, -{LINE}
+  %room = inttoptr i64 %aligned to ptr
+  %edge = getelementptr i8, ptr %room, i64 {aside}
+  %in.line = icmp eq i64 %across, {w.size}
+  %anew = icmp eq i64 %adds, 0
+  %all.rows = icmp eq i64 %upper, 0
+  %none = icmp sle i64 %columns, 0
+  br i1 %none, label %end.all, label %deep
+deep:
+  %k0 = phi i64 [ 0, %entry ], [ %k1, %deep.end ]
+  %kleft = sub i64 %depth, %k0
+  %kc = call i64 @llvm.umin.i64(i64 %kleft, i64 {DEPTH})
+  %at.start = icmp eq i64 %k0, 0
+  %first = and i1 %at.start, %anew
+  %xko = mul i64 %k0, %along
+  %xk = getelementptr i8, ptr %x, i64 %xko
+  %vko = mul i64 %k0, %down
+  %vk = getelementptr i8, ptr %v, i64 %vko
+  br label %panel
+panel:
+  %c0 = phi i64 [ 0, %deep ], [ %c1, %panel.end ]
+  %left = sub i64 %columns, %c0
+  %vco = mul i64 %c0, %across
+  %vc = getelementptr i8, ptr %vk, i64 %vco
+  %oco = mul i64 %c0, {w.size}
+  %oc = getelementptr i8, ptr %o, i64 %oco
+{widths}  %much = icmp sgt i64 %left, {4 * w.width}
+  %four = icmp sgt i64 %left, {VECTORS * w.width}
+  %two = icmp sle i64 %left, {2 * w.width}
+  %even = or i1 %four, %two
+  %odd = xor i1 %even, true
+  %three = or i1 %much, %odd
+  %taken = select i1 %three, i64 {VECTORS * w.width}, i64 {2 * w.width}
+  br i1 %three, label %take{VECTORS}, label %take2
+{_takes(w)}panel.end:
+  %c1 = add i64 %c0, %taken
+  %columns.left = icmp slt i64 %c1, %columns
+  br i1 %columns.left, label %panel, label %deep.end
+deep.end:
+  %k1 = add i64 %k0, {DEPTH}
+  %more = icmp slt i64 %k1, %depth
+  br i1 %more, label %deep, label %end.all
+end.all:
+  ret void
+}}
+"""

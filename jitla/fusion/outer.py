@@ -1,0 +1,43 @@
+"""The template Outer: products with wide matrices, and what is done with their rows, in blocks of rows.
+
+Knows: which products gain from cells on blocks that are still in the cache. Must not know: prices.
+Receives products over rows; returns verdicts.
+
+The template Outer of Boehm et al., On Optimizing Operator Fusion Plans, PVLDB 11(12), 2018, with
+driver operands that are dense: a product is never written to memory, only what is made of it.
+"""
+
+from __future__ import annotations
+
+from jitla.fusion.kernel import Product
+from jitla.hops import Hop
+
+MIN_RESULT = 1 << 17  # bytes of what a row kernel makes piece by piece: less stays in the cache anyway
+MAX_DEPTH = 384  # of a product: beyond, arithmetic hides whatever is done with its results
+MAX_ROW = 1 << 16  # bytes of a row of results: many such rows do not stay in the cache
+SPARSE = 0.3  # part of a value that may be other than 0 for the rest to be passed over
+MAX_SUM = 1 << 20  # bytes of a sum over rows: every thread has its own
+
+def takes_wide(product: Product) -> bool:
+    """Tell whether a product with a wide matrix is worth being made in blocks of rows."""
+    shape, hop = product.matrix.meta.shape, product.hop
+    if hop.meta.ndim != 2 or not product.wide:
+        return False
+    rows, length = shape[::-1] if product.turned else shape
+    size = product.columns * hop.meta.dtype.itemsize
+    if product.form == "sum":
+        return rows * size >= MIN_RESULT and length * size <= MAX_SUM
+    return rows * size >= MIN_RESULT and 4 <= length <= MAX_DEPTH and size <= MAX_ROW
+
+
+def is_sparse(hop: Hop) -> bool:
+    """Tell whether most of a value is known to be 0."""
+    return hop.meta.nnz is not None and hop.meta.nnz < SPARSE * hop.meta.size
+
+
+def keeps_driver(hop: Hop, operand: Hop) -> bool:
+    """Tell whether `hop` needs no more products of rows than `operand`: none where that is 0.
+
+    A sum with a dense matrix stays outside of a kernel that a sparse one drives.
+    """
+    return hop.meta.shape != operand.meta.shape or not is_sparse(operand) or is_sparse(hop)

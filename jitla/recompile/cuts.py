@@ -1,0 +1,91 @@
+"""Blocks of rows: how many rows make one, and what a product does with one.
+
+Knows: caches, layouts of a block's operands. Must not know: machine code, where operands are.
+Receives products and the layouts of a block; returns numbers of rows, sizes, `Tile` records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+from jitla.fusion import NARROW, Layout, Product, RowKernel, Tile, contiguous
+from jitla.hops import Hop, Shape
+
+BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
+WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
+WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
+LINE = 64
+BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
+LEAST = 16  # rows that a panel of the matrix has to meet
+
+
+def columns_of(shape: Shape) -> int:
+    """Return how many vectors a value of `shape` is."""
+    return shape[1] if len(shape) > 1 else 1
+
+
+def height(each: int, rows: int, wide: bool) -> int:
+    """Return how many rows of `each` bytes make a block."""
+    found = max(BLOCK_BYTES // each, 8)
+    if wide:
+        found = min(max(WIDE_BYTES // each, LEAST), WIDE_ROWS, max(rows // 4, LEAST))
+    return min(found - found % 8, rows)
+
+
+def wide_tile(stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> Tile | None:
+    """Return a product in panels on `rows` rows: rows of results, or a sum; None if results lie otherwise."""
+    matrix, vector, result = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
+    if result != contiguous(result.shape, stage.hop.meta.dtype.itemsize):
+        return None
+    across, along = (1, 0) if stage.turned else (0, 1)
+    sizes, steps = (rows, matrix.shape[along]), (matrix.strides[across], matrix.strides[along])
+    adds = int(stage.form == "sum")
+    if adds:
+        sizes, steps = sizes[::-1], steps[::-1]
+    return Tile(*sizes, vector.shape[1], *steps, *vector.strides, result.strides[0], adds,
+                int(mirrored(stage)))
+
+
+def mirrored(stage: Product) -> bool:
+    """Tell whether a sum is the same above and below its diagonal: of rows with themselves."""
+    return stage.form == "sum" and stage.wide and stage.matrix is stage.vector
+
+
+def narrow_sizes(
+    stage: Product, rows: int, layouts: Mapping[Hop, Layout], packed: bool
+) -> tuple[int, int, int, int] | None:
+    """Return rows, their length, bytes apart, and bytes from vector to vector; None if they lie otherwise."""
+    matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
+    across, along = (1, 0) if stage.turned else (0, 1)
+    size = stage.hop.meta.dtype.itemsize
+    if matrix.strides[along] != size or matrix.strides[across] < 0:
+        return None
+    if packed:
+        vector = contiguous(vector.shape, size)
+    apart = vector.strides[0]
+    if size != (vector.strides[-1] if columns_of(vector.shape) > 1 else apart):
+        return None
+    if made != contiguous(made.shape, size):
+        return None
+    return rows, matrix.shape[along], matrix.strides[across], apart
+
+
+def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
+    """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
+    return isinstance(stage, Product) and columns_of(shapes[stage.vector.meta.shape]) > NARROW
+
+
+def padded(size: int) -> int:
+    """Return `size` rounded up to whole cache lines, and one more between neighbours."""
+    return size + -size % LINE + LINE
+
+
+def nanoseconds(
+    kernel: RowKernel, arrays: Iterable[Hop], shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout]
+) -> float:
+    """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
+    moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
+    work = sum(2 * prod(shapes[s.matrix.meta.shape]) * columns_of(shapes[s.vector.meta.shape])
+               for s in kernel.stages if isinstance(s, Product))
+    return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)
