@@ -28,7 +28,7 @@ from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.places import call_here
-from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, layout_id, meta_id
+from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, is_traced, layout_id, meta_id
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
@@ -66,7 +66,7 @@ class Dispatch(Indexing):
             kind = type(x)
         if kind in KIND_CODE:
             return x
-        if kind is np.ndarray and x.dtype in TRACED:
+        if kind is np.ndarray and is_traced(x.shape, x.dtype):
             return self.foreign(x)
         return None
 
@@ -116,8 +116,8 @@ class Dispatch(Indexing):
         op = OP_ID[name]
         ids = tuple([x._m if type(x) in LAZY else KIND_CODE[type(x)] for x in operands])
         meta = self.infer(op, ids, attrs)
-        if METAS[meta].dtype not in TRACED:
-            raise TypeError(f"{name} gives {METAS[meta].dtype}, which is not traced")
+        if not is_traced(METAS[meta].shape, METAS[meta].dtype):
+            raise TypeError(f"{name} gives {METAS[meta]}, which is not traced")
         refs: list[int] = []
         for x in operands:
             if type(x) in LAZY:

@@ -25,7 +25,7 @@ from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
 from jitla.tracing.memory import Memory, lazy_array
 from jitla.tracing.places import call_here
-from jitla.tracing.signature import LAYOUTS, METAS, TRACED, meta_id
+from jitla.tracing.signature import LAYOUTS, METAS, TRACED, is_traced, meta_id
 from jitla.tracing.tape import OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -67,7 +67,7 @@ class Indexing(Memory):
 
     def wrap(self, value: Any) -> Any:
         """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
-        if type(value) is np.ndarray and value.dtype in TRACED and not self.over:
+        if type(value) is np.ndarray and is_traced(value.shape, value.dtype) and not self.over:
             known = self.foreigners.get(id(value))
             return known if known is not None and known._v is value else lazy_array(self, value)
         return value
@@ -140,8 +140,10 @@ class Indexing(Memory):
             op, attrs = _view_entry(array, method, args)
         if array._v is not None or op < 0:
             return self.wrap(getattr(self.value(array), method)(*args))
-        n = array._n if array._n >= 0 else self.enter(array)
         meta = self.infer(op, (array._m,), attrs)
+        if not is_traced(METAS[meta].shape, METAS[meta].dtype):
+            return getattr(self.value(array), method)(*args)
+        n = array._n if array._n >= 0 else self.enter(array)
         made = pending(self, (op, n, attrs), meta)
         self.views[made._n] = (array, method, args)
         return made

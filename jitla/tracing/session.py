@@ -22,7 +22,7 @@ from jitla.tracing.effects import Past
 from jitla.tracing.frames import ROOT, mark, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.operators import forget_metas
-from jitla.tracing.signature import LAYOUTS, SIGHT, TRACED, layout_id
+from jitla.tracing.signature import LAYOUTS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import Site
 from jitla.tracing.tape import OWN_METAS
 
@@ -139,7 +139,7 @@ class Session(Dispatch):
                 if len(foreigners) > self.crowd:
                     self.release()
                 return made
-            if value.ndim and value.dtype in TRACED:
+            if value.ndim and is_traced(value.shape, value.dtype):
                 proxy = self.foreign(value)
                 if proxy is not None and value.base is None:
                     SIGHT.see(value)

@@ -28,12 +28,21 @@ TRACED = Same(np.dtype(t) for t in (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "f4", "f8",
     "c8", "c16"))
 _TRACED_IDS = frozenset(map(id, TRACED))
+_BOOL = np.dtype(bool)
 _TRACED_CHARS = frozenset(dtype.char for dtype in TRACED)
 # `bool(dtype)` and equality of dtypes are slow; the key uses the canonical singletons only.
 SCALAR_TYPES = {dt.type: dt for dt in TRACED}
 INTEGRAL = frozenset("biu")
 # What an entry of the tape that is an array in memory begins with.
 LEAF_OP = 0
+
+
+def is_traced(shape: Shape, dtype: np.dtype) -> bool:
+    """Tell whether arrays like this may be proxies.
+
+    Empty masks may not: as an index of an array that is none, NumPy takes empty objects for integers.
+    """
+    return dtype in TRACED and (dtype is not _BOOL or 0 not in shape)
 
 
 class Layout(NamedTuple):

@@ -91,8 +91,16 @@ class _Reroute(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        names = {ast.MatMult: "matmul", ast.Pow: "power"}
+        names = {ast.MatMult: "matmul", ast.Pow: "power", ast.Mult: "times"}
         return self._call(names.get(type(node.op)), [node.left, node.right], node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Mult):
+            return node
+        again = ast.parse(ast.unparse(node.target), mode="eval").body
+        shaken = ast.Expr(ast.copy_location(self._call("timed", [again], again), node))
+        return [node, ast.copy_location(shaken, node)]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

@@ -49,6 +49,18 @@ class Noisy:
         self._apart = seed % 2 == 0
         self._sums = sums
 
+    def times(self, left: Any, right: Any) -> Any:
+        """Do ``left * right``."""
+        result = left * right
+        if any(map(_is_reversed, (left, right))) and isinstance(result, np.ndarray):
+            return self._complex_nudged(result)
+        return result
+
+    def timed(self, target: Any) -> None:
+        """Shake what ``target *= …`` has left."""
+        if _is_reversed(target) and target.flags.writeable:
+            target[...] = self._complex_nudged(target)
+
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
         found = self._noisy(name, function)
@@ -151,12 +163,15 @@ class Noisy:
                 return result
             if np.ndim(result) and not any(map(_is_reversed, operands)):
                 return result
-            if not np.iscomplexobj(result):
-                return self._nudged(result, None)
-            moved = self._nudged(result.real, None) + 1j * self._nudged(result.imag, None)
-            return _like(result, moved) if np.ndim(result) else type(result)(moved)
+            return self._complex_nudged(result) if np.iscomplexobj(result) else self._nudged(result, None)
 
         return call
+
+    def _complex_nudged(self, result: Any) -> Any:
+        if not np.iscomplexobj(result):
+            return result
+        moved = self._nudged(result.real, None) + 1j * self._nudged(result.imag, None)
+        return _like(result, moved) if np.ndim(result) else type(result)(moved)
 
     def _either_sign(self, function: Any) -> Any:
         def call(*operands: Any, **options: Any) -> Any:
