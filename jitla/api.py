@@ -181,7 +181,7 @@ class _Driven(Awaitable[Any]):
         return self._steps
 
 
-def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> Explanation:
+def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) -> Explanation:
     """Say what jitla made of a decorated function.
 
     Parameters
@@ -190,8 +190,9 @@ def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> 
         A decorated function; a plain one is decorated first.
     *args, **kwargs
         If given, the function is called with them before.
-    level : {"hops", "rewrites", "plan", "all"}
-        How much is shown.
+    level : {"plan", "cost", "hops", "rewrites", "all"}
+        What is shown: the loops with their predicted times; what these are made of, and which other
+        plans there were; the operators as traced; what became of them; all of that.
 
     Returns
     -------

@@ -7,6 +7,7 @@ Receives functions and configs; returns sites, twins and bound programs.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from math import prod
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from jitla.config import Config, cache_directory, current
+from jitla.errors import MemoryLimitWarning
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -30,7 +32,8 @@ class Gate:
         self.states: WeakSet[State] = WeakSet()
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
-        self._compilers: dict[tuple[str, int, str], Any] = {}
+        self._compilers: dict[tuple[Any, ...], Any] = {}
+        self._told: WeakSet[Any] = WeakSet()
         self._backend: Any = None
         self._machine: Any = None
 
@@ -53,7 +56,7 @@ class Gate:
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
-        key = (config.numerics, config.threads, config.fusion)
+        key = (config.numerics, config.threads, config.fusion, config.memory_limit)
         found = self._compilers.get(key)
         if found is None:
             with self._lock:
@@ -70,6 +73,7 @@ class Gate:
         runtime.reserve_threads(config.threads)
         return recompile.Compiler(
             backend, numerics=config.numerics, threads=config.threads, fusion=config.fusion,
+            memory_limit=config.memory_limit,
             machine=self._machine.with_threads(config.threads), observe=self.recorder.record)
 
     def _native(self) -> Any:
@@ -112,9 +116,21 @@ class Gate:
             program.sizes = sizes
         layout = self.room("fusion").Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
-        bound = program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
+        dims = dict(zip(program.sizes, sizes, strict=True))
+        bound = program.bind(dims, places)
         bound.alert = True
+        if config.memory_limit:
+            self._warn(bound.program, config.memory_limit)
         return bound
+
+    def _warn(self, program: Any, limit: int) -> None:
+        """Say once, at the user's line, that even the plan which takes least memory takes too much."""
+        taken = program.peak()
+        if taken > limit and program not in self._told:
+            self._told.add(program)
+            text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
+                    "predicted for the one that takes least")
+            self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
 
 
 def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:

@@ -1,10 +1,20 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: blocks, kernel, layout, walks, results, price, templates, rows, memo, candidates, points,
-search, build, heuristics, planner, interp, text.
+Reading order: blocks, kernel, layout, walks, results, memory, price, templates, rows, memo, candidates,
+points, search, build, limits, heuristics, planner, interp, text, verdict.
 """
 
-from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
+from jitla.fusion.blocks import (
+    OPERAND,
+    PARTIAL,
+    ROOM,
+    Combine,
+    Cut,
+    Place,
+    Stage,
+    block_height,
+    blocks_per_unit,
+)
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     Backend,
@@ -22,18 +32,21 @@ from jitla.fusion.kernel import (
 )
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
+from jitla.fusion.memory import peak
 from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, Cost, Prices
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
+from jitla.fusion.verdict import RunnerUp, Verdict, weigh
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
     "CELL", "MAGG", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
-    "Schedule", "Stage", "Step", "Template",
-    "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
-    "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",
+    "RunnerUp", "Schedule", "Stage", "Step", "Template", "Verdict",
+    "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
+    "is_view", "operands", "peak", "plan", "result_of", "run_kernel", "seen_operands", "show", "structure",
+    "structure_key", "walk", "weigh",
 ]

@@ -8,11 +8,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
+MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
+UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
+SHARE = 8  # and so many times what a unit adds up or copies before it begins
+
 #: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
 #: block of rows (scalars and what all rows read move 0); `ROOM`, `value` bytes into the thread's
 #: memory; `PARTIAL`, what the unit has added up of result number `value`, at `other` of its partial
 #: results.
 OPERAND, ROOM, PARTIAL = range(3)
+
+
+def block_height(row_bytes: int, rows: int) -> int:
+    """Return how many of `rows` rows, of so many bytes in all values together, make a block."""
+    height = max(BLOCK_BYTES // max(row_bytes, 1), 8)
+    return min(height - height % 8, rows)
+
+
+def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:
+    """Return how many blocks make a unit, which adds up or copies `aside` bytes of its own.
+
+    It must not depend on the number of threads.
+    """
+    least = max(UNIT_BYTES, SHARE * aside) // block_bytes
+    return min(max(-(-blocks // MAX_UNITS), least, 1), blocks)
 
 
 class Place(NamedTuple):

@@ -75,7 +75,7 @@ class Candidates:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
         for c in candidates:
             self._forbidden.add((c.results, c.body))
-            del self._priced[c.results, c.body]
+            self._priced.pop((c.results, c.body), None)
         self._best.clear()
 
     def in_memory(self, chosen: int) -> int:

@@ -7,6 +7,7 @@ Receives roots, leaf layouts and the backend's verdicts; returns a `Plan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf, isinf
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
@@ -14,6 +15,7 @@ from jitla.fusion.candidates import Candidate, Candidates
 from jitla.fusion.heuristics import kept
 from jitla.fusion.kernel import Plan, Product, Step
 from jitla.fusion.layout import Layout
+from jitla.fusion.limits import Limit, within
 from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
@@ -23,6 +25,15 @@ from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A plan, how its partitions were searched, and all kernels that were considered."""
+
+    plan: Plan
+    found: list[Found]
+    kernels: Candidates
+
+
 def plan(
     roots: Sequence[Hop],
     layouts: Mapping[int, Layout],
@@ -30,37 +41,57 @@ def plan(
     machine: Machine = REFERENCE,
     templates: Collection[str] = ("Cell", "MAgg", "Row"),
     fusion: str = "cost",
+    limit: int = 0,
+    stored: Collection[Hop] = (),
 ) -> Plan:
     """Choose which hops share a loop; `layouts` are those of the array leaves, by slot.
 
-    `fusion` is "cost" for the cheapest plan, or the name of a rule of thumb.
+    `fusion` is "cost" for the cheapest plan, or the name of a rule of thumb. With `limit` the plan takes
+    at most so many bytes, if there is one; the roots `stored` go to memory that exists.
     """
+    return choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored).plan
+
+
+def choose(
+    roots: Sequence[Hop], layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
+    machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
+    stored: Collection[Hop] = (),
+) -> Chosen:
+    """Return what `plan` does, with all that led to it."""
     roots = tuple(roots)
     facts = Facts(backend_supports, all_layouts(roots, layouts))
     prices = Prices(machine, facts.layouts)
     memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
-    steps, _ = _plan(memo, prices, BUDGET, fusion=fusion)
-    return Plan(tuple(in_turn(steps, roots)), roots)
+    most = Limit(limit, roots, machine.threads, frozenset(stored)) if limit and fusion == "cost" else None
+    steps, found, kernels = _plan(memo, prices, BUDGET, fusion=fusion, limit=most)
+    return Chosen(Plan(tuple(in_turn(steps, roots)), roots), found, kernels)
 
 
 def _plan(
     memo: Memo, prices: Prices, budget: float = inf, near: bool = False, fusion: str = "cost",
-) -> tuple[list[Step], list[Found]]:
+    limit: Limit | None = None,
+) -> tuple[list[Step], list[Found], Candidates]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
     kernels = Candidates(memo, prices, near=near)
 
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
         return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, near=True)[0]
 
+    def write(every: Sequence[Candidate]) -> list[Step] | None:
+        made = [step_of(candidate, kernels, stages) for candidate in every]
+        if None in made:
+            kernels.forbid(c for c, step in zip(every, made, strict=True) if step is None)
+            return None
+        return [*[s for s in made if s is not None], *calls_for(memo, uncovered(memo, every))]
+
     while True:
         found = _search(memo, kernels, budget) if fusion == "cost" else []
         every = [c for f in found for c in f.kernels] if fusion == "cost" else by_rule(fusion, kernels)
-        made = [step_of(candidate, kernels, stages) for candidate in every]
-        if None not in made:
-            break
-        kernels.forbid(c for c, step in zip(every, made, strict=True) if step is None)
-    steps = [step for step in made if step is not None]
-    return [*steps, *calls_for(memo, uncovered(memo, every))], found
+        steps = write(every)
+        if steps is not None and limit is not None and limit.peak(steps) > limit.nbytes:
+            steps = within(limit, [f.partition for f in found], memo, kernels, write)
+        if steps is not None:
+            return steps, found, kernels
 
 
 def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:

@@ -29,6 +29,8 @@ from jitla.fusion import (
     RowKernel,
     Schedule,
     Stage,
+    block_height,
+    blocks_per_unit,
     contiguous,
     operands,
     result_of,
@@ -37,10 +39,6 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, apply, leaf
 
-BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
-MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
-UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
-SHARE = 8  # and so many times what a unit adds up or copies before it begins
 MAX_COLUMNS = 63  # of what a matrix is multiplied with
 BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
 LINE = 64
@@ -140,8 +138,7 @@ class _Binding:
         """Return how many rows make a block."""
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
         self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
-        height = max(BLOCK_BYTES // self.each, 8)
-        return min(height - height % 8, self.rows)
+        return block_height(self.each, self.rows)
 
     def _lay_out(self, summed: set[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
@@ -161,8 +158,7 @@ class _Binding:
     def _per_unit(self, blocks: int) -> int:
         """Return how many blocks make a unit; it must not depend on the number of threads."""
         aside = sum(map(self._bytes, (*self.part, *self.packed)))
-        least = max(UNIT_BYTES, SHARE * aside) // (self.each * self.height)
-        return min(max(-(-blocks // MAX_UNITS), least, 1), blocks)
+        return blocks_per_unit(blocks, self.each * self.height, aside)
 
     def block(self) -> tuple[bytes, Launch] | None:
         blocks = -(-self.rows // self.height)
