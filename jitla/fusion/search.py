@@ -217,9 +217,9 @@ class Search:
         put(0, 0.0)
         if steps > MAX_STEPS:
             self.found.spent = True
-        return best, chosen
+        return (best, chosen) if chosen else self._one_by_one(items, memory)
 
-    def _one_by_one(self, items: list[int], memory: int) -> tuple[float, tuple[Candidate, ...]]:
+    def _one_by_one(self, items: Sequence[int], memory: int) -> tuple[float, tuple[Candidate, ...]]:
         """Put results together in turn, never so that kernels wait for each other."""
         groups: list[Candidate] = []
         for i in items:

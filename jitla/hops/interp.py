@@ -28,10 +28,22 @@ def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
             case "const":
                 values[hop] = const_value(hop)
             case _:
-                operands = [values[i] for i in hop.inputs]
+                operands = [_read(i, values) for i in hop.inputs]
                 run = _meaning(hop, operands)
                 values[hop] = run(*operands, **dict(hop.attrs))
     return [values[r] for r in roots]
+
+
+def _read(operand: Hop, values: dict[Hop, Any]) -> Any:
+    """Return the value of `operand` as a ufunc that casts while it reads would find it: as often
+    repeated in memory as before the cast, which orders the dimensions of the result.
+    """
+    found = values[operand]
+    if operand.op.name != "cast" or operand.meta.ndim < 2:
+        return found
+    strides = getattr(values[operand.inputs[0]], "strides", ())
+    once = tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)
+    return np.broadcast_to(found[once], found.shape) if 0 in strides else found
 
 
 # Complex scalars are multiplied and measured by other code than arrays, and rounded otherwise.

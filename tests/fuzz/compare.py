@@ -191,9 +191,10 @@ def _compare_arrays(path: str, a: np.ndarray, b: np.ndarray) -> list[Fault]:
     for name in FLAGS if a.flags.num != b.flags.num else ():
         if getattr(a.flags, name) != getattr(b.flags, name):
             return [Fault("flags", path, f"{name}={getattr(a.flags, name)}", f"{getattr(b.flags, name)}")]
-    if not a.dtype.hasobject and a.tobytes() == b.tobytes():
+    data, other = np.asarray(a), np.asarray(b)
+    if not a.dtype.hasobject and data.tobytes() == other.tobytes():
         return []
-    same = equal(np.asarray(a), np.asarray(b))
+    same = equal(data, other)
     if same.all():
         return []
     at = tuple(int(i) for i in np.argwhere(~same)[0])

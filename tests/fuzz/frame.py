@@ -241,7 +241,7 @@ class Frame:
             "KEPT = {}",
             f"CALLS = {self.schedule}",
             *[f"FAULTS = {self.faults}"] * (self.faults > 0),
-            *[f"AT_ONCE = {self.at_once}"] * (self.at_once > 1 and not self.meeting(body)),
+            f"AT_ONCE = {1 if self.meeting(body) else self.at_once}",
             "",
             "",
             "def make(call):",

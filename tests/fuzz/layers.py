@@ -31,32 +31,23 @@ LAYERS: dict[str, Callable[[], dict[str, Any]] | None] = {
 }
 
 
-class _Compilers(dict[tuple[str, int], Any]):
-    """Compilers of one layer, made when a configuration asks."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        super().__init__()
-        self._options = options
-
-    def get(self, key: tuple[str, int], default: Any = None) -> Any:
-        """Return the compiler for (numerics, threads)."""
-        numerics, threads = key
-        if key not in self:
-            self[key] = Compiler(numerics=numerics, threads=threads, **self._options)
-        return self[key]
-
-
 @contextmanager
 def only(layer: str) -> Iterator[None]:
     """Run decorated functions that are new without the layers after this one."""
     options = LAYERS[layer]
-    kept = GATE._compilers
+    kept = GATE._compilers, GATE._make
     if options is not None:
-        GATE._compilers = _Compilers(options())
+        given = options()
+
+        def make(config: Any) -> Compiler:
+            return Compiler(
+                numerics=config.numerics, threads=config.threads, fusion=config.fusion, **given)
+
+        GATE._compilers, GATE._make = {}, make
     try:
         yield
     finally:
-        GATE._compilers = kept
+        GATE._compilers, GATE._make = kept
 
 
 def guilty(source: str, name: str, kind: str) -> str:

@@ -23,6 +23,7 @@ SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
 COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply"))
 # They show the sign of a NaN, which is anybody's.
 SIGNS = frozenset(("copysign", "signbit"))
+METHODS = ("at", "reduce", "accumulate", "reduceat", "outer")
 ULPS = 3
 
 
@@ -33,15 +34,28 @@ def _like(result: Any, cells: Any) -> np.ndarray:
     return moved
 
 
+def _finite(cells: Any) -> np.ndarray:
+    """Return the sizes of cells without the infinite ones: what sums that overflow on the way are made of."""
+    return np.where(np.isfinite(cells), np.abs(cells), 0)
+
+
 class Noisy:
     """What a program sees as `np` in a run with noise."""
 
     def __init__(self, seed: int, sums: bool = False) -> None:
         self._rng = np.random.default_rng(seed)
+        self._apart = seed % 2 == 0
         self._sums = sums
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
+        found = self._noisy(name, function)
+        if found is not function and isinstance(function, np.ufunc):
+            for method in METHODS:  # those keep NumPy's bits
+                setattr(found, method, getattr(function, method))
+        return found
+
+    def _noisy(self, name: str, function: Any) -> Any:
         if name in TRANSCENDENTAL:
             return self._shaken(name, function)
         if name in PRODUCTS:
@@ -56,6 +70,10 @@ class Noisy:
             return self._either_sign(function)
         return function
 
+    def _amount(self, shape: tuple[int, ...]) -> Any:
+        """Draw what part of the noise allowed is made: equal operands are wrong by the same amount."""
+        return self._rng.uniform(-1, 1, shape if self._apart else ())
+
     def _shaken(self, name: str, function: Any) -> Any:
         def call(*operands: Any, **options: Any) -> Any:
             if name == "power" and np.ndim(operands[1]) == 0 and operands[1] in EXACT_POWERS:
@@ -69,7 +87,7 @@ class Noisy:
     def _nudged(self, result: Any, out: Any) -> Any:
         if np.asarray(result).dtype.kind != "f" or np.size(result) == 0:
             return result
-        steps = self._rng.integers(-ULPS, ULPS + 1, np.shape(result))
+        steps = self._rng.integers(-ULPS, ULPS + 1, np.shape(result) if self._apart else ())
         with np.errstate(all="ignore"):
             moved = _like(result, result + np.where(np.isfinite(result), steps * np.spacing(result), 0))
         if out is not None:
@@ -85,14 +103,18 @@ class Noisy:
                 return result
             with np.errstate(all="ignore"):
                 length = np.shape(left)[-1] if np.ndim(left) else 1
-                bound = function(np.abs(left), np.abs(right)) * (2 * length * np.finfo(kind).eps)
-                nudge = np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result))
+                sizes = function(np.abs(left), np.abs(right))
+                bound = sizes * (2 * length * np.finfo(kind).eps)
+                nudge = np.where(np.isfinite(bound), bound, 0) * self._amount(np.shape(result))
+                nudge = np.copysign(1, result.real) * nudge
                 if kind.kind == "c":
                     turned = nudge * self._rng.choice((-1, 1), np.shape(nudge))
                     moved = _like(result, result + nudge + 1j * turned)
                 else:
                     moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
-            return moved if isinstance(result, np.ndarray) else moved[()]
+                    overflows = np.isinf(function(_finite(left), _finite(right)))
+                    moved = np.where(overflows & (self._rng.random() < 0.5), kind.type(np.nan), moved)
+            return _like(result, moved) if isinstance(result, np.ndarray) else moved[()]
 
         return call
 
@@ -109,7 +131,7 @@ class Noisy:
                 moved = _like(
                     result,
                     result
-                    + np.where(np.isfinite(bound), bound, 0) * self._rng.uniform(-1, 1, np.shape(result)),
+                    + np.where(np.isfinite(bound), bound, 0) * self._amount(np.shape(result)),
                 )
             return moved if isinstance(result, np.ndarray) else moved[()]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitla.errors import InternalError
-from jitla.hops import Meta, NumpyBuilder, Weak, apply, evaluate, leaf, make
+from jitla.hops import Meta, NumpyBuilder, Weak, apply, const, evaluate, leaf, make
 
 F8 = np.dtype("f8")
 
@@ -53,3 +53,12 @@ def test_the_builder_refuses_mixed_dtypes_and_arithmetic_on_bools() -> None:
         b.select(np.True_, np.float32(1), np.float64(1))
     with pytest.raises(InternalError):
         b.select(np.float64(1), np.float64(1), np.float64(1))
+
+
+def test_casts_leave_repeated_operands_repeated() -> None:
+    """A ufunc that casts orders the dimensions of its result by its operand, not by the cast."""
+    repeated = np.broadcast_to(np.arange(5, dtype="i4"), (3, 5))
+    x = leaf(0, Meta((3, 5), np.dtype("i4")))
+    (found,) = evaluate([apply("multiply", make("cast", (x,), dtype="f8"), const(0.5, F8))], [repeated])
+    assert found.strides == (repeated * 0.5).strides
+    assert (found == repeated * 0.5).all()
