@@ -186,7 +186,8 @@ class Candidates:
         return self.prices.terms(
             sum(self.read[i] for i in self.memo.sources(inputs)) + again,
             sum(self.write[i] for i in members(results)) + passed,
-            sum(self.work[i] for i in members(body)), 0 if self.near else 1)
+            sum(self.work[i] for i in members(body)) + self.prices.ends(self.memo.hops(body)),
+            0 if self.near else 1)
 
     def _passed(self, body: int) -> tuple[float, float]:
         """Return the seconds for reading anew, and for leaving in the cache, what stages share."""

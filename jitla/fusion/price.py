@@ -9,7 +9,7 @@ and computes, and `kernel` turns the sums into its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jitla.fusion.kernel import Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
-from jitla.hops import Hop, Kind, Machine, bytes_of, flops
+from jitla.hops import Hop, Kind, Machine, Shape, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
@@ -25,6 +25,9 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product inside a row kernel, and in BLAS's packing of operands
 # and result.
 ALONG, PACK = 1.0, 8.0
+BEGIN = 80.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
+STEP = 64  # bytes that such a loop handles at a time; a rest of them takes as long, or longer
+SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone, beside functions
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -45,6 +48,7 @@ class Prices:
         self.machine = machine.with_threads(threads)
         self._threads, self._launch, self._wake = (
             self.machine.threads, self.machine.launch, self.machine.wake)
+        self._unit = self.machine.unit / self.machine.threads
         self.layouts = layouts
         leaves = [h for h in layouts if h.op.kind is Kind.LEAF]
         #: Bytes used between two uses of a leaf, as far as plans do not matter.
@@ -80,6 +84,45 @@ class Prices:
 
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
+
+    def ends(self, hops: Iterable[Hop]) -> float:
+        """Return the seconds that loops over `hops` lose at the ends of rows.
+
+        A loop starts anew at every row if it broadcasts an array, or reduces some axes only. What is
+        left of a row behind whole vectors is one more vector; in reductions, an element at a time.
+        """
+        spaces: dict[Shape, tuple[list[Hop], bool, bool]] = {}
+        for hop in hops:
+            space = iteration(hop)
+            if len(space) > 1 and hop.op.kind in (Kind.CELL, Kind.AGG):
+                some, ends, reduced = spaces.get(space, ([], False, False))
+                breaks = self._breaks(hop, space)
+                spaces[space] = [*some, hop], ends or breaks, reduced or breaks and hop.op.kind is Kind.AGG
+        return sum(self._lost(space, *found) for space, found in spaces.items() if found[1])
+
+    @staticmethod
+    def _breaks(hop: Hop, space: Shape) -> bool:
+        """Tell whether a loop with `hop` in it ends at every row."""
+        if hop.op.kind is Kind.AGG:
+            return len(hop.attr("axis")) < len(space)
+        return any(i.meta.shape != space and i.meta.shape != () for i in hop.inputs)
+
+    def _lost(self, space: Shape, hops: Sequence[Hop], _: bool, reduced: bool) -> float:
+        """Return what a loop over `space` that ends at every row loses there."""
+        rows, length = prod(space[:-1]), space[-1]
+        lost = 0.0 if reduced else BEGIN * rows
+        for hop in hops:
+            whole = STEP // hop.meta.dtype.itemsize
+            rest = length % whole
+            if not rest:
+                continue
+            if not reduced:
+                lost += flops(hop) / length * (whole - rest) * hop.op.transcendental
+            elif hop.op.transcendental:
+                lost += flops(hop) / length * rest * (whole - 1)
+            else:
+                lost += SINGLE * rest * rows
+        return lost * self._unit
 
     def reads(self, hop: Hop) -> float:
         """Return the seconds for reading the values of `hop` once, from where they then lie."""
@@ -154,7 +197,7 @@ class Prices:
             return self._rows(step)
         read = sum(self.reads(h) for h in step.inputs)
         write = sum(self.writes(h) for h in step.outputs)
-        return self.terms(read, write, sum(map(self.work, step.body)))
+        return self.terms(read, write, sum(map(self.work, step.body)) + self.ends(step.body))
 
     def _rows(self, kernel: RowKernel) -> Cost:
         """Stages one after the other: what an earlier one has read or left is near."""
@@ -164,7 +207,7 @@ class Prices:
             body = stage.body if isinstance(stage, Kernel) else stage.outputs
             read += sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
             write += sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
-            work += sum(map(self.work, body))
+            work += sum(map(self.work, body)) + self.ends(body)
             near.update((*stage.inputs, *stage.outputs))
         return self.terms(read, write, work)
 
@@ -216,3 +259,8 @@ def _sides(hop: Hop) -> tuple[int, int, int]:
     k = left.shape[-1] if left.ndim and right.ndim else 1
     n = right.shape[-1] if right.ndim > 1 else 1
     return hop.meta.size // max(n, 1), k, n
+
+
+def iteration(hop: Hop) -> Shape:
+    """Return the shape a loop that computes `hop` runs over."""
+    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape
