@@ -173,7 +173,7 @@ class Candidates:
         if self.is_loop(results, body, inputs):
             found = Candidate(results, body, LOOP, self._terms(results, body, inputs))
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
-            found = Candidate(results, body, ROW, self._terms(results, body, inputs, *self._passed(body)))
+            found = Candidate(results, body, ROW, self._terms(results, body, inputs, *self._passed(body), True))
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or found.cost is None:
@@ -182,11 +182,14 @@ class Candidates:
                     return Candidate(results, body, CALL, Cost(0.0, 0.0, 0.0, seconds, seconds))
         return found
 
-    def _terms(self, results: int, body: int, inputs: int, again: float = 0.0, passed: float = 0.0) -> Cost:
+    def _terms(
+        self, results: int, body: int, inputs: int, again: float = 0.0, passed: float = 0.0,
+        apart: bool = False,
+    ) -> Cost:
         return self.prices.terms(
             sum(self.read[i] for i in self.memo.sources(inputs)) + again,
             sum(self.write[i] for i in members(results)) + passed,
-            sum(self.work[i] for i in members(body)) + self.prices.ends(self.memo.hops(body)),
+            sum(self.work[i] for i in members(body)) + self.prices.ends(self.memo.hops(body), apart),
             0 if self.near else 1)
 
     def _passed(self, body: int) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from math import inf, isinf
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
-from jitla.fusion.heuristics import kept
+from jitla.fusion.heuristics import RULES, kept
 from jitla.fusion.kernel import Plan, Product, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.limits import Limit, within
@@ -86,12 +86,25 @@ def _plan(
 
     while True:
         found = _search(memo, kernels, budget) if fusion == "cost" else []
-        every = [c for f in found for c in f.kernels] if fusion == "cost" else by_rule(fusion, kernels)
+        every = best_of(found, kernels) if fusion == "cost" else by_rule(fusion, kernels)
         steps = write(every)
         if steps is not None and limit is not None and limit.peak(steps) > limit.nbytes:
             steps = within(limit, [f.partition for f in found], memo, kernels, write)
         if steps is not None:
             return steps, found, kernels
+
+
+def best_of(found: Sequence[Found], kernels: Candidates) -> list[Candidate]:
+    """Return the kernels found; where a search ended early, those of a rule of thumb if they cost less."""
+    best = [c for f in found for c in f.kernels]
+    if any(f.spent for f in found):
+        forced = kernels.memo.forced
+        for rule in RULES:
+            other = by_rule(rule, kernels)
+            kernels.memo.forced = forced  # what a rule has to keep in memory is its own
+            if sum(c.seconds for c in other) < sum(c.seconds for c in best):
+                best = other
+    return best
 
 
 def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:

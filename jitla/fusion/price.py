@@ -9,7 +9,7 @@ and computes, and `kernel` turns the sums into its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -41,6 +41,17 @@ class Cost(NamedTuple):
     total: float
 
 
+class _End(NamedTuple):
+    """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way."""
+
+    space: Shape
+    breaks: bool
+    reduces: bool
+    begin: float
+    single: float
+    whole: float
+
+
 class Prices:
     """Predicted seconds on `machine` of what is computed from the leaves in `layouts`."""
 
@@ -55,6 +66,7 @@ class Prices:
         self.footprint = float(sum(touched(h, layouts.get(h)) for h in leaves))
         self._known: dict[tuple[str, Hop], float] = {}
         self._rates: dict[tuple[bool, float], float] = {}
+        self._ends: dict[Hop, _End] = {}
 
     def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
         key = (kind, hop)
@@ -85,44 +97,43 @@ class Prices:
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
 
-    def ends(self, hops: Iterable[Hop]) -> float:
+    def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
         """Return the seconds that loops over `hops` lose at the ends of rows.
 
         A loop starts anew at every row if it broadcasts an array, or reduces some axes only. What is
         left of a row behind whole vectors is one more vector; in reductions, an element at a time.
+        `apart`: reductions may be loops of their own, as the stages of a row kernel.
         """
-        spaces: dict[Shape, tuple[list[Hop], bool, bool]] = {}
+        lost = 0.0
+        found: dict[Shape, list[_End]] = {}
         for hop in hops:
-            space = iteration(hop)
-            if len(space) > 1 and hop.op.kind in (Kind.CELL, Kind.AGG):
-                some, ends, reduced = spaces.get(space, ([], False, False))
-                breaks = self._breaks(hop, space)
-                spaces[space] = [*some, hop], ends or breaks, reduced or breaks and hop.op.kind is Kind.AGG
-        return sum(self._lost(space, *found) for space, found in spaces.items() if found[1])
+            end = self._ends.get(hop) or self._end(hop)
+            if end.space:
+                found.setdefault(end.space, []).append(end)
+        for some in found.values():
+            if any(e.reduces for e in some) and not apart:
+                lost += sum([e.single for e in some])
+            elif any(e.breaks for e in some):
+                lost += some[0].begin + sum([e.single if e.reduces else e.whole for e in some])
+        return lost
 
-    @staticmethod
-    def _breaks(hop: Hop, space: Shape) -> bool:
-        """Tell whether a loop with `hop` in it ends at every row."""
-        if hop.op.kind is Kind.AGG:
-            return len(hop.attr("axis")) < len(space)
-        return any(i.meta.shape != space and i.meta.shape != () for i in hop.inputs)
-
-    def _lost(self, space: Shape, hops: Sequence[Hop], _: bool, reduced: bool) -> float:
-        """Return what a loop over `space` that ends at every row loses there."""
-        rows, length = prod(space[:-1]), space[-1]
-        lost = 0.0 if reduced else BEGIN * rows
-        for hop in hops:
-            whole = STEP // hop.meta.dtype.itemsize
-            rest = length % whole
-            if not rest:
-                continue
-            if not reduced:
-                lost += flops(hop) / length * (whole - rest) * hop.op.transcendental
-            elif hop.op.transcendental:
-                lost += flops(hop) / length * rest * (whole - 1)
+    def _end(self, hop: Hop) -> _End:
+        space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
+        if len(space) < 2:
+            found = _End((), False, False, 0.0, 0.0, 0.0)
+        else:
+            rows, length, whole = prod(space[:-1]), space[-1], STEP // hop.meta.dtype.itemsize
+            rest, each = length % max(whole, 1), flops(hop) / max(length, 1)
+            if hop.op.transcendental:
+                lost = each * rest * (whole - 1), each * (whole - rest) if rest else 0.0
             else:
-                lost += SINGLE * rest * rows
-        return lost * self._unit
+                lost = SINGLE * rest * rows, 0.0
+            reduces = hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)
+            breaks = reduces or hop.op.kind is Kind.CELL and any(
+                i.meta.shape not in (space, ()) for i in hop.inputs)
+            found = _End(space, breaks, reduces, BEGIN * rows * self._unit, *(n * self._unit for n in lost))
+        self._ends[hop] = found
+        return found
 
     def reads(self, hop: Hop) -> float:
         """Return the seconds for reading the values of `hop` once, from where they then lie."""
