@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist worksteal
 FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
 BENCHES ?= machine kernels prediction overhead compiling vecmath
 BENCH_ARGS ?=

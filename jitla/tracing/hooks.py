@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator
-from sys import getrefcount
+from sys import _getframe, getrefcount
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
+from jitla.hops import HEARD, heard, hush, listen
 from jitla.source import loops_in_python
+from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import (
     SAFE_ITERABLES,
@@ -43,7 +45,7 @@ from jitla.tracing.kinds import (
     still,
     stores_plainly,
 )
-from jitla.tracing.places import call_here
+from jitla.tracing.places import call_at, call_here, place_of
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
@@ -77,6 +79,8 @@ _INPLACE_UFUNC = {
 }
 _SEQUENCES = frozenset({tuple, list, LazyArray, np.ndarray, str})
 _ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
+# Python's numbers, and NumPy's but those that warn in arithmetic.
+_SAYING_NOTHING = LAZY | {int, float, bool, complex, str}
 
 
 class Hooks:
@@ -154,9 +158,20 @@ class Hooks:
                 made = session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN)
                 return target if made is proxy else made
             session.before_write(target)
-            return op(target, session.plain(value))
+            return call_at(place_of(_getframe(1)), op, (target, session.plain(value)), {})
         if kind in LAZY or kind in NUMBERS:
-            return op(target, self.lift(value, "r"))
+            value = self.lift(value, "r")
+            if type(value) in LAZY or kind in _SAYING_NOTHING:
+                return op(target, value)
+            if type(value) in NUMBERS and calm():  # then it can be done again
+                token = listen()
+                try:
+                    made = op(target, value)
+                finally:
+                    hush(token)
+                if not HEARD or not heard():
+                    return made
+            return call_at(place_of(_getframe(1)), op, (target, value), {})
         value = session.plain(value)
         if kind in CONTAINERS and not is_wild(value):
             return op(target, value)
@@ -177,7 +192,8 @@ class Hooks:
                 session.setitem(proxy, key, value, getrefcount(value) - _OWN)
             else:
                 session.before_write(obj)
-                obj[session.plain(key)] = session.plain(value)
+                given = obj, session.plain(key), session.plain(value)
+                call_at(place_of(_getframe(1)), operator.setitem, given, {})
         elif kind is dict or kind is list:
             key = session.plain(key)
             if type(value) in HOLDERS or is_wild(key):

@@ -200,8 +200,8 @@ class Indexing(Memory):
             return False
         if METAS[value._m].dtype.kind == "c" != target.dtype.kind:
             return False  # NumPy warns of what is lost
-        if not fits(shape, target.shape):
-            return False
+        if not fits(shape, target.shape) or not target.size:
+            return False  # an error, or no element is cast
         n = value._n if value._n >= 0 else self.enter(value)
         self.store(target, self._conformed(n, value._m, target, always=True), _consumed(n, others))
         return True

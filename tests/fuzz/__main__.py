@@ -21,7 +21,7 @@ from tests.fuzz.tally import Tally
 
 CHUNK = 960  # whole families
 REAL = 4  # one chunk in so many compiles at the level users get, the others at level 0
-HANGS, FEW = 60.0, 32  # seconds that few programs may take
+HANGS, FEW = 240.0, 32  # seconds that few programs may take
 
 
 def parser() -> argparse.ArgumentParser:

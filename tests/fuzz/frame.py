@@ -153,7 +153,8 @@ class Frame:
             return min(n, self.sizes[0][0] if call else n), draft.pick((8, 12, 16, 17)), draft.pick((1, 2))
         if self.large and (call == 0 or draft.chance(0.4)):
             most = self.sizes[0][0] if call else max(LARGE)
-            return min(draft.pick(LARGE), most), draft.pick((1, 2, 3)), draft.pick((1, 2))
+            # No m of 1: it would make n * n cells of programs that were drawn with fewer.
+            return min(draft.pick(LARGE), most), draft.pick((2, 2, 3)), draft.pick((1, 2))
         if call == 0 and draft.chance(0.75):  # sizes that are equal, or 1, by chance fit in one call only
             n, m = draft.pick(SIZES[6:]), draft.pick((4, 7, 12, 19, 34))
             return n, m, draft.pick((2, 3, 5))

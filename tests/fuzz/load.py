@@ -134,7 +134,9 @@ def module(
 
 
 def again(section: Section, name: str, names: dict[str, Any]) -> None:
-    """Put other arguments for its function into a module that ran."""
+    """Put other arguments for its function into a module that ran; how it is called is said anew."""
+    for word in ("AT_ONCE", "FAULTS"):
+        names.pop(word, None)
     exec(_code("\n" * section.line + section.text, f"<{name}>", False), names)
 
 

@@ -19,10 +19,12 @@ SUMS = frozenset(("sum", "mean"))
 PRODUCTS = frozenset(("matmul", "dot", "outer"))
 EXACT_POWERS = (2, 0.5, -1, 1, 0)
 SIGNED_ZEROS = frozenset(("maximum", "minimum", "fmax", "fmin"))
-# Of complex scalars these are rounded as the operators round.
-COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply"))
+# Of complex scalars these are rounded as the operators round; of complex64 with negative strides, too.
+COMPLEX_SCALARS = frozenset(("abs", "absolute", "multiply", "square"))
 # They show the sign of a NaN, which is anybody's.
 SIGNS = frozenset(("copysign", "signbit"))
+# What NumPy itself works on; other objects answer operators and methods as they like.
+OWN = (np.ndarray, np.generic, list, tuple, bool, int, float, complex)
 METHODS = ("at", "reduce", "accumulate", "reduceat", "outer")
 ULPS = 3
 
@@ -97,6 +99,8 @@ class Noisy:
 
     def _product(self, function: Any) -> Any:
         def call(left: Any, right: Any, **options: Any) -> Any:
+            if not isinstance(left, OWN) or not isinstance(right, OWN):
+                return left @ right if function is np.matmul else left.dot(right, **options)
             result = function(left, right, **options)
             kind = np.asarray(result).dtype
             if kind.kind not in "fc" or function is np.outer:
@@ -120,6 +124,8 @@ class Noisy:
 
     def _summed(self, function: Any) -> Any:
         def call(cells: Any, *given: Any, **options: Any) -> Any:
+            if not isinstance(cells, OWN):
+                return getattr(cells, function.__name__)(*given, **options)
             result = function(cells, *given, **options)
             kind = np.asarray(result).dtype
             if kind.kind != "f" or "out" in options:

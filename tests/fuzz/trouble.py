@@ -15,7 +15,7 @@ from tests.fuzz.expressions import number, place
 
 # What may warn; {a}: an array of floats, {b}: one that broadcasts to it, {n}: a number.
 RISKY = (
-    "{a} / {b}", "{a} / ({a} - {a})", "np.sqrt({a})", "np.log({a} - {n})", "{a} * 1e30 * 1e30",
+    "{a} / {b}", "{a} / ({a} - {a})", "np.sqrt({a})", "np.log({a} - {n})", "{a} * 1e300 * 1e300",
     "({a} + 1) / {b}", "1.0 / {a}", "{a} // {b}", "{a} % {b}", "np.sqrt({a} - 1) + {b}", "{a} + {b}",
     "np.divide({a}, {b})", "np.reciprocal({a})", "{a} - {b} * {n}", "np.exp({a} * 1e4)", "np.arcsin({a})",
     "np.where({a} != 0, {b} / {a}, 0)", "({a} / 0).sum()", "np.divide({a}, {b}, out=np.zeros({a}.shape), "

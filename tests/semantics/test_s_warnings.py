@@ -56,6 +56,28 @@ def f(x, y):
 """)
 
 
+def test_s1_what_numpy_does_in_place_warns_at_its_line():
+    check("""
+def make(n):
+    return np.arange(n, dtype=np.float32), [np.float64(3)]
+
+@jit
+def f(x, held):
+    total = np.float32(1)
+    total *= 1e300
+    total -= total
+    small = np.int8(100)
+    small += np.int8(100)
+    x[0] += 1e300
+    held[0] /= 0
+    half = x.astype(np.float16)
+    half[1:] /= 0
+    half[0] = 1e30
+    half[:] = 1e30
+    return total, small, held, half
+""")
+
+
 def test_s1_the_same_tape_from_other_lines():
     check("""
 flags = iter([0, 1, 1, 0] * 100)
