@@ -273,8 +273,9 @@ def cases(scale: float) -> Iterator[Case]:
     yield Case("k-means", kmeans, [X, C])
     yield Case("glm poisson", glm_poisson, [X, np.abs(b), w])
     yield Case("glm weights", glm_weights, [real(long), real(long)])
-    yield Case("pnmf step", pnmf, [positive(n // 10, k * 10), positive(n // 10, 10), positive(10, k * 10)])
-    yield Case("pnmf loss", pnmf_loss, [positive(n // 10, k * 10), positive(n // 10, 10), positive(10, k * 10)])
+    wide = [positive(n // 10, k * 10), positive(n // 10, 10), positive(10, k * 10)]
+    yield Case("pnmf step", pnmf, wide)
+    yield Case("pnmf loss", pnmf_loss, wide)
     yield Case("autoencoder", autoencoder, [
         positive(n // 4, k), real(k, 20) * 0.1, real(20), real(20, k) * 0.1, real(k)])
     yield Case("softmax", softmax, [X])

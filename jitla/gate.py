@@ -33,7 +33,6 @@ class Gate:
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
         self._compilers: dict[tuple[Any, ...], Any] = {}
-        self._told: WeakSet[Any] = WeakSet()
         self._backend: Any = None
         self._machine: Any = None
 
@@ -119,17 +118,15 @@ class Gate:
         dims = dict(zip(program.sizes, sizes, strict=True))
         bound = program.bind(dims, places)
         bound.alert = True
-        if config.memory_limit:
-            self._warn(bound.program, config.memory_limit)
         return bound
 
-    def _warn(self, program: Any, limit: int) -> None:
+    def check_memory(self, program: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""
         taken = program.peak()
-        if taken > limit and program not in self._told:
-            self._told.add(program)
+        if taken > limit and program not in told:
+            told.add(program)
             text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
-                    "predicted for the one that takes least")
+                    "predicted for the one that is run")
             self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
 
 
@@ -182,10 +179,13 @@ class State:
             return self.sites.setdefault(config.epoch, None)
 
         checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
+        told: set[Any] = set()
 
         def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
                           make: Callable[[], Request]) -> Any:
             bound = GATE.bind(own, key, sizes, layouts, make)
+            if own.memory_limit:
+                GATE.check_memory(bound.program, own.memory_limit, told)
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))

@@ -75,8 +75,9 @@ def search_lines(cost: CostRecord, titles: Sequence[str]) -> Iterator[str]:
         yield f"{title:<3} {duration(terms[-1])}" + (f": {parts}" if parts else "")
     if cost.fusion != "cost":
         return
+    where = _times(cost.partitions, "partition")
     yield (f"at least {duration(cost.bound)}; {_times(cost.kernels, 'kernel')} considered; "
-           f"{_times(cost.points, 'value')} to keep in memory or not, in {_times(cost.partitions, 'partition')}")
+           f"{_times(cost.points, 'value')} to keep in memory or not, in {where}")
     yield (f"plans: {cost.costed} costed, {cost.by_cost} skipped by cost, "
            f"{cost.by_structure} by structure" + ("; the budget ran out" if cost.spent else ""))
     if cost.free is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
+LEAST_HEIGHT = 8  # rows of a block, however long they are
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
@@ -22,8 +23,8 @@ OPERAND, ROOM, PARTIAL = range(3)
 
 def block_height(row_bytes: int, rows: int) -> int:
     """Return how many of `rows` rows, of so many bytes in all values together, make a block."""
-    height = max(BLOCK_BYTES // max(row_bytes, 1), 8)
-    return min(height - height % 8, rows)
+    height = max(BLOCK_BYTES // max(row_bytes, 1), LEAST_HEIGHT)
+    return min(height - height % LEAST_HEIGHT, rows)
 
 
 def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 from math import inf
 
+from jitla.fusion.blocks import LEAST_HEIGHT
 from jitla.fusion.kernel import Kernel
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
@@ -22,6 +23,7 @@ from jitla.hops import Kind
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
+MAX_ROOM = 1 << 20  # bytes per thread between the stages of a row kernel: more do not stay in its cache
 MAX_CHOICES = 5  # values in memory that a kernel may compute anew: all subsets of so many are tried
 LOOP, ROW, CALL = "loop", "row", "call"
 
@@ -173,7 +175,9 @@ class Candidates:
         if self.is_loop(results, body, inputs):
             found = Candidate(results, body, LOOP, self._terms(results, body, inputs))
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
-            found = Candidate(results, body, ROW, self._terms(results, body, inputs, *self._passed(body), True))
+            again, passed, nbytes = self._passed(body)
+            if LEAST_HEIGHT * nbytes <= MAX_ROOM * self.memo.rows[results.bit_length() - 1]:
+                found = Candidate(results, body, ROW, self._terms(results, body, inputs, again, passed, True))
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or found.cost is None:
@@ -192,8 +196,8 @@ class Candidates:
             sum(self.work[i] for i in members(body)) + self.prices.ends(self.memo.hops(body), apart),
             0 if self.near else 1)
 
-    def _passed(self, body: int) -> tuple[float, float]:
-        """Return the seconds for reading anew, and for leaving in the cache, what stages share."""
+    def _passed(self, body: int) -> tuple[float, float, int]:
+        """Return the seconds for reading anew, and for leaving in the cache, what stages share; its bytes."""
         memo = self.memo
         stage: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -205,13 +209,15 @@ class Candidates:
             for o in members(memo.operands[i] & memo.arrays):
                 last[o] = max(last.get(o, 0), stage[i])
                 first[o] = min(first.get(o, stage[i]), stage[i])
-        read = write = 0.0
+        read, write, nbytes = 0.0, 0.0, 0
         for o, at in last.items():
             begun = stage.get(o, first[o])
             if at > begun:
                 read += self.again[o]
-                write += self.passes[o] if body >> o & 1 else 0.0
-        return read, write
+                if body >> o & 1:
+                    write += self.passes[o]
+                    nbytes += memo.values[o].meta.nbytes
+        return read, write, nbytes
 
     # ------------------------------------------------------------------ legality
 
