@@ -192,6 +192,9 @@ class Search:
             steps += 1
             if cost + after[at] >= best or steps > MAX_STEPS:
                 return
+            if chosen and self.kernels.priced > self.budget:
+                steps = MAX_STEPS + 1
+                return
             if at == len(items):
                 if not self._cyclic(groups):
                     best, chosen = cost, tuple(groups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from math import isclose
 
+import numpy as np
 import pytest
 
 from jitla.fusion import Facts, all_layouts
@@ -13,7 +14,7 @@ from jitla.fusion.memo import Memo
 from jitla.fusion.points import partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.search import Search
-from jitla.hops import REFERENCE
+from jitla.hops import REFERENCE, Meta, apply, leaf
 from tests.fusion.dags import random_dag
 
 
@@ -39,3 +40,18 @@ def test_equal_to_trying_everything(first):
             assert every.costed == 1 << len(found.partition.points)
             points.append(len(found.partition.points))
     assert max(points) >= 3
+
+
+def test_the_budget_holds_within_one_choice_of_points():
+    x = leaf(0, Meta((1000,), np.dtype(np.float64)))
+    y = apply("divide", x, apply("sum", x, axis=(0,), keepdims=True))
+    roots = [apply("sum", apply(name, of), axis=(0,), keepdims=False)
+             for of in (x, y) for name in ("isnan", "exp", "square", "floor", "sqrt", "sin", "sign")]
+    facts = Facts(lambda hop: None, all_layouts(roots, {}))
+    memo = Memo(roots, facts)
+    kernels = Candidates(memo, Prices(REFERENCE, facts.layouts))
+    for partition in partitions(memo, kernels):
+        search = Search(partition, memo, kernels, budget=20).run()
+        assert len(search.kernels) > 1 and search.spent
+    first_descent = len(roots) * (len(roots) + 1) // 2
+    assert kernels.priced < 20 + 2 * first_descent

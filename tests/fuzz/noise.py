@@ -36,11 +36,6 @@ def _like(result: Any, cells: Any) -> np.ndarray:
     return moved
 
 
-def _finite(cells: Any) -> np.ndarray:
-    """Return the sizes of cells without the infinite ones: what sums that overflow on the way are made of."""
-    return np.where(np.isfinite(cells), np.abs(cells), 0)
-
-
 class Noisy:
     """What a program sees as `np` in a run with noise."""
 
@@ -116,8 +111,9 @@ class Noisy:
                     moved = _like(result, result + nudge + 1j * turned)
                 else:
                     moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
-                    overflows = np.isinf(function(_finite(left), _finite(right)))
-                    moved = np.where(overflows & (self._rng.random() < 0.5), kind.type(np.nan), moved)
+                # Factors that are not finite, sums that overflow on the way: what comes out is open.
+                strange = self._rng.choice((0.0, np.inf, -np.inf, np.nan), np.shape(result))
+                moved = np.where(np.isfinite(sizes) | (strange == 0), moved, kind.type(1) * strange)
             return _like(result, moved) if isinstance(result, np.ndarray) else moved[()]
 
         return call

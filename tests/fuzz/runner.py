@@ -115,13 +115,15 @@ def _run_part(
 ) -> Report:
     report, kept = Report(), list[Kept]()
     schedule = tuple(schedule or sides[0].get("CALLS", SCHEDULE))
+    lasting = any(LASTING.search(p.text) for p in texts.parts)
     for at, (call, threads) in enumerate(schedule):
-        before = schedule[: at if any(LASTING.search(p.text) for p in texts.parts) else min(at, 1)]
+        before = schedule[: at if lasting else min(at, 1)]
         shaken = Shaken(texts, name, [c for c, _ in (*before, (call, threads))])
         with failing(sides[0].get("FAULTS", 0)):
             faults = _one(report, shaken, (sides[0], sides[1]), (call, threads), kept)
         if faults:
             report.faults = [(call, threads, fault) for fault in faults]
+        if faults or lasting and report.undefined:  # what is undefined stays in memory
             break
     if not report.faults:
         report.faults = [(-1, 0, fault) for fault in _changed_later(kept)]
