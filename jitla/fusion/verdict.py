@@ -85,7 +85,7 @@ def weigh(
     return Verdict(
         costs, rules, _bound(chosen, costs, plan), len(found), sum(len(f.partition.points) for f in found),
         sum(f.costed for f in found), sum(f.cut_by_cost for f in found),
-        prod(choices) - sum(choices) if found else 0, chosen.kernels.priced, any(f.spent for f in found),
+        prod(choices) - max(sum(n for n in choices if n > 1), 1), chosen.kernels.priced, any(f.spent for f in found),
         None if free_peak > taken else _runner_up(chosen), taken,
         (_seconds(free, prices), free_peak) if free_peak > taken else None)
 
