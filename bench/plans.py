@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -213,6 +214,7 @@ class Case:
     same: dict[str, str] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     times: int = 1
+    peaks: tuple[int, int] = (0, 0)  # bytes of the plan by cost: predicted, allocated
 
     def prepare(self) -> None:
         """Compile one function per rule; those whose steps are the same are one."""
@@ -226,6 +228,8 @@ class Case:
             self.same[rule] = known.setdefault(key, rule)
             if self.same[rule] == rule:
                 self.plans[rule] = plan
+        programs = jitla.explain(self.plans["cost"]).record.programs
+        self.peaks = max(p.cost.peak for p in programs), allocated(self.plans["cost"], self.arguments)
         self.plans["NumPy"] = self.function
         self.same["NumPy"] = "NumPy"
         self.times = repeats(lambda: self.plans["cost"](*self.arguments), LEAST)
@@ -243,6 +247,18 @@ class Case:
         """Seconds by `rule` over those by cost, of the same round each."""
         pairs = zip(self.samples[self.same[rule]], self.samples["cost"], strict=True)
         return estimate([a / b for a, b in pairs])
+
+
+def allocated(call: Callable[..., object], arguments: list[object]) -> int:
+    """The most bytes of arrays that a call has at a time, as NumPy tells the tracer of memory."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        result = call(*arguments)
+        return tracemalloc.get_traced_memory()[1] - before if result is not None else 0
+    finally:
+        tracemalloc.stop()
 
 
 def cases(scale: float) -> Iterator[Case]:
@@ -303,12 +319,13 @@ def cases(scale: float) -> Iterator[Case]:
 
 
 def line(case: Case) -> str:
-    """Milliseconds by cost, then the ratios."""
+    """Milliseconds by cost, the ratios, and the plan's memory."""
     words = []
     for name in (*RULES, "NumPy"):
         same = case.same[name] == "cost"
         words.append(f"{'=' if same else case.ratio(name).show():>21}")
-    return f"{case.name:21}{estimate(case.samples['cost']).value * 1e3:9.3f}" + "".join(words)
+    memory = "/".join(f"{n / 1e6:.2f}" for n in case.peaks)
+    return f"{case.name:21}{estimate(case.samples['cost']).value * 1e3:9.3f}{''.join(words)}{memory:>14}"
 
 
 def verdict(all_cases: list[Case]) -> dict[str, object]:
@@ -344,7 +361,8 @@ def main() -> None:
 def run(some: list[Case], rounds: int, clock: Callable[[], float]) -> dict[str, object]:
     """Measure, and print a line per case and what came of the bars."""
     heads = "".join(f"{name:>21}" for name in (*RULES, "NumPy"))
-    print(f"{'':21}{'cost ms':>9}{heads}   (times slower than cost, '=': the same steps)")
+    print(f"{'':21}{'cost ms':>9}{heads}{'peak MB':>14}   (times slower than cost, '=': the same steps; "
+          "memory predicted/allocated)")
     for case in some:
         start = time.perf_counter()
         case.prepare()
@@ -354,8 +372,12 @@ def run(some: list[Case], rounds: int, clock: Callable[[], float]) -> dict[str, 
     found = verdict(some)
     print(f"slower than a rule by more than 5 %: {found['slower'] or 'nowhere'}")
     print(f"at least {FASTER} times faster than: {found['gained']}")
-    return {"bench": "plans", **found, "cases": {
-        c.name: {r: [*vars(c.ratio(r)).values()] for r in c.same} for c in some}}
+    large = [max(c.peaks) / max(min(c.peaks), 1) for c in some if max(c.peaks) >= 1e6]
+    if large:
+        print(f"predicted against allocated memory beyond 1 MB: {len(large)} plans, median factor "
+              f"{np.median(large):.3f}, at most {max(large):.3f}")
+    return {"bench": "plans", **found, "cases": {c.name: {
+        "peaks": c.peaks, **{r: [*vars(c.ratio(r)).values()] for r in c.same}} for c in some}}
 
 
 if __name__ == "__main__":
