@@ -9,7 +9,7 @@ of everyone who reads it, one that is there may be, if that is cheaper than read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import inf
@@ -28,17 +28,19 @@ LOOP, ROW, CALL = "loop", "row", "call"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL. `cost` is None if illegal."""
+    """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL.
+
+    `cost` is None and `seconds` infinite if it is not legal. `read` and `work` are the seconds that all
+    threads together read and compute, of a call none.
+    """
 
     results: int
     body: int
     form: str
     cost: Cost | None
-
-    @property
-    def seconds(self) -> float:
-        """What it costs, infinite if it is not legal."""
-        return inf if self.cost is None else self.cost.total
+    seconds: float = inf
+    read: float = 0.0
+    work: float = 0.0
 
 
 class Candidates:
@@ -57,7 +59,11 @@ class Candidates:
         self._priced: dict[tuple[int, int], Candidate] = {}
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
+        self._waits: dict[int, int] = {}
         self._links: dict[int, tuple[int, int]] = {}
+        self._sums: tuple[dict[int, float], dict[int, float]] = {}, {}
+        self._beside: dict[tuple[int, int], float] = {}
+        self._walks: dict[Hashable, bool] = {}
         values = memo.values
         self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
@@ -70,12 +76,14 @@ class Candidates:
             self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
             self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.aggregates = memo.set(h for h in values if h.op.kind is Kind.AGG)
+        self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
+        self._mates = self._shared()
 
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
         for c in candidates:
             self._forbidden.add((c.results, c.body))
-            del self._priced[c.results, c.body]
+            self._priced.pop((c.results, c.body), None)
         self._best.clear()
 
     def in_memory(self, chosen: int) -> int:
@@ -90,30 +98,44 @@ class Candidates:
     def below(self, values: int) -> int:
         """Return everything in front of `values`, themselves included."""
         found = values
+        before = self.memo.before
         for i in members(values):
-            found |= self.memo.before[i]
+            found |= before[i]
         return found
 
     def best(self, results: int, memory: int) -> Candidate:
         """Return the cheapest kernel that makes `results`, with `memory` to read from."""
         key = results, memory & self.below(results)
-        if key not in self._best:
-            self._best[key] = self._cheapest(results, memory)
-        return self._best[key]
+        found = self._best.get(key)
+        if found is None:
+            found = self._best[key] = self._cheapest(results, memory)
+        return found
 
     def _cheapest(self, results: int, memory: int) -> Candidate:
+        """Compute what has to be computed; then also what could be read, where that may be cheaper."""
         body, optional = self.grow(results, memory)
         best = self.price(results, body, memory)
-        choices = [i for i in members(optional) if self.memo.arrays >> i & 1]
+        optional &= self.memo.arrays
+        if not optional:
+            return best
+        least = self.reading(self.inputs(body) & ~optional)
+        choices = [i for i in members(optional)
+                   if self._floor(results, self.grow(body | 1 << i, memory)[0], least) < best.seconds]
         if len(choices) > MAX_CHOICES:
             return self._improved(best, choices, memory)
         for some in chain.from_iterable(combinations(choices, n) for n in range(1, len(choices) + 1)):
             extra = sum(1 << i for i in some)
             wider, _ = self.grow(results | extra, memory & ~extra)
-            found = self.price(results, wider, memory)
-            if found.seconds < best.seconds:
-                best = found
+            if self._floor(results, wider, self.reading(self.inputs(wider))) < best.seconds:
+                found = self.price(results, wider, memory)
+                if found.seconds < best.seconds:
+                    best = found
         return best
+
+    def _floor(self, results: int, body: int, read: float) -> float:
+        """Return what a kernel that computes at least `body` and reads at least so long does not go below."""
+        write = sum([self.write[i] for i in members(results)])
+        return self.prices.kernel(read, write, self.working(body), 0 if self.near else 1)
 
     def _improved(self, best: Candidate, choices: list[int], memory: int) -> Candidate:
         """Take in one value after the other as long as that helps."""
@@ -143,6 +165,54 @@ class Candidates:
         found = [] if memo.loop[value] is None else [(LOOP, memo.spaces[value])]
         return [*found, (ROW, memo.rows[value])] if self.rows and memo.row[value] is not None else found
 
+    def _shared(self) -> list[tuple[int, int]]:
+        """For every value, find the earlier ones that may be results of the same loop, or row kernel.
+
+        No value waits for another one there over a border, which no kernel of that form computes across.
+        """
+        memo = self.memo
+        apart: tuple[list[int], list[int]] = [], []
+        loops: dict[int, int] = {}
+        rows: dict[int, int] = {}
+        found = []
+        for i in range(len(memo.values)):
+            for own, take in zip(apart, (memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0), strict=True):
+                behind = 0
+                for o in members(memo.operands[i]):
+                    behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
+                own.append(behind)
+            loop = loops.get(memo.spaces[i], 0) & ~apart[0][i]
+            row = rows.get(memo.rows[i], 0) & ~apart[1][i]
+            found.append((loop if memo.loop[i] is not None else 0, row if memo.row[i] is not None else 0))
+            if memo.loop[i] is not None:
+                loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
+            if self.rows and memo.row[i] is not None:
+                rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
+        return found
+
+    def may_share(self, results: int, value: int) -> bool:
+        """Tell whether some kernel might make `results`, all in front of `value`, and it."""
+        loop, row = self._mates[value]
+        return results & ~loop == 0 or results & ~row == 0
+
+    def depth(self, items: Sequence[int]) -> int:
+        """Return how many of `items`, operands first, have to be results of one kernel each."""
+        longest = 0
+        deep: dict[int, int] = {}
+        for i in items:
+            loop, row = self._mates[i]
+            apart = self.memo.before[i] & ~(loop | row)
+            deep[i] = 1 + max((deep[o] for o in deep if apart >> o & 1), default=0)
+            longest = max(longest, deep[i])
+        return longest
+
+    def waits(self, body: int) -> int:
+        """Return everything that has to be there before `body` is computed."""
+        found = self._waits.get(body)
+        if found is None:
+            found = self._waits[body] = self.below(self.inputs(body))
+        return found
+
     # ------------------------------------------------------------------ prices
 
     def inputs(self, body: int) -> int:
@@ -155,38 +225,75 @@ class Candidates:
         return self._inputs[body]
 
     def price(self, results: int, body: int, memory: int) -> Candidate:
-        """Return the cheapest form of the kernel over `body`; no terms if none is legal."""
+        """Return the cheapest form of the kernel over `body`; one that is not legal costs infinitely much."""
         key = results, body
-        if key not in self._priced:
+        found = self._priced.get(key)
+        if found is None:
             self.priced += 1
-            self._priced[key] = self._price(results, body)
-        found = self._priced[key]
+            found = self._priced[key] = self._price(results, body)
         if found.cost is not None and self.inputs(body) & ~memory:
             return Candidate(results, body, found.form, None)
         return found
 
     def _price(self, results: int, body: int) -> Candidate:
         inputs = self.inputs(body)
-        found = Candidate(results, body, LOOP, None)
-        if self.below(inputs) & results:
-            return found
+        if self.waits(body) & results:
+            return Candidate(results, body, LOOP, None)
+        again = passed = 0.0
         if self.is_loop(results, body, inputs):
-            found = Candidate(results, body, LOOP, self._terms(results, body, inputs))
+            form = LOOP
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
-            found = Candidate(results, body, ROW, self._terms(results, body, inputs, *self._passed(body)))
+            form = ROW
+            again, passed = self._passed(body)
+        else:
+            form = CALL
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
-            if self.memo.loop[at] is None or found.cost is None:
-                seconds = self.prices.call(self.memo.values[at])
-                if seconds <= found.seconds:
-                    return Candidate(results, body, CALL, Cost(0.0, 0.0, 0.0, seconds, seconds))
+            if self.memo.loop[at] is None or form == CALL:
+                called = self._called(results, at)
+                if form == CALL or called.seconds <= self._kernel(results, body, form, again, passed).seconds:
+                    return called
+        if form == CALL:
+            return Candidate(results, body, LOOP, None)
+        return self._kernel(results, body, form, again, passed)
+
+    def _called(self, results: int, at: int) -> Candidate:
+        seconds = self.prices.call(self.memo.values[at])
+        return Candidate(results, results, CALL, Cost(0.0, 0.0, 0.0, seconds, seconds), seconds)
+
+    def _kernel(self, results: int, body: int, form: str, again: float, passed: float) -> Candidate:
+        """Price a legal kernel; its stages read and pass on so much in the cache."""
+        read = self.reading(self.inputs(body)) + again
+        work = self.working(body)
+        write = sum([self.write[i] for i in members(results)]) + passed
+        cost = self.prices.terms(read, write, work, 0 if self.near else 1)
+        return Candidate(results, body, form, cost, cost.total, read, work)
+
+    def reading(self, inputs: int) -> float:
+        """Return the seconds for reading the arrays among `inputs` once."""
+        known = self._sums[0]
+        found = known.get(inputs)
+        if found is None:
+            found = known[inputs] = sum([self.read[i] for i in self.memo.sources(inputs)])
         return found
 
-    def _terms(self, results: int, body: int, inputs: int, again: float = 0.0, passed: float = 0.0) -> Cost:
-        return self.prices.terms(
-            sum(self.read[i] for i in self.memo.sources(inputs)) + again,
-            sum(self.write[i] for i in members(results)) + passed,
-            sum(self.work[i] for i in members(body)), 0 if self.near else 1)
+    def reading_beside(self, inputs: int, others: int) -> float:
+        """Return the seconds for reading those `inputs` that do not lie where some of `others` do."""
+        key = inputs, others
+        found = self._beside.get(key)
+        if found is None:
+            known = self.memo.shared(others)
+            found = self._beside[key] = sum([
+                self.read[i] for i in self.memo.sources(inputs) if not self.memo.shared(1 << i) & known])
+        return found
+
+    def working(self, body: int) -> float:
+        """Return the seconds for computing `body` once."""
+        known = self._sums[1]
+        found = known.get(body)
+        if found is None:
+            found = known[body] = sum([self.work[i] for i in members(body)])
+        return found
 
     def _passed(self, body: int) -> tuple[float, float]:
         """Return the seconds for reading anew, and for leaving in the cache, what stages share."""
@@ -195,18 +302,26 @@ class Candidates:
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i in members(body):
-            loop = memo.loop[i] or 0
-            stage[i] = max((stage[o] + (0 if loop >> o & 1 else 1)
-                            for o in members(memo.operands[i] & body)), default=0)
-            for o in members(memo.operands[i] & memo.arrays):
-                last[o] = max(last.get(o, 0), stage[i])
-                first[o] = min(first.get(o, stage[i]), stage[i])
+            operands = memo.operands[i]
+            at = 0
+            for o in members(operands & body):
+                after = stage[o] if (memo.loop[i] or 0) >> o & 1 else stage[o] + 1
+                if after > at:
+                    at = after
+            stage[i] = at
+            for o in members(operands & memo.arrays):
+                if o not in last:
+                    first[o] = last[o] = at
+                elif at > last[o]:
+                    last[o] = at
+                elif at < first[o]:
+                    first[o] = at
         read = write = 0.0
         for o, at in last.items():
-            begun = stage.get(o, first[o])
-            if at > begun:
+            if at > (stage[o] if o in stage else first[o]):
                 read += self.again[o]
-                write += self.passes[o] if body >> o & 1 else 0.0
+                if o in stage:
+                    write += self.passes[o]
         return read, write
 
     # ------------------------------------------------------------------ legality
@@ -214,20 +329,34 @@ class Candidates:
     def is_loop(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
-        if len({memo.spaces[i] for i in members(body)}) > 1:
-            return False
+        space = memo.spaces[body.bit_length() - 1]
         for i in members(body):
             take = memo.loop[i]
-            if take is None or memo.operands[i] & body & ~take:
+            if take is None or memo.spaces[i] != space or memo.operands[i] & body & ~take:
                 return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
+        if not body & self.aggregates:
+            return True
         reductions = memo.hops(body & self.aggregates)
         if any(not MAGG.merge(reductions[0], other) for other in reductions[1:]):
             return False
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
             return False
-        return not reductions or MAGG.walk(self.kernel(results, body), memo.facts.layouts) is not None
+        return self._is_walked(results, body, inputs, space)
+
+    def _is_walked(self, results: int, body: int, inputs: int, space: int) -> bool:
+        """Tell whether the loop adds up in NumPy's order; that depends on the layouts that there are."""
+        memo = self.memo
+        key = space, *(frozenset([memo.lies[i] for i in members(some & memo.arrays)]) for some in (
+            inputs, results & ~self.aggregates)), frozenset([
+                (memo.lies[i], memo.lies[memo.operands[i].bit_length() - 1], memo.values[i].attrs)
+                for i in members(results & self.aggregates)])
+        found = self._walks.get(key)
+        if found is None:
+            kernel = self.kernel(results, body)
+            found = self._walks[key] = MAGG.walk(kernel, memo.facts.layouts) is not None
+        return found
 
     def is_row(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether `body` is computed row by row; what is read by rows must not be read whole."""

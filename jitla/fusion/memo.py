@@ -69,6 +69,7 @@ class Memo:
                 self.before[i] |= self.before[o] | 1 << o
         self.spaces = self._number(iteration(h) for h in self.values)
         self.forced = self._forced()
+        self.lies = self._number((facts.layouts[h], h.meta.dtype.itemsize) for h in self.values)
         self._sources = self._number(self._lies(h) for h in self.values)
 
     # ------------------------------------------------------------------ values
