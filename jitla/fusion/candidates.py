@@ -9,7 +9,7 @@ of everyone who reads it, one that is there may be, if that is cheaper than read
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import inf
@@ -62,7 +62,8 @@ class Candidates:
         self._waits: dict[int, int] = {}
         self._links: dict[int, tuple[int, int]] = {}
         self._sums: tuple[dict[int, float], dict[int, float]] = {}, {}
-        self._beside: dict[tuple[int, int], float] = {}
+        self._by_source: dict[int, float] = {}
+        self._touches: dict[int, tuple[int, int]] = {}
         self._walks: dict[Hashable, bool] = {}
         values = memo.values
         self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
@@ -78,6 +79,9 @@ class Candidates:
         self.aggregates = memo.set(h for h in values if h.op.kind is Kind.AGG)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self._mates = self._shared()
+        self._source_read = [0.0] * len(values)
+        for i in members(memo.arrays):
+            self._source_read[members(memo.shared(1 << i))[0]] = self.read[i]
 
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
@@ -181,30 +185,48 @@ class Candidates:
                 for o in members(memo.operands[i]):
                     behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
                 own.append(behind)
-            loop = loops.get(memo.spaces[i], 0) & ~apart[0][i]
-            row = rows.get(memo.rows[i], 0) & ~apart[1][i]
-            found.append((loop if memo.loop[i] is not None else 0, row if memo.row[i] is not None else 0))
+            loop = row = 0
             if memo.loop[i] is not None:
+                loop = loops.get(memo.spaces[i], 0) & ~apart[0][i] & ~self._otherwise(i)
                 loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
             if self.rows and memo.row[i] is not None:
+                row = rows.get(memo.rows[i], 0) & ~apart[1][i]
                 rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
+            found.append((loop, row))
         return found
+
+    def _otherwise(self, value: int) -> int:
+        """Return the aggregates in front of `value` that no loop takes together with it."""
+        if not self.aggregates >> value & 1:
+            return 0
+        hop = self.memo.values[value]
+        return sum([1 << o for o in members(self.aggregates & (1 << value) - 1)
+                    if self.memo.spaces[o] == self.memo.spaces[value]
+                    and not MAGG.merge(self.memo.values[o], hop)])
 
     def may_share(self, results: int, value: int) -> bool:
         """Tell whether some kernel might make `results`, all in front of `value`, and it."""
         loop, row = self._mates[value]
         return results & ~loop == 0 or results & ~row == 0
 
-    def depth(self, items: Sequence[int]) -> int:
-        """Return how many of `items`, operands first, have to be results of one kernel each."""
-        longest = 0
-        deep: dict[int, int] = {}
-        for i in items:
+    def clique(self, items: Iterable[tuple[int, float]]) -> float:
+        """Return the largest sum of what is said of some `items`, operands first, that no two of can share.
+
+        It is not always found; then what is returned is less.
+        """
+        found: list[tuple[float, int]] = []
+        best = 0.0
+        for i, more in items:
             loop, row = self._mates[i]
-            apart = self.memo.before[i] & ~(loop | row)
-            deep[i] = 1 + max((deep[o] for o in deep if apart >> o & 1), default=0)
-            longest = max(longest, deep[i])
-        return longest
+            together = loop | row
+            heavy, apart = 0.0, 0
+            for weight, others in found:
+                if weight > heavy and not others & together:
+                    heavy, apart = weight, others
+            found.append((heavy + more, apart | 1 << i))
+            if heavy + more > best:
+                best = heavy + more
+        return best
 
     def waits(self, body: int) -> int:
         """Return everything that has to be there before `body` is computed."""
@@ -277,15 +299,27 @@ class Candidates:
             found = known[inputs] = sum([self.read[i] for i in self.memo.sources(inputs)])
         return found
 
-    def reading_beside(self, inputs: int, others: int) -> float:
-        """Return the seconds for reading those `inputs` that do not lie where some of `others` do."""
-        key = inputs, others
-        found = self._beside.get(key)
+    def source_read(self, source: int) -> float:
+        """Return the seconds for reading array number `source` once."""
+        return self._source_read[source]
+
+    def reading_sources(self, sources: int) -> float:
+        """Return the seconds for reading a set of arrays, by their numbers, once."""
+        found = self._by_source.get(sources)
         if found is None:
-            known = self.memo.shared(others)
-            found = self._beside[key] = sum([
-                self.read[i] for i in self.memo.sources(inputs) if not self.memo.shared(1 << i) & known])
+            found = self._by_source[sources] = sum([self._source_read[x] for x in members(sources)])
         return found
+
+    def touches(self, body: int) -> tuple[int, int]:
+        """Return the numbers of the arrays that a kernel over `body` reads, and `body`."""
+        found = self._touches.get(body)
+        if found is None:
+            found = self._touches[body] = self.memo.shared(self.inputs(body)), body
+        return found
+
+    def slack(self, busy: float) -> float:
+        """Return how much longer a kernel takes than its threads are all busy."""
+        return 0.0 if self.near else self.prices.busy(busy) - busy
 
     def working(self, body: int) -> float:
         """Return the seconds for computing `body` once."""

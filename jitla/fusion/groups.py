@@ -15,7 +15,8 @@ from math import inf, isinf
 from jitla.fusion.candidates import LOOP, Candidate, Candidates
 from jitla.fusion.memo import members
 
-STEPS = 4  # divisions looked at for every kernel that may be priced
+STEPS = 4  # divisions looked at for every kernel that may be priced,
+SHARE = 12  # and of these, for one set of results, this part at most
 MAX_WIDE = 40  # results divided exactly; more are put together one by one
 NEAR = 6  # groups that a result is tried in, when results are put together one by one
 EXACT = 1.0 - 1e-12  # what is cheaper by rounding is not cheaper
@@ -49,7 +50,7 @@ class Groups:
             seconds, kernels = self._together(part, memory)
             total += seconds
             chosen += kernels
-        if isinf(total) or self._cyclic([*chosen, *self.others]):
+        if isinf(total) or self.cyclic([*chosen, *self.others]):
             return self._one_by_one(members(results), memory)
         return total, tuple(chosen)
 
@@ -113,14 +114,14 @@ class Groups:
                     if wider.seconds - group.seconds < alone.seconds:
                         options.append((wider.seconds - group.seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
-                if not self._cyclic([*groups[:g], wider, *groups[g + 1:], *self.others]):
+                if not self.cyclic([*groups[:g], wider, *groups[g + 1:], *self.others]):
                     groups[g] = wider
                     break
             else:
                 groups.append(alone)
         return sum(g.seconds for g in groups), tuple(groups)
 
-    def _cyclic(self, groups: Sequence[Candidate]) -> bool:
+    def cyclic(self, groups: Sequence[Candidate]) -> bool:
         """Tell whether kernels with several results wait for each other."""
         several = [g for g in groups if g.results & g.results - 1]
         if len(several) < 2:
@@ -146,48 +147,81 @@ class _Division:
         self.items = items
         self.memory = memory
         self.found = found
+        self.last = groups.steps + STEPS * groups.budget / SHARE
         self.groups: list[Candidate] = []
+        self.near: list[tuple[int, int]] = []  # of every group: sources it reads, values it computes
         kernels, memo = self.kernels, groups.memo
-        size = len(items) + 1
-        self.write, self.bodies, self.needs = [0.0] * size, [0] * size, [0] * size
+        self.write = [0.0] * (len(items) + 1)
+        self.rest: list[tuple[int, int, int]] = []  # of every item: itself, sources it needs, what it computes
+        self.alone: dict[int, float] = {}
+        for i in items:
+            body, optional = kernels.grow(1 << i, memory)
+            needs = kernels.inputs(body) & memo.arrays & ~optional
+            self.rest.append((i, memo.shared(needs), body))
+            busy = kernels.write[i] + max(kernels.reading(needs), kernels.working(body))
+            self.alone[i] = kernels.least_launch + kernels.slack(busy)
         for at in range(len(items) - 1, -1, -1):
-            body, optional = kernels.grow(1 << items[at], memory)
             self.write[at] = self.write[at + 1] + kernels.write[items[at]]
-            self.bodies[at] = self.bodies[at + 1] | body
-            self.needs[at] = self.needs[at + 1] | kernels.inputs(body) & memo.arrays & ~optional
-        self.depth = kernels.depth(items)
+        self.chains = self._chains()
 
     def run(self) -> Grouped:
         """Return the cheapest division."""
-        self._put(0, 0.0)
+        self._put(0, 0.0, 0.0, 0.0, 0.0)
         return self.found
 
-    def _bound(self, at: int, cost: float) -> float:
-        """Return what no completion goes below: the rest is written, read and computed once."""
-        read = work = busy = 0.0
-        inputs = bodies = 0
-        for g in self.groups:
-            read += g.read
-            work += g.work
-            busy += g.read if g.read > g.work else g.work
-            inputs |= self.kernels.inputs(g.body)
-            bodies |= g.body
+    def _chains(self) -> list[list[tuple[int, int, float]]]:
+        """For the rest from every item on, find sources that several kernels will read, and how many."""
         kernels = self.kernels
-        read += kernels.reading_beside(self.needs[at], inputs)
-        work += kernels.working(self.bodies[at] & ~bodies)
-        launches = max(self.depth - len(self.groups), 0) * kernels.least_launch
-        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + launches
+        found = []
+        for at in range(len(self.rest) + 1):
+            rest = self.rest[at:]
+            several, once = 0, 0
+            for _, needs, _ in rest:
+                several, once = several | needs & once, once | needs
+            times = [(x, int(kernels.clique([(i, 1.0) for i, needs, _ in rest if needs >> x & 1])))
+                     for x in members(several)]
+            found.append([(x, n, kernels.source_read(x)) for x, n in times if n > 1])
+        return found
 
-    def _put(self, at: int, cost: float) -> None:
+    def _bound(self, at: int, cost: float, read: float, work: float, busy: float) -> float:
+        """Return what no completion goes below.
+
+        The rest is written; what no group can share with it is read and computed, in further groups.
+        """
+        near, kernels = self.near, self.kernels
+        sources = bodies = 0
+        orphans: list[tuple[int, float]] = []
+        for i, needs, body in self.rest[at:]:
+            orphan = True
+            for group, (reads, computes) in zip(self.groups, near, strict=True):
+                if kernels.may_share(group.results, i):
+                    needs &= ~reads
+                    body &= ~computes
+                    orphan = False
+            sources |= needs
+            bodies |= body
+            if orphan:
+                orphans.append((i, self.alone[i]))
+        read += kernels.reading_sources(sources)
+        for x, times, seconds in self.chains[at]:
+            times -= sources >> x & 1
+            for reads, _ in near:
+                times -= reads >> x & 1
+            if times > 0:
+                read += times * seconds
+        work += kernels.working(bodies)
+        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.clique(orphans)
+
+    def _put(self, at: int, cost: float, read: float, work: float, busy: float) -> None:
         """Try item `at` in every group and in one of its own, what adds least first."""
         self.owner.steps += 1
-        if self._bound(at, cost) >= self.found[0] * EXACT:
+        if self._bound(at, cost, read, work, busy) >= self.found[0] * EXACT:
             return
-        if self.owner.exhausted():
+        if self.owner.steps > self.last or self.owner.exhausted():
             self.owner.spent = True
             return
         if at == len(self.items):
-            if not self.owner._cyclic(self.groups):
+            if not self.owner.cyclic(self.groups):
                 self.found = cost, tuple(self.groups)
             return
         own, groups = self.items[at], self.groups
@@ -198,8 +232,12 @@ class _Division:
                 wider = self.kernels.best(group.results | 1 << own, self.memory)
                 if not isinf(wider.seconds):
                     options.append((wider.seconds - group.seconds, g, wider))
-        for more, g, candidate in sorted(options, key=lambda o: o[:2]):
-            before = groups[g:g + 1]
-            groups[g:g + 1] = [candidate]
-            self._put(at + 1, cost + more)
-            groups[g:g + 1] = before
+        for more, g, c in sorted(options, key=lambda o: o[:2]):
+            before, beside = groups[g:g + 1], self.near[g:g + 1]
+            groups[g:g + 1] = [c]
+            self.near[g:g + 1] = [self.kernels.touches(c.body)]
+            r, w, b = c.read, c.work, max(c.read, c.work)
+            for old in before:
+                r, w, b = r - old.read, w - old.work, b - max(old.read, old.work)
+            self._put(at + 1, cost + more, read + r, work + w, busy + b)
+            groups[g:g + 1], self.near[g:g + 1] = before, beside

@@ -119,7 +119,8 @@ class Search:
                     write += kernels.write[i]
         memory = kernels.in_memory(0) & ~self.partition.values
         read = kernels.reading(inputs & memory)
-        return write + max(read, work), kernels.depth(members(self.results & memo.forced))
+        return write + max(read, work), int(
+            kernels.clique([(i, 1.0) for i in members(self.results & memo.forced)]))
 
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
