@@ -18,10 +18,10 @@ UNARY = ("exp", "sqrt", "negative", "tanh", "square")
 
 
 def joined_dag(
-    rng: random.Random, hops: int
+    rng: random.Random, hops: int, matrices: bool = True
 ) -> tuple[tuple[Hop, ...], dict[int, Layout]]:
-    """Return the root of a DAG of about so many operators, whose values are used: one total, as of a loss."""
-    roots, layouts = random_dag(rng, hops)
+    """Return the roots of a DAG of about so many operators, few of which nobody reads."""
+    roots, layouts = random_dag(rng, hops, matrices)
     totals = [r if r.meta.shape == () else apply(
         "sum", r, axis=tuple(range(r.meta.ndim)), keepdims=False) for r in roots]
     ends: dict[tuple[int, ...], Hop] = {}
