@@ -261,35 +261,35 @@ class Candidates:
         inputs = self.inputs(body)
         if self.waits(body) & results:
             return Candidate(results, body, LOOP, None)
-        again = passed = 0.0
+        form, terms = LOOP, None
         if self.is_loop(results, body, inputs):
-            form = LOOP
+            terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
-            form = ROW
-            again, passed = self._passed(body)
-        else:
-            form = CALL
+            form, terms = ROW, self.terms(results, body, ROW)
+        cost = None if terms is None else self.cost(terms)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
-            if self.memo.loop[at] is None or form == CALL:
-                called = self._called(results, at)
-                if form == CALL or called.seconds <= self._kernel(results, body, form, again, passed).seconds:
-                    return called
-        if form == CALL:
-            return Candidate(results, body, LOOP, None)
-        return self._kernel(results, body, form, again, passed)
+            if self.memo.loop[at] is None or cost is None:
+                seconds = self.prices.call(self.memo.values[at])
+                if cost is None or seconds <= cost.total:
+                    called = Cost(0.0, 0.0, 0.0, seconds, seconds)
+                    return Candidate(results, results, CALL, called, seconds)
+        if terms is None or cost is None:
+            return Candidate(results, body, form, None)
+        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
 
-    def _called(self, results: int, at: int) -> Candidate:
-        seconds = self.prices.call(self.memo.values[at])
-        return Candidate(results, results, CALL, Cost(0.0, 0.0, 0.0, seconds, seconds), seconds)
+    def cost(self, terms: tuple[float, float, float]) -> Cost:
+        """Price a kernel that reads, writes and computes so long."""
+        return self.prices.terms(*terms, 0 if self.near else 1)
 
-    def _kernel(self, results: int, body: int, form: str, again: float, passed: float) -> Candidate:
-        """Price a legal kernel; its stages read and pass on so much in the cache."""
-        read = self.reading(self.inputs(body)) + again
-        work = self.working(body)
+    def terms(self, results: int, body: int, form: str) -> tuple[float, float, float]:
+        """Return how long a legal kernel reads, writes and computes.
+
+        Stages of a row kernel read again, and pass on, in the cache.
+        """
+        again, passed = self._passed(body) if form == ROW else (0.0, 0.0)
         write = sum([self.write[i] for i in members(results)]) + passed
-        cost = self.prices.terms(read, write, work, 0 if self.near else 1)
-        return Candidate(results, body, form, cost, cost.total, read, work)
+        return self.reading(self.inputs(body)) + again, write, self.working(body)
 
     def reading(self, inputs: int) -> float:
         """Return the seconds for reading the arrays among `inputs` once."""

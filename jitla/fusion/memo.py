@@ -70,7 +70,7 @@ class Memo:
         self.spaces = self._number(iteration(h) for h in self.values)
         self.forced = self._forced()
         self.lies = self._number((facts.layouts[h], h.meta.dtype.itemsize) for h in self.values)
-        self._sources = self._number(self._lies(h) for h in self.values)
+        self._sources = self._number(self._memory())
 
     # ------------------------------------------------------------------ values
 
@@ -110,16 +110,22 @@ class Memo:
                 stack += [(i, False) for i in reversed(self.inputs(hop)) if i not in seen]
         return order
 
-    def _lies(self, hop: Hop) -> object:
-        """Return what stands for the memory of `hop`: equal for a matrix and its transpose, both leaves.
+    def _memory(self) -> list[object]:
+        """Return what stands for the memory of every value: the same for a matrix and its transpose, both leaves.
 
         They might be two arrays; that they are one is far more likely, and only prices depend on it.
         """
-        if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
-            return hop
-        place = self.facts.layouts[hop]
-        walked = sorted(zip(place.strides, place.shape, strict=True))
-        return hop.meta.dtype, tuple(walked)
+        seen: dict[object, int] = {}
+        found: list[object] = []
+        for hop in self.values:
+            if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
+                found.append(hop)
+                continue
+            place = self.facts.layouts[hop]
+            as_is = hop.meta.dtype, tuple(zip(place.strides, place.shape, strict=True))
+            seen[as_is] = seen.get(as_is, 0) + 1
+            found.append((as_is[0], tuple(sorted(as_is[1])), seen[as_is]))
+        return found
 
     def sources(self, values: int) -> list[int]:
         """Return the arrays among `values`, those that share memory once."""
