@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from jitla.fusion.kernel import Product, data_inputs
+from jitla.fusion.results import is_view
 from jitla.fusion.rows import ROW, is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import CELL, MAGG, Facts, Template, iteration
 from jitla.hops import Hop, Kind
@@ -111,13 +112,17 @@ class Memo:
         return order
 
     def _memory(self) -> list[object]:
-        """Return what stands for the memory of every value: the same for a matrix and its transpose, both leaves.
+        """Return what stands for the memory of every value: of a view, that of its operand.
 
-        They might be two arrays; that they are one is far more likely, and only prices depend on it.
+        It is the same for a matrix and its transpose, both leaves. They might be two arrays; that they are
+        one is far more likely, and only prices depend on it.
         """
         seen: dict[object, int] = {}
         found: list[object] = []
         for hop in self.values:
+            if is_view(hop) and hop.inputs[0] in self.number and hop.meta.size == hop.inputs[0].meta.size:
+                found.append(found[self.number[hop.inputs[0]]])
+                continue
             if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
                 found.append(hop)
                 continue

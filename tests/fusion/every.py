@@ -90,16 +90,6 @@ def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
     return True
 
 
-def hangs_together(body: Values, facts: Facts) -> bool:
-    """Tell whether what is computed is one piece, by arrays that are read in common."""
-    left = [{h, *(o for o in read_by(h, facts) if o.meta.shape != ())} for h in body]
-    whole = left.pop()
-    while near := [s for s in left if s & whole]:
-        left = [s for s in left if s not in near]
-        whole = whole.union(*near)
-    return not left
-
-
 class Every:
     """All legal steps of a DAG, and the cheapest plan made of them."""
 
@@ -117,7 +107,11 @@ class Every:
         self.best = inf
 
     def _calls(self) -> Iterator[Step]:
+        """NumPy makes what no loop can make alone; for one operator that could be a loop it is not asked."""
         for h in self.order:
+            alone = frozenset([h])
+            if not self.facts.reason(h) and is_loop(alone, alone, self.order, self.facts):
+                continue
             seconds = self.kernels.prices.call(h)
             needs = frozenset(o for o in data_inputs(h) if o.inputs)
             yield Step(frozenset([h]), needs & set(self.order), seconds)
@@ -135,8 +129,6 @@ class Every:
         needs = frozenset(o for h in body for o in read_by(h, self.facts) if o.inputs) - body
         behind = self._below(needs)
         inner = [h for h in body if h not in ends]
-        if not hangs_together(body, self.facts):
-            return
         for n in range(len(inner) + 1):
             for more in combinations(inner, n):
                 results = ends.union(more)
@@ -167,13 +159,45 @@ class Every:
             return
         open_ = needed - made
         if not open_:
-            if self._runs(steps):
+            if self._runs(steps) and self._related(steps, made):
                 self.best = cost
             return
         last = max(open_, key=self.memo.number.__getitem__)
         for step in self.steps[last]:
             if not step.results & made:
                 self._choose(needed | step.needs, made | step.results, (*steps, step), cost + step.seconds)
+
+    def _related(self, steps: Sequence[Step], made: Values) -> bool:
+        """Tell whether kernels have results that read arrays in common, if only by way of other results."""
+        parts: list[tuple[set[Hop], set[object]]] = []
+        for h in made:
+            spaces = {("loop", iteration(h))} if not self.facts.reason(h) else set()
+            if rows_of(h, self.facts):
+                spaces.add(("rows", rows_of(h, self.facts)))
+            own, touched = {h}, {(s, self._memory(o)) for s in spaces for o in self._touched(h, made)}
+            for part in [p for p in parts if p[1] & touched]:
+                parts.remove(part)
+                own |= part[0]
+                touched |= part[1]
+            parts.append((own, touched))
+        return all(any(s.results <= own for own, _ in parts) for s in steps)
+
+    def _memory(self, hop: Hop) -> Hop:
+        return hop.inputs[0] if is_row_view(hop) else hop
+
+    def _touched(self, hop: Hop, made: Values) -> Values:
+        """Return what a kernel for `hop` alone computes, and the arrays it reads."""
+        found, stack = {hop}, [hop]
+        while stack:
+            h = stack.pop()
+            for o in read_by(h, self.facts):
+                loop = not self.facts.reason(h) and o.op.kind is Kind.CELL and o.meta.shape == iteration(h)
+                rows = rows_of(h, self.facts) and rows_of(o, self.facts) == rows_of(h, self.facts)
+                if o.meta.shape != () and o not in found:
+                    found.add(o)
+                    if o not in made and (loop and not self.facts.reason(o) or rows and o in row_links(h, self.facts)):
+                        stack.append(o)
+        return frozenset(found)
 
     def _runs(self, steps: Sequence[Step]) -> bool:
         """Tell whether some order of the steps makes everything before it is read."""
