@@ -55,6 +55,7 @@ class Candidates:
         self.rows = rows
         self.near = near
         self.priced = 0
+        self.limit = inf  # so many priced, everything that is in memory is read
         self._best: dict[tuple[int, int], Candidate] = {}
         self._priced: dict[tuple[int, int], Candidate] = {}
         self._forbidden: set[tuple[int, int]] = set()
@@ -120,7 +121,7 @@ class Candidates:
         body, optional = self.grow(results, memory)
         best = self.price(results, body, memory)
         optional &= self.memo.arrays
-        if not optional:
+        if not optional or self.priced > self.limit:
             return best
         least = self.reading(self.inputs(body) & ~optional)
         choices = [i for i in members(optional)

@@ -18,25 +18,31 @@ from jitla.fusion.memo import members
 STEPS = 4  # divisions looked at for every kernel that may be priced,
 SHARE = 12  # and of these, for one set of results, this part at most
 MAX_WIDE = 40  # results divided exactly; more are put together one by one
-NEAR = 6  # groups that a result is tried in, when results are put together one by one
+NEAR, NEAREST = 6, 2  # groups that a result is tried in, one result after the other; without a budget
 EXACT = 1.0 - 1e-12  # what is cheaper by rounding is not cheaper
 
 Grouped = tuple[float, tuple[Candidate, ...]]
+
+
+class Spent(Exception):
+    """The budget has run out."""
 
 
 class Groups:
     """Kernels for the results of a partition; `others` are those with several results elsewhere.
 
     `spent` tells whether the budget of priced kernels ran out, so that results may not be divided best.
+    Once something is found, `hurried` is set; then `Spent` is raised when it runs out.
     """
 
     def __init__(self, kernels: Candidates, others: Sequence[Candidate] = (), budget: float = inf) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
         self.others = tuple(others)
-        self.budget = budget
+        self.budget = kernels.limit = budget
         self.steps = 0
         self.spent = False
+        self.hurried = False
         self._known: dict[tuple[int, int], Grouped] = {}
 
     def exhausted(self) -> bool:
@@ -69,6 +75,8 @@ class Groups:
             parent[i] = i
             body = kernels.best(1 << i, memory).body
             touched = members(memo.shared(body | kernels.inputs(body)))
+            if self.hurried and self.exhausted():
+                raise Spent
             for kind, group in kernels.groups(i):
                 for o in touched:
                     parent[find(readers.setdefault((kind, group, o), i))] = find(i)
@@ -105,21 +113,42 @@ class Groups:
         kernels = self.kernels
         groups: list[Candidate] = []
         for i in items:
+            if self.hurried and self.exhausted():
+                raise Spent
             alone = kernels.best(1 << i, memory)
             options: list[tuple[float, int, Candidate]] = []
-            for g in reversed(range(len(groups))):
-                group = groups[g]
-                if kernels.may_share(group.results, i) and len(options) < NEAR:
-                    wider = kernels.best(group.results | 1 << i, memory)
-                    if wider.seconds - group.seconds < alone.seconds:
-                        options.append((wider.seconds - group.seconds, g, wider))
+            for g in self._nearest(groups, alone, i):
+                wider = kernels.best(groups[g].results | 1 << i, memory)
+                if wider.seconds - groups[g].seconds < alone.seconds:
+                    options.append((wider.seconds - groups[g].seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
-                if not self.cyclic([*groups[:g], wider, *groups[g + 1:], *self.others]):
+                if not self._closes(groups, g, wider):
                     groups[g] = wider
                     break
             else:
                 groups.append(alone)
         return sum(g.seconds for g in groups), tuple(groups)
+
+    def _nearest(self, groups: Sequence[Candidate], alone: Candidate, value: int) -> list[int]:
+        """Return the groups that may take `value` in, those first that have most to read in common."""
+        kernels = self.kernels
+        mine, _ = kernels.touches(alone.body)
+        found = []
+        for g, group in enumerate(groups):
+            if kernels.may_share(group.results, value):
+                theirs, _ = kernels.touches(group.body)
+                found.append((-kernels.reading_sources(mine & theirs), -g))
+        return [-g for _, g in sorted(found)[:NEAREST if self.exhausted() else NEAR]]
+
+    def _closes(self, groups: Sequence[Candidate], at: int, wider: Candidate) -> bool:
+        """Tell whether a group would wait for itself by way of others if it were `wider`."""
+        needs = self.kernels.waits(wider.body)
+        left = [g for k, g in enumerate((*groups, *self.others)) if k != at and g.results & g.results - 1]
+        while near := [g for g in left if g.results & needs]:
+            left = [g for g in left if not g.results & needs]
+            for g in near:
+                needs |= self.kernels.waits(g.body)
+        return bool(needs & wider.results)
 
     def cyclic(self, groups: Sequence[Candidate]) -> bool:
         """Tell whether kernels with several results wait for each other."""

@@ -120,8 +120,9 @@ class Memo:
         seen: dict[object, int] = {}
         found: list[object] = []
         for hop in self.values:
-            if is_view(hop) and hop.inputs[0] in self.number and hop.meta.size == hop.inputs[0].meta.size:
-                found.append(found[self.number[hop.inputs[0]]])
+            at = self.number.get(hop.inputs[0], len(found)) if is_view(hop) else len(found)
+            if at < len(found) and hop.meta.size == hop.inputs[0].meta.size:
+                found.append(found[at])
                 continue
             if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
                 found.append(hop)

@@ -7,7 +7,7 @@ Receives roots, leaf layouts and the backend's verdicts; returns a `Plan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import inf, isinf
+from math import isinf
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
@@ -18,7 +18,7 @@ from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.results import all_layouts
-from jitla.fusion.search import BUDGET, Found, Search
+from jitla.fusion.search import BUDGET, INSIDE, Found, Search
 from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
 
@@ -44,13 +44,13 @@ def plan(
 
 
 def _plan(
-    memo: Memo, prices: Prices, budget: float = inf, near: bool = False, fusion: str = "cost",
+    memo: Memo, prices: Prices, budget: float, near: bool = False, fusion: str = "cost",
 ) -> tuple[list[Step], list[Found]]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
     kernels = Candidates(memo, prices, near=near)
 
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
-        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, near=True)[0]
+        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, INSIDE, near=True)[0]
 
     while True:
         found = _search(memo, kernels, budget) if fusion == "cost" else []

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from math import inf, isinf
 
 from jitla.fusion.candidates import Candidate, Candidates
-from jitla.fusion.groups import EXACT, Grouped, Groups
+from jitla.fusion.groups import EXACT, Grouped, Groups, Spent
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.points import Partition
 
 BUDGET = 600  # kernels priced for one plan: what is found by then is taken, whatever the load
+INSIDE = 100  # of these, for the loops inside of one row kernel
 
 
 @dataclass(slots=True)
@@ -38,10 +39,6 @@ class Found:
     spent: bool = False
     second: tuple[float, int] | None = None
     tried: dict[int, float] = field(default_factory=dict)
-
-
-class _Spent(Exception):
-    """The budget has run out."""
 
 
 class Search:
@@ -66,7 +63,7 @@ class Search:
         found.bound = self._bound(0)
         try:
             self._enumerate(self.partition.points)
-        except _Spent:
+        except Spent:
             found.spent = True
         found.spent |= self.groups.spent
         rest = sorted((s, c) for c, s in found.tried.items() if c != found.chosen and not isinf(s))
@@ -135,10 +132,9 @@ class Search:
         found = self.found
         if kept in found.tried:
             return found.tried[kept]
-        if isinf(found.seconds):
-            pass  # some plan there has to be
-        elif self.groups.exhausted():
-            raise _Spent
+        self.groups.hurried = not isinf(found.seconds)  # some plan there has to be
+        if self.groups.hurried and self.groups.exhausted():
+            raise Spent
         found.costed += 1
         seconds, kernels = self.arrange(kept)
         found.tried[kept] = seconds
