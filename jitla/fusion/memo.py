@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from jitla.fusion.kernel import Product, data_inputs
+from jitla.fusion.kernel import Kernel, Product, data_inputs
 from jitla.fusion.results import is_view
 from jitla.fusion.rows import ROW, is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import CELL, MAGG, Facts, Template, iteration
@@ -156,7 +156,7 @@ class Memo:
         entries: dict[str, int] = {}
         if not self.is_given(hop) and hop not in self.made:
             for template in self.templates:
-                if template.open(hop, self.facts):
+                if template.open(hop, self.facts) and (template is not ROW or self._is_reduced(hop)):
                     entries[template.name] = self.set(
                         i for i in self.inputs(hop)
                         if not self.is_given(i) and i not in self.made and self._open(template, i)
@@ -164,6 +164,11 @@ class Memo:
         self.loop.append(entries.get(CELL.name, entries.get(MAGG.name)))
         self.row.append(entries.get(ROW.name))
         self.rows.append(rows_of(hop, self.facts) if ROW.name in entries else 0)
+
+    def _is_reduced(self, hop: Hop) -> bool:
+        """Tell whether a loop adds `hop` up in NumPy's order, should it be an aggregate: stages are loops."""
+        kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
+        return hop.op.kind is not Kind.AGG or MAGG.walk(kernel, self.facts.layouts) is not None
 
     def _open(self, template: Template, operand: Hop) -> bool:
         """Tell whether there is an entry of `operand` that `template` continues; one that closed has none."""

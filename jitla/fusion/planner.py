@@ -7,6 +7,7 @@ Receives roots, leaf layouts and the backend's verdicts; returns a `Plan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
 from math import isinf
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
@@ -21,6 +22,8 @@ from jitla.fusion.results import all_layouts
 from jitla.fusion.search import BUDGET, INSIDE, Found, Search
 from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
+
+MAX_TURNS = 4  # searches in which row kernels are chosen that turn out not to be loops over blocks of rows
 
 
 def plan(
@@ -52,7 +55,9 @@ def _plan(
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
         return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, INSIDE, near=True)[0]
 
-    while True:
+    for turn in count():
+        if turn == MAX_TURNS:
+            kernels = Candidates(memo, prices, rows=False, near=near)
         found = _search(memo, kernels, budget) if fusion == "cost" else []
         every = [c for f in found for c in f.kernels] if fusion == "cost" else by_rule(fusion, kernels)
         made = [step_of(candidate, kernels, stages) for candidate in every]

@@ -70,9 +70,16 @@ def is_loop(body: Values, results: Values, order: Sequence[Hop], facts: Facts) -
     return geometry(kernel, kernel.shape, facts.layouts) is not None
 
 
+def by_rows(hop: Hop, facts: Facts) -> int:
+    """Return over how many rows `hop` is computed: an aggregate is a loop, and has to add in NumPy's order."""
+    kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
+    walks = hop.op.kind is not Kind.AGG or geometry(kernel, kernel.shape, facts.layouts) is not None
+    return rows_of(hop, facts) if walks else 0
+
+
 def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
     """Loops over blocks of rows: every value has the same rows, and is read by rows or not made inside."""
-    rows = {rows_of(h, facts) for h in body}
+    rows = {by_rows(h, facts) for h in body}
     if len(rows) != 1 or 0 in rows or any(is_row_view(h) for h in results):
         return False
     ways: dict[Hop, set[str]] = {}
@@ -117,15 +124,15 @@ class Every:
             yield Step(frozenset([h]), needs & set(self.order), seconds)
 
     def _kernels(self) -> Iterator[Step]:
-        hops = [h for h in self.order if not self.facts.reason(h) or rows_of(h, self.facts)]
+        hops = [h for h in self.order if not self.facts.reason(h) or by_rows(h, self.facts)]
         for n in range(1, len(hops) + 1):
             for some in combinations(hops, n):
                 body = frozenset(some)
-                if len({rows_of(h, self.facts) for h in body}) == 1 or len({iteration(h) for h in body}) == 1:
+                if len({by_rows(h, self.facts) for h in body}) == 1 or len({iteration(h) for h in body}) == 1:
                     yield from self._written(body)
 
     def _written(self, body: Values) -> Iterator[Step]:
-        ends = readers_end(body, self.facts) | {h for h in body if h.op.kind is Kind.AGG and not rows_of(h, self.facts)}
+        ends = readers_end(body, self.facts) | {h for h in body if h.op.kind is Kind.AGG and not by_rows(h, self.facts)}
         needs = frozenset(o for h in body for o in read_by(h, self.facts) if o.inputs) - body
         behind = self._below(needs)
         inner = [h for h in body if h not in ends]
@@ -172,8 +179,8 @@ class Every:
         parts: list[tuple[set[Hop], set[object]]] = []
         for h in made:
             spaces = {("loop", iteration(h))} if not self.facts.reason(h) else set()
-            if rows_of(h, self.facts):
-                spaces.add(("rows", rows_of(h, self.facts)))
+            if by_rows(h, self.facts):
+                spaces.add(("rows", by_rows(h, self.facts)))
             own, touched = {h}, {(s, self._memory(o)) for s in spaces for o in self._touched(h, made)}
             for part in [p for p in parts if p[1] & touched]:
                 parts.remove(part)
@@ -192,7 +199,7 @@ class Every:
             h = stack.pop()
             for o in read_by(h, self.facts):
                 loop = not self.facts.reason(h) and o.op.kind is Kind.CELL and o.meta.shape == iteration(h)
-                rows = rows_of(h, self.facts) and rows_of(o, self.facts) == rows_of(h, self.facts)
+                rows = by_rows(h, self.facts) and by_rows(o, self.facts) == by_rows(h, self.facts)
                 if o.meta.shape != () and o not in found:
                     found.add(o)
                     if o not in made and (loop and not self.facts.reason(o) or rows and o in row_links(h, self.facts)):
