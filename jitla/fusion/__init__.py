@@ -1,7 +1,7 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
 Reading order: blocks, kernel, layout, walks, results, memory, price, templates, rows, memo, candidates,
-points, search, build, limits, heuristics, planner, interp, text, verdict.
+points, groups, search, build, limits, heuristics, planner, interp, text, verdict.
 """
 
 from jitla.fusion.blocks import (

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isinf
+from itertools import count
+from math import isinf
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
@@ -20,9 +21,11 @@ from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.results import all_layouts
-from jitla.fusion.search import BUDGET, Found, Search
+from jitla.fusion.search import BUDGET, INSIDE, Found, Search
 from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
+
+MAX_TURNS = 4  # searches in which row kernels are chosen that turn out not to be loops over blocks of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +71,14 @@ def choose(
 
 
 def _plan(
-    memo: Memo, prices: Prices, budget: float = inf, near: bool = False, fusion: str = "cost",
+    memo: Memo, prices: Prices, budget: float, near: bool = False, fusion: str = "cost",
     limit: Limit | None = None,
 ) -> tuple[list[Step], list[Found], Candidates]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
     kernels = Candidates(memo, prices, near=near)
 
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
-        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, near=True)[0]
+        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, INSIDE, near=True)[0]
 
     def write(every: Sequence[Candidate]) -> list[Step] | None:
         made = [step_of(candidate, kernels, stages) for candidate in every]
@@ -84,14 +87,17 @@ def _plan(
             return None
         return [*[s for s in made if s is not None], *calls_for(memo, uncovered(memo, every))]
 
-    while True:
+    for turn in count():
+        if turn == MAX_TURNS:
+            kernels = Candidates(memo, prices, rows=False, near=near)
         found = _search(memo, kernels, budget) if fusion == "cost" else []
         every = best_of(found, kernels) if fusion == "cost" else by_rule(fusion, kernels)
         steps = write(every)
         if steps is not None and limit is not None and limit.peak(steps) > limit.nbytes:
             steps = within(limit, [f.partition for f in found], memo, kernels, write)
         if steps is not None:
-            return steps, found, kernels
+            break
+    return steps, found, kernels
 
 
 def best_of(found: Sequence[Found], kernels: Candidates) -> list[Candidate]:

@@ -183,10 +183,12 @@ class Prices:
         of a kernel that is counted elsewhere.
         """
         busy = write + (read if read > work else work)
-        if not launched:
-            return busy
-        alone, shared = self._threads * busy, self._wake + busy
-        return self._launch + (alone if alone < shared or self._threads == 1 else shared)
+        return self._launch + self.busy(busy) if launched else busy
+
+    def busy(self, seconds: float) -> float:
+        """Return what one kernel takes that keeps all threads busy for so long; several take no less."""
+        alone, shared = self._threads * seconds, self._wake + seconds
+        return alone if alone < shared or self._threads == 1 else shared
 
     def terms(self, read: float, write: float, work: float, launched: int = 1) -> Cost:
         """Return the seconds of a kernel with what they are spent on."""
