@@ -144,8 +144,10 @@ class Every:
                 form = "loop" if is_loop(body, results, self.order, self.facts) else \
                     "row" if is_by_rows(body, results, self.facts) else ""
                 if form:
-                    yield Step(results, needs, self.kernels.cost(self.kernels.terms(
-                        self.memo.set(results), self.memo.set(body), form)).total)
+                    made, values = self.memo.set(results), self.memo.set(body)
+                    terms = self.kernels.terms(made, values, form)
+                    if terms is not None:
+                        yield Step(results, needs, self.kernels.cost(terms, values, form).total)
 
     def _below(self, hops: Values) -> Values:
         found = set(hops)
