@@ -86,4 +86,4 @@ def test_a_limit_is_kept_by_the_cheapest_plan_that_can(seed: int):
     tight = said(max(free.peak - 1, 1))
     assert tight.peak <= free.peak
     # the search estimates the stages of a row kernel before they are planned
-    assert tight.seconds >= free.seconds * 0.98
+    assert tight.seconds >= free.seconds * 0.95
