@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 from jitla.fusion.kernel import Call, Kernel, RowKernel, Step
@@ -111,10 +111,11 @@ class Prices:
             if end.space:
                 found.setdefault(end.space, []).append(end)
         for some in found.values():
-            if any(e.reduces for e in some) and not apart:
-                lost += sum([e.single for e in some])
-            elif any(e.breaks for e in some):
-                lost += some[0].begin + sum([e.single if e.reduces else e.whole for e in some])
+            if any([e.breaks for e in some]):
+                single = sum([e.single for e in some]) if any([e.reduces for e in some]) else inf
+                if single == inf or apart:
+                    single = min(single, some[0].begin + sum([e.single if e.reduces else e.whole for e in some]))
+                lost += single
         return lost
 
     def _end(self, hop: Hop) -> _End:
