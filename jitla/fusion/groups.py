@@ -49,10 +49,12 @@ class Groups:
         """Tell whether the budget has run out."""
         return self.kernels.priced > self.budget or self.steps > STEPS * self.budget
 
-    def arrange(self, results: int, memory: int) -> Grouped:
-        """Return the cheapest kernels that make `results`, and their cost."""
+    def arrange(self, results: int, memory: int, most: float = inf) -> Grouped | None:
+        """Return the cheapest kernels that make `results`, and their cost; None once it is not below `most`."""
         total, chosen = 0.0, []
         for part in self._parts(results, memory):
+            if total >= most:
+                return None
             seconds, kernels = self._together(part, memory)
             total += seconds
             chosen += kernels

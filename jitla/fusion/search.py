@@ -26,6 +26,7 @@ INSIDE = 100  # of these, for the loops inside of one row kernel
 class Found:
     """What the search of a partition has found and looked at; counts are choices of points.
 
+    `partially`: of the `costed`, those given up when they cost more than the `second` best.
     `spent`: the budget ran out, so that something cheaper may have been missed.
     """
 
@@ -34,6 +35,7 @@ class Found:
     chosen: int = 0
     kernels: tuple[Candidate, ...] = ()
     costed: int = 0
+    partially: int = 0
     cut_by_cost: int = 0
     bound: float = 0.0
     spent: bool = False
@@ -66,8 +68,6 @@ class Search:
         except Spent:
             found.spent = True
         found.spent |= self.groups.spent
-        rest = sorted((s, c) for c, s in found.tried.items() if c != found.chosen and not isinf(s))
-        found.second = rest[0] if rest else None
         return found
 
     # ------------------------------------------------------------------ points
@@ -136,13 +136,27 @@ class Search:
         if self.groups.hurried and self.groups.exhausted():
             raise Spent
         found.costed += 1
-        seconds, kernels = self.arrange(kept)
+        arranged = self._arrange(kept, found.second[0] if self.prune and found.second else inf)
+        if arranged is None:
+            found.partially += 1
+            found.tried[kept] = inf
+            return inf
+        seconds, kernels = arranged
         found.tried[kept] = seconds
         if seconds < found.seconds:
+            if not isinf(found.seconds):
+                found.second = found.seconds, found.chosen
             found.seconds, found.chosen, found.kernels = seconds, kept, kernels
+        elif not isinf(seconds) and (found.second is None or (seconds, kept) < found.second):
+            found.second = seconds, kept
         return seconds
 
     def arrange(self, kept: int) -> Grouped:
         """Return the cheapest kernels that make what is in memory, and their cost."""
+        found = self._arrange(kept, inf)
+        assert found is not None
+        return found
+
+    def _arrange(self, kept: int, most: float) -> Grouped | None:
         memory = self.kernels.in_memory(kept)
-        return self.groups.arrange(self.results & memory, memory)
+        return self.groups.arrange(self.results & memory, memory, most)
