@@ -57,7 +57,7 @@ class Search:
         self.prune = prune
         self.found = Found(partition)
         self.results = partition.values & ~memo.views
-        self._busy, self._launches = self._least()
+        self._busy, self._beside = self._least()
 
     def run(self) -> Found:
         """Search; return the best found."""
@@ -100,30 +100,38 @@ class Search:
 
     # ------------------------------------------------------------------ bounds
 
-    def _least(self) -> tuple[float, int]:
-        """Find what no plan of the partition goes below: seconds that all threads are busy, and launches.
+    def _least(self) -> tuple[float, float]:
+        """Find what no plan of the partition goes below: seconds that threads are busy, and seconds beside.
 
-        Every array is read once, every value computed once; a value that waits for another one over a
-        border is made by another kernel.
+        Every value is computed once. Every array is read once, and again by what no kernel computes together
+        with its other readers. Results that no two of share a kernel are made by one each.
         """
         memo, kernels = self.memo, self.kernels
-        work, write, inputs = 0.0, 0.0, 0
+        work = write = 0.0
+        readers: dict[int, list[tuple[int, float]]] = {}
+        memory = kernels.in_memory(0) & memo.arrays & ~self.partition.values
         for i in members(self.results):
-            if memo.loop[i] is not None and not memo.is_call(i):
-                work += kernels.work[i]
-                inputs |= memo.operands[i] & memo.arrays
-                if memo.forced >> i & 1:
-                    write += kernels.write[i]
-        memory = kernels.in_memory(0) & ~self.partition.values
-        read = kernels.reading(inputs & memory)
-        return write + max(read, work), int(
-            kernels.clique([(i, 1.0) for i in members(self.results & memo.forced)]))
+            work += kernels.work[i] if memo.loop[i] is not None else 0.0
+            for x in members(memo.shared(memo.operands[i] & memory)):
+                readers.setdefault(x, []).append((i, 1.0))
+            write += self._written(i) if memo.forced >> i & 1 else 0.0
+        read = sum([kernels.source_read(x) * kernels.clique(some) for x, some in readers.items()])
+        made = [(i, kernels.least_launch + kernels.slack(self._written(i)))
+                for i in members(self.results & memo.forced)]
+        return write + max(read, work), kernels.clique(made)
+
+    def _written(self, value: int) -> float:
+        """Return the seconds for writing a value; of a product that may be a call, what that takes at least."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is not None:
+            return kernels.write[value]
+        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value] & memo.arrays)
+        return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
 
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
-        kernels = self.kernels
-        busy = self._busy + sum([kernels.write[i] for i in members(kept)])
-        return self._launches * kernels.least_launch + (busy if kernels.near else kernels.prices.busy(busy))
+        more = sum([self._written(i) for i in members(kept)])
+        return self._busy + more + self._beside
 
     # ------------------------------------------------------------------ the cost of one choice
 
