@@ -57,7 +57,7 @@ class Search:
         self.prune = prune
         self.found = Found(partition)
         self.results = partition.values & ~memo.views
-        self._busy, self._beside = self._least()
+        self._static = self._least()
 
     def run(self) -> Found:
         """Search; return the best found."""
@@ -100,8 +100,8 @@ class Search:
 
     # ------------------------------------------------------------------ bounds
 
-    def _least(self) -> tuple[float, float]:
-        """Find what no plan of the partition goes below: seconds that threads are busy, and seconds beside.
+    def _least(self) -> float:
+        """Return what no plan of the partition goes below.
 
         Every value is computed once. Every array is read once, and again by what no kernel computes together
         with its other readers. Results that no two of share a kernel are made by one each.
@@ -116,9 +116,21 @@ class Search:
                 readers.setdefault(x, []).append((i, 1.0))
             write += self._written(i) if memo.forced >> i & 1 else 0.0
         read = sum([kernels.source_read(x) * kernels.clique(some) for x, some in readers.items()])
-        made = [(i, kernels.least_launch + kernels.slack(self._written(i)))
-                for i in members(self.results & memo.forced)]
-        return write + max(read, work), kernels.clique(made)
+        forced = members(self.results & memo.forced)
+        made = [(i, kernels.least_launch + kernels.slack(self._written(i))) for i in forced]
+        together = write + max(read, work) + kernels.clique(made)
+        return max(together, kernels.clique([(i, self._alone(i)) for i in forced]))
+
+    def _alone(self, value: int) -> float:
+        """Return what a kernel that makes `value` takes at least, whatever else it makes."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is None:
+            return kernels.least_launch + self._written(value)
+        everything = kernels.in_memory(self.partition.values)
+        body, optional = kernels.grow(1 << value, everything)
+        needs = kernels.inputs(body) & memo.arrays & ~optional
+        busy = self._written(value) + max(kernels.reading(needs), kernels.working(body))
+        return kernels.least_launch + busy + kernels.slack(busy)
 
     def _written(self, value: int) -> float:
         """Return the seconds for writing a value; of a product that may be a call, what that takes at least."""
@@ -130,8 +142,7 @@ class Search:
 
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
-        more = sum([self._written(i) for i in members(kept)])
-        return self._busy + more + self._beside
+        return self._static + sum([self._written(i) for i in members(kept)])
 
     # ------------------------------------------------------------------ the cost of one choice
 
