@@ -61,9 +61,20 @@ class Groups:
                 return None
             total += found[0] - floor
             chosen += found[1]
-        if isinf(total) or self.cyclic([*chosen, *self.others]):
-            return self._one_by_one(members(results), memory)
+        if self.cyclic([*chosen, *self.others]):
+            found = self._known.get((results, memory)) or self._joint(results, memory)
+            self._known[results, memory] = found
+            return found if found[0] < most else None
         return total, tuple(chosen)
+
+    def _joint(self, results: int, memory: int) -> Grouped:
+        """Divide all results at once, so that kernels do not wait for each other."""
+        items = members(results)
+        found = self._one_by_one(items, memory)
+        if len(items) > MAX_WIDE or self.exhausted():
+            self.spent = True
+            return found
+        return self._division(results, memory).run(found)
 
     def _floor(self, results: int, memory: int) -> float:
         """Return what no division of `results` goes below, without looking for one."""
@@ -277,7 +288,7 @@ class _Division:
             self.owner.spent = True
             return
         if at == len(self.items):
-            if not self.owner.cyclic(self.groups):
+            if not self.owner.cyclic([*self.groups, *self.owner.others]):
                 self.found = cost, tuple(self.groups)
             return
         own, groups = self.items[at], self.groups

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
-from math import isinf
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
@@ -19,7 +18,7 @@ from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.results import all_layouts
-from jitla.fusion.search import BUDGET, INSIDE, Found, Search
+from jitla.fusion.search import BUDGET, INSIDE, Found, search_all
 from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
 
@@ -84,11 +83,4 @@ def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
 
 def _search(memo: Memo, kernels: Candidates, budget: float) -> list[Found]:
     """Return the best found for every partition."""
-    found: list[Found] = []
-    several: list[Candidate] = []
-    for partition in partitions(memo, kernels):
-        result = Search(partition, memo, kernels, several, budget).run()
-        assert not isinf(result.seconds), "no plan is legal"
-        found.append(result)
-        several += [c for c in result.kernels if c.results & c.results - 1]
-    return found
+    return search_all(partitions(memo, kernels), memo, kernels, budget)

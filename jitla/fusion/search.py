@@ -179,3 +179,21 @@ class Search:
     def _arrange(self, kept: int, most: float) -> Grouped | None:
         memory = self.kernels.in_memory(kept)
         return self.groups.arrange(self.results & memory, memory, most)
+
+
+def search_all(
+    parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float = inf,
+) -> list[Found]:
+    """Search every partition; those whose kernels would wait for each other are searched as one."""
+    found = [Search(p, memo, kernels, (), budget).run() for p in parts]
+    assert not any(isinf(f.seconds) for f in found), "no plan is legal"
+    groups = Groups(kernels)
+    if not groups.cyclic([c for f in found for c in f.kernels]):
+        return found
+    several = [f for f in found if any(c.results & c.results - 1 for c in f.kernels)]
+    values, points = 0, []
+    for f in several:
+        values |= f.partition.values
+        points += f.partition.points
+    whole = Partition(values, tuple(sorted(points, key=lambda i: (-kernels.write[i], i))))
+    return [*(f for f in found if f not in several), Search(whole, memo, kernels, (), budget).run()]
