@@ -1,7 +1,7 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
 Reading order: blocks, kernel, layout, walks, results, price, templates, rows, memo, candidates, points,
-groups, search, build, heuristics, planner, interp, text.
+groups, search, recall, build, heuristics, planner, interp, text.
 """
 
 from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage
@@ -24,6 +24,7 @@ from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, Cost, Prices
+from jitla.fusion.recall import Recall
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
@@ -32,7 +33,7 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 __all__ = [
     "CELL", "MAGG", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall", "RowKernel",
     "Schedule", "Stage", "Step", "Template",
     "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
     "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",

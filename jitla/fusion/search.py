@@ -27,7 +27,7 @@ class Found:
     """What the search of a partition has found and looked at; counts are choices of points.
 
     `partially`: of the `costed`, those given up when they cost more than the `second` best.
-    `spent`: the budget ran out, so that something cheaper may have been missed.
+    `known`: it was searched before, in this or another program. `spent`: the budget ran out, so that something cheaper may have been missed.
     """
 
     partition: Partition
@@ -39,6 +39,7 @@ class Found:
     cut_by_cost: int = 0
     bound: float = 0.0
     spent: bool = False
+    known: bool = False
     second: tuple[float, int] | None = None
     tried: dict[int, float] = field(default_factory=dict)
 
@@ -179,21 +180,3 @@ class Search:
     def _arrange(self, kept: int, most: float) -> Grouped | None:
         memory = self.kernels.in_memory(kept)
         return self.groups.arrange(self.results & memory, memory, most)
-
-
-def search_all(
-    parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float = inf,
-) -> list[Found]:
-    """Search every partition; those whose kernels would wait for each other are searched as one."""
-    found = [Search(p, memo, kernels, (), budget).run() for p in parts]
-    assert not any(isinf(f.seconds) for f in found), "no plan is legal"
-    groups = Groups(kernels)
-    if not groups.cyclic([c for f in found for c in f.kernels]):
-        return found
-    several = [f for f in found if any(c.results & c.results - 1 for c in f.kernels)]
-    values, points = 0, []
-    for f in several:
-        values |= f.partition.values
-        points += f.partition.points
-    whole = Partition(values, tuple(sorted(points, key=lambda i: (-kernels.write[i], i))))
-    return [*(f for f in found if f not in several), Search(whole, memo, kernels, (), budget).run()]

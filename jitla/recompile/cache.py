@@ -26,6 +26,7 @@ from jitla.fusion import (
     InterpretedBackend,
     Kernel,
     Layout,
+    Recall,
     Schedule,
     Stage,
 )
@@ -105,7 +106,7 @@ class Compiler:
         self._building = threading.RLock()
         allowed = None if rules is None else rules.at(numerics)
         self._tools = Tools(
-            allowed, self.supports, machine, backend.templates, fusion, self, observe, check)
+            allowed, self.supports, machine, backend.templates, fusion, self, observe, check, Recall())
 
     # ---------------------------------------------------------------------- programs
 

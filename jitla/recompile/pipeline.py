@@ -12,7 +12,7 @@ from time import perf_counter
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Kernel, Layout, Plan, RowKernel, all_layouts, plan, show
+from jitla.fusion import Kernel, Layout, Plan, Recall, RowKernel, all_layouts, plan, show
 from jitla.hops import Hop, Machine, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
@@ -44,6 +44,7 @@ class Tools:
     workshop: Workshop
     observe: Callable[[Event], None]
     check: bool = False
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
 def _plan(draft: Draft, tools: Tools) -> Draft:
     return replace(
         draft, plan=plan(
-        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion))
+        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion, tools.recall))
 
 
 def _verify_roots(draft: Draft) -> None:

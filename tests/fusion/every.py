@@ -22,7 +22,7 @@ from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import Memo
 from jitla.fusion.points import partitions
 from jitla.fusion.rows import is_row_view, product_at, row_links, rows_of
-from jitla.fusion.search import search_all
+from jitla.fusion.recall import search_all
 from jitla.fusion.templates import iteration
 from jitla.hops import REFERENCE, Hop, Kind
 from tests.fusion.dags import joined_dag, random_dag
