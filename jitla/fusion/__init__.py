@@ -1,7 +1,7 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
 Reading order: blocks, kernel, layout, walks, results, memory, price, templates, rows, memo, candidates,
-points, groups, search, build, limits, heuristics, planner, interp, text, verdict.
+points, groups, search, recall, build, limits, heuristics, planner, interp, text, verdict.
 """
 
 from jitla.fusion.blocks import (
@@ -35,6 +35,7 @@ from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.memory import peak
 from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, Cost, Prices
+from jitla.fusion.recall import Recall
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
@@ -44,8 +45,8 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 __all__ = [
     "CELL", "MAGG", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
-    "RunnerUp", "Schedule", "Stage", "Step", "Template", "Verdict",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
+    "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Verdict",
     "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
     "is_view", "operands", "peak", "plan", "result_of", "run_kernel", "seen_operands", "show", "structure",
     "structure_key", "walk", "weigh",

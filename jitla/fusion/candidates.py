@@ -212,6 +212,10 @@ class Candidates:
         loop, row = self._mates[value]
         return results & ~loop == 0 or results & ~row == 0
 
+    def are_mates(self, a: int, b: int) -> bool:
+        """Tell whether some kernel might make both values."""
+        return self.may_share(1 << min(a, b), max(a, b))
+
     def clique(self, items: Iterable[tuple[int, float]]) -> float:
         """Return the largest sum of what is said of some `items`, operands first, that no two of can share.
 

@@ -44,21 +44,51 @@ class Groups:
         self.spent = False
         self.hurried = False
         self._known: dict[tuple[int, int], Grouped] = {}
+        self._divisions: dict[tuple[int, int], _Division] = {}
 
     def exhausted(self) -> bool:
         """Tell whether the budget has run out."""
         return self.kernels.priced > self.budget or self.steps > STEPS * self.budget
 
-    def arrange(self, results: int, memory: int) -> Grouped:
-        """Return the cheapest kernels that make `results`, and their cost."""
-        total, chosen = 0.0, []
-        for part in self._parts(results, memory):
-            seconds, kernels = self._together(part, memory)
-            total += seconds
-            chosen += kernels
-        if isinf(total) or self.cyclic([*chosen, *self.others]):
-            return self._one_by_one(members(results), memory)
+    def arrange(self, results: int, memory: int, most: float = inf) -> Grouped | None:
+        """Return the cheapest kernels that make `results`, and their cost; None if it is not below `most`."""
+        parts = self._parts(results, memory)
+        floors = [self._floor(part, memory) for part in parts]
+        total, chosen = sum(floors), []
+        for part, floor in zip(parts, floors, strict=True):
+            found = self._together(part, memory, most - (total - floor)) if total < most else None
+            if found is None:
+                return None
+            total += found[0] - floor
+            chosen += found[1]
+        if self.cyclic([*chosen, *self.others]):
+            found = self._known.get((results, memory)) or self._joint(results, memory)
+            self._known[results, memory] = found
+            return found if found[0] < most else None
         return total, tuple(chosen)
+
+    def _joint(self, results: int, memory: int) -> Grouped:
+        """Divide all results at once, so that kernels do not wait for each other."""
+        items = members(results)
+        found = self._one_by_one(items, memory)
+        if len(items) > MAX_WIDE or self.exhausted():
+            self.spent = True
+            return found
+        return self._division(results, memory).run(found)
+
+    def _floor(self, results: int, memory: int) -> float:
+        """Return what no division of `results` goes below, without looking for one."""
+        known = self._known.get((results, memory & self.kernels.below(results)))
+        if known is not None:
+            return known[0]
+        return 0.0 if results & results - 1 == 0 else self._division(results, memory).floor
+
+    def _division(self, results: int, memory: int) -> _Division:
+        key = results, memory & self.kernels.below(results)
+        found = self._divisions.get(key)
+        if found is None:
+            found = self._divisions[key] = _Division(self, members(results), memory)
+        return found
 
     def _parts(self, results: int, memory: int) -> list[int]:
         """Divide results into sets that gain nothing from a kernel with results of another one."""
@@ -86,27 +116,32 @@ class Groups:
             found[at] = found.get(at, 0) | 1 << i
         return list(found.values())
 
-    def _together(self, results: int, memory: int) -> Grouped:
-        """Return the cheapest way to put `results` into kernels."""
+    def _together(self, results: int, memory: int, most: float) -> Grouped | None:
+        """Return the cheapest way to put `results` into kernels, None if it is not below `most`."""
         key = results, memory & self.kernels.below(results)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._divide(results, memory)
-        return found
+            found = self._divide(results, memory, most)
+            if found is not None:
+                self._known[key] = found
+        return found if found is not None and (found[0] < most or most == inf) else None
 
-    def _divide(self, results: int, memory: int) -> Grouped:
+    def _divide(self, results: int, memory: int, most: float) -> Grouped | None:
         """One loop for all is best where it is legal; else start from a good division."""
         whole = self.kernels.best(results, memory)
         if results & results - 1 == 0 or whole.form == LOOP and not isinf(whole.seconds):
             return whole.seconds, (whole,)
         items = members(results)
-        found = self._one_by_one(items, memory)
+        found: Grouped = most, ()
+        if most == inf:
+            found = self._one_by_one(items, memory)
         if whole.seconds < found[0]:
             found = whole.seconds, (whole,)
         if len(items) > MAX_WIDE or self.exhausted():
             self.spent = True
-            return found
-        return _Division(self, items, memory, found).run()
+        else:
+            found = self._division(results, memory).run(found)
+        return found if found[1] else None
 
     def _one_by_one(self, items: Sequence[int], memory: int) -> Grouped:
         """Put results together in turn, never so that kernels wait for each other."""
@@ -170,13 +205,13 @@ class Groups:
 class _Division:
     """Branch and bound over the divisions of `items`, operands first, into groups."""
 
-    def __init__(self, groups: Groups, items: Sequence[int], memory: int, found: Grouped) -> None:
+    def __init__(self, groups: Groups, items: Sequence[int], memory: int) -> None:
         self.owner = groups
         self.kernels = groups.kernels
         self.items = items
         self.memory = memory
-        self.found = found
-        self.last = groups.steps + STEPS * groups.budget / SHARE
+        self.found: Grouped = inf, ()
+        self.last = inf
         self.groups: list[Candidate] = []
         self.near: list[tuple[int, int]] = []  # of every group: sources it reads, values it computes
         kernels, memo = self.kernels, groups.memo
@@ -192,9 +227,12 @@ class _Division:
         for at in range(len(items) - 1, -1, -1):
             self.write[at] = self.write[at + 1] + kernels.write[items[at]]
         self.chains = self._chains()
+        self.floor = self._bound(0, 0.0, 0.0, 0.0, 0.0)
 
-    def run(self) -> Grouped:
-        """Return the cheapest division."""
+    def run(self, found: Grouped) -> Grouped:
+        """Return the cheapest division, `found` if nothing is cheaper."""
+        self.found = found
+        self.last = self.owner.steps + STEPS * self.owner.budget / SHARE
         self._put(0, 0.0, 0.0, 0.0, 0.0)
         return self.found
 
@@ -250,7 +288,7 @@ class _Division:
             self.owner.spent = True
             return
         if at == len(self.items):
-            if not self.owner.cyclic(self.groups):
+            if not self.owner.cyclic([*self.groups, *self.owner.others]):
                 self.found = cost, tuple(self.groups)
             return
         own, groups = self.items[at], self.groups

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import isinf
 
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
@@ -20,8 +19,9 @@ from jitla.fusion.limits import Limit, within
 from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
+from jitla.fusion.recall import Recall, search_all
 from jitla.fusion.results import all_layouts
-from jitla.fusion.search import BUDGET, INSIDE, Found, Search
+from jitla.fusion.search import BUDGET, INSIDE, Found
 from jitla.fusion.templates import CELL, MAGG, Facts
 from jitla.hops import REFERENCE, Hop, Machine
 
@@ -46,19 +46,21 @@ def plan(
     fusion: str = "cost",
     limit: int = 0,
     stored: Collection[Hop] = (),
+    recall: Recall | None = None,
 ) -> Plan:
     """Choose which hops share a loop; `layouts` are those of the array leaves, by slot.
 
     `fusion` is "cost" for the cheapest plan, or the name of a rule of thumb. With `limit` the plan takes
-    at most so many bytes, if there is one; the roots `stored` go to memory that exists.
+    at most so many bytes, if there is one; the roots `stored` go to memory that exists. `recall` knows
+    plans of parts of earlier DAGs, planned for the same machine, and takes in those of this one.
     """
-    return choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored).plan
+    return choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored, recall).plan
 
 
 def choose(
     roots: Sequence[Hop], layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
     machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
-    stored: Collection[Hop] = (),
+    stored: Collection[Hop] = (), recall: Recall | None = None,
 ) -> Chosen:
     """Return what `plan` does, with all that led to it."""
     roots = tuple(roots)
@@ -66,19 +68,20 @@ def choose(
     prices = Prices(machine, facts.layouts)
     memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
     most = Limit(limit, roots, machine.threads, frozenset(stored)) if limit and fusion == "cost" else None
-    steps, found, kernels = _plan(memo, prices, BUDGET, fusion=fusion, limit=most)
+    steps, found, kernels = _plan(memo, prices, BUDGET, fusion=fusion, limit=most, recall=recall)
     return Chosen(Plan(tuple(in_turn(steps, roots)), roots), found, kernels)
 
 
 def _plan(
     memo: Memo, prices: Prices, budget: float, near: bool = False, fusion: str = "cost",
-    limit: Limit | None = None,
+    limit: Limit | None = None, recall: Recall | None = None,
 ) -> tuple[list[Step], list[Found], Candidates]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
     kernels = Candidates(memo, prices, near=near)
 
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
-        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, INSIDE, near=True)[0]
+        inside = Memo(roots, memo.facts, given, made, (CELL, MAGG))
+        return _plan(inside, prices, INSIDE, near=True, recall=recall)[0]
 
     def write(every: Sequence[Candidate]) -> list[Step] | None:
         made = [step_of(candidate, kernels, stages) for candidate in every]
@@ -90,13 +93,14 @@ def _plan(
     for turn in count():
         if turn == MAX_TURNS:
             kernels = Candidates(memo, prices, rows=False, near=near)
-        found = _search(memo, kernels, budget) if fusion == "cost" else []
+        found = search_all(partitions(memo, kernels), memo, kernels, budget, recall) if fusion == "cost" else []
         every = best_of(found, kernels) if fusion == "cost" else by_rule(fusion, kernels)
         steps = write(every)
         if steps is not None and limit is not None and limit.peak(steps) > limit.nbytes:
             steps = within(limit, [f.partition for f in found], memo, kernels, write)
         if steps is not None:
             break
+        recall = None  # what it knows has just been chosen
     return steps, found, kernels
 
 
@@ -124,16 +128,4 @@ def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
         if not memo.is_call(i):
             body, _ = kernels.grow(1 << i, memory)
             found.append(kernels.price(1 << i, body, memory))
-    return found
-
-
-def _search(memo: Memo, kernels: Candidates, budget: float) -> list[Found]:
-    """Return the best found for every partition."""
-    found: list[Found] = []
-    several: list[Candidate] = []
-    for partition in partitions(memo, kernels):
-        result = Search(partition, memo, kernels, several, budget).run()
-        assert not isinf(result.seconds), "no plan is legal"
-        found.append(result)
-        several += [c for c in result.kernels if c.results & c.results - 1]
     return found

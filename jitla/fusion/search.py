@@ -26,7 +26,8 @@ INSIDE = 100  # of these, for the loops inside of one row kernel
 class Found:
     """What the search of a partition has found and looked at; counts are choices of points.
 
-    `spent`: the budget ran out, so that something cheaper may have been missed.
+    `partially`: of the `costed`, those given up when they cost more than the `second` best.
+    `known`: it was searched before, in this or another program. `spent`: the budget ran out, so that something cheaper may have been missed.
     """
 
     partition: Partition
@@ -34,9 +35,11 @@ class Found:
     chosen: int = 0
     kernels: tuple[Candidate, ...] = ()
     costed: int = 0
+    partially: int = 0
     cut_by_cost: int = 0
     bound: float = 0.0
     spent: bool = False
+    known: bool = False
     second: tuple[float, int] | None = None
     tried: dict[int, float] = field(default_factory=dict)
 
@@ -55,7 +58,7 @@ class Search:
         self.prune = prune
         self.found = Found(partition)
         self.results = partition.values & ~memo.views
-        self._busy, self._launches = self._least()
+        self._static = self._least()
 
     def run(self) -> Found:
         """Search; return the best found."""
@@ -66,8 +69,6 @@ class Search:
         except Spent:
             found.spent = True
         found.spent |= self.groups.spent
-        rest = sorted((s, c) for c, s in found.tried.items() if c != found.chosen and not isinf(s))
-        found.second = rest[0] if rest else None
         return found
 
     # ------------------------------------------------------------------ points
@@ -100,30 +101,49 @@ class Search:
 
     # ------------------------------------------------------------------ bounds
 
-    def _least(self) -> tuple[float, int]:
-        """Find what no plan of the partition goes below: seconds that all threads are busy, and launches.
+    def _least(self) -> float:
+        """Return what no plan of the partition goes below.
 
-        Every array is read once, every value computed once; a value that waits for another one over a
-        border is made by another kernel.
+        Every value is computed once. Every array is read once, and again by what no kernel computes together
+        with its other readers. Results that no two of share a kernel are made by one each.
         """
         memo, kernels = self.memo, self.kernels
-        work, write, inputs = 0.0, 0.0, 0
+        work = write = 0.0
+        readers: dict[int, list[tuple[int, float]]] = {}
+        memory = kernels.in_memory(0) & memo.arrays & ~self.partition.values
         for i in members(self.results):
-            if memo.loop[i] is not None and not memo.is_call(i):
-                work += kernels.work[i]
-                inputs |= memo.operands[i] & memo.arrays
-                if memo.forced >> i & 1:
-                    write += kernels.write[i]
-        memory = kernels.in_memory(0) & ~self.partition.values
-        read = kernels.reading(inputs & memory)
-        return write + max(read, work), int(
-            kernels.clique([(i, 1.0) for i in members(self.results & memo.forced)]))
+            work += kernels.work[i] if memo.loop[i] is not None else 0.0
+            for x in members(memo.shared(memo.operands[i] & memory)):
+                readers.setdefault(x, []).append((i, 1.0))
+            write += self._written(i) if memo.forced >> i & 1 else 0.0
+        read = sum([kernels.source_read(x) * kernels.clique(some) for x, some in readers.items()])
+        forced = members(self.results & memo.forced)
+        made = [(i, kernels.least_launch + kernels.slack(self._written(i))) for i in forced]
+        together = write + max(read, work) + kernels.clique(made)
+        return max(together, kernels.clique([(i, self._alone(i)) for i in forced]))
+
+    def _alone(self, value: int) -> float:
+        """Return what a kernel that makes `value` takes at least, whatever else it makes."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is None:
+            return kernels.least_launch + self._written(value)
+        everything = kernels.in_memory(self.partition.values)
+        body, optional = kernels.grow(1 << value, everything)
+        needs = kernels.inputs(body) & memo.arrays & ~optional
+        busy = self._written(value) + max(kernels.reading(needs), kernels.working(body))
+        return kernels.least_launch + busy + kernels.slack(busy)
+
+    def _written(self, value: int) -> float:
+        """Return the seconds for writing a value; of a product that may be a call, what that takes at least."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is not None:
+            return kernels.write[value]
+        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value] & memo.arrays)
+        return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
 
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
-        kernels = self.kernels
-        busy = self._busy + sum([kernels.write[i] for i in members(kept)])
-        return self._launches * kernels.least_launch + (busy if kernels.near else kernels.prices.busy(busy))
+        return self._static + sum([self._written(i) for i in members(kept)])
 
     # ------------------------------------------------------------------ the cost of one choice
 
@@ -136,13 +156,27 @@ class Search:
         if self.groups.hurried and self.groups.exhausted():
             raise Spent
         found.costed += 1
-        seconds, kernels = self.arrange(kept)
+        arranged = self._arrange(kept, found.second[0] if self.prune and found.second else inf)
+        if arranged is None:
+            found.partially += 1
+            found.tried[kept] = inf
+            return inf
+        seconds, kernels = arranged
         found.tried[kept] = seconds
         if seconds < found.seconds:
+            if not isinf(found.seconds):
+                found.second = found.seconds, found.chosen
             found.seconds, found.chosen, found.kernels = seconds, kept, kernels
+        elif not isinf(seconds) and (found.second is None or (seconds, kept) < found.second):
+            found.second = seconds, kept
         return seconds
 
     def arrange(self, kept: int) -> Grouped:
         """Return the cheapest kernels that make what is in memory, and their cost."""
+        found = self._arrange(kept, inf)
+        assert found is not None
+        return found
+
+    def _arrange(self, kept: int, most: float) -> Grouped | None:
         memory = self.kernels.in_memory(kept)
-        return self.groups.arrange(self.results & memory, memory)
+        return self.groups.arrange(self.results & memory, memory, most)

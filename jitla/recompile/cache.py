@@ -26,6 +26,7 @@ from jitla.fusion import (
     InterpretedBackend,
     Kernel,
     Layout,
+    Recall,
     Schedule,
     Stage,
 )
@@ -106,7 +107,8 @@ class Compiler:
         self._building = threading.RLock()
         allowed = None if rules is None else rules.at(numerics)
         self._tools = Tools(
-            allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit)
+            allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
+            Recall())
 
     # ---------------------------------------------------------------------- programs
 

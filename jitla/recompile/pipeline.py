@@ -14,7 +14,7 @@ from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Kernel, Layout, Plan, RowKernel, all_layouts, plan, show, weigh
+from jitla.fusion import Kernel, Layout, Plan, Recall, RowKernel, all_layouts, plan, show, weigh
 from jitla.hops import Hop, Machine, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
@@ -47,6 +47,7 @@ class Tools:
     observe: Callable[[Event], None]
     check: bool = False
     limit: int = 0
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
 
 
 def _plan(draft: Draft, tools: Tools) -> Draft:
-    return replace(draft, plan=plan(draft.roots, *_terms(draft, tools)))
+    return replace(draft, plan=plan(draft.roots, *_terms(draft, tools), tools.recall))
 
 
 def _terms(draft: Draft, tools: Tools) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import Memo
 from jitla.fusion.points import partitions
 from jitla.fusion.rows import is_row_view, product_at, row_links, rows_of
-from jitla.fusion.search import Search
+from jitla.fusion.recall import search_all
 from jitla.fusion.templates import iteration
 from jitla.hops import REFERENCE, Hop, Kind
 from tests.fusion.dags import joined_dag, random_dag
@@ -228,7 +228,7 @@ def compare(seed: int, most: int) -> tuple[int, float, float] | None:
     if not 2 <= operators <= most:
         return None
     kernels = Candidates(memo, Prices(REFERENCE, facts.layouts))
-    found = [Search(p, memo, kernels).run() for p in partitions(memo, kernels)]
+    found = search_all(partitions(memo, kernels), memo, kernels)
     made = 0
     for f in found:
         for c in f.kernels:

@@ -15,8 +15,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from math import isclose
-from time import process_time
+from math import inf, isclose
+from time import monotonic, process_time
 
 from jitla.fusion import Facts, all_layouts
 from jitla.fusion.candidates import Candidates
@@ -108,11 +108,13 @@ class Tally:
 
 def compare(
     count: int, first: int, draw: Callable[[int], Dag], wanted: Callable[[int], bool], widest: int = WIDEST,
+    seconds: float = inf,
 ) -> Tally:
-    """Compare on `count` DAGs whose number of points is wanted."""
+    """Compare on `count` DAGs whose number of points is wanted; stop early after so many seconds."""
     tally = Tally()
+    start = monotonic()
     for seed in _seeds(first):
-        if tally.dags == count:
+        if tally.dags == count or monotonic() - start > seconds:
             break
         tally.drawn += 1
         dag = draw(seed)
@@ -138,12 +140,13 @@ def main() -> int:
     parser.add_argument("--small", type=int, default=4800, help="DAGs of 1 to 10 points")
     parser.add_argument("--long", type=int, default=200, help="DAGs of 14 points")
     parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--minutes", type=float, default=inf, help="of each kind, at most")
     given = parser.parse_args()
     gaps = 0
     for title, count, draw, wanted, widest in (
             ("1 to 10 points", given.small, small, lambda n: 1 <= n <= 10, WIDEST),
             ("14 points", given.long, long, lambda n: n == 14, WIDEST + 8)):
-        tally = compare(count, given.first, draw, wanted, widest)
+        tally = compare(count, given.first, draw, wanted, widest, 60.0 * given.minutes)
         sys.stdout.write(tally.show(title))
         sys.stdout.flush()
         gaps += len(tally.gaps)

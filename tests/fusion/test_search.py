@@ -50,10 +50,10 @@ def test_a_thousand_operators_are_planned_within_the_budget(make):
 
 
 def test_a_larger_budget_finds_nothing_dearer():
-    for seed in range(12):
+    for seed in range(6):
         seconds = []
-        for budget in (INSIDE, BUDGET, 50 * BUDGET):
-            memo, kernels, parts = exhaustive.prepared(random_dag(random.Random(seed), 18))
+        for budget in (INSIDE, BUDGET, 4 * BUDGET):
+            memo, kernels, parts = exhaustive.prepared(random_dag(random.Random(seed), 14))
             found = [Search(p, memo, kernels, budget=budget).run() for p in parts]
             seconds.append(sum(f.seconds for f in found))
         assert seconds[2] <= seconds[0] * (1 + 1e-9), seed
