@@ -112,10 +112,11 @@ class Prices:
                 found.setdefault(end.space, []).append(end)
         for some in found.values():
             if any([e.breaks for e in some]):
-                single = sum([e.single for e in some]) if any([e.reduces for e in some]) else inf
-                if single == inf or apart:
-                    single = min(single, some[0].begin + sum([e.single if e.reduces else e.whole for e in some]))
-                lost += single
+                together = sum([e.single for e in some]) if any([e.reduces for e in some]) else inf
+                if together == inf or apart:
+                    alone = some[0].begin + sum([e.single if e.reduces else e.whole for e in some])
+                    together = min(together, alone)
+                lost += together
         return lost
 
     def _end(self, hop: Hop) -> _End:

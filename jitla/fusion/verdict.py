@@ -82,12 +82,19 @@ def weigh(
     choices = [1 << len(f.partition.points) for f in found]
     free = choose(plan.outputs, layouts, backend_supports, machine, templates, fusion).plan if limit else plan
     free_peak = peak(free.steps, free.outputs, machine.threads, stored)
+    limited = free_peak > taken
     return Verdict(
-        costs, rules, _bound(chosen, costs, plan), len(found), sum(len(f.partition.points) for f in found),
-        sum(f.costed for f in found), sum(f.cut_by_cost for f in found),
-        prod(choices) - max(sum(n for n in choices if n > 1), 1), chosen.kernels.priced, any(f.spent for f in found),
-        None if free_peak > taken else _runner_up(chosen), taken,
-        (_seconds(free, prices), free_peak) if free_peak > taken else None)
+        costs, rules, _bound(chosen, costs, plan),
+        partitions=len(found),
+        points=sum(len(f.partition.points) for f in found),
+        costed=sum(f.costed for f in found),
+        by_cost=sum(f.cut_by_cost for f in found),
+        by_structure=prod(choices) - max(sum(n for n in choices if n > 1), 1),
+        kernels=chosen.kernels.priced,
+        spent=any(f.spent for f in found),
+        runner_up=None if limited else _runner_up(chosen),
+        peak=taken,
+        free=(_seconds(free, prices), free_peak) if limited else None)
 
 
 def _seconds(plan: Plan, prices: Prices) -> float:

@@ -18,6 +18,8 @@ USER, INTERNAL, ROOT = 0, 1, 2
 # Instructions that may go on in two ways; loops are none of them.
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
 _STRAIGHT: dict[int, bool] = {}
+# NumPy's protocols, and which of their locals holds the callable.
+_PROTOCOLS = {"__array_function__": "func", "__array_ufunc__": "ufunc"}
 # By id: hashing a code object is slow. The code is kept so that its id stays its own.
 _KINDS: dict[int, int] = {}
 _CODES: dict[int, CodeType] = {}
@@ -94,14 +96,15 @@ def origin() -> tuple[FrameType, Any]:
     """Return the innermost user frame and the NumPy callable it called; None: an operator or method."""
     frame = _getframe(1)
     called = None
-    while frame.f_back is not None and kind_of(frame.f_code) != USER:
-        name = frame.f_code.co_name
-        if name == "__array_function__":
-            called = frame.f_locals["func"]
-        elif name == "__array_ufunc__":
-            called = frame.f_locals["ufunc"]
-            if frame.f_locals["method"] != "__call__":
-                called = getattr(called, frame.f_locals["method"])
+    while frame.f_back is not None:
+        code = frame.f_code
+        kind = _KINDS.get(id(code))
+        if (kind_of(code) if kind is None else kind) == USER:
+            break
+        if code.co_name in _PROTOCOLS:
+            called = frame.f_locals[_PROTOCOLS[code.co_name]]
+            method = frame.f_locals.get("method", "__call__")
+            called = called if method == "__call__" else getattr(called, method)
         frame = frame.f_back
     return frame, called
 

@@ -182,10 +182,10 @@ class Indexing(Memory):
         """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
         memory = self.settle(array)
         key = self.plain(key)
-        if type(value) is LazyArray and value._s is self and _basic(key):
+        if type(value) is LazyArray and value._s is self and _basic(key) and memory.flags.writeable:
             target = memory[key]
             if type(target) is np.ndarray:
-                if value._v is not None and memory.flags.writeable and same_view(target, value._v):
+                if value._v is not None and same_view(target, value._v):
                     return  # the end of `x[key] += y`: the view has been written already
                 if value._v is None and self._assign(target, value, others):
                     return

@@ -71,8 +71,8 @@ class Wild:
         function = ufunc if method == "__call__" else getattr(ufunc, method)
         return self._called(function, inputs, options)
 
-    def __array_function__(self, function: Any, types: Any, args: tuple, options: dict) -> Any:
-        return self._called(function, args, options)
+    def __array_function__(self, func: Any, types: Any, args: tuple, options: dict) -> Any:
+        return self._called(func, args, options)
 
     def _called(self, function: Any, args: tuple, options: dict) -> Any:
         hooks = self._wild_hooks

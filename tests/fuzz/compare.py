@@ -18,6 +18,7 @@ import numpy as np
 
 from tests.fuzz.arrays import Box
 
+MUTABLE = (np.ndarray, list, dict, Box)
 MOST_RELATED = 60
 FLAGS = ("writeable", "owndata", "c_contiguous", "f_contiguous", "aligned")
 # Named instead of the operator where `x op= y` rounds to fewer bits, as is documented.
@@ -242,13 +243,13 @@ def compare_aliases(plain: list[tuple[str, Any]], jitted: list[tuple[str, Any]])
 def relations(held: Iterable[Any]) -> dict[tuple[int, int], str]:
     """Return which mutable leaves are the same or overlap."""
     found = {}
-    mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, (np.ndarray, list, dict, Box))][
-        :MOST_RELATED
-    ]
+    mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, MUTABLE)][:MOST_RELATED]
+    arrays = [isinstance(x, np.ndarray) for _, x in mutable]
     for n, (i, a) in enumerate(mutable):
-        for j, b in mutable[n + 1 :]:
+        for m in range(n + 1, len(mutable)):
+            j, b = mutable[m]
             if a is b:
                 found[i, j] = "same"
-            elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b):
+            elif arrays[n] and arrays[m] and np.may_share_memory(a, b):
                 found[i, j] = "overlap"
     return found

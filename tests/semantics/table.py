@@ -6,7 +6,7 @@ A file of `rows/` is one section of the semantics sheet. It begins with what its
     == D1 = x: f(n), m: b(n) | size=many       id, tag, arguments, options
     : op + - *                                 the row once for each word, in place of $op
     - np.add(x, 1, out=x) is x                 a program of one line; its last expression is returned
-    - x $op= 2   #! why it fails so far        an expected failure, in all variants
+    - x $op= 2
 
 A row whose lines do not begin with a dash is one program. Tags: `=` identical; `~` identical but for
 the last bits; `F` NumPy runs it, with an identical result; `P` a decision, named by `P:name`, which
@@ -39,7 +39,6 @@ class Case:
     body: str
     prelude: str
     options: dict[str, str] = field(compare=False, default_factory=dict)
-    broken: str = ""
 
     @property
     def label(self) -> str:
@@ -111,9 +110,8 @@ def _row(block: str, prelude: str) -> list[Case]:
             text = body
             for (name, *_), word in zip(words, choice, strict=True):
                 text = text.replace(f"${name}", word)
-            text, _, broken = text.partition("#!")
             made.append(Case(header["id"], header["tag"], arguments, text.rstrip().replace("\\n", "\n"),
-                             prelude, options, broken.strip()))
+                             prelude, options))
     return made
 
 
