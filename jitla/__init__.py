@@ -9,14 +9,15 @@ from jitla.errors import (
     InternalError,
     JitlaError,
     JitlaWarning,
+    MemoryLimitWarning,
     TraceError,
     UnsupportedError,
     VerificationError,
 )
 
 __all__ = [
-    "BackendError", "ConfigError", "InternalError", "JitlaError", "JitlaWarning", "TraceError",
-    "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage", "explain",
-    "jit", "options",
+    "BackendError", "ConfigError", "InternalError", "JitlaError", "JitlaWarning", "MemoryLimitWarning",
+    "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage",
+    "explain", "jit", "options",
 ]
 __version__ = "0.1.0"

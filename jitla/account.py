@@ -21,6 +21,7 @@ from jitla.explanation import (
     StepRecord,
 )
 from jitla.hops import place
+from jitla.predictions import CostRecord, RivalRecord
 from jitla.rewrites import RULES
 from jitla.tracing import Site
 
@@ -116,7 +117,30 @@ def program_record(program: Any, runs: int, known: Mapping[Any, Any]) -> Program
     roots = ", ".join(h.op.name for h in program.plan.outputs)
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
     seconds = sum(s.seconds for s in stages)
-    return ProgramRecord(roots, stages, rules, steps, runs, program.materialised, seconds)
+    return ProgramRecord(
+        roots, stages, rules, steps, runs, program.materialised, seconds, _cost(program, lines))
+
+
+def _cost(program: Any, lines: _Lines) -> CostRecord:
+    """Ask the planner how it came to the plan of a program."""
+    found = program.weigh()
+    rival = None
+    if found.runner_up is not None:
+        *terms, more = found.runner_up.more
+        keeps, drops = (tuple(_value(h, lines) for h in some)
+                        for some in (found.runner_up.keeps, found.runner_up.drops))
+        rival = RivalRecord(found.seconds + more, keeps, drops, tuple(terms))
+    return CostRecord(
+        program.fusion, found.costs, tuple(found.rules.items()), found.bound, found.kernels,
+        found.partitions, found.points, found.costed, found.by_cost, found.by_structure, found.spent,
+        rival, program.peak(), program.limit, found.free)
+
+
+def _value(hop: Any, lines: _Lines) -> str:
+    """Name a value by its operator, shape and line."""
+    line = lines.of(hop)
+    sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
+    return f"{hop.op.name} {sizes}" + (f" of {SourceLine.at(*line).place}" if line else "")
 
 
 def _step(step: Any, lines: _Lines) -> StepRecord:

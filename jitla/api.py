@@ -31,14 +31,17 @@ class Decorator(Protocol):
 # Typed as if it returned the function itself: a program that was checked stays as it is.
 @overload
 def jit(function: F, /, *, numerics: str | None = None, strict: bool | None = None,
-        verify: bool | None = None, compile: str | None = None) -> F: ...
+        verify: bool | None = None, compile: str | None = None, fusion: str | None = None,
+        memory_limit: int | str | None = None) -> F: ...
 @overload
 def jit(function: None = None, /, *, numerics: str | None = None, strict: bool | None = None,
-        verify: bool | None = None, compile: str | None = None) -> Decorator: ...
+        verify: bool | None = None, compile: str | None = None, fusion: str | None = None,
+        memory_limit: int | str | None = None) -> Decorator: ...
 
 
 def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | None = None,
-        verify: bool | None = None, compile: str | None = None) -> Any:
+        verify: bool | None = None, compile: str | None = None, fusion: str | None = None,
+        memory_limit: int | str | None = None) -> Any:
     """Run a NumPy function lazily, fused and compiled.
 
     Parameters
@@ -57,6 +60,14 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         where arguments cannot be copied, only the compiled blocks are compared.
     compile : {"sync", "off"}, optional
         "off" runs the body in NumPy, as if it were not decorated.
+    fusion : {"cost", "none", "patterns", "all", "no-redundancy"}, optional
+        Which operators share a loop: those of the plan with the least predicted time, or by a rule of
+        thumb, to compare with: none; those libraries have fused operators for; all that can; all that
+        are read once.
+    memory_limit : int or str, optional
+        Bytes, or text such as "512MB", that the results and intermediates of one block may take.
+        Plans that are predicted to take more are not chosen; where all do, the one that takes least
+        is, with a `MemoryLimitWarning`. 0 is no limit.
 
     Returns
     -------
@@ -81,7 +92,8 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     >>> float(norm(np.array([3.0, 4.0])))
     5.0
     """
-    given = {"numerics": numerics, "strict": strict, "verify": verify, "compile": compile}
+    given = {"numerics": numerics, "strict": strict, "verify": verify, "compile": compile,
+             "fusion": fusion, "memory_limit": memory_limit}
     changes = {name: value for name, value in given.items() if value is not None}
     current().with_changes(changes)
     if function is None:
@@ -169,7 +181,7 @@ class _Driven(Awaitable[Any]):
         return self._steps
 
 
-def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> Explanation:
+def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) -> Explanation:
     """Say what jitla made of a decorated function.
 
     Parameters
@@ -178,8 +190,9 @@ def explain(function: Any, /, *args: Any, level: str = "all", **kwargs: Any) -> 
         A decorated function; a plain one is decorated first.
     *args, **kwargs
         If given, the function is called with them before.
-    level : {"hops", "rewrites", "plan", "all"}
-        How much is shown.
+    level : {"plan", "cost", "hops", "rewrites", "all"}
+        What is shown: the loops with their predicted times; what these are made of, and which other
+        plans there were; the operators as traced; what became of them; all of that.
 
     Returns
     -------

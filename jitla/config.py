@@ -7,6 +7,7 @@ Receives option names and values; returns the `Config` in force for the running 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import warnings
@@ -60,6 +61,22 @@ def _number(low: int, high: int) -> Callable[[Any], int]:
     return check
 
 
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def _size(value: Any) -> int:
+    """Accept a number of bytes, or text such as "512MB"."""
+    if isinstance(value, str):
+        found = _SIZE.fullmatch(value.strip())
+        if found and found[2].upper() in _UNITS:
+            value = int(float(found[1]) * _UNITS[found[2].upper()])
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a number of bytes, or text such as '512MB' or '2GiB'; 0 for no limit")
+    return value
+
+
 def _path(value: Any) -> str:
     """Accept the path of a directory, which need not be there yet."""
     if not isinstance(value, (str, os.PathLike)) or isinstance(value, bytes):
@@ -87,6 +104,8 @@ class Config:
     fusion: str = _option(
         "cost", _choice("cost", "none", "patterns", "all", "no-redundancy"),
         "which operators share a loop: the cheapest plan, or one by a rule of thumb")
+    memory_limit: int = _option(
+        0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
     threads: int = _option(
         0, _number(0, 1024), "threads that one kernel may use; 0: all that the process may use")
     disable: bool = _option(
@@ -219,7 +238,7 @@ def options(**changes: Any) -> Iterator[Config]:
 def describe() -> str:
     """Return a table of all options: name, value in force, default, meaning."""
     now = current()
-    rows = [f"{f.name:<10} {getattr(now, f.name)!r:<10} (default {f.default!r}, "
+    rows = [f"{f.name:<12} {getattr(now, f.name)!r:<10} (default {f.default!r}, "
             f"{_PREFIX}{f.name.upper()})  {f.metadata['doc']}" for f in fields(Config)]
     return "\n".join(rows)
 
@@ -230,6 +249,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     verify: bool
     compile: str
     fusion: str
+    memory_limit: int
     threads: int
     disable: bool
     events: int

@@ -12,6 +12,7 @@ __all__ = [
     "InternalError",
     "JitlaError",
     "JitlaWarning",
+    "MemoryLimitWarning",
     "TraceError",
     "UnsupportedError",
     "VerificationError",
@@ -48,3 +49,7 @@ class InternalError(JitlaError, RuntimeError):
 
 class JitlaWarning(UserWarning):
     """Something that works, but not as fast as it could."""
+
+
+class MemoryLimitWarning(JitlaWarning):
+    """No plan of a block stays below ``memory_limit``; the one that takes least memory is run."""

@@ -13,6 +13,7 @@ from itertools import groupby
 from os.path import basename
 
 from jitla.errors import ConfigError
+from jitla.predictions import CostRecord, duration, search_lines, summary_line
 
 __all__ = [
     "LEVELS",
@@ -29,7 +30,7 @@ __all__ = [
     "explanation",
 ]
 
-LEVELS = ("hops", "rewrites", "plan", "all")
+LEVELS = ("hops", "rewrites", "plan", "cost", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class FiredRule:
 class ProgramRecord:
     """A compiled block: its stages, rules, steps, and what running it came to.
 
-    `materialised` counts values per run that are written to memory without being results.
+    `materialised` counts values per run that are written to memory without being results; `cost` is
+    what the planner predicted.
     """
 
     name: str
@@ -107,6 +109,7 @@ class ProgramRecord:
     runs: int = 0
     materialised: int = 0
     compile_seconds: float = 0.0
+    cost: CostRecord | None = None
 
     @property
     def kernels(self) -> int:
@@ -146,10 +149,10 @@ class Explanation:
     """A readable account of what jitla made of a function.
 
     ``str(e)`` is its text, and what an interactive session shows. ``e.at("plan")`` is the same at
-    another level: "hops", "rewrites", "plan", "all", or the name of a stage.
+    another level: "hops", "rewrites", "plan", "cost", "all", or the name of a stage.
     """
 
-    def __init__(self, record: FunctionRecord, level: str = "all") -> None:
+    def __init__(self, record: FunctionRecord, level: str = "plan") -> None:
         known = [*LEVELS, *dict.fromkeys(_group(s) for p in record.programs for s in p.stages)]
         if level not in known:
             wanted = ", ".join(map(repr, dict.fromkeys(known)))
@@ -170,7 +173,7 @@ class Explanation:
         printer.text(str(self))  # type: ignore[attr-defined]
 
 
-def explanation(record: FunctionRecord, level: str = "all") -> Explanation:
+def explanation(record: FunctionRecord, level: str = "plan") -> Explanation:
     """Return the account of `record`, as far as `level` goes."""
     return Explanation(record, level)
 
@@ -201,7 +204,7 @@ def _program(program: ProgramRecord, number: int, level: str) -> Iterator[str]:
         _times(program.runs, "run"), _times(program.kernels, "kernel"),
         _times(program.calls, "NumPy call"),
         f"{_times(program.materialised, 'intermediate')} in memory",
-        f"compiled in {_duration(program.compile_seconds)}",
+        f"compiled in {duration(program.compile_seconds)}",
     ]
     yield f"== program {number}: {program.name}"
     yield f"   {', '.join(facts)}"
@@ -214,16 +217,19 @@ def _program(program: ProgramRecord, number: int, level: str) -> Iterator[str]:
             yield from _stage(stage, program)
     if level in ("plan", "all") and not planned:
         yield "-- plan"
-        yield from _steps(program.steps)
+        yield from _steps(program)
+    if level in ("cost", "all") and program.cost is not None:
+        yield "-- cost"
+        yield from _cost(program, program.cost)
 
 
 def _stage(stage: StageRecord, program: ProgramRecord) -> Iterator[str]:
     group = _group(stage)
-    yield f"-- {stage.name}  {_duration(stage.seconds)}"
+    yield f"-- {stage.name}  {duration(stage.seconds)}"
     if stage.name in ("rewrites", "rewrites.static"):
         yield from _fired(program.fired)
     if group == "plan":
-        yield from _steps(program.steps)
+        yield from _steps(program)
     else:
         yield from _indented(stage.text)
 
@@ -236,14 +242,30 @@ def _fired(fired: tuple[FiredRule, ...]) -> Iterator[str]:
         yield f"   {f.count:>3} x {f.name:<{width}}  {f.exactness:<8}  {f.doc}".rstrip()
 
 
-def _steps(steps: tuple[StepRecord, ...]) -> Iterator[str]:
+def _steps(program: ProgramRecord) -> Iterator[str]:
+    for at, (name, step) in enumerate(_named(program.steps)):
+        facts = [step.title]
+        if step.kind == "kernel":
+            facts += [f"reads {step.reads}", f"writes {step.writes}"]
+        if program.cost is not None and program.cost.costs[at][-1] > 0.0:
+            facts.append(f"about {duration(program.cost.costs[at][-1])}")
+        reason = f"  ({step.reason})" if step.reason else ""
+        yield f"   {name}  {', '.join(facts)}{reason}"
+        yield from _covered(step.covers)
+    if program.cost is not None:
+        yield f"   {summary_line(program.cost)}"
+
+
+def _named(steps: tuple[StepRecord, ...]) -> Iterator[tuple[str, StepRecord]]:
     numbers = {"kernel": 0, "call": 0}
     for step in steps:
         numbers[step.kind] += 1
-        traffic = f", reads {step.reads}, writes {step.writes}" if step.kind == "kernel" else ""
-        reason = f"  ({step.reason})" if step.reason else ""
-        yield f"   {step.kind[0].upper()}{numbers[step.kind]}  {step.title}{traffic}{reason}"
-        yield from _covered(step.covers)
+        yield f"{step.kind[0].upper()}{numbers[step.kind]}", step
+
+
+def _cost(program: ProgramRecord, cost: CostRecord) -> Iterator[str]:
+    titles = [name for name, _ in _named(program.steps)]
+    yield from (f"   {row}" for row in search_lines(cost, titles))
 
 
 def _covered(covers: tuple[Covered, ...]) -> Iterator[str]:
@@ -267,7 +289,7 @@ def _fallbacks(fallbacks: tuple[FallbackRecord, ...]) -> Iterator[str]:
     for f in rows:
         reason = f"  ({f.reason})" if f.reason else ""
         text = f"  | {f.line.text}" if f.line.text else ""
-        yield (f"   {f.count:>5} x {f.function:<{widths[0]}}  {_duration(f.seconds):>8}  "
+        yield (f"   {f.count:>5} x {f.function:<{widths[0]}}  {duration(f.seconds):>8}  "
                f"{f.line.place:<{widths[1]}}{text}{reason}").rstrip()
 
 
@@ -285,10 +307,3 @@ def _indented(text: str) -> Iterator[str]:
 
 def _times(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _duration(seconds: float) -> str:
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * factor >= 1.0:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns" if seconds > 0 else "0 s"

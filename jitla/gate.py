@@ -7,6 +7,7 @@ Receives functions and configs; returns sites, twins and bound programs.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from math import prod
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from jitla.config import Config, cache_directory, current
+from jitla.errors import MemoryLimitWarning
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -30,7 +32,7 @@ class Gate:
         self.states: WeakSet[State] = WeakSet()
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
-        self._compilers: dict[tuple[str, int, str], Any] = {}
+        self._compilers: dict[tuple[Any, ...], Any] = {}
         self._backend: Any = None
         self._machine: Any = None
 
@@ -53,7 +55,7 @@ class Gate:
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
-        key = (config.numerics, config.threads, config.fusion)
+        key = (config.numerics, config.threads, config.fusion, config.memory_limit)
         found = self._compilers.get(key)
         if found is None:
             with self._lock:
@@ -70,6 +72,7 @@ class Gate:
         runtime.reserve_threads(config.threads)
         return recompile.Compiler(
             backend, numerics=config.numerics, threads=config.threads, fusion=config.fusion,
+            memory_limit=config.memory_limit,
             machine=self._machine.with_threads(config.threads), observe=self.recorder.record)
 
     def _native(self) -> Any:
@@ -112,9 +115,19 @@ class Gate:
             program.sizes = sizes
         layout = self.room("fusion").Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
-        bound = program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
+        dims = dict(zip(program.sizes, sizes, strict=True))
+        bound = program.bind(dims, places)
         bound.alert = True
         return bound
+
+    def check_memory(self, program: Any, limit: int, told: set[Any]) -> None:
+        """Say once, at the user's line, that even the plan which takes least memory takes too much."""
+        taken = program.peak()
+        if taken > limit and program not in told:
+            told.add(program)
+            text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
+                    "predicted for the one that is run")
+            self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
 
 
 def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:
@@ -166,10 +179,13 @@ class State:
             return self.sites.setdefault(config.epoch, None)
 
         checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
+        told: set[Any] = set()
 
         def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
                           make: Callable[[], Request]) -> Any:
             bound = GATE.bind(own, key, sizes, layouts, make)
+            if own.memory_limit:
+                GATE.check_memory(bound.program, own.memory_limit, told)
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))

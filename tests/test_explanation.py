@@ -24,6 +24,7 @@ from jitla.explanation import (
     coverage_table,
     explanation,
 )
+from jitla.predictions import CostRecord, RivalRecord, bytes_text, duration, summary_line
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
 
@@ -47,7 +48,12 @@ PROGRAM = ProgramRecord(
     fired=(FiredRule("div-by-one", 1, "exact for every value"),
            FiredRule("power-two", 3, "as NumPy's own loop"),
            FiredRule("sum-of-product", 1, "sums of the factors instead of a matrix product", "rounding")),
-    steps=(MATMUL, KERNEL), runs=40, materialised=1, compile_seconds=4.6e-3)
+    steps=(MATMUL, KERNEL), runs=40, materialised=1, compile_seconds=4.6e-3,
+    cost=CostRecord(
+        "cost", ((0.0, 0.0, 19e-6, 1e-6, 20e-6), (4e-6, 0.0, 6e-6, 0.5e-6, 6.5e-6)),
+        (("none", 41e-6), ("all", 26.5e-6)), 25e-6, 17, 2, 3, 5, 2, 4, True,
+        RivalRecord(31e-6, ("multiply 1000 of svm.py:14",), ("subtract 1000",), (4e-6, 2e-6, -1e-6, 0.0)),
+        8000, 512_000_000))
 RECORD = FunctionRecord(
     "l2svm", START, calls=3, programs=(PROGRAM, ProgramRecord("svm.py:18")),
     fallbacks=(FallbackRecord("np.linalg.norm", START, 120, 9e-7),
@@ -69,7 +75,7 @@ def test_no_line_ends_in_blanks():
 
 
 def test_an_unknown_level_names_the_known_ones():
-    with pytest.raises(ConfigError, match="'lvm'.*'hops', 'rewrites', 'plan', 'all', 'llvm'"):
+    with pytest.raises(ConfigError, match="'lvm'.*'hops', 'rewrites', 'plan', 'cost', 'all', 'llvm'"):
         explanation(RECORD, "lvm")
 
 
@@ -87,6 +93,25 @@ def test_the_order_of_fallbacks_is_by_time_then_name():
     table = coverage_table(RECORD.fallbacks[::-1])
     assert table == coverage_table(RECORD.fallbacks)
     assert table.index("solve") < table.index("norm")
+
+
+def test_times_and_bytes_have_units():
+    assert [duration(s) for s in (0.0, 3e-8, 1.5e-5, 90.0)] == ["0 s", "30 ns", "15 us", "90 s"]
+    assert [bytes_text(n) for n in (0, 999, 8000, 5 << 20)] == ["0 bytes", "999 bytes", "8 kB", "5.24 MB"]
+
+
+def test_the_summary_is_one_line_in_one_unit():
+    cost = CostRecord("all", ((1e-4, 0.0, 0.0, 0.0, 1e-4),), (("cost", 5e-5), ("none", 2e-3)), peak=64)
+    assert summary_line(cost) == "predicted: all 0.1 ms; cost 0.05, none 2; peak 64 bytes"
+
+
+def test_a_limit_of_memory_says_what_it_costs():
+    step = StepRecord("kernel", "Cell 10 float64")
+    cost = CostRecord("cost", ((0.0, 0.0, 0.0, 0.0, 2e-3),), limit=9000, peak=8000, free=(1e-3, 16000))
+    record = replace(RECORD, programs=(replace(PROGRAM, steps=(step,), cost=cost),))
+    text = str(explanation(record, "cost"))
+    assert "without memory_limit: 1 ms, which takes 16 kB instead of 8 kB" in text
+    assert "peak 8 kB of 9 kB" in str(explanation(record, "plan"))
 
 
 def test_a_program_without_stages_shows_its_steps():

@@ -33,6 +33,7 @@ from jitla.fusion import Form, Kernel, Schedule
 from jitla.hops import Hop, may_raise
 
 MAX_LANES = 64
+SHORT = 64  # elements of rows
 INLINE = 150  # instructions of transcendentals that a loop may hold
 DIVISIONS = ("fmod", "quotient", "floored", "whole")
 
@@ -61,7 +62,9 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
     lanes = target.lanes(widest) * max(chains, schedule.unroll)
     if form.mode in ("full", "rows"):
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
-        lanes = accumulators(kernel) if has_float_sum(kernel) else 4 * target.lanes(widest)
+        # Rows shorter than a few of these would be left to the loop over single elements.
+        many = 4 if form.mode == "full" or kernel.shape[-1] >= SHORT else 1
+        lanes = accumulators(kernel) if has_float_sum(kernel) else many * target.lanes(widest)
     ops = operands(kernel, form)
     return Loop(
         kernel, form, schedule, target, ops, min(lanes, MAX_LANES), _calls(kernel, form))

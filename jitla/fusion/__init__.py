@@ -1,10 +1,21 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: blocks, kernel, layout, walks, results, price, templates, outer, rows, memo, candidates,
-points, search, build, heuristics, planner, interp, text.
+Reading order: blocks, kernel, layout, walks, results, memory, price, templates, outer, rows, memo,
+candidates, points, groups, search, recall, build, limits, heuristics, planner, interp, text, verdict.
 """
 
-from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage, Tile
+from jitla.fusion.blocks import (
+    OPERAND,
+    PARTIAL,
+    ROOM,
+    Combine,
+    Cut,
+    Place,
+    Stage,
+    Tile,
+    block_height,
+    blocks_per_unit,
+)
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     NARROW,
@@ -23,18 +34,22 @@ from jitla.fusion.kernel import (
 )
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
+from jitla.fusion.memory import peak
 from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, Cost, Prices
+from jitla.fusion.recall import Recall
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
+from jitla.fusion.verdict import RunnerUp, Verdict, weigh
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
     "CELL", "MAGG", "NARROW", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "RowKernel",
-    "Schedule", "Stage", "Step", "Template", "Tile",
-    "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
-    "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
+    "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
+    "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
+    "is_view", "operands", "peak", "plan", "result_of", "run_kernel", "seen_operands", "show", "structure",
+    "structure_key", "walk", "weigh",
 ]

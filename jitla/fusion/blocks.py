@@ -8,11 +8,40 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
+LEAST_HEIGHT = 8  # rows of a block, however long they are
+WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
+WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
+WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
+MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
+UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
+SHARE = 8  # and so many times what a unit adds up or copies before it begins
+
 #: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
 #: block of rows (scalars and what all rows read move 0); `ROOM`, `value` bytes into the thread's
 #: memory; `PARTIAL`, what the unit has added up of result number `value`, at `other` of its partial
 #: results.
 OPERAND, ROOM, PARTIAL = range(3)
+
+
+def block_height(row_bytes: int, rows: int, wide: bool = False) -> int:
+    """Return how many of `rows` rows, of so many bytes in all values together, make a block.
+
+    It is `wide` if its rows meet more vectors than stay in registers.
+    """
+    height = max(BLOCK_BYTES // max(row_bytes, 1), LEAST_HEIGHT)
+    if wide:
+        height = min(max(WIDE_BYTES // max(row_bytes, 1), WIDE_LEAST), WIDE_ROWS, max(rows // 4, WIDE_LEAST))
+    return min(height - height % LEAST_HEIGHT, rows)
+
+
+def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:
+    """Return how many blocks make a unit, which adds up or copies `aside` bytes of its own.
+
+    It must not depend on the number of threads.
+    """
+    least = max(UNIT_BYTES, SHARE * aside) // block_bytes
+    return min(max(-(-blocks // MAX_UNITS), least, 1), blocks)
 
 
 class Place(NamedTuple):

@@ -9,11 +9,12 @@ of everyone who reads it, one that is there may be, if that is cheaper than read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import inf
 
+from jitla.fusion.blocks import LEAST_HEIGHT
 from jitla.fusion.kernel import Kernel
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
@@ -22,23 +23,26 @@ from jitla.hops import Kind
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
+MAX_ROOM = 1 << 20  # bytes per thread between the stages of a row kernel: more do not stay in its cache
 MAX_CHOICES = 5  # values in memory that a kernel may compute anew: all subsets of so many are tried
 LOOP, ROW, CALL = "loop", "row", "call"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL. `cost` is None if illegal."""
+    """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL.
+
+    `cost` is None and `seconds` infinite if it is not legal. `read` and `work` are the seconds that all
+    threads together read and compute, of a call none.
+    """
 
     results: int
     body: int
     form: str
     cost: Cost | None
-
-    @property
-    def seconds(self) -> float:
-        """What it costs, infinite if it is not legal."""
-        return inf if self.cost is None else self.cost.total
+    seconds: float = inf
+    read: float = 0.0
+    work: float = 0.0
 
 
 class Candidates:
@@ -53,11 +57,17 @@ class Candidates:
         self.rows = rows
         self.near = near
         self.priced = 0
+        self.limit = inf  # so many priced, everything that is in memory is read
         self._best: dict[tuple[int, int], Candidate] = {}
         self._priced: dict[tuple[int, int], Candidate] = {}
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
+        self._waits: dict[int, int] = {}
         self._links: dict[int, tuple[int, int]] = {}
+        self._sums: tuple[dict[int, float], dict[int, float]] = {}, {}
+        self._by_source: dict[int, float] = {}
+        self._touches: dict[int, tuple[int, int]] = {}
+        self._walks: dict[Hashable, bool] = {}
         values = memo.values
         self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
@@ -70,12 +80,17 @@ class Candidates:
             self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
             self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.aggregates = memo.set(h for h in values if h.op.kind is Kind.AGG)
+        self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
+        self._mates = self._shared()
+        self._source_read = [0.0] * len(values)
+        for i in members(memo.arrays):
+            self._source_read[members(memo.shared(1 << i))[0]] = self.read[i]
 
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
         for c in candidates:
             self._forbidden.add((c.results, c.body))
-            del self._priced[c.results, c.body]
+            self._priced.pop((c.results, c.body), None)
         self._best.clear()
 
     def in_memory(self, chosen: int) -> int:
@@ -90,30 +105,44 @@ class Candidates:
     def below(self, values: int) -> int:
         """Return everything in front of `values`, themselves included."""
         found = values
+        before = self.memo.before
         for i in members(values):
-            found |= self.memo.before[i]
+            found |= before[i]
         return found
 
     def best(self, results: int, memory: int) -> Candidate:
         """Return the cheapest kernel that makes `results`, with `memory` to read from."""
         key = results, memory & self.below(results)
-        if key not in self._best:
-            self._best[key] = self._cheapest(results, memory)
-        return self._best[key]
+        found = self._best.get(key)
+        if found is None:
+            found = self._best[key] = self._cheapest(results, memory)
+        return found
 
     def _cheapest(self, results: int, memory: int) -> Candidate:
+        """Compute what has to be computed; then also what could be read, where that may be cheaper."""
         body, optional = self.grow(results, memory)
         best = self.price(results, body, memory)
-        choices = [i for i in members(optional) if self.memo.arrays >> i & 1]
+        optional &= self.memo.arrays
+        if not optional or self.priced > self.limit:
+            return best
+        least = self.reading(self.inputs(body) & ~optional)
+        choices = [i for i in members(optional)
+                   if self._floor(results, self.grow(body | 1 << i, memory)[0], least) < best.seconds]
         if len(choices) > MAX_CHOICES:
             return self._improved(best, choices, memory)
         for some in chain.from_iterable(combinations(choices, n) for n in range(1, len(choices) + 1)):
             extra = sum(1 << i for i in some)
             wider, _ = self.grow(results | extra, memory & ~extra)
-            found = self.price(results, wider, memory)
-            if found.seconds < best.seconds:
-                best = found
+            if self._floor(results, wider, self.reading(self.inputs(wider))) < best.seconds:
+                found = self.price(results, wider, memory)
+                if found.seconds < best.seconds:
+                    best = found
         return best
+
+    def _floor(self, results: int, body: int, read: float) -> float:
+        """Return what a kernel that computes at least `body` and reads at least so long does not go below."""
+        write = sum([self.write[i] for i in members(results)])
+        return self.prices.kernel(read, write, self.working(body), 0 if self.near else 1)
 
     def _improved(self, best: Candidate, choices: list[int], memory: int) -> Candidate:
         """Take in one value after the other as long as that helps."""
@@ -143,6 +172,76 @@ class Candidates:
         found = [] if memo.loop[value] is None else [(LOOP, memo.spaces[value])]
         return [*found, (ROW, memo.rows[value])] if self.rows and memo.row[value] is not None else found
 
+    def _shared(self) -> list[tuple[int, int]]:
+        """For every value, find the earlier ones that may be results of the same loop, or row kernel.
+
+        No value waits for another one there over a border, which no kernel of that form computes across.
+        """
+        memo = self.memo
+        apart: tuple[list[int], list[int]] = [], []
+        loops: dict[int, int] = {}
+        rows: dict[int, int] = {}
+        found = []
+        for i in range(len(memo.values)):
+            for own, take in zip(apart, (memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0), strict=True):
+                behind = 0
+                for o in members(memo.operands[i]):
+                    behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
+                own.append(behind)
+            loop = row = 0
+            if memo.loop[i] is not None:
+                loop = loops.get(memo.spaces[i], 0) & ~apart[0][i] & ~self._otherwise(i)
+                loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
+            if self.rows and memo.row[i] is not None:
+                row = rows.get(memo.rows[i], 0) & ~apart[1][i]
+                rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
+            found.append((loop, row))
+        return found
+
+    def _otherwise(self, value: int) -> int:
+        """Return the aggregates in front of `value` that no loop takes together with it."""
+        if not self.aggregates >> value & 1:
+            return 0
+        hop = self.memo.values[value]
+        return sum([1 << o for o in members(self.aggregates & (1 << value) - 1)
+                    if self.memo.spaces[o] == self.memo.spaces[value]
+                    and not MAGG.merge(self.memo.values[o], hop)])
+
+    def may_share(self, results: int, value: int) -> bool:
+        """Tell whether some kernel might make `results`, all in front of `value`, and it."""
+        loop, row = self._mates[value]
+        return results & ~loop == 0 or results & ~row == 0
+
+    def are_mates(self, a: int, b: int) -> bool:
+        """Tell whether some kernel might make both values."""
+        return self.may_share(1 << min(a, b), max(a, b))
+
+    def clique(self, items: Iterable[tuple[int, float]]) -> float:
+        """Return the largest sum of what is said of some `items`, operands first, that no two of can share.
+
+        It is not always found; then what is returned is less.
+        """
+        found: list[tuple[float, int]] = []
+        best = 0.0
+        for i, more in items:
+            loop, row = self._mates[i]
+            together = loop | row
+            heavy, apart = 0.0, 0
+            for weight, others in found:
+                if weight > heavy and not others & together:
+                    heavy, apart = weight, others
+            found.append((heavy + more, apart | 1 << i))
+            if heavy + more > best:
+                best = heavy + more
+        return best
+
+    def waits(self, body: int) -> int:
+        """Return everything that has to be there before `body` is computed."""
+        found = self._waits.get(body)
+        if found is None:
+            found = self._waits[body] = self.below(self.inputs(body))
+        return found
+
     # ------------------------------------------------------------------ prices
 
     def inputs(self, body: int) -> int:
@@ -155,79 +254,155 @@ class Candidates:
         return self._inputs[body]
 
     def price(self, results: int, body: int, memory: int) -> Candidate:
-        """Return the cheapest form of the kernel over `body`; no terms if none is legal."""
+        """Return the cheapest form of the kernel over `body`; one that is not legal costs infinitely much."""
         key = results, body
-        if key not in self._priced:
+        found = self._priced.get(key)
+        if found is None:
             self.priced += 1
-            self._priced[key] = self._price(results, body)
-        found = self._priced[key]
+            found = self._priced[key] = self._price(results, body)
         if found.cost is not None and self.inputs(body) & ~memory:
             return Candidate(results, body, found.form, None)
         return found
 
     def _price(self, results: int, body: int) -> Candidate:
         inputs = self.inputs(body)
-        found = Candidate(results, body, LOOP, None)
-        if self.below(inputs) & results:
-            return found
+        if self.waits(body) & results:
+            return Candidate(results, body, LOOP, None)
+        form, terms = LOOP, None
         if self.is_loop(results, body, inputs):
-            found = Candidate(results, body, LOOP, self._terms(results, body, inputs))
+            terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
-            found = Candidate(results, body, ROW, self._terms(results, body, inputs, *self._passed(body)))
+            form, terms = ROW, self.terms(results, body, ROW)
+        cost = None if terms is None else self.cost(terms, body, form)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
-            if self.memo.loop[at] is None or found.cost is None:
+            if self.memo.loop[at] is None or cost is None:
                 seconds = self.prices.call(self.memo.values[at])
-                if seconds <= found.seconds:
-                    return Candidate(results, body, CALL, Cost(0.0, 0.0, 0.0, seconds, seconds))
+                if cost is None or seconds <= cost.total:
+                    called = Cost(0.0, 0.0, 0.0, seconds, seconds)
+                    return Candidate(results, results, CALL, called, seconds)
+        if terms is None or cost is None:
+            return Candidate(results, body, form, None)
+        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
+
+    def cost(self, terms: tuple[float, float, float], body: int, form: str) -> Cost:
+        """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
+        read, write, work = terms
+        work += self.prices.ends(self.memo.hops(body), form == ROW)
+        return self.prices.terms(read, write, work, 0 if self.near else 1)
+
+    def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
+        """Return how long a legal kernel reads, writes and computes, but for the ends of rows.
+
+        Stages of a row kernel read again, and pass on, in the cache; None if they pass on too much.
+        """
+        again, passed, nbytes = self._passed(body) if form == ROW else (0.0, 0.0, 0)
+        if nbytes and LEAST_HEIGHT * nbytes > MAX_ROOM * self.memo.rows[results.bit_length() - 1]:
+            return None
+        write = sum([self.write[i] for i in members(results)]) + passed
+        return self.reading(self.inputs(body)) + again, write, self.working(body)
+
+    def reading(self, inputs: int) -> float:
+        """Return the seconds for reading the arrays among `inputs` once."""
+        known = self._sums[0]
+        found = known.get(inputs)
+        if found is None:
+            found = known[inputs] = sum([self.read[i] for i in self.memo.sources(inputs)])
         return found
 
-    def _terms(self, results: int, body: int, inputs: int, again: float = 0.0, passed: float = 0.0) -> Cost:
-        return self.prices.terms(
-            sum(self.read[i] for i in self.memo.sources(inputs)) + again,
-            sum(self.write[i] for i in members(results)) + passed,
-            sum(self.work[i] for i in members(body)), 0 if self.near else 1)
+    def source_read(self, source: int) -> float:
+        """Return the seconds for reading array number `source` once."""
+        return self._source_read[source]
 
-    def _passed(self, body: int) -> tuple[float, float]:
-        """Return the seconds for reading anew, and for leaving in the cache, what stages share."""
+    def reading_sources(self, sources: int) -> float:
+        """Return the seconds for reading a set of arrays, by their numbers, once."""
+        found = self._by_source.get(sources)
+        if found is None:
+            found = self._by_source[sources] = sum([self._source_read[x] for x in members(sources)])
+        return found
+
+    def touches(self, body: int) -> tuple[int, int]:
+        """Return the numbers of the arrays that a kernel over `body` reads, and `body`."""
+        found = self._touches.get(body)
+        if found is None:
+            found = self._touches[body] = self.memo.shared(self.inputs(body)), body
+        return found
+
+    def slack(self, busy: float) -> float:
+        """Return how much longer a kernel takes than its threads are all busy."""
+        return 0.0 if self.near else self.prices.busy(busy) - busy
+
+    def working(self, body: int) -> float:
+        """Return the seconds for computing `body` once."""
+        known = self._sums[1]
+        found = known.get(body)
+        if found is None:
+            found = known[body] = sum([self.work[i] for i in members(body)])
+        return found
+
+    def _passed(self, body: int) -> tuple[float, float, int]:
+        """Return the seconds for reading anew, and for leaving in the cache, what stages share; its bytes."""
         memo = self.memo
         stage: dict[int, int] = {}
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i in members(body):
-            loop = memo.loop[i] or 0
-            stage[i] = max((stage[o] + (0 if loop >> o & 1 else 1)
-                            for o in members(memo.operands[i] & body)), default=0)
-            for o in members(memo.operands[i] & memo.arrays):
-                last[o] = max(last.get(o, 0), stage[i])
-                first[o] = min(first.get(o, stage[i]), stage[i])
-        read = write = 0.0
+            operands = memo.operands[i]
+            at = 0
+            for o in members(operands & body):
+                after = stage[o] if (memo.loop[i] or 0) >> o & 1 else stage[o] + 1
+                if after > at:
+                    at = after
+            stage[i] = at
+            for o in members(operands & memo.arrays):
+                if o not in last:
+                    first[o] = last[o] = at
+                elif at > last[o]:
+                    last[o] = at
+                elif at < first[o]:
+                    first[o] = at
+        read, write, nbytes = 0.0, 0.0, 0
         for o, at in last.items():
-            begun = stage.get(o, first[o])
-            if at > begun:
+            if at > (stage[o] if o in stage else first[o]):
                 read += self.again[o]
-                write += self.passes[o] if body >> o & 1 else 0.0
-        return read, write
+                if o in stage:
+                    write += self.passes[o]
+                    nbytes += memo.values[o].meta.nbytes
+        return read, write, nbytes
 
     # ------------------------------------------------------------------ legality
 
     def is_loop(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
-        if len({memo.spaces[i] for i in members(body)}) > 1:
-            return False
+        space = memo.spaces[body.bit_length() - 1]
         for i in members(body):
             take = memo.loop[i]
-            if take is None or memo.operands[i] & body & ~take:
+            if take is None or memo.spaces[i] != space or memo.operands[i] & body & ~take:
                 return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
+        if not body & self.aggregates:
+            return True
         reductions = memo.hops(body & self.aggregates)
         if any(not MAGG.merge(reductions[0], other) for other in reductions[1:]):
             return False
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
             return False
-        return not reductions or MAGG.walk(self.kernel(results, body), memo.facts.layouts) is not None
+        return self._is_walked(results, body, inputs, space)
+
+    def _is_walked(self, results: int, body: int, inputs: int, space: int) -> bool:
+        """Tell whether the loop adds up in NumPy's order; that depends on the layouts that there are."""
+        memo = self.memo
+        key = space, *(frozenset([memo.lies[i] for i in members(some & memo.arrays)]) for some in (
+            inputs, results & ~self.aggregates)), frozenset([
+                (memo.lies[i], memo.lies[memo.operands[i].bit_length() - 1], memo.values[i].attrs)
+                for i in members(results & self.aggregates)])
+        found = self._walks.get(key)
+        if found is None:
+            kernel = self.kernel(results, body)
+            found = self._walks[key] = MAGG.walk(kernel, memo.facts.layouts) is not None
+        return found
 
     def is_row(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether `body` is computed row by row; what is read by rows must not be read whole."""

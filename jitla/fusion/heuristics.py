@@ -23,6 +23,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ("matmul", ANY, ("multiply", ANY, ("matmul", ANY, ANY))),
     ("matmul", ANY, ("subtract", ("matmul", ANY, ANY), ANY)),
     ("sum", ("multiply", ANY, ANY)),
+    ("sum", ("multiply", ("multiply", ANY, ANY), ANY)),
     ("sum", ("multiply", ANY, ("log", ANY))),
     ("sum", ("square", ("subtract", ANY, ANY))),
     ("sum", ("power", ("subtract", ANY, ANY), ANY)),
@@ -42,7 +43,14 @@ def kept(rule: str, memo: Memo) -> int:
         for i in sorted(members(memo.computed), reverse=True):
             if not inside >> i & 1:
                 inside |= max((_inner(pattern, i, memo) for pattern in PATTERNS), key=int.bit_count)
-    return memo.computed & ~inside
+    return memo.computed & ~inside & ~_casts(memo)
+
+
+def _casts(memo: Memo) -> int:
+    """Return the casts that are part of the operators which read them, as NumPy casts on the way."""
+    found = memo.set(h for h in memo.hops(memo.computed) if h.op.name == "cast" and h.meta.shape)
+    return sum(1 << i for i in members(found) if all(
+        (memo.loop[u] or 0) >> i & 1 for u in members(memo.users[i])))
 
 
 def _inner(pattern: Pattern, at: int, memo: Memo) -> int:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from jitla.fusion.kernel import Product, data_inputs
+from jitla.fusion.kernel import Kernel, Product, data_inputs
+from jitla.fusion.results import is_view
 from jitla.fusion.rows import ROW, is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import CELL, MAGG, Facts, Template, iteration
 from jitla.hops import Hop, Kind
@@ -69,7 +70,8 @@ class Memo:
                 self.before[i] |= self.before[o] | 1 << o
         self.spaces = self._number(iteration(h) for h in self.values)
         self.forced = self._forced()
-        self._sources = self._number(self._lies(h) for h in self.values)
+        self.lies = self._number((facts.layouts[h], h.meta.dtype.itemsize) for h in self.values)
+        self._sources = self._number(self._memory())
 
     # ------------------------------------------------------------------ values
 
@@ -109,16 +111,27 @@ class Memo:
                 stack += [(i, False) for i in reversed(self.inputs(hop)) if i not in seen]
         return order
 
-    def _lies(self, hop: Hop) -> object:
-        """Return what stands for the memory of `hop`: equal for a matrix and its transpose, both leaves.
+    def _memory(self) -> list[object]:
+        """Return what stands for the memory of every value: of a view, that of its operand.
 
-        They might be two arrays; that they are one is far more likely, and only prices depend on it.
+        It is the same for a matrix and its transpose, both leaves. They might be two arrays; that they are
+        one is far more likely, and only prices depend on it.
         """
-        if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
-            return hop
-        place = self.facts.layouts[hop]
-        walked = sorted(zip(place.strides, place.shape, strict=True))
-        return hop.meta.dtype, tuple(walked)
+        seen: dict[object, int] = {}
+        found: list[object] = []
+        for hop in self.values:
+            at = self.number.get(hop.inputs[0], len(found)) if is_view(hop) else len(found)
+            if at < len(found) and hop.meta.size == hop.inputs[0].meta.size:
+                found.append(found[at])
+                continue
+            if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
+                found.append(hop)
+                continue
+            place = self.facts.layouts[hop]
+            as_is = hop.meta.dtype, tuple(zip(place.strides, place.shape, strict=True))
+            seen[as_is] = seen.get(as_is, 0) + 1
+            found.append((as_is[0], tuple(sorted(as_is[1])), seen[as_is]))
+        return found
 
     def sources(self, values: int) -> list[int]:
         """Return the arrays among `values`, those that share memory once."""
@@ -143,7 +156,7 @@ class Memo:
         entries: dict[str, int] = {}
         if not self.is_given(hop) and hop not in self.made:
             for template in self.templates:
-                if template.open(hop, self.facts):
+                if template.open(hop, self.facts) and (template is not ROW or self._is_reduced(hop)):
                     entries[template.name] = self.set(
                         i for i in self.inputs(hop)
                         if not self.is_given(i) and i not in self.made and self._open(template, i)
@@ -151,6 +164,11 @@ class Memo:
         self.loop.append(entries.get(CELL.name, entries.get(MAGG.name)))
         self.row.append(entries.get(ROW.name))
         self.rows.append(rows_of(hop, self.facts) if ROW.name in entries else 0)
+
+    def _is_reduced(self, hop: Hop) -> bool:
+        """Tell whether a loop adds `hop` up in NumPy's order, should it be an aggregate: stages are loops."""
+        kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
+        return hop.op.kind is not Kind.AGG or MAGG.walk(kernel, self.facts.layouts) is not None
 
     def _open(self, template: Template, operand: Hop) -> bool:
         """Tell whether there is an entry of `operand` that `template` continues; one that closed has none."""

@@ -47,7 +47,8 @@ def _points(memo: Memo, kernels: Candidates) -> int:
             continue
         alone = len(users) == 1 and all(
             memo.loop[u] is not None and (memo.loop[u] or 0) >> i & 1 and level[u] == level[i] for u in users)
-        if not alone and not _always_cheaper_anew(i, users, memo, kernels):
+        if not (alone and not _has_host(i, users[0], memo, kernels)) and \
+                not _always_cheaper_anew(i, users, memo, kernels):
             found |= 1 << i
     return found
 
@@ -61,6 +62,17 @@ def _levels(memo: Memo, kernels: Candidates) -> list[int]:
     return level
 
 
+def _has_host(i: int, user: int, memo: Memo, kernels: Candidates) -> bool:
+    """Tell whether another kernel than that of the only user reads what value `i` is computed from.
+
+    It may have time to compute while it reads.
+    """
+    cone, _ = kernels.grow(1 << i, memo.forced)
+    arrays = memo.shared((kernels.inputs(cone) | cone) & memo.arrays)
+    return any(memo.shared(memo.operands[j]) & arrays and kernels.are_mates(i, j) and not kernels.are_mates(j, user)
+               for j in members(memo.computed & ~cone & ~(1 << user)))
+
+
 def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidates) -> bool:
     """Tell whether writing value `i` costs more than computing it from memory for every user."""
     if any(not (memo.loop[u] or 0) >> i & 1 for u in users):
@@ -70,7 +82,8 @@ def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidat
     if inputs.bit_count() > 6 or any(memo.loop[h] is None for h in members(cone)):
         return False
     again = sum(kernels.read[o] for o in members(inputs)) + sum(kernels.work[h] for h in members(cone))
-    return len(users) * (again - kernels.read[i]) <= kernels.write[i]
+    longer = 1.0 if kernels.near else kernels.prices.busy(again) / again if again else 1.0
+    return len(users) * longer * (again - kernels.read[i]) <= kernels.write[i]
 
 
 def keep_apart(memo: Memo, kernels: Candidates, points: int) -> None:

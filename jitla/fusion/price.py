@@ -9,15 +9,15 @@ and computes, and `kernel` turns the sums into its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
-from jitla.hops import Hop, Kind, Machine, bytes_of, flops
+from jitla.hops import Hop, Kind, Machine, Shape, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
@@ -28,6 +28,9 @@ ALONG, PACK = 1.0, 8.0
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
 PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
+BEGIN = 80.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
+STEP = 64  # bytes that such a loop handles at a time; a rest of them takes as long, or longer
+SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone, beside functions
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -41,6 +44,17 @@ class Cost(NamedTuple):
     total: float
 
 
+class _End(NamedTuple):
+    """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way."""
+
+    space: Shape
+    breaks: bool
+    reduces: bool
+    begin: float
+    single: float
+    whole: float
+
+
 class Prices:
     """Predicted seconds on `machine` of what is computed from the leaves in `layouts`."""
 
@@ -48,12 +62,14 @@ class Prices:
         self.machine = machine.with_threads(threads)
         self._threads, self._launch, self._wake = (
             self.machine.threads, self.machine.launch, self.machine.wake)
+        self._unit = self.machine.unit / self.machine.threads
         self.layouts = layouts
         leaves = [h for h in layouts if h.op.kind is Kind.LEAF]
         #: Bytes used between two uses of a leaf, as far as plans do not matter.
         self.footprint = float(sum(touched(h, layouts.get(h)) for h in leaves))
         self._known: dict[tuple[str, Hop], float] = {}
         self._rates: dict[tuple[bool, float], float] = {}
+        self._ends: dict[Hop, _End] = {}
 
     def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
         key = (kind, hop)
@@ -92,6 +108,46 @@ class Prices:
 
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
+
+    def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
+        """Return the seconds that loops over `hops` lose at the ends of rows.
+
+        A loop starts anew at every row if it broadcasts an array, or reduces some axes only. What is
+        left of a row behind whole vectors is one more vector; in reductions, an element at a time.
+        `apart`: reductions may be loops of their own, as the stages of a row kernel.
+        """
+        lost = 0.0
+        found: dict[Shape, list[_End]] = {}
+        for hop in hops:
+            end = self._ends.get(hop) or self._end(hop)
+            if end.space:
+                found.setdefault(end.space, []).append(end)
+        for some in found.values():
+            if any([e.breaks for e in some]):
+                together = sum([e.single for e in some]) if any([e.reduces for e in some]) else inf
+                if together == inf or apart:
+                    alone = some[0].begin + sum([e.single if e.reduces else e.whole for e in some])
+                    together = min(together, alone)
+                lost += together
+        return lost
+
+    def _end(self, hop: Hop) -> _End:
+        space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
+        if len(space) < 2:
+            found = _End((), False, False, 0.0, 0.0, 0.0)
+        else:
+            rows, length, whole = prod(space[:-1]), space[-1], STEP // hop.meta.dtype.itemsize
+            rest, each = length % max(whole, 1), flops(hop) / max(length, 1)
+            if hop.op.transcendental:
+                lost = each * rest * (whole - 1), each * (whole - rest) if rest else 0.0
+            else:
+                lost = SINGLE * rest * rows, 0.0
+            reduces = hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)
+            breaks = reduces or hop.op.kind is Kind.CELL and any(
+                i.meta.shape not in (space, ()) for i in hop.inputs)
+            found = _End(space, breaks, reduces, BEGIN * rows * self._unit, *(n * self._unit for n in lost))
+        self._ends[hop] = found
+        return found
 
     def reads(self, hop: Hop) -> float:
         """Return the seconds for reading the values of `hop` once, from where they then lie."""
@@ -141,10 +197,12 @@ class Prices:
         of a kernel that is counted elsewhere.
         """
         busy = write + (read if read > work else work)
-        if not launched:
-            return busy
-        alone, shared = self._threads * busy, self._wake + busy
-        return self._launch + (alone if alone < shared or self._threads == 1 else shared)
+        return self._launch + self.busy(busy) if launched else busy
+
+    def busy(self, seconds: float) -> float:
+        """Return what one kernel takes that keeps all threads busy for so long; several take no less."""
+        alone, shared = self._threads * seconds, self._wake + seconds
+        return alone if alone < shared or self._threads == 1 else shared
 
     def terms(self, read: float, write: float, work: float, launched: int = 1) -> Cost:
         """Return the seconds of a kernel with what they are spent on."""
@@ -166,7 +224,7 @@ class Prices:
             return self._rows(step)
         read = sum(self.reads(h) for h in step.inputs)
         write = sum(self.writes(h) for h in step.outputs)
-        return self.terms(read, write, sum(map(self.work, step.body)))
+        return self.terms(read, write, sum(map(self.work, step.body)) + self.ends(step.body))
 
     def _rows(self, kernel: RowKernel) -> Cost:
         """Stages one after the other: what an earlier one has read or left is near."""
@@ -176,7 +234,7 @@ class Prices:
             body = stage.body if isinstance(stage, Kernel) else stage.outputs
             read += sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
             write += sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
-            work += sum(map(self.work, body))
+            work += sum(map(self.work, body)) + self.ends(body)
             near.update((*stage.inputs, *stage.outputs))
         return self.terms(read, write, work)
 
@@ -236,3 +294,8 @@ def _sides(hop: Hop) -> tuple[int, int, int]:
     k = left.shape[-1] if left.ndim and right.ndim else 1
     n = right.shape[-1] if right.ndim > 1 else 1
     return hop.meta.size // max(n, 1), k, n
+
+
+def iteration(hop: Hop) -> Shape:
+    """Return the shape a loop that computes `hop` runs over."""
+    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape

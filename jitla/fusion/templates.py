@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from jitla.fusion.kernel import Form, Geometry, Kernel, Product
 from jitla.fusion.layout import Layout
+from jitla.fusion.price import iteration
 from jitla.fusion.walks import geometry
-from jitla.hops import Hop, Kind, Shape
+from jitla.hops import Hop, Kind
 
 
 @dataclass(slots=True)
@@ -44,11 +45,6 @@ class Facts:
         if 0 in iteration(hop):
             return "no elements"
         return self.supports(hop) or ""
-
-
-def iteration(hop: Hop) -> Shape:
-    """Return the shape a loop that computes `hop` runs over."""
-    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape
 
 
 @dataclass(frozen=True, slots=True)

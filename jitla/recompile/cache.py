@@ -26,6 +26,7 @@ from jitla.fusion import (
     InterpretedBackend,
     Kernel,
     Layout,
+    Recall,
     Schedule,
     Stage,
     Tile,
@@ -92,13 +93,14 @@ class Compiler:
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
         rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE,
-        threads: int = 0, fusion: str = "cost",
+        threads: int = 0, fusion: str = "cost", memory_limit: int = 0,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096,
     ) -> None:
         self.backend = backend
         self.numerics = numerics
         self.threads = threads
+        self.cores = machine.threads
         self._launch: Launch = launch or backend.launch
         self._observe = observe
         self._programs: Recent[Program] = Recent(max_programs)
@@ -106,7 +108,8 @@ class Compiler:
         self._building = threading.RLock()
         allowed = None if rules is None else rules.at(numerics)
         self._tools = Tools(
-            allowed, self.supports, machine, backend.templates, fusion, self, observe, check)
+            allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
+            Recall())
 
     # ---------------------------------------------------------------------- programs
 

@@ -12,25 +12,13 @@ from math import prod
 from jitla.fusion import NARROW, Layout, Product, RowKernel, Tile, contiguous
 from jitla.hops import Hop, Shape
 
-BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
-WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
-WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 LINE = 64
 BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
-LEAST = 16  # rows that a panel of the matrix has to meet
 
 
 def columns_of(shape: Shape) -> int:
     """Return how many vectors a value of `shape` is."""
     return shape[1] if len(shape) > 1 else 1
-
-
-def height(each: int, rows: int, wide: bool) -> int:
-    """Return how many rows of `each` bytes make a block."""
-    found = max(BLOCK_BYTES // each, 8)
-    if wide:
-        found = min(max(WIDE_BYTES // each, LEAST), WIDE_ROWS, max(rows // 4, LEAST))
-    return min(found - found % 8, rows)
 
 
 def wide_tile(stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> Tile | None:

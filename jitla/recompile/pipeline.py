@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
+from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Kernel, Layout, Plan, RowKernel, all_layouts, plan, show
+from jitla.fusion import Kernel, Layout, Plan, Recall, RowKernel, all_layouts, plan, show, weigh
 from jitla.hops import Hop, Machine, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.program import Program, Workshop
@@ -44,6 +46,8 @@ class Tools:
     workshop: Workshop
     observe: Callable[[Event], None]
     check: bool = False
+    limit: int = 0
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +115,13 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
 
 
 def _plan(draft: Draft, tools: Tools) -> Draft:
-    return replace(
-        draft, plan=plan(
-        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion))
+    return replace(draft, plan=plan(draft.roots, *_terms(draft, tools), tools.recall))
+
+
+def _terms(draft: Draft, tools: Tools) -> tuple[Any, ...]:
+    """Return what plans depend on besides the roots."""
+    stored = {r for r, out in zip(draft.roots, draft.outs, strict=True) if out is not None}
+    return (draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion, tools.limit, stored)
 
 
 def _verify_roots(draft: Draft) -> None:
@@ -176,7 +184,9 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
     start = perf_counter()
     places = all_layouts(draft.roots, draft.layouts)
     program = Program(
-        draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop)
+        draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
     program.stages = tuple(traces)
+    program.fusion = tools.fusion
+    program.weigh = partial(weigh, draft.plan, *_terms(draft, tools))
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))
     return program

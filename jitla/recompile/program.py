@@ -25,9 +25,11 @@ from jitla.fusion import (
     Plan,
     RowKernel,
     Schedule,
+    Verdict,
     contiguous,
     is_view,
     operands,
+    peak,
     result_of,
     seen_operands,
     structure_key,
@@ -47,9 +49,10 @@ Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 class Workshop(RowTools, Protocol):
-    """What a program asks of whoever made it; `threads` is for its schedules."""
+    """What a program asks of whoever made it; `threads` is for its schedules, `cores` how many 0 means."""
 
     threads: int
+    cores: int
 
     def build(
         self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs, aliases: Aliases,
@@ -82,9 +85,12 @@ class Program:
 
     def __init__(
         self, plan: Plan, layouts: Mapping[int, Layout], places: Mapping[Hop, Layout], outs: Outs,
-        aliases: Aliases, workshop: Workshop,
+        aliases: Aliases, workshop: Workshop, limit: int = 0,
     ) -> None:
         self.plan = plan
+        self.limit = limit
+        self.fusion = "cost"
+        self.weigh: Callable[[], Verdict] | None = None  # says how the plan was chosen
         self.outs = outs
         self.aliases = aliases
         self.layouts = dict(layouts)
@@ -155,6 +161,13 @@ class Program:
         fired = ", ".join(self.fired) or "nothing"
         source = self.script.source.rstrip()
         return "\n\n".join([*parts, f"== rules fired\n{fired}", f"== program\n{source}"])
+
+    def peak(self, dims: Mapping[int, int] | None = None) -> int:
+        """Return the bytes that results and intermediates are predicted to take, bound to sizes `dims`."""
+        sizes = dims or {}
+        return peak(
+            self.order.steps, self.plan.outputs, self._workshop.cores, frozenset(self.order.direct),
+            lambda shape: tuple([sizes.get(n, n) for n in shape]))
 
     # ---------------------------------------------------------------------- bindings
 
@@ -330,6 +343,8 @@ class Bound:
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
     ) -> None:
+        if program.limit and program.peak(dims) > program.limit >= program.peak():
+            raise _Misfit  # a plan for these sizes may fit
         self.program = program
         self.count = 0
         self.alert = False  # whether whoever runs this wants to know of flags

@@ -30,6 +30,8 @@ from jitla.fusion import (
     Schedule,
     Stage,
     Tile,
+    block_height,
+    blocks_per_unit,
     contiguous,
     operands,
     result_of,
@@ -39,7 +41,6 @@ from jitla.fusion import (
 from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf
 from jitla.recompile.cuts import (
     columns_of,
-    height,
     is_wide,
     mirrored,
     nanoseconds,
@@ -48,9 +49,6 @@ from jitla.recompile.cuts import (
     wide_tile,
 )
 
-MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
-UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
-SHARE = 8  # and so many times what a unit adds up or copies before it begins
 SERIAL = Schedule(threads=1)
 
 Launch = Callable[..., None]
@@ -154,7 +152,8 @@ class _Binding:
         """Return how many rows make a block."""
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
         self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
-        return height(self.each, self.rows, any(is_wide(s, self.shapes) for s in self.kernel.stages))
+        wide = any(is_wide(s, self.shapes) for s in self.kernel.stages)
+        return block_height(self.each, self.rows, wide)
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
@@ -174,8 +173,7 @@ class _Binding:
     def _per_unit(self, blocks: int) -> int:
         """Return how many blocks make a unit; it must not depend on the number of threads."""
         aside = sum(map(self._bytes, (*self.part, *self.packed)))
-        least = max(UNIT_BYTES, SHARE * aside) // (self.each * self.height)
-        return min(max(-(-blocks // MAX_UNITS), least, 1), blocks)
+        return blocks_per_unit(blocks, self.each * self.height, aside)
 
     def block(self) -> tuple[bytes, Launch] | None:
         blocks = -(-self.rows // self.height)

@@ -5,12 +5,13 @@ closing, memory, indexing, functions, kinds, dispatch, session, quick, callees, 
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS
+from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
 from jitla.tracing.session import LOCAL, drive, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Fallback, Replay, Request, Site
 
 __all__ = [
-    "Fallback", "HOOKS", "LOCAL", "Replay", "Request", "SIGHT", "Site", "TWINS", "drive",
-    "quicken", "run",
+    "Fallback", "HOOKS", "LOCAL", "Replay", "Request", "SIGHT", "Site", "TWINS", "call_here",
+    "drive", "quicken", "run",
 ]

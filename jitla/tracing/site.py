@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from jitla.errors import UnsupportedError
+from jitla.errors import MemoryLimitWarning, UnsupportedError
 from jitla.events import log
 from jitla.hops import Flagged, Hop, by_numpy, evaluate, heard, hush, listen
 from jitla.tracing.effects import Effects
@@ -160,6 +160,8 @@ class Site:
                 self.classes.add(key)
             try:
                 made = self._compile(key, sizes, layouts, make)
+            except MemoryLimitWarning:
+                raise  # the user's filters make it an exception
             except Exception as error:
                 self.failed(error)
                 made = Replay(make())

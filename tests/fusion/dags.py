@@ -17,6 +17,21 @@ CELLS = ("add", "subtract", "multiply", "divide", "maximum", "power")
 UNARY = ("exp", "sqrt", "negative", "tanh", "square")
 
 
+def joined_dag(
+    rng: random.Random, hops: int, matrices: bool = True
+) -> tuple[tuple[Hop, ...], dict[int, Layout]]:
+    """Return the roots of a DAG of about so many operators, few of which nobody reads."""
+    roots, layouts = random_dag(rng, hops, matrices)
+    totals = [r if r.meta.shape == () else apply(
+        "sum", r, axis=tuple(range(r.meta.ndim)), keepdims=False) for r in roots]
+    ends: dict[tuple[int, ...], Hop] = {}
+    for r in roots:
+        same = ends.get(r.meta.shape)
+        ends[r.meta.shape] = r if same is None else apply(rng.choice(("add", "multiply")), same, r)
+    some = tuple(ends.values())
+    return (some if rng.random() < 0.7 else (*some, rng.choice(totals))), layouts
+
+
 def random_dag(
     rng: random.Random, hops: int, matrices: bool = True
 ) -> tuple[tuple[Hop, ...], dict[int, Layout]]:

@@ -1,0 +1,127 @@
+"""Why a plan was chosen: what it is predicted to cost, what else there was, what other rules would do.
+
+Knows: the planner's records, prices. Must not know: backends, how plans are shown to users.
+Receives what the planner received; returns a `Verdict`. Nothing of it is kept while programs run: plans
+are found the same way every time, so they are found again when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from jitla.fusion.heuristics import RULES
+from jitla.fusion.kernel import Plan
+from jitla.fusion.layout import Layout
+from jitla.fusion.memory import peak
+from jitla.fusion.planner import Chosen, choose
+from jitla.fusion.price import Cost, Prices
+from jitla.fusion.search import Search
+from jitla.hops import Hop, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The cheapest plan that was costed and not chosen: which values it keeps in memory, and which not.
+
+    `more` has what it costs beyond the plan chosen, in all and by what it is spent on.
+    """
+
+    keeps: tuple[Hop, ...]
+    drops: tuple[Hop, ...]
+    more: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a plan was found. Counts are choices of values to keep in memory; `points` of them are open.
+
+    `costs` are those of the plan's steps, `rules` the seconds predicted for the plans by rule of thumb.
+    `by_structure`: choices that are no plans of their own because partitions do not depend on each other.
+    `spent`: the search ended before it was through. `free`: what the plan without a limit of memory
+    would cost and take, where that is another one.
+    """
+
+    costs: tuple[Cost, ...]
+    rules: Mapping[str, float]
+    bound: float
+    partitions: int
+    points: int
+    costed: int
+    by_cost: int
+    by_structure: int
+    kernels: int
+    spent: bool
+    runner_up: RunnerUp | None
+    peak: int
+    free: tuple[float, int] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What the plan is predicted to take."""
+        return sum(c.total for c in self.costs)
+
+
+def weigh(
+    plan: Plan, layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
+    machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
+    stored: Collection[Hop] = (),
+) -> Verdict:
+    """Return how `plan` was found from the same arguments, and what there was beside it."""
+
+    def other(rule: str) -> Chosen:
+        return choose(plan.outputs, layouts, backend_supports, machine, templates, rule, limit, stored)
+
+    chosen = other(fusion)
+    prices = chosen.kernels.prices
+    rules = {r: _seconds(other(r).plan, prices) for r in ("cost", *RULES) if r != fusion}
+    costs = tuple(prices.step(s) for s in plan.steps)
+    taken = peak(plan.steps, plan.outputs, machine.threads, stored)
+    found = chosen.found
+    choices = [1 << len(f.partition.points) for f in found]
+    free = choose(plan.outputs, layouts, backend_supports, machine, templates, fusion).plan if limit else plan
+    free_peak = peak(free.steps, free.outputs, machine.threads, stored)
+    limited = free_peak > taken
+    return Verdict(
+        costs, rules, _bound(chosen, costs, plan),
+        partitions=len(found),
+        points=sum(len(f.partition.points) for f in found),
+        costed=sum(f.costed for f in found),
+        by_cost=sum(f.cut_by_cost for f in found),
+        by_structure=prod(choices) - max(sum(n for n in choices if n > 1), 1),
+        kernels=chosen.kernels.priced,
+        spent=any(f.spent for f in found),
+        runner_up=None if limited else _runner_up(chosen),
+        peak=taken,
+        free=(_seconds(free, prices), free_peak) if limited else None)
+
+
+def _seconds(plan: Plan, prices: Prices) -> float:
+    return sum(prices.step(s).total for s in plan.steps)
+
+
+def _bound(chosen: Chosen, costs: Sequence[Cost], plan: Plan) -> float:
+    """What no plan goes below: the bounds of all partitions, and what is not in any."""
+    inside = 0
+    for f in chosen.found:
+        inside |= f.partition.values
+    memo = chosen.kernels.memo
+    known = {h for h in memo.hops(inside)}
+    rest = sum(c.total for c, s in zip(costs, plan.steps, strict=True) if not known.intersection(s.outputs))
+    return rest + sum(f.bound for f in chosen.found)
+
+
+def _runner_up(chosen: Chosen) -> RunnerUp | None:
+    """Return the second-best choice of the partition where it is closest to the best."""
+    rivals = [(f.second[0] - f.seconds, i) for i, f in enumerate(chosen.found) if f.second is not None]
+    if not rivals:
+        return None
+    more, at = min(rivals)
+    found, memo = chosen.found[at], chosen.kernels.memo
+    assert found.second is not None
+    kept = found.second[1]
+    _, kernels = Search(found.partition, memo, chosen.kernels).arrange(kept)
+    spent = [[sum(c.cost[k] for c in some if c.cost) for some in (kernels, found.kernels)] for k in range(4)]
+    return RunnerUp(tuple(memo.hops(kept & ~found.chosen)), tuple(memo.hops(found.chosen & ~kept)),
+                    Cost(*(theirs - ours for theirs, ours in spent), more))

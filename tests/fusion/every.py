@@ -1,0 +1,264 @@
+"""Every legal plan of a small DAG, from the definitions of the templates: `python -m tests.fusion.every`.
+
+Knows: hops, what templates say of single hops, prices of whole kernels. Must not know: memo, points, search.
+Receives DAGs; returns the cost of the cheapest set of steps that makes their roots.
+
+A step is a call, or a kernel: a set of values it computes, and of these the ones it writes. What is
+legal is said here anew, as the docstrings of `Template`, `Kernel` and `RowKernel` say it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from math import inf, isclose
+from typing import NamedTuple
+
+from jitla.fusion import CELL, MAGG, Facts, Kernel, Prices, all_layouts, data_inputs, geometry
+from jitla.fusion.candidates import Candidates
+from jitla.fusion.memo import Memo
+from jitla.fusion.points import partitions
+from jitla.fusion.rows import is_row_view, product_at, row_links, rows_of
+from jitla.fusion.recall import search_all
+from jitla.fusion.templates import iteration
+from jitla.hops import REFERENCE, Hop, Kind
+from tests.fusion.dags import joined_dag, random_dag
+
+Values = frozenset[Hop]
+
+
+class Step(NamedTuple):
+    """Something that makes `results` once `needs` are there."""
+
+    results: Values
+    needs: Values
+    seconds: float
+
+
+def read_by(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
+    """Return the values that `hop` reads: a product reads the matrix behind a transpose."""
+    product = product_at(hop, facts)
+    return product.inputs if product is not None else data_inputs(hop)
+
+
+def readers_end(body: Values, facts: Facts) -> Values:
+    """Return the values of `body` that nothing in it reads."""
+    return body - {o for h in body for o in read_by(h, facts)}
+
+
+def is_loop(body: Values, results: Values, order: Sequence[Hop], facts: Facts) -> bool:
+    """One loop: element-wise hops and aggregates over one space, in NumPy's order; aggregates end it."""
+    if len({iteration(h) for h in body}) != 1 or any(facts.reason(h) for h in body):
+        return False
+    aggregates = [h for h in body if h.op.kind is Kind.AGG]
+    for h in body:
+        for o in set(h.inputs) & body:
+            if o.op.kind is not Kind.CELL or o.meta.shape != iteration(h):
+                return False
+    if any(not MAGG.merge(a, b) for a, b in combinations(aggregates, 2)):
+        return False
+    if not aggregates:
+        return True
+    hops = [h for h in order if h in body]
+    inputs = tuple(dict.fromkeys(o for h in hops for o in h.inputs if o not in body))
+    outputs = tuple(h for h in order if h in results)
+    name = MAGG.name if any(h.op.kind is Kind.AGG for h in outputs) else CELL.name
+    kernel = Kernel(name, iteration(hops[0]), inputs, tuple(hops), outputs)
+    return geometry(kernel, kernel.shape, facts.layouts) is not None
+
+
+def by_rows(hop: Hop, facts: Facts) -> int:
+    """Return over how many rows `hop` is computed: an aggregate is a loop, and has to add in NumPy's order."""
+    kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
+    walks = hop.op.kind is not Kind.AGG or geometry(kernel, kernel.shape, facts.layouts) is not None
+    return rows_of(hop, facts) if walks else 0
+
+
+def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
+    """Loops over blocks of rows: every value has the same rows, and is read by rows or not made inside."""
+    rows = {by_rows(h, facts) for h in body}
+    if len(rows) != 1 or 0 in rows or any(is_row_view(h) for h in results):
+        return False
+    ways: dict[Hop, set[str]] = {}
+    for h in body:
+        product = product_at(h, facts)
+        for o in read_by(h, facts):
+            if o.meta.shape != ():
+                turned = product is not None and product.turned and o is product.matrix
+                way = "across" if turned else "along" if o in row_links(h, facts) else "whole"
+                ways.setdefault(o, set()).add(way)
+    for o, found in ways.items():
+        made = product_at(o, facts)
+        if len(found) > 1 or o in body and (found != {"along"} or made is not None and made.form == "sum"):
+            return False
+    return True
+
+
+class Every:
+    """All legal steps of a DAG, and the cheapest plan made of them."""
+
+    def __init__(self, roots: Sequence[Hop], kernels: Candidates) -> None:
+        self.memo, self.kernels = kernels.memo, kernels
+        self.facts = kernels.memo.facts
+        self.order = [h for h in self.memo.values if h.inputs]
+        self.roots = frozenset(h for h in roots if h.inputs)
+        self.steps: dict[Hop, list[Step]] = {h: [] for h in self.order}
+        for step in (*self._calls(), *self._kernels()):
+            for h in step.results:
+                self.steps[h].append(step)
+        for some in self.steps.values():
+            some.sort(key=lambda s: s.seconds)
+        self.best = inf
+
+    def _calls(self) -> Iterator[Step]:
+        """NumPy makes what no loop can make alone; for one operator that could be a loop it is not asked."""
+        for h in self.order:
+            alone = frozenset([h])
+            if not self.facts.reason(h) and is_loop(alone, alone, self.order, self.facts):
+                continue
+            seconds = self.kernels.prices.call(h)
+            needs = frozenset(o for o in data_inputs(h) if o.inputs)
+            yield Step(frozenset([h]), needs & set(self.order), seconds)
+
+    def _kernels(self) -> Iterator[Step]:
+        hops = [h for h in self.order if not self.facts.reason(h) or by_rows(h, self.facts)]
+        for n in range(1, len(hops) + 1):
+            for some in combinations(hops, n):
+                body = frozenset(some)
+                if len({by_rows(h, self.facts) for h in body}) == 1 or len({iteration(h) for h in body}) == 1:
+                    yield from self._written(body)
+
+    def _written(self, body: Values) -> Iterator[Step]:
+        ends = readers_end(body, self.facts) | {h for h in body if h.op.kind is Kind.AGG and not by_rows(h, self.facts)}
+        needs = frozenset(o for h in body for o in read_by(h, self.facts) if o.inputs) - body
+        behind = self._below(needs)
+        inner = [h for h in body if h not in ends]
+        for n in range(len(inner) + 1):
+            for more in combinations(inner, n):
+                results = ends.union(more)
+                if behind & results:
+                    continue
+                form = "loop" if is_loop(body, results, self.order, self.facts) else \
+                    "row" if is_by_rows(body, results, self.facts) else ""
+                if form:
+                    made, values = self.memo.set(results), self.memo.set(body)
+                    terms = self.kernels.terms(made, values, form)
+                    if terms is not None:
+                        yield Step(results, needs, self.kernels.cost(terms, values, form).total)
+
+    def _below(self, hops: Values) -> Values:
+        found = set(hops)
+        stack = list(hops)
+        while stack:
+            new = [o for o in stack.pop().inputs if o not in found]
+            found.update(new)
+            stack += new
+        return frozenset(found)
+
+    def run(self) -> float:
+        """Return the seconds of the cheapest plan."""
+        self._choose(self.roots, frozenset(), (), 0.0)
+        return self.best
+
+    def _choose(self, needed: Values, made: Values, steps: tuple[Step, ...], cost: float) -> None:
+        if cost >= self.best * (1 - 1e-12):
+            return
+        open_ = needed - made
+        if not open_:
+            if self._runs(steps) and self._related(steps, made):
+                self.best = cost
+            return
+        last = max(open_, key=self.memo.number.__getitem__)
+        for step in self.steps[last]:
+            if not step.results & made:
+                self._choose(needed | step.needs, made | step.results, (*steps, step), cost + step.seconds)
+
+    def _related(self, steps: Sequence[Step], made: Values) -> bool:
+        """Tell whether kernels have results that read arrays in common, if only by way of other results."""
+        parts: list[tuple[set[Hop], set[object]]] = []
+        for h in made:
+            spaces = {("loop", iteration(h))} if not self.facts.reason(h) else set()
+            if by_rows(h, self.facts):
+                spaces.add(("rows", by_rows(h, self.facts)))
+            own, touched = {h}, {(s, self._memory(o)) for s in spaces for o in self._touched(h, made)}
+            for part in [p for p in parts if p[1] & touched]:
+                parts.remove(part)
+                own |= part[0]
+                touched |= part[1]
+            parts.append((own, touched))
+        return all(any(s.results <= own for own, _ in parts) for s in steps)
+
+    def _memory(self, hop: Hop) -> Hop:
+        return hop.inputs[0] if is_row_view(hop) else hop
+
+    def _touched(self, hop: Hop, made: Values) -> Values:
+        """Return what a kernel for `hop` alone computes, and the arrays it reads."""
+        found, stack = {hop}, [hop]
+        while stack:
+            h = stack.pop()
+            for o in read_by(h, self.facts):
+                loop = not self.facts.reason(h) and o.op.kind is Kind.CELL and o.meta.shape == iteration(h)
+                rows = by_rows(h, self.facts) and by_rows(o, self.facts) == by_rows(h, self.facts)
+                if o.meta.shape != () and o not in found:
+                    found.add(o)
+                    if o not in made and (loop and not self.facts.reason(o) or rows and o in row_links(h, self.facts)):
+                        stack.append(o)
+        return frozenset(found)
+
+    def _runs(self, steps: Sequence[Step]) -> bool:
+        """Tell whether some order of the steps makes everything before it is read."""
+        known: Values = frozenset()
+        left = list(steps)
+        while ready := [s for s in left if s.needs <= known]:
+            known = known.union(*(s.results for s in ready))
+            left = [s for s in left if s not in ready]
+        return not left
+
+
+def compare(seed: int, most: int) -> tuple[int, float, float] | None:
+    """Return operators of a random DAG, the seconds of the planner and of the best plan; None if it is larger."""
+    rng = random.Random(seed)
+    roots, layouts = rng.choice((random_dag, joined_dag))(rng, rng.randint(2, most))
+    facts = Facts(lambda hop: None, all_layouts(roots, layouts))
+    memo = Memo(roots, facts)
+    operators = memo.computed.bit_count()
+    if not 2 <= operators <= most:
+        return None
+    kernels = Candidates(memo, Prices(REFERENCE, facts.layouts))
+    found = search_all(partitions(memo, kernels), memo, kernels)
+    made = 0
+    for f in found:
+        for c in f.kernels:
+            made |= c.results
+    calls = sum(kernels.prices.call(memo.values[i]) for i in range(len(memo.values))
+                if (memo.computed & ~made) >> i & 1 and memo.is_call(i))
+    return operators, calls + sum(f.seconds for f in found), Every(roots, kernels).run()
+
+
+def main() -> int:
+    """Compare as many DAGs as asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dags", type=int, default=1000)
+    parser.add_argument("--operators", type=int, default=8)
+    parser.add_argument("--first", type=int, default=0)
+    given = parser.parse_args()
+    seed, done, gaps, below, sizes = given.first, 0, [], [], 0
+    while done < given.dags:
+        found = compare(seed, given.operators)
+        if found is not None:
+            operators, planned, best = found
+            done, sizes = done + 1, sizes + operators
+            if not isclose(planned, best, rel_tol=1e-9):
+                (gaps if planned > best else below).append((seed, planned / best))
+        seed += 1
+    sys.stdout.write(
+        f"{done} DAGs of {sizes / done:.1f} operators: {len(gaps)} plans dearer than the best, "
+        f"{len(below)} cheaper\n  {gaps[:20]}\n  {below[:20]}\n")
+    return bool(gaps)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""The search against trying every choice of points, on thousands of random DAGs: `python -m tests.fusion.exhaustive`.
+
+Knows: the search, random DAGs. Must not know: how the search leaves choices out.
+Receives how many DAGs of up to ten points, and of fourteen; prints a summary, fails where costs differ.
+
+The search prunes; trying everything does not: it prices every subset of the points of every partition.
+Neither has a budget. How results are divided among kernels is tried otherwise in `tests.fusion.every`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf, isclose
+from time import monotonic, process_time
+
+from jitla.fusion import Facts, all_layouts
+from jitla.fusion.candidates import Candidates
+from jitla.fusion.memo import Memo
+from jitla.fusion.points import Partition, partitions
+from jitla.fusion.price import Prices
+from jitla.fusion.search import Found, Search
+from jitla.hops import REFERENCE, Hop
+from tests.fusion.dags import joined_dag, random_dag
+
+Dag = tuple[tuple[Hop, ...], dict[int, object]]
+WIDEST = 13  # values in memory when all points are there: with more, dividing them takes too long
+
+
+def small(seed: int) -> Dag:
+    """Draw a DAG of some operators over matrices and vectors."""
+    rng = random.Random(seed)
+    make = rng.choice((random_dag, joined_dag))
+    return make(rng, rng.randint(4, 17))
+
+
+def long(seed: int) -> Dag:
+    """Draw a DAG of many operators, most of them over one space."""
+    rng = random.Random(seed)
+    return joined_dag(rng, rng.randint(20, 36), matrices=rng.random() < 0.3)
+
+
+def prepared(dag: Dag) -> tuple[Memo, Candidates, list[Partition]]:
+    """Explore a DAG and divide it."""
+    roots, layouts = dag
+    facts = Facts(lambda hop: None, all_layouts(roots, layouts))
+    memo = Memo(roots, facts)
+    kernels = Candidates(memo, Prices(REFERENCE, facts.layouts))
+    return memo, kernels, partitions(memo, kernels)
+
+
+def width(memo: Memo, parts: list[Partition]) -> int:
+    """Return how many values of one partition may be in memory at most."""
+    return max((len(p.points) + (p.values & memo.forced & ~memo.views).bit_count() for p in parts), default=0)
+
+
+def searched(dag: Dag, prune: bool) -> list[Found]:
+    """Search every partition of a DAG."""
+    memo, kernels, parts = prepared(dag)
+    return [Search(p, memo, kernels, prune=prune).run() for p in parts]
+
+
+@dataclass
+class Tally:
+    """What has been compared."""
+
+    dags: int = 0
+    drawn: int = 0
+    wide: int = 0
+    plans: int = 0
+    costed: int = 0
+    gaps: list[int] = field(default_factory=list)
+    points: Counter[int] = field(default_factory=Counter)
+    seconds: float = 0.0
+    seconds_every: float = 0.0
+
+    def compare(self, seed: int, dag: Dag) -> None:
+        """Search a DAG both ways."""
+        start = process_time()
+        pruned = searched(dag, True)
+        middle = process_time()
+        every = searched(dag, False)
+        self.seconds += middle - start
+        self.seconds_every += process_time() - middle
+        self.dags += 1
+        for found, tried in zip(pruned, every, strict=True):
+            points = len(tried.partition.points)
+            assert tried.costed == 1 << points and not tried.spent and not found.spent
+            assert found.costed + found.cut_by_cost >= 1 << points
+            self.plans += tried.costed
+            self.costed += found.costed
+            if not isclose(found.seconds, tried.seconds, rel_tol=1e-9):
+                self.gaps.append(seed)
+        self.points[sum(len(f.partition.points) for f in every)] += 1
+
+    def show(self, title: str) -> str:
+        """Say what was compared."""
+        counts = ", ".join(f"{n}: {k}" for n, k in sorted(self.points.items()))
+        return (
+            f"{title}: {self.dags} DAGs ({self.drawn} drawn, {self.wide} left out as too wide), {len(self.gaps)} gaps"
+            f"{self.gaps[:20] or ''}\n  by points {counts}\n  {self.plans} plans tried, {self.costed} costed with "
+            f"pruning; {self.seconds_every:.1f} s against {self.seconds:.1f} s\n")
+
+
+def compare(
+    count: int, first: int, draw: Callable[[int], Dag], wanted: Callable[[int], bool], widest: int = WIDEST,
+    seconds: float = inf,
+) -> Tally:
+    """Compare on `count` DAGs whose number of points is wanted; stop early after so many seconds."""
+    tally = Tally()
+    start = monotonic()
+    for seed in _seeds(first):
+        if tally.dags == count or monotonic() - start > seconds:
+            break
+        tally.drawn += 1
+        dag = draw(seed)
+        memo, _, parts = prepared(dag)
+        if not wanted(sum(len(p.points) for p in parts)):
+            continue
+        if width(memo, parts) > widest:
+            tally.wide += 1
+            continue
+        tally.compare(seed, dag)
+    return tally
+
+
+def _seeds(first: int) -> Iterator[int]:
+    while True:
+        yield first
+        first += 1
+
+
+def main() -> int:
+    """Compare as many DAGs as asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--small", type=int, default=4800, help="DAGs of 1 to 10 points")
+    parser.add_argument("--long", type=int, default=200, help="DAGs of 14 points")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--minutes", type=float, default=inf, help="of each kind, at most")
+    given = parser.parse_args()
+    gaps = 0
+    for title, count, draw, wanted, widest in (
+            ("1 to 10 points", given.small, small, lambda n: 1 <= n <= 10, WIDEST),
+            ("14 points", given.long, long, lambda n: n == 14, WIDEST + 8)):
+        tally = compare(count, given.first, draw, wanted, widest, 60.0 * given.minutes)
+        sys.stdout.write(tally.show(title))
+        sys.stdout.flush()
+        gaps += len(tally.gaps)
+    return bool(gaps)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
