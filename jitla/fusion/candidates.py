@@ -61,8 +61,9 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
+        self._below: dict[int, int] = {}
         self._links: dict[int, tuple[int, int]] = {}
-        self._sums: tuple[dict[int, float], dict[int, float]] = {}, {}
+        self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
         self._touches: dict[int, tuple[int, int]] = {}
         self._walks: dict[Hashable, bool] = {}
@@ -102,10 +103,12 @@ class Candidates:
 
     def below(self, values: int) -> int:
         """Return everything in front of `values`, themselves included."""
-        found = values
-        before = self.memo.before
-        for i in members(values):
-            found |= before[i]
+        found = self._below.get(values)
+        if found is None:
+            found = values
+            for i in members(values):
+                found |= self.memo.before[i]
+            self._below[values] = found
         return found
 
     def best(self, results: int, memory: int) -> Candidate:
@@ -124,6 +127,8 @@ class Candidates:
         if not optional or self.priced > self.limit:
             return best
         least = self.reading(self.inputs(body) & ~optional)
+        if self._floor(results, body, least) >= best.seconds:
+            return best
         choices = [i for i in members(optional)
                    if self._floor(results, self.grow(body | 1 << i, memory)[0], least) < best.seconds]
         if len(choices) > MAX_CHOICES:
@@ -139,8 +144,7 @@ class Candidates:
 
     def _floor(self, results: int, body: int, read: float) -> float:
         """Return what a kernel that computes at least `body` and reads at least so long does not go below."""
-        write = sum([self.write[i] for i in members(results)])
-        return self.prices.kernel(read, write, self.working(body), 0 if self.near else 1)
+        return self.prices.kernel(read, self.writing(results), self.working(body), 0 if self.near else 1)
 
     def _improved(self, best: Candidate, choices: list[int], memory: int) -> Candidate:
         """Take in one value after the other as long as that helps."""
@@ -293,8 +297,7 @@ class Candidates:
         Stages of a row kernel read again, and pass on, in the cache.
         """
         again, passed = self._passed(body) if form == ROW else (0.0, 0.0)
-        write = sum([self.write[i] for i in members(results)]) + passed
-        return self.reading(self.inputs(body)) + again, write, self.working(body)
+        return self.reading(self.inputs(body)) + again, self.writing(results) + passed, self.working(body)
 
     def reading(self, inputs: int) -> float:
         """Return the seconds for reading the arrays among `inputs` once."""
@@ -302,6 +305,14 @@ class Candidates:
         found = known.get(inputs)
         if found is None:
             found = known[inputs] = sum([self.read[i] for i in self.memo.sources(inputs)])
+        return found
+
+    def writing(self, results: int) -> float:
+        """Return the seconds for writing `results` once."""
+        known = self._sums[2]
+        found = known.get(results)
+        if found is None:
+            found = known[results] = sum([self.write[i] for i in members(results)])
         return found
 
     def source_read(self, source: int) -> float:
