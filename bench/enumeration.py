@@ -100,9 +100,9 @@ def autoencoder(
     """Forward, backward and update of two layers."""
     n = X.shape[0]
     H = 1.0 / (1.0 + np.exp(-(X @ W1 + b1)))
-    O = 1.0 / (1.0 + np.exp(-(H @ W2 + b2)))
-    E = O - X
-    D2 = E * O * (1.0 - O)
+    R = 1.0 / (1.0 + np.exp(-(H @ W2 + b2)))
+    E = R - X
+    D2 = E * R * (1.0 - R)
     D1 = (D2 @ W2.T) * H * (1.0 - H)
     return (W1 - step * (X.T @ D1) / n, b1 - step * D1.sum(axis=0) / n, W2 - step * (H.T @ D2) / n,
             b2 - step * D2.sum(axis=0) / n, (E * E).sum())
@@ -151,7 +151,9 @@ def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any, supports: A
     return [Search(p, memo, kernels, budget=BUDGET).run() for p in partitions(memo, kernels)]
 
 
-def remembered(roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any, rounds: int) -> list[float]:
+def remembered(
+    roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any, rounds: int,
+) -> list[float]:
     """Return the milliseconds that the search of a block takes whose partitions are all known."""
     recall = Recall()
     taken = []
@@ -179,7 +181,8 @@ def main() -> None:
         blocks = traced(function, arguments)
         compiler = GATE.compiler(current())
         machine = compiler._tools.machine
-        found = [f for roots, layouts in blocks for f in enumerated(roots, layouts, machine, compiler.supports)]
+        found = [f for roots, layouts in blocks
+                 for f in enumerated(roots, layouts, machine, compiler.supports)]
         hops = sum(len(all_layouts(roots, layouts)) for roots, layouts in blocks)
         taken = []
         for _ in range(given.rounds):
@@ -193,11 +196,13 @@ def main() -> None:
         row = {
             "hops": hops, "all": 1 << sum(points), "parts": sum(1 << n for n in points),
             "costed": sum(f.costed for f in found), "partially": sum(f.partially for f in found),
-            "kernels": sum(len(f.kernels) for f in found), "median": float(np.median(taken)), "worst": max(taken),
+            "kernels": sum(len(f.kernels) for f in found),
+            "median": float(np.median(taken)), "worst": max(taken),
             "known": float(np.median(hit)), "spent": any(f.spent for f in found)}
         rows[name] = row
         print(f"{name:20}{hops:6}{row['all']:12}{row['parts']:10}{row['costed']:8}{row['partially']:10}"
-              f"{row['kernels']:9}{row['median']:8.1f}{row['worst']:8.1f}{row['known']:8.2f}{'  budget' if row['spent'] else ''}")
+              f"{row['kernels']:9}{row['median']:8.1f}{row['worst']:8.1f}{row['known']:8.2f}"
+              f"{'  budget' if row['spent'] else ''}")
     met = all(r["costed"] <= MAX_COSTED and r["median"] <= MAX_MEDIAN and r["worst"] <= MAX_WORST
               and r["known"] <= MAX_KNOWN for r in rows.values())
     print(f"bars: {MAX_COSTED} costed, {MAX_MEDIAN:.0f} ms median, {MAX_WORST:.0f} ms worst, "

@@ -134,7 +134,8 @@ class Plans:
             planner.search_all = real
 
     def _search(
-        self, parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float, recall: Recall | None,
+        self, parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float,
+        recall: Recall | None,
     ) -> list[Found]:
         if kernels.near:
             return search_all(parts, memo, kernels, budget)
@@ -143,7 +144,8 @@ class Plans:
             found = [s.run() for s in self.searches]
             self.chosen = [f.chosen for f in found]
             return found
-        return [Found(s.partition, *_kept(s, kept)) for s, kept in zip(self.searches, self.wanted, strict=True)]
+        return [Found(s.partition, *_kept(s, kept))
+                for s, kept in zip(self.searches, self.wanted, strict=True)]
 
 
 def _kept(search: Search, kept: int) -> tuple[float, int, Any]:
@@ -153,7 +155,8 @@ def _kept(search: Search, kept: int) -> tuple[float, int, Any]:
 
 def ranked(function: Callable[..., Any], arguments: Sequence[Any], rounds: int) -> dict[str, Any]:
     """Run all plans of the largest block of a function in turn."""
-    draft, leaves = max(blocks(function, arguments), key=lambda b: len(all_layouts(b[0].roots, b[0].layouts)))
+    every = blocks(function, arguments)
+    draft, leaves = max(every, key=lambda b: len(all_layouts(b[0].roots, b[0].layouts)))
     plans = Plans(draft)
     chosen = tuple(plans.chosen)
     bound = {}
@@ -170,7 +173,8 @@ def ranked(function: Callable[..., Any], arguments: Sequence[Any], rounds: int) 
     best = min(least, key=least.__getitem__)
     return {
         "plans": len(bound), "rank": 1 + sum(t < least[chosen] for t in least.values()),
-        "ratio": least[chosen] / least[best], "chosen": least[chosen], "best": least[best], "worst": max(least.values()),
+        "ratio": least[chosen] / least[best], "chosen": least[chosen], "best": least[best],
+        "worst": max(least.values()),
         "ties": sum(t < 1.02 * least[best] for t in least.values())}
 
 
@@ -184,7 +188,8 @@ def main() -> None:
     rng = np.random.default_rng(5)
     arguments = [rng.random((given.rows, 20)), rng.random(given.rows), rng.random(given.rows)]
     rows = {}
-    print(f"{'':22}{'plans':>6}{'rank':>6}{'within 2 %':>11}{'chosen us':>11}{'best us':>10}{'worst us':>10}{'ratio':>7}")
+    print(f"{'':22}{'plans':>6}{'rank':>6}{'within 2 %':>11}{'chosen us':>11}{'best us':>10}"
+          f"{'worst us':>10}{'ratio':>7}")
     with jitla.options(threads=given.threads):
         jitla.calibrate()
         for name, function in CASES.items():

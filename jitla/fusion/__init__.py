@@ -33,7 +33,8 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 __all__ = [
     "CELL", "MAGG", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall", "RowKernel",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
+    "RowKernel",
     "Schedule", "Stage", "Step", "Template",
     "all_layouts", "contiguous", "data_inputs", "geometry", "is_certain", "is_view", "operands", "plan",
     "result_of", "run_kernel", "seen_operands", "show", "structure", "structure_key", "walk",

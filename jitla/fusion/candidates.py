@@ -185,7 +185,8 @@ class Candidates:
         rows: dict[int, int] = {}
         found = []
         for i in range(len(memo.values)):
-            for own, take in zip(apart, (memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0), strict=True):
+            takes = memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0
+            for own, take in zip(apart, takes, strict=True):
                 behind = 0
                 for o in members(memo.operands[i]):
                     behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o

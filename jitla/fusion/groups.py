@@ -216,7 +216,7 @@ class _Division:
         self.near: list[tuple[int, int]] = []  # of every group: sources it reads, values it computes
         kernels, memo = self.kernels, groups.memo
         self.write = [0.0] * (len(items) + 1)
-        self.rest: list[tuple[int, int, int]] = []  # of every item: itself, sources it needs, what it computes
+        self.rest: list[tuple[int, int, int]] = []  # of items: number, needed sources, body
         self.alone: dict[int, float] = {}
         for i in items:
             body, optional = kernels.grow(1 << i, memory)

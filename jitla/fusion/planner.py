@@ -56,12 +56,15 @@ def _plan(
     kernels = Candidates(memo, prices, near=near)
 
     def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
-        return _plan(Memo(roots, memo.facts, given, made, (CELL, MAGG)), prices, INSIDE, near=True, recall=recall)[0]
+        inner = Memo(roots, memo.facts, given, made, (CELL, MAGG))
+        return _plan(inner, prices, INSIDE, near=True, recall=recall)[0]
 
     for turn in count():
         if turn == MAX_TURNS:
             kernels = Candidates(memo, prices, rows=False, near=near)
-        found = search_all(partitions(memo, kernels), memo, kernels, budget, recall) if fusion == "cost" else []
+        found = []
+        if fusion == "cost":
+            found = search_all(partitions(memo, kernels), memo, kernels, budget, recall)
         every = [c for f in found for c in f.kernels] if fusion == "cost" else by_rule(fusion, kernels)
         made = [step_of(candidate, kernels, stages) for candidate in every]
         if None not in made:

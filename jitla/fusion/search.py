@@ -27,7 +27,8 @@ class Found:
     """What the search of a partition has found and looked at; counts are choices of points.
 
     `partially`: of the `costed`, those given up when they cost more than the `second` best.
-    `known`: it was searched before, in this or another program. `spent`: the budget ran out, so that something cheaper may have been missed.
+    `known`: it was searched before, in this or another program. `spent`: the budget ran out, so that
+    something cheaper may have been missed.
     """
 
     partition: Partition
@@ -104,7 +105,7 @@ class Search:
     def _least(self) -> float:
         """Return what no plan of the partition goes below.
 
-        Every value is computed once. Every array is read once, and again by what no kernel computes together
+        Every value is computed once. Every array is read once, again by what no kernel computes together
         with its other readers. Results that no two of share a kernel are made by one each.
         """
         memo, kernels = self.memo, self.kernels
@@ -138,7 +139,7 @@ class Search:
         memo, kernels = self.memo, self.kernels
         if memo.loop[value] is not None:
             return kernels.write[value]
-        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value] & memo.arrays)
+        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value])
         return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
 
     def _bound(self, kept: int) -> float:

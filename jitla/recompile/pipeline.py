@@ -114,7 +114,8 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
 def _plan(draft: Draft, tools: Tools) -> Draft:
     return replace(
         draft, plan=plan(
-        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion, tools.recall))
+        draft.roots, draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion,
+        tools.recall))
 
 
 def _verify_roots(draft: Draft) -> None:
