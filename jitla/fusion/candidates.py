@@ -15,10 +15,11 @@ from itertools import chain, combinations
 from math import inf
 
 from jitla.fusion.kernel import Kernel
+from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
 from jitla.fusion.templates import CELL, MAGG
-from jitla.hops import Kind
+from jitla.hops import Hop, Kind, Shape
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
@@ -78,9 +79,8 @@ class Candidates:
         else:
             self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
             self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.aggregates = memo.set(h for h in values if h.op.kind is Kind.AGG)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
-        self._mates = self._shared()
+        self.mates = Mates(memo, rows)
         self._source_read = [0.0] * len(values)
         for i in members(memo.arrays):
             self._source_read[members(memo.shared(1 << i))[0]] = self.read[i]
@@ -173,70 +173,6 @@ class Candidates:
         memo = self.memo
         found = [] if memo.loop[value] is None else [(LOOP, memo.spaces[value])]
         return [*found, (ROW, memo.rows[value])] if self.rows and memo.row[value] is not None else found
-
-    def _shared(self) -> list[tuple[int, int]]:
-        """For every value, find the earlier ones that may be results of the same loop, or row kernel.
-
-        No value waits for another one there over a border, which no kernel of that form computes across.
-        """
-        memo = self.memo
-        apart: tuple[list[int], list[int]] = [], []
-        loops: dict[int, int] = {}
-        rows: dict[int, int] = {}
-        found = []
-        for i in range(len(memo.values)):
-            takes = memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0
-            for own, take in zip(apart, takes, strict=True):
-                behind = 0
-                for o in members(memo.operands[i]):
-                    behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
-                own.append(behind)
-            loop = row = 0
-            if memo.loop[i] is not None:
-                loop = loops.get(memo.spaces[i], 0) & ~apart[0][i] & ~self._otherwise(i)
-                loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
-            if self.rows and memo.row[i] is not None:
-                row = rows.get(memo.rows[i], 0) & ~apart[1][i]
-                rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
-            found.append((loop, row))
-        return found
-
-    def _otherwise(self, value: int) -> int:
-        """Return the aggregates in front of `value` that no loop takes together with it."""
-        if not self.aggregates >> value & 1:
-            return 0
-        hop = self.memo.values[value]
-        return sum([1 << o for o in members(self.aggregates & (1 << value) - 1)
-                    if self.memo.spaces[o] == self.memo.spaces[value]
-                    and not MAGG.merge(self.memo.values[o], hop)])
-
-    def may_share(self, results: int, value: int) -> bool:
-        """Tell whether some kernel might make `results`, all in front of `value`, and it."""
-        loop, row = self._mates[value]
-        return results & ~loop == 0 or results & ~row == 0
-
-    def are_mates(self, a: int, b: int) -> bool:
-        """Tell whether some kernel might make both values."""
-        return self.may_share(1 << min(a, b), max(a, b))
-
-    def clique(self, items: Iterable[tuple[int, float]]) -> float:
-        """Return the largest sum of what is said of some `items`, operands first, that no two of can share.
-
-        It is not always found; then what is returned is less.
-        """
-        found: list[tuple[float, int]] = []
-        best = 0.0
-        for i, more in items:
-            loop, row = self._mates[i]
-            together = loop | row
-            heavy, apart = 0.0, 0
-            for weight, others in found:
-                if weight > heavy and not others & together:
-                    heavy, apart = weight, others
-            found.append((heavy + more, apart | 1 << i))
-            if heavy + more > best:
-                best = heavy + more
-        return best
 
     def waits(self, body: int) -> int:
         """Return everything that has to be there before `body` is computed."""
@@ -387,9 +323,9 @@ class Candidates:
                 return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
-        if not body & self.aggregates:
+        if not body & self.mates.aggregates:
             return True
-        reductions = memo.hops(body & self.aggregates)
+        reductions = memo.hops(body & self.mates.aggregates)
         if any(not MAGG.merge(reductions[0], other) for other in reductions[1:]):
             return False
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
@@ -400,9 +336,9 @@ class Candidates:
         """Tell whether the loop adds up in NumPy's order; that depends on the layouts that there are."""
         memo = self.memo
         key = space, *(frozenset([memo.lies[i] for i in members(some & memo.arrays)]) for some in (
-            inputs, results & ~self.aggregates)), frozenset([
+            inputs, results & ~self.mates.aggregates)), frozenset([
                 (memo.lies[i], memo.lies[memo.operands[i].bit_length() - 1], memo.values[i].attrs)
-                for i in members(results & self.aggregates)])
+                for i in members(results & self.mates.aggregates)])
         found = self._walks.get(key)
         if found is None:
             kernel = self.kernel(results, body)
@@ -439,5 +375,5 @@ class Candidates:
         return Kernel(name, _space(hops[0]), tuple(inputs), tuple(hops), outputs)
 
 
-def _space(hop):
+def _space(hop: Hop) -> Shape:
     return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape

@@ -54,7 +54,8 @@ class Groups:
         """Return the cheapest kernels that make `results`, and their cost; None if it is not below `most`."""
         parts = self._parts(results, memory)
         floors = [self._floor(part, memory) for part in parts]
-        total, chosen = sum(floors), []
+        total = sum(floors)
+        chosen: list[Candidate] = []
         for part, floor in zip(parts, floors, strict=True):
             found = self._together(part, memory, most - (total - floor)) if total < most else None
             if found is None:
@@ -170,7 +171,7 @@ class Groups:
         mine, _ = kernels.touches(alone.body)
         found = []
         for g, group in enumerate(groups):
-            if kernels.may_share(group.results, value):
+            if kernels.mates.may_share(group.results, value):
                 theirs, _ = kernels.touches(group.body)
                 found.append((-kernels.reading_sources(mine & theirs), -g))
         return [-g for _, g in sorted(found)[:NEAREST if self.exhausted() else NEAR]]
@@ -245,7 +246,7 @@ class _Division:
             several, once = 0, 0
             for _, needs, _ in rest:
                 several, once = several | needs & once, once | needs
-            times = [(x, int(kernels.clique([(i, 1.0) for i, needs, _ in rest if needs >> x & 1])))
+            times = [(x, int(kernels.mates.clique([(i, 1.0) for i, needs, _ in rest if needs >> x & 1])))
                      for x in members(several)]
             found.append([(x, n, kernels.source_read(x)) for x, n in times if n > 1])
         return found
@@ -261,7 +262,7 @@ class _Division:
         for i, needs, body in self.rest[at:]:
             orphan = True
             for group, (reads, computes) in zip(self.groups, near, strict=True):
-                if kernels.may_share(group.results, i):
+                if kernels.mates.may_share(group.results, i):
                     needs &= ~reads
                     body &= ~computes
                     orphan = False
@@ -277,7 +278,7 @@ class _Division:
             if times > 0:
                 read += times * seconds
         work += kernels.working(bodies)
-        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.clique(orphans)
+        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
 
     def _put(self, at: int, cost: float, read: float, work: float, busy: float) -> None:
         """Try item `at` in every group and in one of its own, what adds least first."""
@@ -295,7 +296,7 @@ class _Division:
         alone = self.kernels.best(1 << own, self.memory)
         options = [(alone.seconds, len(groups), alone)]
         for g, group in enumerate(groups):
-            if self.kernels.may_share(group.results, own):
+            if self.kernels.mates.may_share(group.results, own):
                 wider = self.kernels.best(group.results | 1 << own, self.memory)
                 if not isinf(wider.seconds):
                     options.append((wider.seconds - group.seconds, g, wider))

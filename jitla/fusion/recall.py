@@ -142,7 +142,7 @@ def search_all(
     if not Groups(kernels).cyclic([c for f in found for c in f.kernels]):
         return found
     several = [f for f in found if any(c.results & c.results - 1 for c in f.kernels)]
-    values, points = 0, []
+    values, points = 0, list[int]()
     for f in several:
         values |= f.partition.values
         points += f.partition.points

@@ -117,11 +117,11 @@ class Search:
             for x in members(memo.shared(memo.operands[i] & memory)):
                 readers.setdefault(x, []).append((i, 1.0))
             write += self._written(i) if memo.forced >> i & 1 else 0.0
-        read = sum([kernels.source_read(x) * kernels.clique(some) for x, some in readers.items()])
+        read = sum([kernels.source_read(x) * kernels.mates.clique(some) for x, some in readers.items()])
         forced = members(self.results & memo.forced)
         made = [(i, kernels.least_launch + kernels.slack(self._written(i))) for i in forced]
-        together = write + max(read, work) + kernels.clique(made)
-        return max(together, kernels.clique([(i, self._alone(i)) for i in forced]))
+        together = write + max(read, work) + kernels.mates.clique(made)
+        return max(together, kernels.mates.clique([(i, self._alone(i)) for i in forced]))
 
     def _alone(self, value: int) -> float:
         """Return what a kernel that makes `value` takes at least, whatever else it makes."""
@@ -135,7 +135,7 @@ class Search:
         return kernels.least_launch + busy + kernels.slack(busy)
 
     def _written(self, value: int) -> float:
-        """Return the seconds for writing a value; of a product that may be a call, what that takes at least."""
+        """Return the seconds for writing a value; of a product that may be a call, the least that takes."""
         memo, kernels = self.memo, self.kernels
         if memo.loop[value] is not None:
             return kernels.write[value]
