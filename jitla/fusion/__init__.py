@@ -1,7 +1,7 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
 Reading order: blocks, kernel, layout, walks, results, price, templates, rows, memo, mates, candidates,
-points, groups, search, recall, build, heuristics, planner, interp, text.
+points, waiting, groups, search, recall, build, heuristics, planner, interp, text.
 """
 
 from jitla.fusion.blocks import OPERAND, PARTIAL, ROOM, Combine, Cut, Place, Stage

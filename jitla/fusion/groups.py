@@ -14,6 +14,7 @@ from math import inf, isinf
 
 from jitla.fusion.candidates import LOOP, Candidate, Candidates
 from jitla.fusion.memo import members
+from jitla.fusion.waiting import closes, cyclic
 
 STEPS = 4  # divisions looked at for every kernel that may be priced,
 SHARE = 12  # and of these, for one set of results, this part at most
@@ -62,7 +63,7 @@ class Groups:
                 return None
             total += found[0] - floor
             chosen += found[1]
-        if self.cyclic([*chosen, *self.others]):
+        if cyclic([*chosen, *self.others], self.kernels):
             found = self._known.get((results, memory)) or self._joint(results, memory)
             self._known[results, memory] = found
             return found if found[0] < most else None
@@ -158,7 +159,7 @@ class Groups:
                 if wider.seconds - groups[g].seconds < alone.seconds:
                     options.append((wider.seconds - groups[g].seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
-                if not self._closes(groups, g, wider):
+                if not closes([*groups, *self.others], g, wider, kernels):
                     groups[g] = wider
                     break
             else:
@@ -175,32 +176,6 @@ class Groups:
                 theirs, _ = kernels.touches(group.body)
                 found.append((-kernels.reading_sources(mine & theirs), -g))
         return [-g for _, g in sorted(found)[:NEAREST if self.exhausted() else NEAR]]
-
-    def _closes(self, groups: Sequence[Candidate], at: int, wider: Candidate) -> bool:
-        """Tell whether a group would wait for itself by way of others if it were `wider`."""
-        needs = self.kernels.waits(wider.body)
-        left = [g for k, g in enumerate((*groups, *self.others)) if k != at and g.results & g.results - 1]
-        while near := [g for g in left if g.results & needs]:
-            left = [g for g in left if not g.results & needs]
-            for g in near:
-                needs |= self.kernels.waits(g.body)
-        return bool(needs & wider.results)
-
-    def cyclic(self, groups: Sequence[Candidate]) -> bool:
-        """Tell whether kernels with several results wait for each other."""
-        several = [g for g in groups if g.results & g.results - 1]
-        if len(several) < 2:
-            return False
-        left = [(self.kernels.waits(g.body), g.results) for g in several]
-        while left:
-            pending = 0
-            for _, results in left:
-                pending |= results
-            still = [(needs, results) for needs, results in left if needs & pending]
-            if len(still) == len(left):
-                return True
-            left = still
-        return False
 
 
 class _Division:
@@ -289,7 +264,7 @@ class _Division:
             self.owner.spent = True
             return
         if at == len(self.items):
-            if not self.owner.cyclic([*self.groups, *self.owner.others]):
+            if not cyclic([*self.groups, *self.owner.others], self.kernels):
                 self.found = cost, tuple(self.groups)
             return
         own, groups = self.items[at], self.groups

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from jitla.fusion.candidates import Candidates
-from jitla.fusion.groups import Groups
 from jitla.fusion.layout import contiguous
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.points import Partition
 from jitla.fusion.search import Found, Search
+from jitla.fusion.waiting import cyclic
 from jitla.hops import Hop, Kind
 
 MAX_KNOWN = 512  # partitions
@@ -139,7 +139,7 @@ def search_all(
 
     found = [search(p) for p in parts]
     assert not any(isinf(f.seconds) for f in found), "no plan is legal"
-    if not Groups(kernels).cyclic([c for f in found for c in f.kernels]):
+    if not cyclic([c for f in found for c in f.kernels], kernels):
         return found
     several = [f for f in found if any(c.results & c.results - 1 for c in f.kernels)]
     values, points = 0, list[int]()
