@@ -81,9 +81,10 @@ class Candidates:
             self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
-        self._source_read = [0.0] * len(values)
-        for i in members(memo.arrays):
-            self._source_read[members(memo.shared(1 << i))[0]] = self.read[i]
+        self._source_read = [inf] * len(values)
+        for i in members(memo.arrays):  # a view may be nearer than what it is of
+            at = members(memo.shared(1 << i))[0]
+            self._source_read[at] = min(self._source_read[at], self.read[i])
 
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""

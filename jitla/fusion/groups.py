@@ -189,6 +189,7 @@ class _Division:
         self.found: Grouped = inf, ()
         self.last = inf
         self.groups: list[Candidate] = []
+        self.owed: list[tuple[int, int]] = []  # of every group: sources it has to read, values to compute
         self.near: list[tuple[int, int]] = []  # of every group: sources it reads, values it computes
         kernels, memo = self.kernels, groups.memo
         self.write = [0.0] * (len(items) + 1)
@@ -279,8 +280,16 @@ class _Division:
             before, beside = groups[g:g + 1], self.near[g:g + 1]
             groups[g:g + 1] = [c]
             self.near[g:g + 1] = [self.kernels.touches(c.body)]
-            r, w, b = c.read, c.work, max(c.read, c.work)
-            for old in before:
-                r, w, b = r - old.read, w - old.work, b - max(old.read, old.work)
+            # what a group need not compute, and does to read less, a wider one may not
+            needs, body = self.rest[at][1:]
+            b = max(c.read, c.work)
+            r, w = 0.0, 0.0
+            owed = self.owed[g:g + 1]
+            for old, (sources, bodies) in zip(before, owed, strict=True):
+                needs, body = needs | sources, body | bodies
+                b -= max(old.read, old.work)
+                r, w = -self.kernels.reading_sources(sources), -self.kernels.working(bodies)
+            self.owed[g:g + 1] = [(needs, body)]
+            r, w = r + self.kernels.reading_sources(needs), w + self.kernels.working(body)
             self._put(at + 1, cost + more, read + r, work + w, busy + b)
-            groups[g:g + 1], self.near[g:g + 1] = before, beside
+            groups[g:g + 1], self.near[g:g + 1], self.owed[g:g + 1] = before, beside, owed
