@@ -6,14 +6,15 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n 2 --dist worksteal
 FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
-BENCHES ?= machine kernels prediction plans overhead compiling vecmath
+BENCHES ?= machine kernels prediction plans products overhead compiling enumeration ranks vecmath
 BENCH_ARGS ?=
 SHARD ?= 1/8
 MODE ?= decorate
 SUITE_ARGS ?=
 ACCURACY_ARGS ?= --exhaustive
+EXACTNESS_ARGS ?=
 
-.PHONY: all test demo fuzz numpy-suite bench accuracy lint clean
+.PHONY: all test demo fuzz exactness numpy-suite bench accuracy lint clean
 
 all: test
 
@@ -44,6 +45,11 @@ demo: $(VENV)/.demo
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+# The search of plans against trying everything, on some thousand DAGs: about half an hour.
+exactness: $(VENV)/.test
+	$(PY) -m tests.fusion.every
+	$(PY) -m tests.fusion.exhaustive $(EXACTNESS_ARGS)
 
 # One shard takes some minutes; SUITE_ARGS=--merge adds up all shards of the MODE that have been run.
 numpy-suite: $(VENV)/.test

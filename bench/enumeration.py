@@ -23,12 +23,13 @@ from jitla.fusion import Layout, Prices, all_layouts, plan
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import Memo
 from jitla.fusion.points import partitions
+from jitla.fusion.recall import Recall, search_all
 from jitla.fusion.search import BUDGET, Found, Search
 from jitla.fusion.templates import Facts
 from jitla.gate import GATE
 
 Array = np.ndarray
-MAX_COSTED, MAX_MEDIAN, MAX_WORST = 300, 20.0, 100.0
+MAX_COSTED, MAX_MEDIAN, MAX_WORST, MAX_KNOWN = 300, 20.0, 100.0, 1.0
 
 
 def l2svm(Xw: Array, Xd: Array, y: Array, step: float, wd: float, dd: float) -> tuple[float, float]:
@@ -99,9 +100,9 @@ def autoencoder(
     """Forward, backward and update of two layers."""
     n = X.shape[0]
     H = 1.0 / (1.0 + np.exp(-(X @ W1 + b1)))
-    O = 1.0 / (1.0 + np.exp(-(H @ W2 + b2)))
-    E = O - X
-    D2 = E * O * (1.0 - O)
+    R = 1.0 / (1.0 + np.exp(-(H @ W2 + b2)))
+    E = R - X
+    D2 = E * R * (1.0 - R)
     D1 = (D2 @ W2.T) * H * (1.0 - H)
     return (W1 - step * (X.T @ D1) / n, b1 - step * D1.sum(axis=0) / n, W2 - step * (H.T @ D2) / n,
             b2 - step * D2.sum(axis=0) / n, (E * E).sum())
@@ -150,6 +151,24 @@ def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any, supports: A
     return [Search(p, memo, kernels, budget=BUDGET).run() for p in partitions(memo, kernels)]
 
 
+def remembered(
+    roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any, rounds: int,
+) -> list[float]:
+    """Return the milliseconds that the search of a block takes whose partitions are all known."""
+    recall = Recall()
+    taken = []
+    for turn in range(rounds + 1):
+        facts = Facts(supports, all_layouts(roots, layouts))
+        memo = Memo(roots, facts)
+        kernels = Candidates(memo, Prices(machine, facts.layouts))
+        parts = [p for p in partitions(memo, kernels) if p.points]
+        start = time.process_time()
+        search_all(parts, memo, kernels, BUDGET, recall)
+        if turn:
+            taken.append((time.process_time() - start) * 1e3 / max(len(parts), 1))
+    return taken
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -157,12 +176,13 @@ def main() -> None:
     given = parser.parse_args()
     rows: dict[str, Any] = {}
     print(f"{'':20}{'hops':>6}{'all plans':>12}{'in parts':>10}{'costed':>8}{'partially':>10}{'kernels':>9}"
-          f"{'ms':>8}{'worst':>8}")
+          f"{'ms':>8}{'worst':>8}{'known':>8}")
     for name, (function, arguments) in cases(np.random.default_rng(3)).items():
         blocks = traced(function, arguments)
         compiler = GATE.compiler(current())
         machine = compiler._tools.machine
-        found = [f for roots, layouts in blocks for f in enumerated(roots, layouts, machine, compiler.supports)]
+        found = [f for roots, layouts in blocks
+                 for f in enumerated(roots, layouts, machine, compiler.supports)]
         hops = sum(len(all_layouts(roots, layouts)) for roots, layouts in blocks)
         taken = []
         for _ in range(given.rounds):
@@ -170,19 +190,23 @@ def main() -> None:
             for roots, layouts in blocks:
                 plan(roots, layouts, compiler.supports, machine)
             taken.append((time.process_time() - start) * 1e3)
+        hit = [t for roots, layouts in blocks
+               for t in remembered(roots, layouts, machine, compiler.supports, given.rounds)]
         points = [len(f.partition.points) for f in found]
         row = {
             "hops": hops, "all": 1 << sum(points), "parts": sum(1 << n for n in points),
             "costed": sum(f.costed for f in found), "partially": sum(f.partially for f in found),
-            "kernels": sum(len(f.kernels) for f in found), "median": float(np.median(taken)), "worst": max(taken),
-            "spent": any(f.spent for f in found)}
+            "kernels": sum(len(f.kernels) for f in found),
+            "median": float(np.median(taken)), "worst": max(taken),
+            "known": float(np.median(hit)), "spent": any(f.spent for f in found)}
         rows[name] = row
         print(f"{name:20}{hops:6}{row['all']:12}{row['parts']:10}{row['costed']:8}{row['partially']:10}"
-              f"{row['kernels']:9}{row['median']:8.1f}{row['worst']:8.1f}{'  budget' if row['spent'] else ''}")
+              f"{row['kernels']:9}{row['median']:8.1f}{row['worst']:8.1f}{row['known']:8.2f}"
+              f"{'  budget' if row['spent'] else ''}")
     met = all(r["costed"] <= MAX_COSTED and r["median"] <= MAX_MEDIAN and r["worst"] <= MAX_WORST
-              for r in rows.values())
-    print(f"bars: {MAX_COSTED} costed, {MAX_MEDIAN:.0f} ms median, {MAX_WORST:.0f} ms worst: "
-          f"{'met' if met else 'missed'}")
+              and r["known"] <= MAX_KNOWN for r in rows.values())
+    print(f"bars: {MAX_COSTED} costed, {MAX_MEDIAN:.0f} ms median, {MAX_WORST:.0f} ms worst, "
+          f"{MAX_KNOWN:.0f} ms for a known partition: {'met' if met else 'missed'}")
     print(json.dumps({"bench": "enumeration", "rows": rows}))
 
 

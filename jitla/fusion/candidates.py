@@ -16,10 +16,11 @@ from math import inf
 
 from jitla.fusion.blocks import LEAST_HEIGHT
 from jitla.fusion.kernel import Kernel
+from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
 from jitla.fusion.templates import CELL, MAGG
-from jitla.hops import Kind
+from jitla.hops import Hop, Kind, Shape
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
@@ -63,8 +64,9 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
+        self._below: dict[int, int] = {}
         self._links: dict[int, tuple[int, int]] = {}
-        self._sums: tuple[dict[int, float], dict[int, float]] = {}, {}
+        self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
         self._touches: dict[int, tuple[int, int]] = {}
         self._walks: dict[Hashable, bool] = {}
@@ -79,12 +81,12 @@ class Candidates:
         else:
             self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
             self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.aggregates = memo.set(h for h in values if h.op.kind is Kind.AGG)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
-        self._mates = self._shared()
-        self._source_read = [0.0] * len(values)
-        for i in members(memo.arrays):
-            self._source_read[members(memo.shared(1 << i))[0]] = self.read[i]
+        self.mates = Mates(memo, rows)
+        self._source_read = [inf] * len(values)
+        for i in members(memo.arrays):  # a view may be nearer than what it is of
+            at = members(memo.shared(1 << i))[0]
+            self._source_read[at] = min(self._source_read[at], self.read[i])
 
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
@@ -104,10 +106,12 @@ class Candidates:
 
     def below(self, values: int) -> int:
         """Return everything in front of `values`, themselves included."""
-        found = values
-        before = self.memo.before
-        for i in members(values):
-            found |= before[i]
+        found = self._below.get(values)
+        if found is None:
+            found = values
+            for i in members(values):
+                found |= self.memo.before[i]
+            self._below[values] = found
         return found
 
     def best(self, results: int, memory: int) -> Candidate:
@@ -126,6 +130,8 @@ class Candidates:
         if not optional or self.priced > self.limit:
             return best
         least = self.reading(self.inputs(body) & ~optional)
+        if self._floor(results, body, least) >= best.seconds:
+            return best
         choices = [i for i in members(optional)
                    if self._floor(results, self.grow(body | 1 << i, memory)[0], least) < best.seconds]
         if len(choices) > MAX_CHOICES:
@@ -141,8 +147,7 @@ class Candidates:
 
     def _floor(self, results: int, body: int, read: float) -> float:
         """Return what a kernel that computes at least `body` and reads at least so long does not go below."""
-        write = sum([self.write[i] for i in members(results)])
-        return self.prices.kernel(read, write, self.working(body), 0 if self.near else 1)
+        return self.prices.kernel(read, self.writing(results), self.working(body), 0 if self.near else 1)
 
     def _improved(self, best: Candidate, choices: list[int], memory: int) -> Candidate:
         """Take in one value after the other as long as that helps."""
@@ -171,69 +176,6 @@ class Candidates:
         memo = self.memo
         found = [] if memo.loop[value] is None else [(LOOP, memo.spaces[value])]
         return [*found, (ROW, memo.rows[value])] if self.rows and memo.row[value] is not None else found
-
-    def _shared(self) -> list[tuple[int, int]]:
-        """For every value, find the earlier ones that may be results of the same loop, or row kernel.
-
-        No value waits for another one there over a border, which no kernel of that form computes across.
-        """
-        memo = self.memo
-        apart: tuple[list[int], list[int]] = [], []
-        loops: dict[int, int] = {}
-        rows: dict[int, int] = {}
-        found = []
-        for i in range(len(memo.values)):
-            for own, take in zip(apart, (memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0), strict=True):
-                behind = 0
-                for o in members(memo.operands[i]):
-                    behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
-                own.append(behind)
-            loop = row = 0
-            if memo.loop[i] is not None:
-                loop = loops.get(memo.spaces[i], 0) & ~apart[0][i] & ~self._otherwise(i)
-                loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
-            if self.rows and memo.row[i] is not None:
-                row = rows.get(memo.rows[i], 0) & ~apart[1][i]
-                rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
-            found.append((loop, row))
-        return found
-
-    def _otherwise(self, value: int) -> int:
-        """Return the aggregates in front of `value` that no loop takes together with it."""
-        if not self.aggregates >> value & 1:
-            return 0
-        hop = self.memo.values[value]
-        return sum([1 << o for o in members(self.aggregates & (1 << value) - 1)
-                    if self.memo.spaces[o] == self.memo.spaces[value]
-                    and not MAGG.merge(self.memo.values[o], hop)])
-
-    def may_share(self, results: int, value: int) -> bool:
-        """Tell whether some kernel might make `results`, all in front of `value`, and it."""
-        loop, row = self._mates[value]
-        return results & ~loop == 0 or results & ~row == 0
-
-    def are_mates(self, a: int, b: int) -> bool:
-        """Tell whether some kernel might make both values."""
-        return self.may_share(1 << min(a, b), max(a, b))
-
-    def clique(self, items: Iterable[tuple[int, float]]) -> float:
-        """Return the largest sum of what is said of some `items`, operands first, that no two of can share.
-
-        It is not always found; then what is returned is less.
-        """
-        found: list[tuple[float, int]] = []
-        best = 0.0
-        for i, more in items:
-            loop, row = self._mates[i]
-            together = loop | row
-            heavy, apart = 0.0, 0
-            for weight, others in found:
-                if weight > heavy and not others & together:
-                    heavy, apart = weight, others
-            found.append((heavy + more, apart | 1 << i))
-            if heavy + more > best:
-                best = heavy + more
-        return best
 
     def waits(self, body: int) -> int:
         """Return everything that has to be there before `body` is computed."""
@@ -299,7 +241,7 @@ class Candidates:
         again, passed, nbytes = self._passed(body) if form == ROW else (0.0, 0.0, 0)
         if nbytes and LEAST_HEIGHT * nbytes > MAX_ROOM * self.memo.rows[results.bit_length() - 1]:
             return None
-        write = sum([self.write[i] for i in members(results)]) + passed
+        write = self.writing(results) + passed
         return self.reading(self.inputs(body)) + again, write, self.working(body)
 
     def reading(self, inputs: int) -> float:
@@ -308,6 +250,14 @@ class Candidates:
         found = known.get(inputs)
         if found is None:
             found = known[inputs] = sum([self.read[i] for i in self.memo.sources(inputs)])
+        return found
+
+    def writing(self, results: int) -> float:
+        """Return the seconds for writing `results` once."""
+        known = self._sums[2]
+        found = known.get(results)
+        if found is None:
+            found = known[results] = sum([self.write[i] for i in members(results)])
         return found
 
     def source_read(self, source: int) -> float:
@@ -382,9 +332,9 @@ class Candidates:
                 return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
-        if not body & self.aggregates:
+        if not body & self.mates.aggregates:
             return True
-        reductions = memo.hops(body & self.aggregates)
+        reductions = memo.hops(body & self.mates.aggregates)
         if any(not MAGG.merge(reductions[0], other) for other in reductions[1:]):
             return False
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
@@ -395,9 +345,9 @@ class Candidates:
         """Tell whether the loop adds up in NumPy's order; that depends on the layouts that there are."""
         memo = self.memo
         key = space, *(frozenset([memo.lies[i] for i in members(some & memo.arrays)]) for some in (
-            inputs, results & ~self.aggregates)), frozenset([
+            inputs, results & ~self.mates.aggregates)), frozenset([
                 (memo.lies[i], memo.lies[memo.operands[i].bit_length() - 1], memo.values[i].attrs)
-                for i in members(results & self.aggregates)])
+                for i in members(results & self.mates.aggregates)])
         found = self._walks.get(key)
         if found is None:
             kernel = self.kernel(results, body)
@@ -436,5 +386,5 @@ class Candidates:
         return Kernel(name, _space(hops[0]), tuple(inputs), tuple(hops), outputs)
 
 
-def _space(hop):
+def _space(hop: Hop) -> Shape:
     return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape

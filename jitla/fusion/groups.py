@@ -14,6 +14,7 @@ from math import inf, isinf
 
 from jitla.fusion.candidates import LOOP, Candidate, Candidates
 from jitla.fusion.memo import members
+from jitla.fusion.waiting import closes, cyclic
 
 STEPS = 4  # divisions looked at for every kernel that may be priced,
 SHARE = 12  # and of these, for one set of results, this part at most
@@ -54,14 +55,15 @@ class Groups:
         """Return the cheapest kernels that make `results`, and their cost; None if it is not below `most`."""
         parts = self._parts(results, memory)
         floors = [self._floor(part, memory) for part in parts]
-        total, chosen = sum(floors), []
+        total = sum(floors)
+        chosen: list[Candidate] = []
         for part, floor in zip(parts, floors, strict=True):
             found = self._together(part, memory, most - (total - floor)) if total < most else None
             if found is None:
                 return None
             total += found[0] - floor
             chosen += found[1]
-        if self.cyclic([*chosen, *self.others]):
+        if cyclic([*chosen, *self.others], self.kernels):
             found = self._known.get((results, memory)) or self._joint(results, memory)
             self._known[results, memory] = found
             return found if found[0] < most else None
@@ -157,7 +159,7 @@ class Groups:
                 if wider.seconds - groups[g].seconds < alone.seconds:
                     options.append((wider.seconds - groups[g].seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
-                if not self._closes(groups, g, wider):
+                if not closes([*groups, *self.others], g, wider, kernels):
                     groups[g] = wider
                     break
             else:
@@ -170,36 +172,10 @@ class Groups:
         mine, _ = kernels.touches(alone.body)
         found = []
         for g, group in enumerate(groups):
-            if kernels.may_share(group.results, value):
+            if kernels.mates.may_share(group.results, value):
                 theirs, _ = kernels.touches(group.body)
                 found.append((-kernels.reading_sources(mine & theirs), -g))
         return [-g for _, g in sorted(found)[:NEAREST if self.exhausted() else NEAR]]
-
-    def _closes(self, groups: Sequence[Candidate], at: int, wider: Candidate) -> bool:
-        """Tell whether a group would wait for itself by way of others if it were `wider`."""
-        needs = self.kernels.waits(wider.body)
-        left = [g for k, g in enumerate((*groups, *self.others)) if k != at and g.results & g.results - 1]
-        while near := [g for g in left if g.results & needs]:
-            left = [g for g in left if not g.results & needs]
-            for g in near:
-                needs |= self.kernels.waits(g.body)
-        return bool(needs & wider.results)
-
-    def cyclic(self, groups: Sequence[Candidate]) -> bool:
-        """Tell whether kernels with several results wait for each other."""
-        several = [g for g in groups if g.results & g.results - 1]
-        if len(several) < 2:
-            return False
-        left = [(self.kernels.waits(g.body), g.results) for g in several]
-        while left:
-            pending = 0
-            for _, results in left:
-                pending |= results
-            still = [(needs, results) for needs, results in left if needs & pending]
-            if len(still) == len(left):
-                return True
-            left = still
-        return False
 
 
 class _Division:
@@ -213,10 +189,11 @@ class _Division:
         self.found: Grouped = inf, ()
         self.last = inf
         self.groups: list[Candidate] = []
+        self.owed: list[tuple[int, int]] = []  # of every group: sources it has to read, values to compute
         self.near: list[tuple[int, int]] = []  # of every group: sources it reads, values it computes
         kernels, memo = self.kernels, groups.memo
         self.write = [0.0] * (len(items) + 1)
-        self.rest: list[tuple[int, int, int]] = []  # of every item: itself, sources it needs, what it computes
+        self.rest: list[tuple[int, int, int]] = []  # of items: number, needed sources, body
         self.alone: dict[int, float] = {}
         for i in items:
             body, optional = kernels.grow(1 << i, memory)
@@ -245,7 +222,7 @@ class _Division:
             several, once = 0, 0
             for _, needs, _ in rest:
                 several, once = several | needs & once, once | needs
-            times = [(x, int(kernels.clique([(i, 1.0) for i, needs, _ in rest if needs >> x & 1])))
+            times = [(x, int(kernels.mates.clique([(i, 1.0) for i, needs, _ in rest if needs >> x & 1])))
                      for x in members(several)]
             found.append([(x, n, kernels.source_read(x)) for x, n in times if n > 1])
         return found
@@ -261,7 +238,7 @@ class _Division:
         for i, needs, body in self.rest[at:]:
             orphan = True
             for group, (reads, computes) in zip(self.groups, near, strict=True):
-                if kernels.may_share(group.results, i):
+                if kernels.mates.may_share(group.results, i):
                     needs &= ~reads
                     body &= ~computes
                     orphan = False
@@ -277,7 +254,7 @@ class _Division:
             if times > 0:
                 read += times * seconds
         work += kernels.working(bodies)
-        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.clique(orphans)
+        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
 
     def _put(self, at: int, cost: float, read: float, work: float, busy: float) -> None:
         """Try item `at` in every group and in one of its own, what adds least first."""
@@ -288,14 +265,14 @@ class _Division:
             self.owner.spent = True
             return
         if at == len(self.items):
-            if not self.owner.cyclic([*self.groups, *self.owner.others]):
+            if not cyclic([*self.groups, *self.owner.others], self.kernels):
                 self.found = cost, tuple(self.groups)
             return
         own, groups = self.items[at], self.groups
         alone = self.kernels.best(1 << own, self.memory)
         options = [(alone.seconds, len(groups), alone)]
         for g, group in enumerate(groups):
-            if self.kernels.may_share(group.results, own):
+            if self.kernels.mates.may_share(group.results, own):
                 wider = self.kernels.best(group.results | 1 << own, self.memory)
                 if not isinf(wider.seconds):
                     options.append((wider.seconds - group.seconds, g, wider))
@@ -303,8 +280,16 @@ class _Division:
             before, beside = groups[g:g + 1], self.near[g:g + 1]
             groups[g:g + 1] = [c]
             self.near[g:g + 1] = [self.kernels.touches(c.body)]
-            r, w, b = c.read, c.work, max(c.read, c.work)
-            for old in before:
-                r, w, b = r - old.read, w - old.work, b - max(old.read, old.work)
+            # what a group need not compute, and does to read less, a wider one may not
+            needs, body = self.rest[at][1:]
+            b = max(c.read, c.work)
+            r, w = 0.0, 0.0
+            owed = self.owed[g:g + 1]
+            for old, (sources, bodies) in zip(before, owed, strict=True):
+                needs, body = needs | sources, body | bodies
+                b -= max(old.read, old.work)
+                r, w = -self.kernels.reading_sources(sources), -self.kernels.working(bodies)
+            self.owed[g:g + 1] = [(needs, body)]
+            r, w = r + self.kernels.reading_sources(needs), w + self.kernels.working(body)
             self._put(at + 1, cost + more, read + r, work + w, busy + b)
-            groups[g:g + 1], self.near[g:g + 1] = before, beside
+            groups[g:g + 1], self.near[g:g + 1], self.owed[g:g + 1] = before, beside, owed

@@ -93,7 +93,9 @@ def _plan(
     for turn in count():
         if turn == MAX_TURNS:
             kernels = Candidates(memo, prices, rows=False, near=near)
-        found = search_all(partitions(memo, kernels), memo, kernels, budget, recall) if fusion == "cost" else []
+        found = []
+        if fusion == "cost":
+            found = search_all(partitions(memo, kernels), memo, kernels, budget, recall)
         every = best_of(found, kernels) if fusion == "cost" else by_rule(fusion, kernels)
         steps = write(every)
         if steps is not None and limit is not None and limit.peak(steps) > limit.nbytes:
@@ -123,7 +125,7 @@ def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
     points = kept(rule, memo)
     keep_apart(memo, kernels, points)
     memory = kernels.in_memory(points)
-    found = []
+    found: list[Found] = []
     for i in members(memo.computed & memory & ~memo.views):
         if not memo.is_call(i):
             body, _ = kernels.grow(1 << i, memory)

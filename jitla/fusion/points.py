@@ -69,7 +69,8 @@ def _has_host(i: int, user: int, memo: Memo, kernels: Candidates) -> bool:
     """
     cone, _ = kernels.grow(1 << i, memo.forced)
     arrays = memo.shared((kernels.inputs(cone) | cone) & memo.arrays)
-    return any(memo.shared(memo.operands[j]) & arrays and kernels.are_mates(i, j) and not kernels.are_mates(j, user)
+    return any(memo.shared(memo.operands[j]) & arrays
+               and kernels.mates.are_mates(i, j) and not kernels.mates.are_mates(j, user)
                for j in members(memo.computed & ~cone & ~(1 << user)))
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from jitla.fusion.candidates import Candidates
-from jitla.fusion.groups import Groups
 from jitla.fusion.layout import contiguous
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.points import Partition
 from jitla.fusion.search import Found, Search
+from jitla.fusion.waiting import cyclic
 from jitla.hops import Hop, Kind
 
 MAX_KNOWN = 512  # partitions
@@ -45,7 +45,9 @@ class Recall:
     def __len__(self) -> int:
         return len(self._plans)
 
-    def look(self, key: Hashable, order: Sequence[int], partition: Partition, kernels: Candidates) -> Found | None:
+    def look(
+        self, key: Hashable, order: Sequence[int], partition: Partition, kernels: Candidates,
+    ) -> Found | None:
         """Return the plan known for `key`, if it is legal for these sizes."""
         known = self._plans.get(key)
         if known is None:
@@ -68,8 +70,8 @@ class Recall:
         def own(values: int) -> int:
             return sum([1 << at[i] for i in members(values)])
 
-        plan = _Plan(own(found.chosen), tuple((own(k.results), own(k.body)) for k in found.kernels), found.spent)
-        self._plans[key] = plan
+        made = tuple((own(k.results), own(k.body)) for k in found.kernels)
+        self._plans[key] = _Plan(own(found.chosen), made, found.spent)
         if len(self._plans) > self.limit:
             self._plans.popitem(last=False)
 
@@ -116,7 +118,8 @@ def _place(hop: Hop, memo: Memo, dims: dict[int, int]) -> Hashable:
     size = hop.meta.dtype.itemsize
     strides: Hashable = place == contiguous(shape, size) or tuple(
         (s > 0, s == size, abs(s).bit_length()) for s in place.strides)
-    return hop.meta.dtype.str, tuple((dims.setdefault(n, len(dims)), n.bit_length(), n == 1) for n in shape), strides
+    sizes = tuple((dims.setdefault(n, len(dims)), n.bit_length(), n == 1) for n in shape)
+    return hop.meta.dtype.str, sizes, strides
 
 
 def search_all(
@@ -136,10 +139,10 @@ def search_all(
 
     found = [search(p) for p in parts]
     assert not any(isinf(f.seconds) for f in found), "no plan is legal"
-    if not Groups(kernels).cyclic([c for f in found for c in f.kernels]):
+    if not cyclic([c for f in found for c in f.kernels], kernels):
         return found
     several = [f for f in found if any(c.results & c.results - 1 for c in f.kernels)]
-    values, points = 0, []
+    values, points = 0, list[int]()
     for f in several:
         values |= f.partition.values
         points += f.partition.points

@@ -27,7 +27,8 @@ class Found:
     """What the search of a partition has found and looked at; counts are choices of points.
 
     `partially`: of the `costed`, those given up when they cost more than the `second` best.
-    `known`: it was searched before, in this or another program. `spent`: the budget ran out, so that something cheaper may have been missed.
+    `known`: it was searched before, in this or another program. `spent`: the budget ran out, so that
+    something cheaper may have been missed.
     """
 
     partition: Partition
@@ -104,7 +105,7 @@ class Search:
     def _least(self) -> float:
         """Return what no plan of the partition goes below.
 
-        Every value is computed once. Every array is read once, and again by what no kernel computes together
+        Every value is computed once. Every array is read once, again by what no kernel computes together
         with its other readers. Results that no two of share a kernel are made by one each.
         """
         memo, kernels = self.memo, self.kernels
@@ -116,11 +117,11 @@ class Search:
             for x in members(memo.shared(memo.operands[i] & memory)):
                 readers.setdefault(x, []).append((i, 1.0))
             write += self._written(i) if memo.forced >> i & 1 else 0.0
-        read = sum([kernels.source_read(x) * kernels.clique(some) for x, some in readers.items()])
+        read = sum([kernels.source_read(x) * kernels.mates.clique(some) for x, some in readers.items()])
         forced = members(self.results & memo.forced)
         made = [(i, kernels.least_launch + kernels.slack(self._written(i))) for i in forced]
-        together = write + max(read, work) + kernels.clique(made)
-        return max(together, kernels.clique([(i, self._alone(i)) for i in forced]))
+        together = write + max(read, work) + kernels.mates.clique(made)
+        return max(together, kernels.mates.clique([(i, self._alone(i)) for i in forced]))
 
     def _alone(self, value: int) -> float:
         """Return what a kernel that makes `value` takes at least, whatever else it makes."""
@@ -134,11 +135,11 @@ class Search:
         return kernels.least_launch + busy + kernels.slack(busy)
 
     def _written(self, value: int) -> float:
-        """Return the seconds for writing a value; of a product that may be a call, what that takes at least."""
+        """Return the seconds for writing a value; of a product that may be a call, the least that takes."""
         memo, kernels = self.memo, self.kernels
         if memo.loop[value] is not None:
             return kernels.write[value]
-        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value] & memo.arrays)
+        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value])
         return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
 
     def _bound(self, kept: int) -> float:

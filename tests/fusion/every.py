@@ -21,8 +21,8 @@ from jitla.fusion import CELL, MAGG, Facts, Kernel, Prices, all_layouts, data_in
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import Memo
 from jitla.fusion.points import partitions
-from jitla.fusion.rows import is_row_view, product_at, row_links, rows_of
 from jitla.fusion.recall import search_all
+from jitla.fusion.rows import is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import iteration
 from jitla.hops import REFERENCE, Hop, Kind
 from tests.fusion.dags import joined_dag, random_dag
@@ -71,7 +71,7 @@ def is_loop(body: Values, results: Values, order: Sequence[Hop], facts: Facts) -
 
 
 def by_rows(hop: Hop, facts: Facts) -> int:
-    """Return over how many rows `hop` is computed: an aggregate is a loop, and has to add in NumPy's order."""
+    """Return over how many rows `hop` is computed: an aggregate has to add up in NumPy's order."""
     kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
     walks = hop.op.kind is not Kind.AGG or geometry(kernel, kernel.shape, facts.layouts) is not None
     return rows_of(hop, facts) if walks else 0
@@ -132,7 +132,8 @@ class Every:
                     yield from self._written(body)
 
     def _written(self, body: Values) -> Iterator[Step]:
-        ends = readers_end(body, self.facts) | {h for h in body if h.op.kind is Kind.AGG and not by_rows(h, self.facts)}
+        totals = {h for h in body if h.op.kind is Kind.AGG and not by_rows(h, self.facts)}
+        ends = readers_end(body, self.facts) | totals
         needs = frozenset(o for h in body for o in read_by(h, self.facts) if o.inputs) - body
         behind = self._below(needs)
         inner = [h for h in body if h not in ends]
@@ -204,7 +205,8 @@ class Every:
                 rows = by_rows(h, self.facts) and by_rows(o, self.facts) == by_rows(h, self.facts)
                 if o.meta.shape != () and o not in found:
                     found.add(o)
-                    if o not in made and (loop and not self.facts.reason(o) or rows and o in row_links(h, self.facts)):
+                    linked = rows and o in row_links(h, self.facts)
+                    if o not in made and (loop and not self.facts.reason(o) or linked):
                         stack.append(o)
         return frozenset(found)
 
@@ -219,7 +221,7 @@ class Every:
 
 
 def compare(seed: int, most: int) -> tuple[int, float, float] | None:
-    """Return operators of a random DAG, the seconds of the planner and of the best plan; None if it is larger."""
+    """Return operators of a random DAG, seconds of the planner and of the best plan; None if it is larger."""
     rng = random.Random(seed)
     roots, layouts = rng.choice((random_dag, joined_dag))(rng, rng.randint(2, most))
     facts = Facts(lambda hop: None, all_layouts(roots, layouts))

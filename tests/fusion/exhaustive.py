@@ -1,4 +1,4 @@
-"""The search against trying every choice of points, on thousands of random DAGs: `python -m tests.fusion.exhaustive`.
+"""The search against trying every choice of points: `python -m tests.fusion.exhaustive`.
 
 Knows: the search, random DAGs. Must not know: how the search leaves choices out.
 Receives how many DAGs of up to ten points, and of fourteen; prints a summary, fails where costs differ.
@@ -101,9 +101,10 @@ class Tally:
         """Say what was compared."""
         counts = ", ".join(f"{n}: {k}" for n, k in sorted(self.points.items()))
         return (
-            f"{title}: {self.dags} DAGs ({self.drawn} drawn, {self.wide} left out as too wide), {len(self.gaps)} gaps"
-            f"{self.gaps[:20] or ''}\n  by points {counts}\n  {self.plans} plans tried, {self.costed} costed with "
-            f"pruning; {self.seconds_every:.1f} s against {self.seconds:.1f} s\n")
+            f"{title}: {self.dags} DAGs ({self.drawn} drawn, {self.wide} left out as too wide), "
+            f"{len(self.gaps)} gaps{self.gaps[:20] or ''}\n  by points {counts}\n"
+            f"  {self.plans} plans tried, {self.costed} costed with pruning; "
+            f"{self.seconds_every:.1f} s against {self.seconds:.1f} s\n")
 
 
 def compare(

@@ -69,8 +69,9 @@ def drawn(seed: int):
     layouts = {s: contiguous(tuple(min(n, 60) for n in p.shape), 8) for s, p in layouts.items()}
     new: dict[Hop, Hop] = {}
     for h in topo(roots):
-        new[h] = leaf(h.attr("slot"), Meta(layouts[h.attr("slot")].shape, h.meta.dtype)) if h.op.name == "leaf" \
-            else make(h.op.name, [new[i] for i in h.inputs], **dict(h.attrs))
+        slot = dict(h.attrs).get("slot")
+        new[h] = leaf(slot, Meta(layouts[slot].shape, h.meta.dtype)) \
+            if h.op.name == "leaf" else make(h.op.name, [new[i] for i in h.inputs], **dict(h.attrs))
     data = np.random.default_rng(seed)
     leaves = [data.uniform(0.5, 1.5, layouts[s].shape) for s in sorted(layouts)]
     return rng, tuple(new[r] for r in roots), layouts, leaves
