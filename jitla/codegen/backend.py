@@ -31,7 +31,7 @@ from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
 COLUMNS = 1024  # most columns of one unit
-BATCH_ROWS = 8  # rows whose elements a column's sum takes at once
+BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector
 LINE = 64  # columns of the smallest unit
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
@@ -95,7 +95,8 @@ def _units(
     if mode == "cols":
         step = _column_step(inner, workers)
         blocks = -(-inner // step)
-        return prod(dims[1:-1]) * blocks, (inner, step, blocks, BATCH_ROWS, dims[0]), 0
+        batch = max(8, BATCH_BYTES // max(8 * step, 1) & -8)
+        return prod(dims[1:-1]) * blocks, (inner, step, blocks, batch, dims[0]), 0
     step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
     return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
