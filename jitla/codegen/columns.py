@@ -15,8 +15,8 @@ from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
 from jitla.codegen.vector import BOOL, Value, memory_type
 
-ROWS_AT_ONCE = 4
-BODY_AT_ONCE = 12  # hops in them
+ROWS_AT_ONCE = 8
+BODY_AT_ONCE = 24  # hops in them
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
@@ -241,7 +241,14 @@ def _rows(w: Writer, label: str, several: int, start: tuple[str, str], end: str)
         f"  %{label}.fresh = shufflevector {wide} %{label}.fresh.0, {wide} poison, "
         f"<{w.width} x i32> zeroinitializer",
     ]
-    bases = [_bases(w, moving, f"{label}.{u}", f"%{label}.row", u) for u in range(several)]
+    for op in moving:
+        k = op.word
+        base = f"%p{k}.0" if op.letter == "b" else f"%p{k}"
+        w.lines += [
+            f"  %{label}.d{k} = mul i64 %{label}.row, %y{k}",
+            f"  %{label}.0.p{k} = getelementptr i8, ptr {base}, i64 %{label}.d{k}",
+        ]
+    bases = [_bases(w, moving, label, u) for u in range(several)]
     w.lines += [
         f"  br label %{label}.loop", f"{label}.loop:",
         f"  %{label}.i = phi i64 [ 0, %{label} ], [ %{label}.i.next, %{label}.loop ]",
@@ -268,18 +275,14 @@ def _rows(w: Writer, label: str, several: int, start: tuple[str, str], end: str)
 Bases = dict[Operand, "str | Value"]
 
 
-def _bases(w: Writer, moving: Sequence[Operand], name: str, row: str, ahead: int) -> Bases:
-    """Write where the row `ahead` of `row` lies in every operand; of those along it, its one element."""
+def _bases(w: Writer, moving: Sequence[Operand], label: str, ahead: int) -> Bases:
+    """Write where the row `ahead` of the first lies in every operand; of those along it, its element."""
     found: Bases = {}
-    w.lines.append(f"  %{name}.at = add i64 {row}, {ahead}")
     for op in moving:
-        k = op.word
-        base = f"%p{k}.0" if op.letter == "b" else f"%p{k}"
-        w.lines += [
-            f"  %{name}.d{k} = mul i64 %{name}.at, %y{k}",
-            f"  %{name}.p{k} = getelementptr i8, ptr {base}, i64 %{name}.d{k}",
-        ]
-        at = f"%{name}.p{k}"
+        at = f"%{label}.{ahead}.p{op.word}"
+        if ahead:
+            before = f"%{label}.{ahead - 1}.p{op.word}"
+            w.lines.append(f"  {at} = getelementptr i8, ptr {before}, i64 %y{op.word}")
         found[op] = w.b.splat(at, op.dtype) if op.letter == "b" else at
     return found
 
