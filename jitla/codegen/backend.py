@@ -114,7 +114,7 @@ def _column_step(inner: int, workers: int, itemsize: int) -> int:
     blocks += -blocks % workers
     blocks = max(1, min(blocks, inner * itemsize // STRIP))
     step, line = -(-inner // blocks), max(1, LINE // itemsize)
-    return min(step + -step % line, max(inner, 1))
+    return max(1, min(step + -step % line, inner))
 
 
 class LlvmBackend:
