@@ -1,6 +1,7 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, interp, flags, cost, machine, text.
+Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, interp, flags,
+cost, machine, text.
 """
 
 from jitla.hops.cost import bytes_of, expressible, flops
