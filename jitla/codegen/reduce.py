@@ -36,6 +36,7 @@ def initial(op: Operand) -> object:
 
 
 def combined(b: LlvmBuilder, op: Operand, x: Value, y: Value) -> Value:
+    """Write one step of the aggregate `op` between two partial results."""
     result: Value = getattr(b, COMBINE[op.hop.op.name])(x, y)
     return result
 
