@@ -43,6 +43,8 @@ def _norm(session: Session, x: Any, ord: Any = None, axis: Any = None, keepdims:
     axes = None if axis is None else axes_of(axis, array.ndim)
     if axis is not None and axes is None:
         return NotImplemented
+    if axes is None and keepdims:
+        return NotImplemented  # NumPy returns a view of a scalar
     along = array.ndim if axes is None else len(axes)
     if ord == "fro" and along == 2 or ord == 2 and along == 1:
         ord = None
