@@ -32,7 +32,7 @@ from jitla.runtime import threads as runtime_threads
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
 COLUMNS = 1024  # most columns of one unit
 BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector
-STRIP = 256  # bytes of a row of the smallest unit: of less, threads would read each other's cache lines
+STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
 LINE = 64  # bytes, of which a unit of columns has a multiple
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later

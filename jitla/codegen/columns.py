@@ -17,6 +17,8 @@ from jitla.codegen.vector import BOOL, Value, memory_type
 
 ROWS_AT_ONCE = 8
 BODY_AT_ONCE = 24  # hops in them
+# Bytes that rows lie apart: of nearer ones several are one stream, in one page they are one too many.
+NEAR, PAGE = 200, 4096
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
@@ -201,23 +203,32 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
     for op in _moving(loop):
         word(w.lines, f"y{op.word}", "%rowsteps", op.word)
     several = _at_once(loop) if not how else 1
-    w.lines += [
-        f"  %total = mul i64 %count, {width}", f"  %part = urem i64 %rows, {several}",
-        "  %most = sub i64 %rows, %part", "  %any = icmp ne i64 %most, 0",
-    ]
+    w.lines.append(f"  %total = mul i64 %count, {width}")
     if several == 1:
         w.lines.append("  br label %one")
         _rows(w, "one", 1, ("0", "entry"), "%rows")
     else:
+        _most(w, several)
         w.lines.append("  br i1 %any, label %several, label %between")
         _rows(w, "several", several, ("0", "entry"), "%most")
         w.lines += [
-            "  br label %between", "between:", "  %left = icmp ne i64 %part, 0",
+            "  br label %between", "between:", "  %left = icmp ne i64 %most, %rows",
             "  br i1 %left, label %one, label %done",
         ]
         _rows(w, "one", 1, ("%most", "between"), "%rows")
     w.lines += ["  br label %done", "done:", "  ret void", "}", ""]
     return f"define internal void @{name}({COLUMN_SPAN}) {how}{{\n" + "\n".join(w.lines)
+
+
+def _most(w: Writer, several: int) -> None:
+    """Write of how many rows `several` are taken at once: of none, if they would share pages of memory."""
+    read = [o for o in _moving(w.loop) if o.role == "in" and o.letter == "c"]
+    step = f"%y{read[0].word}" if read else "0"
+    w.lines += [
+        f"  %from.near = sub i64 {step}, {NEAR}", f"  %mixed = icmp ult i64 %from.near, {PAGE - NEAR}",
+        f"  %part = urem i64 %rows, {several}", "  %wholes = sub i64 %rows, %part",
+        "  %most = select i1 %mixed, i64 0, i64 %wholes", "  %any = icmp ne i64 %most, 0",
+    ]
 
 
 def _at_once(loop: Loop) -> int:
