@@ -132,10 +132,10 @@ EINSUM = RuleSet([
 
 
 def computed_vectors(root: Hop, b: Bound) -> bool:
-    """X and Y are vectors of floats, one of them computed element by element."""
+    """X and Y are vectors of floats, one of them computed element by element; a cast alone is NumPy's."""
     x, y = b["X"], b["Y"]
     vectors = x.meta.ndim == y.meta.ndim == 1 and _is_float(x) and x.meta.dtype == y.meta.dtype
-    return vectors and Kind.CELL in (x.op.kind, y.op.kind)
+    return vectors and any(v.op.kind is Kind.CELL and v.op.name != "cast" for v in (x, y))
 
 
 def sum_of_products(root: Hop, b: Bound) -> Hop:
