@@ -1,4 +1,4 @@
-"""Rewrites of NumPy functions that mean sums of products: norms, einsum, inner products.
+"""Rewrites of NumPy functions that mean sums of products: norms, einsum.
 
 Knows: what each sums, in which order NumPy does. Must not know: kernels, which sums share a loop.
 Returns `SUMS`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import reduce
 
-from jitla.hops import Hop, Kind, make, parsed
+from jitla.hops import Hop, make, parsed
 from jitla.rewrites.pattern import App, AttrVar, Bound, Var, ops
 from jitla.rewrites.rule import Rule, RuleSet
 
@@ -128,27 +128,4 @@ EINSUM = RuleSet([
     for name, operands in (("one", (X,)), ("two", (X, Y)), ("three", (X, Y, Z)))
 ])
 
-# --------------------------------------------------------------------------- inner products
-
-
-def computed_vectors(root: Hop, b: Bound) -> bool:
-    """X and Y are vectors of floats, one of them computed element by element; a cast alone is NumPy's."""
-    x, y = b["X"], b["Y"]
-    vectors = x.meta.ndim == y.meta.ndim == 1 and _is_float(x) and x.meta.dtype == y.meta.dtype
-    return vectors and any(v.op.kind is Kind.CELL and v.op.name != "cast" for v in (x, y))
-
-
-def sum_of_products(root: Hop, b: Bound) -> Hop:
-    """Build the sum of X * Y."""
-    cells = make("multiply", (b["X"], b["Y"]), root.line)
-    return make("sum", (cells,), root.line, axis=(0,), keepdims=False)
-
-
-INNER = RuleSet([
-    Rule(f"inner-{name}", getattr(ops, name)(X, Y), build=sum_of_products, when=computed_vectors,
-         exactness="rounding",
-         doc="a pairwise sum in the loop that computes the vectors; NumPy takes a product of BLAS")
-    for name in ("matmul", "dot")
-])
-
-SUMS = NORMS + EINSUM + INNER
+SUMS = NORMS + EINSUM

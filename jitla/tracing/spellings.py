@@ -1,4 +1,4 @@
-"""NumPy's functions that are spelled by others: norms, einsum, weighted means, stacks, new axes.
+"""NumPy's functions that are spelled by others: norms, einsum, running sums, stacks, new axes.
 
 Knows: NumPy's signatures and what it computes. Must not know: how entries are recorded.
 Receives a session and arguments as the user gave them; returns proxies, or NotImplemented.
@@ -86,31 +86,6 @@ def _explicit(subscripts: str) -> tuple[tuple[str, ...], str] | None:
     return labels, result
 
 
-def _average(
-    session: Session, a: Any, axis: Any = None, weights: Any = None, returned: Any = False, *,
-    keepdims: Any = _NONE,
-) -> Any:
-    array, scale = _floats(session, a), _floats(session, weights)
-    if array is None or scale is None or returned or keepdims is not _NONE or scale.dtype != array.dtype:
-        return NotImplemented
-    axes = axes_of(axis, array.ndim)
-    if axes is None:
-        return NotImplemented
-    if scale.shape != array.shape:
-        if len(axes) != 1 or scale.shape != (array.shape[axes[0]],):
-            return NotImplemented
-        total = scale.sum()
-        if total == 0.0:
-            return NotImplemented  # an error, which NumPy words
-        # as NumPy does: the weights get axes of length 1 behind
-        scale = scale[(slice(None), *(None,) * (array.ndim - 1 - axes[0]))]
-        return (array * scale).sum(axis=axes[0]) / total
-    if len(axes) != array.ndim:
-        return NotImplemented
-    total = scale.sum()
-    return NotImplemented if total == 0.0 else (array * scale).sum() / total
-
-
 def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     array = session.operand(a)
     if dtype is not None or out is not None or type(array) is not LazyArray or not array.ndim:
@@ -130,13 +105,6 @@ def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
     if axis is None or axes is None:
         return NotImplemented
     return array[tuple(None if i in axes else slice(None) for i in range(ndim))]
-
-
-def _outer(session: Session, a: Any, b: Any, out: Any = None) -> Any:
-    x, y = _floats(session, a), _floats(session, b)
-    if out is not None or x is None or y is None or x.ndim != 1 or y.ndim != 1:
-        return NotImplemented
-    return x[:, None] * y[None, :]
 
 
 def _inner(session: Session, a: Any, b: Any, /) -> Any:
@@ -190,7 +158,7 @@ def _arrays(session: Session, given: Any) -> list[Any] | None:
 
 
 SPELLINGS: dict[Any, Callable[..., Any]] = {
-    np.linalg.norm: _norm, np.einsum: _einsum, np.average: _average, np.cumsum: _cumsum,
-    np.expand_dims: _expand_dims, np.outer: _outer, np.inner: _inner, np.column_stack: _columns,
+    np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
+    np.expand_dims: _expand_dims, np.inner: _inner, np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }
