@@ -32,8 +32,9 @@ from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
 COLUMNS = 1024  # most columns of one unit
-BATCH_ROWS = 8  # rows whose elements a column's sum takes at once
-LINE = 64  # columns of the smallest unit
+BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector
+STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
+LINE = 64  # bytes, of which a unit of columns has a multiple
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
 CHUNKS = 4  # per worker, for uneven work
@@ -94,20 +95,27 @@ def _units(
     if mode == "rows":
         return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
     if mode == "cols":
-        step = _column_step(inner, workers)
+        step = _column_step(inner, workers, _itemsize(loop))
         blocks = -(-inner // step)
-        return prod(dims[1:-1]) * blocks, (inner, step, blocks, BATCH_ROWS, dims[0]), 0
+        batch = max(8, BATCH_BYTES // max(_itemsize(loop) * step, 1) & -8)
+        return prod(dims[1:-1]) * blocks, (inner, step, blocks, batch, dims[0]), 0
     step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
     return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
 
 
-def _column_step(inner: int, workers: int) -> int:
+def _itemsize(loop: Loop) -> int:
+    """Return the bytes of an element of the widest array that is read."""
+    return max((o.dtype.itemsize for o in loop.operands if o.role == "in" and o.letter != "v"), default=1)
+
+
+def _column_step(inner: int, workers: int, itemsize: int) -> int:
     """Return how many columns make a unit: as many units as share the work evenly."""
     blocks = -(-inner // COLUMNS)
     blocks += -blocks % workers
-    step = -(-inner // max(blocks, 1))
-    return min(max(step + -step % LINE, LINE), max(inner, 1))
+    blocks = max(1, min(blocks, inner * itemsize // STRIP))
+    step, line = -(-inner // blocks), max(1, LINE // itemsize)
+    return max(1, min(step + -step % line, inner))
 
 
 class LlvmBackend:

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.cell import NEXT, block_of_unit, entry
-from jitla.codegen.layout import BATCH, PLAIN, ROWS, Loop, Operand, word
+from jitla.codegen.layout import BATCH, COLD, PLAIN, ROWS, Loop, Operand, word
 from jitla.codegen.reduce import initial
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
-from jitla.codegen.vector import BOOL, Value, named
+from jitla.codegen.vector import BOOL, Value, memory_type
 
+ROWS_AT_ONCE = 8
+BODY_AT_ONCE = 24  # hops in them
+# Bytes that rows lie apart: of nearer ones several are one stream, in one page they are one too many.
+NEAR, PAGE = 200, 4096
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
@@ -25,22 +29,23 @@ def columns_kernel(loop: Loop, math: MathCall) -> str:
 
     A unit is a block of columns. Rows are added one after the other, as NumPy does; a batch at a
     time, so that sums stay in registers between rows and memory is still read along the rows.
+    Columns that are no whole vector are taken once more with those before them, if that is harmless.
     """
-    wide = _column_span(loop, "span", loop.lanes, math, PLAIN if loop.calls else "")
-    parts = wide + _column_span(loop, "tail", 1, math, PLAIN)
+    lanes, slides = loop.lanes, _slides(loop)
+    small = {1, 2} if slides and lanes > 2 else {1}
+    parts = _column_span(loop, "span", lanes, math, PLAIN if loop.calls else "")
+    for width in sorted(small - {lanes}):
+        parts += _column_span(loop, f"few{width}", width, math, PLAIN if width == 1 else "")
     lines = entry(loop)
     word(lines, "height", "%geo", ROWS)
     word(lines, "batch", "%geo", BATCH)
     lines.append(f"  %rowsteps = getelementptr i64, ptr %geo, i64 {loop.row_steps_at}")
+    if slides:
+        lines[2:2] = _rooms(loop)
     block_of_unit(lines, loop)
-    lines += [
-        f"  %vectors = lshr i64 %len, {loop.lanes.bit_length() - 1}",
-        f"  %rest = and i64 %len, {loop.lanes - 1}", "  %whole = sub i64 %len, %rest",
-        "  %behind = add i64 %from, %whole", "  %wide = icmp ne i64 %vectors, 0",
-        "  %odd = icmp ne i64 %rest, 0",
-    ]
+    lines += _widths(loop, slides)
     fill = "\n".join(_fill(loop))
-    span_args = "ptr %ops, ptr %steps, ptr %rowsteps, i64 %r, i64 %now"
+    passed = "ptr %steps, ptr %rowsteps, i64 %r, i64 %now"
     text = f"""  %none = icmp eq i64 %height, 0
   %blanks = select i1 %none, i64 %len, i64 0
   br label %fill
@@ -57,23 +62,118 @@ rows:
   %ahead = sub i64 %height, %r
   %now = call i64 @llvm.umin.i64(i64 %ahead, i64 %batch)
   %going = icmp ne i64 %now, 0
-  br i1 %going, label %go, label %next
+  br i1 %going, label %go, label %over
 go:
-  br i1 %wide, label %run, label %ran
-run:
-  call void @span({span_args}, i64 %from, i64 %vectors)
-  br label %ran
-ran:
-  br i1 %odd, label %tail, label %ready
-tail:
-  call void @tail({span_args}, i64 %behind, i64 %rest)
+  call void @pass(ptr %ops, {passed}, i64 %from, i64 %vectors, i64 %width)
+  br i1 %odd, label %rest.go, label %ready
+rest.go:
+  call void @pass(ptr %restops, {passed}, i64 %restfrom, i64 %restcount, i64 %restwidth)
   br label %ready
 ready:
   %r.next = add i64 %r, %now
   br label %rows
+over:
 """
-    return parts + "\n".join(lines) + "\n" + text + NEXT.replace("  br label %next\n", "", 1) + \
-        "  ret void\n}\n"
+    end = "\n".join(_kept(loop)) if slides else "  br label %next"
+    last = NEXT.replace("  br label %next\n", "", 1)
+    return parts + _pass(loop, small) + "\n".join(lines) + f"\n{text}{end}\n{last}  ret void\n}}\n"
+
+
+def _slides(loop: Loop) -> bool:
+    """Tell whether columns may be computed twice: nothing is stored but sums, and these in one run."""
+    return all(o.role == "in" or o.role == "agg" and o.letter == "c" for o in loop.operands)
+
+
+def _rooms(loop: Loop) -> list[str]:
+    """Return lines that make room for the sums of the last vector, and for its operands."""
+    lines = [f"  %restops = alloca [{len(loop.operands)} x i64], align 16"]
+    for op in loop.aggregates:
+        room = f"[{loop.lanes} x {memory_type(op.dtype)}]"
+        lines.append(f"  %room{op.word} = alloca {room}, align 64")
+    return lines
+
+
+def _widths(loop: Loop, slides: bool) -> list[str]:
+    """Return lines that say how the columns of a unit are cut into vectors, and the rest of them."""
+    shift = loop.lanes.bit_length() - 1
+    lines = [f"  %large = icmp uge i64 %len, {loop.lanes}"]
+    if slides and loop.lanes > 2:
+        lines += [
+            "  %pair = icmp uge i64 %len, 2", "  %less = zext i1 %pair to i64",
+            f"  %shift = select i1 %large, i64 {shift}, i64 %less",
+        ]
+    else:
+        lines.append(f"  %shift = select i1 %large, i64 {shift}, i64 0")
+    lines += [
+        "  %vectors = lshr i64 %len, %shift", "  %width = shl i64 1, %shift",
+        "  %whole = shl i64 %vectors, %shift", "  %rest = sub i64 %len, %whole",
+        "  %behind = add i64 %from, %whole", "  %odd = icmp ne i64 %rest, 0",
+    ]
+    if not slides:
+        return [
+            *lines, "  %restops = getelementptr i8, ptr %ops, i64 0",
+            "  %restfrom = add i64 %behind, 0", "  %restcount = add i64 %rest, 0",
+            "  %restwidth = add i64 1, 0",
+        ]
+    lines += [
+        "  %end.of = add i64 %from, %len", "  %restfrom = sub i64 %end.of, %width",
+        "  %restcount = add i64 1, 0", "  %restwidth = add i64 %width, 0",
+    ]
+    for op in loop.operands:
+        k = op.word
+        value = word(lines, f"now{k}", "%ops", k)
+        if op.role == "agg":
+            value = f"%before{k}"
+            lines += [
+                f"  %skip{k} = mul i64 %restfrom, {op.dtype.itemsize}",
+                f"  %room{k}.int = ptrtoint ptr %room{k} to i64",
+                f"  {value} = sub i64 %room{k}.int, %skip{k}",
+            ]
+        lines += [
+            f"  %restop{k} = getelementptr i64, ptr %restops, i64 {k}",
+            f"  store i64 {value}, ptr %restop{k}, align 8",
+        ]
+    return lines
+
+
+def _kept(loop: Loop) -> list[str]:
+    """Return lines that store the sums of the columns that are no whole vector."""
+    lines = [
+        "  %some.rest = xor i1 %none, true", "  %keeps = and i1 %odd, %some.rest",
+        "  %over.count = select i1 %keeps, i64 %rest, i64 0", "  %over.first = sub i64 %width, %rest",
+        "  br label %keep", "keep:", "  %m = phi i64 [ 0, %over ], [ %m.next, %kept ]",
+        "  %keeping = icmp ult i64 %m, %over.count", "  br i1 %keeping, label %kept, label %next",
+        "kept:", "  %m.from = add i64 %over.first, %m", "  %m.to = add i64 %behind, %m",
+    ]
+    b = LlvmBuilder(lines, 1, prefix="k")
+    for op in loop.aggregates:
+        k, kind = op.word, memory_type(op.dtype)
+        lines += [
+            f"  %kf{k} = getelementptr {kind}, ptr %room{k}, i64 %m.from",
+            f"  %kp{k} = load ptr, ptr %op{k}, align 8",
+            f"  %kt{k} = getelementptr {kind}, ptr %kp{k}, i64 %m.to",
+        ]
+        b.store(b.load(f"%kf{k}", op.dtype), f"%kt{k}")
+    return [*lines, "  %m.next = add i64 %m, 1", "  br label %keep"]
+
+
+def _pass(loop: Loop, small: set[int]) -> str:
+    """Return @pass, which runs the function for vectors of `width`; of none, nothing."""
+    names = {width: f"few{width}" for width in sorted(small)} | {loop.lanes: "span"}
+    cases = " ".join(f"i64 {width}, label %w{width}" for width in names)
+    args = "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
+    runs = "".join(
+        f"w{width}:\n  call void @{name}({args})\n  ret void\n" for width, name in names.items())
+    return f"""define internal void @pass({COLUMN_SPAN}, i64 %width) {COLD}{{
+entry:
+  %empty = icmp eq i64 %count, 0
+  br i1 %empty, label %nothing, label %some
+some:
+  switch i64 %width, label %nothing [ {cases} ]
+{runs}nothing:
+  ret void
+}}
+"""
 
 
 def _fill(loop: Loop) -> list[str]:
@@ -92,70 +192,140 @@ def _fill(loop: Loop) -> list[str]:
 
 
 def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) -> str:
-    """Return a function that adds `rows` rows from `row` on to `count` columns from `start` on."""
+    """Return a function that adds `rows` rows from `row` on to `count` columns from `start` on.
+
+    Several rows are taken at once, each by loads of its own: the processor then sees as many streams
+    through memory that go straight on.
+    """
     w = Writer(loop, width, math)
     w.lines.append("entry:")
     w.begin(varying="b")
-    moving = [o for o in loop.operands if o.letter != "v" and o.role != "agg"]
-    for op in moving:
-        k = op.word
-        word(w.lines, f"y{k}", "%rowsteps", k)
-        base = f"%p{k}.0" if op.letter == "b" else f"%p{k}"
+    for op in _moving(loop):
+        word(w.lines, f"y{op.word}", "%rowsteps", op.word)
+    several = _at_once(loop) if not how else 1
+    w.lines.append(f"  %total = mul i64 %count, {width}")
+    if several == 1:
+        w.lines.append("  br label %one")
+        _rows(w, "one", 1, ("0", "entry"), "%rows")
+    else:
+        _most(w, several)
+        w.lines.append("  br i1 %any, label %several, label %between")
+        _rows(w, "several", several, ("0", "entry"), "%most")
         w.lines += [
-            f"  %yd{k} = mul i64 %row, %y{k}",
-            f"  %py{k} = getelementptr i8, ptr {base}, i64 %yd{k}",
+            "  br label %between", "between:", "  %left = icmp ne i64 %most, %rows",
+            "  br i1 %left, label %one, label %done",
         ]
-    w.lines += [
-        f"  %total = mul i64 %count, {width}", "  %first = icmp eq i64 %row, 0",
-        f"  %fresh.0 = insertelement <{width} x i1> poison, i1 %first, i64 0",
-        f"  %fresh = shufflevector <{width} x i1> %fresh.0, <{width} x i1> poison, "
-        f"<{width} x i32> zeroinitializer",
-        "  br label %loop", "loop:",
-        "  %i = phi i64 [ 0, %entry ], [ %i.next, %down.end ]",
-    ]
-    ats = [w.pointer(op, f"%p{op.word}", "g") for op in loop.aggregates]
-    accs = []
-    for op, at in zip(loop.aggregates, ats, strict=True):
-        start = w.b.const(initial(op), op.dtype)
-        accs.append(w.b.select(Value(BOOL, "%fresh"), start, w.read(op, at)))
-    bases = {op: f"%py{op.word}" if op.letter == "b" else w.pointer(op, f"%py{op.word}", "x")
-             for op in moving}
-    w.lines += ["  br label %down", "down:", "  %r = phi i64 [ 0, %loop ], [ %r.next, %down ]"]
-    head = len(w.lines)
-    ends = _row_step(w, moving)
-    for k, op in enumerate(loop.aggregates):
-        w.lines[head:head] = w.b.phi(f"%sofar{k}", (accs[k], "loop"), (ends[k], "down"))
-    for op, base in bases.items():
-        k = op.word
-        pair = f"[ {base}, %loop ], [ %at{k}.next, %down ]"
-        w.lines.insert(head, f"  %at{k} = phi ptr {pair}")
-        w.lines.append(f"  %at{k}.next = getelementptr i8, ptr %at{k}, i64 %y{k}")
-    w.lines += [
-        "  %r.next = add i64 %r, 1", "  %lower = icmp ult i64 %r.next, %rows",
-        "  br i1 %lower, label %down, label %down.end", "down.end:",
-    ]
-    for op, at, end in zip(loop.aggregates, ats, ends, strict=True):
-        w.write(op, end, at)
-    w.lines += [
-        f"  %i.next = add i64 %i, {width}", "  %more = icmp ult i64 %i.next, %total",
-        "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}", "",
-    ]
+        _rows(w, "one", 1, ("%most", "between"), "%rows")
+    w.lines += ["  br label %done", "done:", "  ret void", "}", ""]
     return f"define internal void @{name}({COLUMN_SPAN}) {how}{{\n" + "\n".join(w.lines)
 
 
-def _row_step(w: Writer, moving: Sequence[Operand]) -> list[Value]:
-    """Write loads, body and stores of one row and return the new accumulators."""
-    values = dict(w.fixed)
-    for op in moving:
-        if op.role == "in":
-            at = f"%at{op.word}"
-            values[op.hop] = w.b.splat(at, op.dtype) if op.letter == "b" else w.read(op, at)
-    w.body(values)
-    ends = [
-        w.combine(op, named(op.dtype, f"%sofar{k}"), values)
-        for k, op in enumerate(w.loop.aggregates)
+def _most(w: Writer, several: int) -> None:
+    """Write of how many rows `several` are taken at once: of none, if they would share pages of memory."""
+    read = [o for o in _moving(w.loop) if o.role == "in" and o.letter == "c"]
+    step = f"%y{read[0].word}" if read else "0"
+    w.lines += [
+        f"  %from.near = sub i64 {step}, {NEAR}", f"  %mixed = icmp ult i64 %from.near, {PAGE - NEAR}",
+        f"  %part = urem i64 %rows, {several}", "  %wholes = sub i64 %rows, %part",
+        "  %most = select i1 %mixed, i64 0, i64 %wholes", "  %any = icmp ne i64 %most, 0",
+    ]
+
+
+def _at_once(loop: Loop) -> int:
+    """Return how many rows are taken at once: of long bodies one, which keep the processor busy."""
+    return max(1, min(ROWS_AT_ONCE, BODY_AT_ONCE // len(loop.kernel.body)))
+
+
+def _moving(loop: Loop) -> list[Operand]:
+    return [o for o in loop.operands if o.letter != "v" and o.role != "agg"]
+
+
+def _rows(w: Writer, label: str, several: int, start: tuple[str, str], end: str) -> None:
+    """Write the loop over rows from `start`, a value and its block, to `end`, and over their columns."""
+    moving, wide = _moving(w.loop), f"<{w.width} x i1>"
+    w.lines += [
+        f"{label}:", f"  %{label}.r = phi i64 [ {start[0]}, %{start[1]} ], "
+        f"[ %{label}.r.next, %{label}.end ]",
+        f"  %{label}.row = add i64 %row, %{label}.r",
+        f"  %{label}.first = icmp eq i64 %{label}.row, 0",
+        f"  %{label}.fresh.0 = insertelement {wide} poison, i1 %{label}.first, i64 0",
+        f"  %{label}.fresh = shufflevector {wide} %{label}.fresh.0, {wide} poison, "
+        f"<{w.width} x i32> zeroinitializer",
     ]
     for op in moving:
+        k = op.word
+        base = f"%p{k}.0" if op.letter == "b" else f"%p{k}"
+        w.lines += [
+            f"  %{label}.d{k} = mul i64 %{label}.row, %y{k}",
+            f"  %{label}.0.p{k} = getelementptr i8, ptr {base}, i64 %{label}.d{k}",
+        ]
+    bases = [_bases(w, moving, label, u) for u in range(several)]
+    w.lines += [
+        f"  br label %{label}.loop", f"{label}.loop:",
+        f"  %{label}.i = phi i64 [ 0, %{label} ], [ %{label}.i.next, %{label}.loop ]",
+    ]
+    ats = [_at(w, op, f"%p{op.word}", label, "sum") for op in w.loop.aggregates]
+    sums = []
+    for op, at in zip(w.loop.aggregates, ats, strict=True):
+        begin = w.b.const(initial(op), op.dtype)
+        sums.append(w.b.select(Value(BOOL, f"%{label}.fresh"), begin, w.read(op, at)))
+    for u, found in enumerate(bases):
+        sums = _row_step(w, found, sums, label, u)
+    for op, at, total in zip(w.loop.aggregates, ats, sums, strict=True):
+        w.write(op, total, at)
+    w.lines += [
+        f"  %{label}.i.next = add i64 %{label}.i, {w.width}",
+        f"  %{label}.more = icmp ult i64 %{label}.i.next, %total",
+        f"  br i1 %{label}.more, label %{label}.loop, label %{label}.end", f"{label}.end:",
+        f"  %{label}.r.next = add i64 %{label}.r, {several}",
+        f"  %{label}.lower = icmp ult i64 %{label}.r.next, {end}",
+        f"  br i1 %{label}.lower, label %{label}, label %{label}.over", f"{label}.over:",
+    ]
+
+
+Bases = dict[Operand, "str | Value"]
+
+
+def _bases(w: Writer, moving: Sequence[Operand], label: str, ahead: int) -> Bases:
+    """Write where the row `ahead` of the first lies in every operand; of those along it, its element."""
+    found: Bases = {}
+    for op in moving:
+        at = f"%{label}.{ahead}.p{op.word}"
+        if ahead:
+            before = f"%{label}.{ahead - 1}.p{op.word}"
+            w.lines.append(f"  {at} = getelementptr i8, ptr {before}, i64 %y{op.word}")
+        found[op] = w.b.splat(at, op.dtype) if op.letter == "b" else at
+    return found
+
+
+def _at(w: Writer, op: Operand, base: str, label: str, name: str) -> str:
+    """Write the address of the columns that the loop is at."""
+    at = f"%{label}.{name}{op.word}"
+    if op.letter == "c":
+        kind = memory_type(op.dtype)
+        w.lines.append(f"  {at} = getelementptr {kind}, ptr {base}, i64 %{label}.i")
+    else:
+        w.lines += [
+            f"  {at}.d = mul i64 %{label}.i, %s{op.word}",
+            f"  {at} = getelementptr i8, ptr {base}, i64 {at}.d",
+        ]
+    return at
+
+
+def _row_step(w: Writer, bases: Bases, sums: list[Value], label: str, u: int) -> list[Value]:
+    """Write loads, body and stores of one row and return the new sums."""
+    values = dict(w.fixed)
+    ats: dict[Operand, str] = {}
+    for op, base in bases.items():
+        if isinstance(base, Value):
+            values[op.hop] = base
+            continue
+        ats[op] = _at(w, op, base, label, f"{u}.x")
+        if op.role == "in":
+            values[op.hop] = w.read(op, ats[op])
+    w.body(values)
+    ends = [w.combine(op, so_far, values) for op, so_far in zip(w.loop.aggregates, sums, strict=True)]
+    for op, at in ats.items():
         if op.role == "out":
-            w.write(op, values[op.hop], f"%at{op.word}")
+            w.write(op, values[op.hop], at)
     return ends

@@ -15,8 +15,9 @@ from jitla.codegen.columns import columns_kernel
 from jitla.codegen.division import division, result_dtype
 from jitla.codegen.flags import quiet
 from jitla.codegen.layout import Loop, Target, operands
+from jitla.codegen.lines import rows_kernel
 from jitla.codegen.parts import parted
-from jitla.codegen.reduce import full_kernel, rows_kernel
+from jitla.codegen.reduce import full_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.vecmath import (
     OPTIMISED,

@@ -1,4 +1,4 @@
-"""Skeletons of kernels with aggregates over everything or along the rows.
+"""The skeleton of kernels with aggregates over everything.
 
 Knows: NumPy's order of summation, partial results and how they meet. Must not know: ops of cells.
 Receives a `Loop`; returns IR text of functions whose results do not depend on the threads.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import NEXT, entry
 from jitla.codegen.gather import RUN, flattened, frame, gather
-from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, PLAIN, Loop, Operand, seek, word
+from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, PLAIN, Loop, Operand, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer, elements, span
 from jitla.codegen.vector import Value
@@ -36,7 +35,8 @@ def initial(op: Operand) -> object:
     return 0.0 if op.hop.op.name == "sum" else start
 
 
-def _combine(b: LlvmBuilder, op: Operand, x: Value, y: Value) -> Value:
+def combined(b: LlvmBuilder, op: Operand, x: Value, y: Value) -> Value:
+    """Write one step of the aggregate `op` between two partial results."""
     result: Value = getattr(b, COMBINE[op.hop.op.name])(x, y)
     return result
 
@@ -58,22 +58,22 @@ def _merge(loop: Loop, into: str, left: str, right: str, prefix: str) -> list[st
     rights = _slots(lines, prefix + "r", right, n, loop.slot)
     for k, op in enumerate(loop.aggregates):
         x, y = b.load(lefts[k], op.dtype), b.load(rights[k], op.dtype)
-        b.store(_combine(b, op, x, y), targets[k])
+        b.store(combined(b, op, x, y), targets[k])
     return lines
 
 
-def _finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
+def finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
     """Return lines that store the aggregates at `result` to `pointers`, with the initial value."""
     lines: list[str] = []
     b = LlvmBuilder(lines, 1, prefix="f")
     slots = _slots(lines, "fin", result, len(loop.aggregates), loop.slot)
     for k, op in enumerate(loop.aggregates):
         start = b.const(initial(op), op.dtype)
-        b.store(_combine(b, op, start, b.load(slots[k], op.dtype)), pointers[k])
+        b.store(combined(b, op, start, b.load(slots[k], op.dtype)), pointers[k])
     return lines
 
 
-def _ahead(loop: Loop) -> dict[int, int]:
+def prefetched(loop: Loop) -> dict[int, int]:
     """Return for which operand memory is asked for early, and how many bytes."""
     streams = [o for o in loop.operands if o.role == "in" and o.letter in "csf"]
     lone = paired(loop) and len(streams) == 1 and streams[0].letter in "cf"
@@ -97,7 +97,8 @@ def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
     starts = [w.b.const(identity(op.hop.op.name, op.dtype), op.dtype) for op in aggs]
     ends = elements(w, "many", starts, ahead)
     for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), loop.slot)):
-        _fold(w.b, aggs[k], ends[k], slot)
+        one = LlvmBuilder(lines, 1, prefix=f"w{k}.")
+        one.store(folded(w.b, aggs[k], ends[k]), slot)
     body = "\n".join(lines)
     how = PLAIN if loop.calls else ""
     return f"""define internal void @leaf({RUN}) {how}{{
@@ -118,26 +119,26 @@ ready:
 """
 
 
-def _fold(b: LlvmBuilder, op: Operand, x: Value, target: str) -> None:
+def folded(b: LlvmBuilder, op: Operand, x: Value) -> Value:
     """Write the reduction of a vector to one element: neighbours first, as NumPy does."""
     lines, k = b.lines, 0
     while b.width > 1:
         narrow = LlvmBuilder(lines, b.width // 2, prefix=f"h{op.word}.{k}.")
         even, odd = b.halves(x, narrow)
-        x, b, k = _combine(narrow, op, even, odd), narrow, k + 1
-    b.store(x, target)
+        x, b, k = combined(narrow, op, even, odd), narrow, k + 1
+    return x
 
 
-def _limits(loop: Loop) -> tuple[int, int]:
+def limits(loop: Loop) -> tuple[int, int]:
     """Return how many elements a leaf takes at most, and of which number it takes multiples."""
     unit = _unit(loop)
     return (LEAF * unit // 8, unit) if paired(loop) else (STRETCH, loop.lanes)
 
 
-def _tree(loop: Loop, leaf: str) -> str:
+def tree(loop: Loop, leaf: str) -> str:
     """Return @tree: like `leaf`, for any `n`; in NumPy's order, where the order matters."""
     n = len(loop.aggregates)
-    limit, unit = _limits(loop)
+    limit, unit = limits(loop)
     merge = "\n".join(_merge(loop, "%res", "%res", "%right", "m"))
     return f"""define internal void @tree({RUN}) {PLAIN}{{
 entry:
@@ -163,18 +164,16 @@ two:
 def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     """Return the functions below a kernel and the name of the one that reduces a run."""
     flat = flattened(loop) if loop.gathers else loop
-    # Of everything at once the tail is run once; of rows it may be most of the work.
-    how = COLD if loop.form.mode == "full" else PLAIN
-    text = span(flat, "tail", 1, math, how=how) + _leaf(flat, math, _ahead(loop))
+    text = span(flat, "tail", 1, math, how=COLD) + _leaf(flat, math, prefetched(loop))
     if loop.gathers:
-        return text + gather(loop) + _tree(loop, "gathered"), "tree"
-    return (text + _tree(loop, "leaf"), "tree") if paired(loop) else (text, "leaf")
+        return text + gather(loop) + tree(loop, "gathered"), "tree"
+    return (text + tree(loop, "leaf"), "tree") if paired(loop) else (text, "leaf")
 
 
 def _operands(loop: Loop) -> list[str]:
     """Return lines that write %ops, %geo and %steps of a kernel over everything."""
     if loop.gathers:
-        return frame(loop, _limits(loop)[0])
+        return frame(loop, limits(loop)[0])
     return [
         "  %ops = getelementptr i64, ptr %block, i64 8",
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
@@ -243,7 +242,7 @@ def _finish_kernel(loop: Loop) -> str:
         for k, o in enumerate(loop.aggregates)
     ]
     merge = "\n".join(_merge(loop, "%into", "%left", "%right", "m"))
-    finish = "\n".join(_finish(loop, "%scratch", outs))
+    ready = "\n".join(finish(loop, "%scratch", outs))
     return f"""define void @fin(ptr %block) {COLD}{{
 entry:
 {chr(10).join(lines)}
@@ -269,26 +268,7 @@ pair:
 level.end:
   br label %level
 done:
-{finish}
+{ready}
   ret void
 }}
 """
-
-
-def rows_kernel(loop: Loop, math: MathCall) -> str:
-    """Return the functions of a kernel with aggregates along the rows; a unit is a row."""
-    parts, reducer = _parts(loop, math)
-    lines = entry(loop)
-    lines.insert(2, f"  %res = alloca [{len(loop.aggregates) * loop.slot} x i8], align 16")
-    lines += [
-        "  %some = icmp ult i64 %begin, %end", "  br i1 %some, label %unit, label %exit", "unit:",
-        "  %u = phi i64 [ %begin, %entry ], [ %u.next, %next ]",
-    ]
-    seek(lines, loop, "%u")
-    lines.append(f"  call void @{reducer}(ptr %ops, ptr %steps, i64 0, i64 %inner, ptr %res)")
-    outs = []
-    for k, op in enumerate(loop.aggregates):
-        lines.append(f"  %out{k} = load ptr, ptr %op{op.word}, align 8")
-        outs.append(f"%out{k}")
-    lines += _finish(loop, "%res", outs)
-    return parts + "\n".join(lines) + "\n" + NEXT + "  ret void\n}\n"

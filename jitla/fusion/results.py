@@ -53,6 +53,10 @@ def result_of(
         return result_layout(shape, size, list(zip(sources, sizes, strict=True)), ufunc=name != "where")
     if hop.op.kind is Kind.AGG or name in _LIKE_A_SUM:
         return reduced_layout(sources[0], size, attrs["axis"], attrs["keepdims"])
+    if name == "norm" and attrs["axis"] is not None:
+        return reduced_layout(sources[0], size, attrs["axis"], attrs["keepdims"])
+    if name == "einsum" and len(shape) > 1:
+        return _einsum(hop, shape, attrs, sources)
     if name in VIEWS:
         return _view(hop, attrs, sources[0])
     if name == "cumsum" and attrs["axis"] is not None:
@@ -72,6 +76,25 @@ def _view(hop: Hop, attrs: Mapping[str, Any], source: Layout) -> Layout:
         return Layout(shape, view.strides)
     view = hop.op.ref(ghost, **attrs) if source.shape or hop.meta.shape else ghost
     return Layout(view.shape, view.strides) if isinstance(view, np.ndarray) else Layout((), ())
+
+
+def _einsum(hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]) -> Layout:
+    """Ask NumPy for the order of the axes, of small arrays that lie alike."""
+    small = []
+    for layout in sources:
+        inner_first = sorted(range(len(layout.shape)), key=lambda a: abs(layout.strides[a]))
+        strides, step = [0] * len(inner_first), 8
+        for a in inner_first:
+            if layout.strides[a]:
+                strides[a], step = step, step * min(layout.shape[a], 2)
+        memory = np.empty(step // 8)
+        small.append(as_strided(memory, tuple(min(n, 2) for n in layout.shape), tuple(strides)))
+    found = hop.op.ref(*small, **attrs)
+    order = sorted(range(len(shape)), key=lambda a: -found.strides[a])
+    strides, step = [0] * len(shape), hop.meta.dtype.itemsize
+    for a in reversed(order):
+        strides[a], step = step, step * shape[a]
+    return Layout(shape, tuple(strides))
 
 
 def all_layouts(roots: Sequence[Hop], leaves: Mapping[int, Layout]) -> dict[Hop, Layout]:

@@ -117,7 +117,7 @@ def _accumulator(ufunc: np.ufunc, dtype: Any) -> np.dtype:
     return ufunc.resolve_dtypes((None, np.dtype(dtype), None), reduction=True)[1]
 
 
-ROW_START = 130.0  # additions that beginning and ending a row takes, whose elements are joined
+ROW_START = 50.0  # additions that beginning and ending a row takes, whose elements are joined
 
 
 def _agg(

@@ -1,7 +1,7 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, effects, array, operators, site,
-closing, memory, indexing, functions, kinds, dispatch, session, quick, callees, twins, wild, hooks.
+closing, memory, indexing, spellings, functions, kinds, dispatch, session, quick, callees, twins, wild, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS

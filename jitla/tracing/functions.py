@@ -14,6 +14,7 @@ import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar, pending
 from jitla.tracing.signature import TRACED
+from jitla.tracing.spellings import SPELLINGS, axes_of
 
 Session = Any  # the session that the arguments belong to
 _reduced: dict[Any, tuple[int, tuple, int]] = {}
@@ -58,7 +59,7 @@ def _checked_reduction(
     array = session.operand(a)
     if type(array) is not LazyArray or array.ndim == 0:
         return NotImplemented
-    axes = _axes(axis, array.ndim)
+    axes = axes_of(axis, array.ndim)
     if axes is None:
         return NotImplemented
     keep = False if keepdims is _NONE else keepdims
@@ -75,16 +76,6 @@ def _checked_reduction(
             return NotImplemented
         attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep))
     return session.traced(name, (array,), attrs)
-
-
-def _axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if type(axis) is tuple else (axis,)
-    if not given or any(type(i) is not int or not -ndim <= i < ndim for i in given):
-        return None
-    normal = tuple(sorted(i % ndim for i in given))
-    return normal if len(set(normal)) == len(normal) else None
 
 
 def _sum_like(name: str) -> Callable[..., Any]:
@@ -233,7 +224,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
     np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
     np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
-    np.isrealobj: _is_complex(False),
+    np.isrealobj: _is_complex(False), **SPELLINGS,
 }
 # Functions that write into their first argument whatever they are told.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})
@@ -274,6 +265,6 @@ def _out_place(func: Any) -> int:
 METHOD_NAME = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
-    np.clip: "clip", np.dot: "dot", np.transpose: "transpose", np.reshape: "reshape",
+    np.clip: "clip", np.cumsum: "cumsum", np.dot: "dot", np.transpose: "transpose", np.reshape: "reshape",
     np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",
 }

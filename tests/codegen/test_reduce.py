@@ -201,6 +201,30 @@ def test_broadcast_strided_and_scalar_operands(shape: tuple[int, ...], mode: str
         assert g.tobytes() == w.tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "c16"])
+@pytest.mark.parametrize("mode", ["rows", "cols"])
+def test_every_small_size(mode: str, dtype: str) -> None:
+    """Whole vectors, what is over, several rows at once and the last ones of them."""
+    rng = np.random.default_rng(12)
+    for n in (2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 31, 33, 64, 65, 127, 128, 129, 1025):
+        for height in (1, 2, 7, 8, 9, 17):
+            x, y = values(dtype, (height, n), rng), values(dtype, (height, n), rng)
+            a, b = (leaf(i, Meta(x.shape, x.dtype)) for i in range(2))
+            (got,) = run([agg("sum", apply("add", a, b), mode)], [x, y], mode, chunk=2)
+            assert got.tobytes() == (x + y).sum({"rows": 1, "cols": 0}[mode]).tobytes(), (height, n)
+
+
+@pytest.mark.parametrize("n", [33, 100, 300, 2500])
+def test_columns_are_shared_out(n: int) -> None:
+    """With two threads, of which the units of a matrix are known."""
+    backend = LlvmBackend(launch=drive, threads=2)
+    x = values("f8", (900, n), np.random.default_rng(n))
+    root = agg("sum", leaf(0, Meta(x.shape, x.dtype)), "cols")
+    for chunk in (0, 1):
+        (got,) = run([root], [x], "cols", chunk, backend)
+        assert got.tobytes() == x.sum(0).tobytes()
+
+
 @pytest.mark.parametrize("mode", ["full", "rows", "cols"])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_transcendentals_under_aggregates(dtype: str, mode: str) -> None:

@@ -85,7 +85,7 @@ def test_aggregates_cost_per_element_and_per_row() -> None:
     whole, columns, rows = (
         flops(make("sum", [X], axis=axis, keepdims=False)) for axis in ((0, 1), (0,), (1,)))
     assert whole == columns == 200 * 3.5
-    assert rows == whole + 10 * 130
+    assert rows == whole + 10 * 50
     single = leaf(0, Meta((10, 20), np.dtype("f4")))
     assert flops(make("sum", [single], axis=(0, 1), keepdims=False)) == whole
     assert flops(make("max", [single], axis=(0, 1), keepdims=False)) == 250

@@ -71,6 +71,19 @@ CASES: dict[str, list[Case]] = {
                (lambda x: np.argmax(x, 0), {"axis": 0, "keepdims": False}, [(3, 4)])],
     "count": [(lambda x: np.intp(12), {"axis": (0, 2)}, [(3, 2, 4)]),
               (lambda x: np.intp(1), {"axis": ()}, [(3,)])],
+    "norm": [
+        (np.linalg.norm, {"order": None, "axis": None, "keepdims": False}, [(3, 4)]),
+        (lambda x: np.linalg.norm(x, axis=1), {"order": None, "axis": (1,), "keepdims": False}, [(3, 4)]),
+        (lambda x: np.linalg.norm(x, axis=(0, 1), keepdims=True),
+         {"order": None, "axis": (0, 1), "keepdims": True}, [(3, 4)]),
+        (lambda x: np.linalg.norm(x, np.inf, 0), {"order": np.inf, "axis": (0,), "keepdims": False},
+         [(3, 4)]),
+    ],
+    "einsum": [
+        (lambda x, y: np.einsum("ij,j->i", x, y), {"subscripts": "ij,j->i"}, [(3, 4), (4,)]),
+        (lambda x: np.einsum("ij->", x), {"subscripts": "ij->"}, [(3, 4)]),
+        (lambda x, y: np.einsum("ij,jk->ki", x, y), {"subscripts": "ij,jk->ki"}, [(3, 4), (4, 2)]),
+    ],
     "full": [(lambda x: np.full((2, 3), x), {"shape": (2, 3)}, [()]),
              (lambda x: np.full((), x)[()], {"shape": ()}, [()])],
 }

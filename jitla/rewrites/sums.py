@@ -1,0 +1,131 @@
+"""Rewrites of NumPy functions that mean sums of products: norms, einsum.
+
+Knows: what each sums, in which order NumPy does. Must not know: kernels, which sums share a loop.
+Returns `SUMS`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+from jitla.hops import Hop, make, parsed
+from jitla.rewrites.pattern import App, AttrVar, Bound, Var, ops
+from jitla.rewrites.rule import Rule, RuleSet
+
+X, Y, Z = Var("X"), Var("Y"), Var("Z")
+AXIS, KEEPDIMS, ORDER = AttrVar("axis"), AttrVar("keepdims"), AttrVar("order")
+
+
+def _is_float(hop: Hop) -> bool:
+    return hop.meta.dtype.kind == "f" and hop.meta.dtype.itemsize >= 4
+
+
+# --------------------------------------------------------------------------- norms
+
+
+def over_axes(root: Hop, b: Bound) -> bool:
+    """X is of floats, and its norm is asked for over some of its axes, or along its only one."""
+    alone = b["axis"] is None and b["X"].meta.ndim == 1 and b["order"] in (1, math.inf)
+    return _is_float(b["X"]) and (alone or b["axis"] is not None) and b["order"] in (None, 1, 2, math.inf)
+
+
+def over_everything(root: Hop, b: Bound) -> bool:
+    """X is of floats, and the root of all squares is asked for."""
+    return _is_float(b["X"]) and b["axis"] is None and b["order"] in (None, 2)
+
+
+def spelled_norm(root: Hop, b: Bound) -> Hop:
+    """Build the sum of magnitudes, the largest of them, or the root of the sum of squares."""
+    x, line = b["X"], root.line
+    axis = tuple(range(x.meta.ndim)) if b["axis"] is None else b["axis"]
+    how = {"axis": axis, "keepdims": b["keepdims"]}
+    if b["order"] in (1, math.inf):
+        return make("sum" if b["order"] == 1 else "max", (make("absolute", (x,), line),), line, **how)
+    return make("sqrt", (make("sum", (make("square", (x,), line),), line, **how),), line)
+
+
+_NORM: App = ops.norm(X, order=ORDER, axis=AXIS, keepdims=KEEPDIMS)
+NORMS = RuleSet([
+    Rule("norm-over-axes", _NORM, build=spelled_norm, when=over_axes,
+         doc="bit for bit what NumPy does, in operators that fuse"),
+    Rule("norm-of-all", _NORM, build=spelled_norm, when=over_everything, exactness="rounding",
+         doc="squares added pairwise, which fuses; NumPy takes a product of BLAS"),
+])
+
+# --------------------------------------------------------------------------- einsum
+
+
+def one_length_each(root: Hop, b: Bound) -> bool:
+    """Operands are floats with no label twice, and the sum is one this file has a form for."""
+    given, result = parsed(root.attr("subscripts"))
+    distinct = all(len(set(labels)) == len(labels) for labels in (*given, result))
+    return distinct and all(map(_is_float, root.inputs)) and _form(given, result) is not None
+
+
+def _form(given: tuple[str, ...], result: str) -> str | None:
+    """Return what the sum is: a product of matrices, or one element-wise over a space that an operand has."""
+    every = set("".join(given))
+    summed = every - set(result)
+    if len(given) == 2 and len(summed) == 1:
+        (label,) = summed
+        left, right = given
+        alone = label in left and label in right and not (set(left) & set(right)) - summed
+        if alone and max(len(left), len(right)) == 2:
+            return "product"
+    if not summed and len(given) == 1:
+        return None
+    covered = any(set(labels) == every for labels in given)
+    return "cells" if covered or not summed and len(given) == 2 else None
+
+
+def spelled_einsum(root: Hop, b: Bound) -> Hop:
+    """Build the product, or the products of elements and their sum; axes in the order of the result."""
+    given, result = parsed(root.attr("subscripts"))
+    if _form(given, result) == "product":
+        return _product(root, given, result)
+    space = max(given, key=len)
+    if set(space) != set("".join(given)):
+        space = result
+    cells = [_aligned(x, labels, space) for x, labels in zip(root.inputs, given, strict=True)]
+    found = reduce(lambda x, y: make("multiply", (x, y), root.line), cells)
+    axis = tuple(i for i, label in enumerate(space) if label not in result)
+    if axis:
+        found = make("sum", (found,), root.line, axis=axis, keepdims=False)
+    return _permuted(found, "".join(label for label in space if label in result), result)
+
+
+def _product(root: Hop, given: tuple[str, ...], result: str) -> Hop:
+    left, right = given
+    x, y = root.inputs
+    (label,) = set(left) - set(result)
+    if right.replace(label, "") + left.replace(label, "") == result and len(result) == 2:
+        left, right, x, y = right, left, y, x
+    x = _permuted(x, left, left.replace(label, "") + label)
+    y = _permuted(y, right, label + right.replace(label, ""))
+    return make("matmul", (x, y), root.line)
+
+
+def _aligned(x: Hop, labels: str, space: str) -> Hop:
+    """Return `x` with its axes as they are in `space`, broadcast along those it has not."""
+    wanted = "".join(label for label in space if label in labels)
+    x = _permuted(x, labels, wanted)
+    behind = space.index(wanted[0]) if wanted else len(space)  # axes in front are put in by broadcasting
+    new = tuple(i - behind for i in range(behind, len(space)) if space[i] not in labels)
+    return make("expand_dims", (x,), x.line, axis=new) if new and wanted else x
+
+
+def _permuted(x: Hop, labels: str, wanted: str) -> Hop:
+    axes = tuple(labels.index(label) for label in wanted)
+    return x if labels == wanted else make("transpose", (x,), x.line, axes=axes)
+
+
+EINSUM = RuleSet([
+    Rule(f"einsum-of-{name}", ops.einsum(*operands), build=spelled_einsum, when=one_length_each,
+         exactness="rounding",
+         doc="products that BLAS or a fused loop does; NumPy adds up one after the other, "
+             "beginning with a zero that turns -0.0 into 0.0")
+    for name, operands in (("one", (X,)), ("two", (X, Y)), ("three", (X, Y, Z)))
+])
+
+SUMS = NORMS + EINSUM

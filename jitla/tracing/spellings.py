@@ -1,0 +1,164 @@
+"""NumPy's functions that are spelled by others: norms, einsum, running sums, stacks, new axes.
+
+Knows: NumPy's signatures and what it computes. Must not know: how entries are recorded.
+Receives a session and arguments as the user gave them; returns proxies, or NotImplemented.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, LazyArray
+
+Session = Any  # the session that the arguments belong to
+_NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
+_LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...] | None:
+    """Return the axes that `axis` means, sorted; None if it is nothing NumPy takes."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if type(axis) is tuple else (axis,)
+    if not given or any(type(i) is not int or not -ndim <= i < ndim for i in given):
+        return None
+    normal = tuple(sorted(i % ndim for i in given))
+    return normal if len(set(normal)) == len(normal) else None
+
+
+def _floats(session: Session, x: Any) -> Any:
+    """Return the proxy of an array of floats; None for anything else."""
+    array = session.operand(x)
+    return array if type(array) is LazyArray and array.dtype.kind == "f" and array.ndim else None
+
+
+def _norm(session: Session, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
+    array = _floats(session, x)
+    if array is None or type(keepdims) is not bool or type(ord) not in (type(None), int, float, str):
+        return NotImplemented
+    axes = None if axis is None else axes_of(axis, array.ndim)
+    if axis is not None and axes is None:
+        return NotImplemented
+    if axes is None and keepdims:
+        return NotImplemented  # NumPy returns a view of a scalar
+    along = array.ndim if axes is None else len(axes)
+    if ord == "fro" and along == 2 or ord == 2 and along == 1:
+        ord = None
+    if ord not in (None, 1, math.inf) or ord is not None and (along != 1 or not array.size):
+        return NotImplemented
+    attrs = (("axis", axes), ("keepdims", keepdims), ("order", None if ord is None else float(ord)))
+    return session.traced("norm", (array,), attrs)
+
+
+def _einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False, **options: Any) -> Any:
+    if out is not None or options or not args or type(args[0]) is not str:
+        return NotImplemented
+    arrays = [_floats(session, x) for x in args[1:]]
+    given = _explicit(args[0])
+    if given is None or any(a is None for a in arrays) or not 0 < len(arrays) < 4:
+        return NotImplemented
+    if len({a.dtype for a in arrays}) > 1 or optimize is not False and len(arrays) > 2:
+        return NotImplemented
+    labels, result = given
+    if len(arrays) == 1 and set(labels[0]) == set(result) and len(labels) == 1:
+        if len(set(labels[0])) != len(labels[0]) or len(labels[0]) != arrays[0].ndim:
+            return NotImplemented
+        return session.view(arrays[0], "transpose", (tuple(map(labels[0].index, result)),))
+    return session.traced("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
+
+
+def _explicit(subscripts: str) -> tuple[tuple[str, ...], str] | None:
+    """Return the labels of operands and result, found as NumPy does; None with an ellipsis."""
+    text = subscripts.replace(" ", "")
+    given, arrow, result = text.partition("->")
+    labels = tuple(given.split(","))
+    if not _LABELS.issuperset("".join(labels) + result):
+        return None
+    if not arrow:
+        every = "".join(labels)
+        result = "".join(sorted(c for c in set(every) if every.count(c) == 1))
+    if len(set(result)) < len(result) or not set(result) <= set("".join(labels)):
+        return None
+    return labels, result
+
+
+def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    array = session.operand(a)
+    if dtype is not None or out is not None or type(array) is not LazyArray or not array.ndim:
+        return NotImplemented
+    if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
+        return NotImplemented
+    normal = axis if axis is None else axis % array.ndim
+    return session.traced("cumsum", (array,), (("axis", normal),))
+
+
+def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray:
+        return NotImplemented
+    ndim = array.ndim + (len(axis) if type(axis) is tuple else 1)
+    axes = axes_of(axis, ndim)
+    if axis is None or axes is None:
+        return NotImplemented
+    return array[tuple(None if i in axes else slice(None) for i in range(ndim))]
+
+
+def _inner(session: Session, a: Any, b: Any, /) -> Any:
+    x, y = _floats(session, a), _floats(session, b)
+    if x is None or y is None or x.ndim != 1 or y.ndim != 1:
+        return NotImplemented
+    return session.product("dot", x, y)
+
+
+def _columns(session: Session, tup: Any) -> Any:
+    """Do column_stack: vectors are columns."""
+    known = _arrays(session, tup)
+    if known is None or any(a.ndim > 2 for a in known):
+        return NotImplemented
+    if all(a.ndim == 1 for a in known):
+        return session.traced("stack", tuple(known), (("axis", 1),))
+    columns = tuple([a[:, None] if a.ndim == 1 else a for a in known])
+    return session.traced("concatenate", columns, (("axis", 1),))
+
+
+def _joined(across: int) -> Callable[..., Any]:
+    """Do hstack (`across` 1) or vstack (0)."""
+    def handler(session: Session, tup: Any, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+        known = _arrays(session, tup)
+        if known is None or dtype is not None or casting != "same_kind":
+            return NotImplemented
+        if across == 0:
+            known = [a[None] if a.ndim == 1 else a for a in known]
+        axis = across if known[0].ndim > 1 else 0
+        return session.traced("concatenate", tuple(known), (("axis", axis),))
+    return handler
+
+
+def _stack(session: Session, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None,
+           casting: Any = "same_kind") -> Any:
+    known = _arrays(session, arrays)
+    if known is None or out is not None or dtype is not None or casting != "same_kind":
+        return NotImplemented
+    ndim = known[0].ndim + 1
+    if type(axis) is not int or not -ndim <= axis < ndim:
+        return NotImplemented
+    return session.traced("stack", tuple(known), (("axis", axis % ndim),))
+
+
+def _arrays(session: Session, given: Any) -> list[Any] | None:
+    """Return the proxies of a list or tuple of arrays; None if it is anything else."""
+    if type(given) not in (list, tuple) or not given or not any(type(a) in LAZY for a in given):
+        return None
+    known = [session.operand(a) for a in given]
+    return known if all(type(a) is LazyArray and a.ndim for a in known) else None
+
+
+SPELLINGS: dict[Any, Callable[..., Any]] = {
+    np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
+    np.expand_dims: _expand_dims, np.inner: _inner, np.column_stack: _columns,
+    np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
+}
