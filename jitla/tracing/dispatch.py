@@ -28,7 +28,15 @@ from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.places import call_here
-from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, TRACED, is_traced, layout_id, meta_id
+from jitla.tracing.signature import (
+    INTEGRAL,
+    LAYOUT_ID,
+    METAS,
+    TRACED,
+    is_traced,
+    layout_id,
+    meta_id,
+)
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]

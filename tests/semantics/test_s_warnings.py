@@ -690,3 +690,13 @@ def test_policy_the_cast_of_an_in_place_operation_is_named():
             warnings.simplefilter("always")
             fast(np.full(4, 1e30, "f4"), np.full(4, 1e30))
         assert [str(w.message) for w in caught] == ["overflow encountered in cast"]
+
+
+def test_policy_powers_are_named_by_what_computes_them():
+    fast = jitla.jit(lambda x, y: (x**2.0, y**-1.0))
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fast(np.full(4, 1e300), np.zeros(4))
+        found = sorted(str(w.message) for w in caught)
+        assert found == ["divide by zero encountered in reciprocal", "overflow encountered in square"]
