@@ -120,11 +120,11 @@ class Gate:
         bound.alert = True
         return bound
 
-    def check_memory(self, program: Any, limit: int, told: set[Any]) -> None:
+    def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""
-        taken = program.peak()
-        if taken > limit and program not in told:
-            told.add(program)
+        taken = bound.peak()
+        if taken > limit and bound.program not in told:
+            told.add(bound.program)
             text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
                     "predicted for the one that is run")
             self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
@@ -185,7 +185,7 @@ class State:
                           make: Callable[[], Request]) -> Any:
             bound = GATE.bind(own, key, sizes, layouts, make)
             if own.memory_limit:
-                GATE.check_memory(bound.program, own.memory_limit, told)
+                GATE.check_memory(bound, own.memory_limit, told)
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))

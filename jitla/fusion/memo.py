@@ -11,8 +11,11 @@ a set of values is an int whose bits are these numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+
+import numpy as np
 
 from jitla.fusion.kernel import Kernel, Product, data_inputs
 from jitla.fusion.results import is_view
@@ -114,10 +117,11 @@ class Memo:
     def _memory(self) -> list[object]:
         """Return what stands for the memory of every value: of a view, that of its operand.
 
-        It is the same for a matrix and its transpose, both leaves. They might be two arrays; that they are
-        one is far more likely, and only prices depend on it.
+        It is the same for a matrix and its transpose, both leaves, and for a transpose that is taken
+        again. They might be two arrays; that they are one is far more likely, and only prices depend on it.
         """
-        seen: dict[object, int] = {}
+        leaves = Counter(self._walked(h) for h in self.values if h.op.kind is Kind.LEAF)
+        seen: Counter[object] = Counter()
         found: list[object] = []
         for hop in self.values:
             at = self.number.get(hop.inputs[0], len(found)) if is_view(hop) else len(found)
@@ -127,11 +131,17 @@ class Memo:
             if hop.op.kind is not Kind.LEAF or hop.meta.ndim < 2:
                 found.append(hop)
                 continue
-            place = self.facts.layouts[hop]
-            as_is = hop.meta.dtype, tuple(zip(place.strides, place.shape, strict=True))
-            seen[as_is] = seen.get(as_is, 0) + 1
-            found.append((as_is[0], tuple(sorted(as_is[1])), seen[as_is]))
+            dtype, walked = self._walked(hop)
+            rising = tuple(sorted(walked))
+            seen[dtype, walked] += 1
+            upright = leaves[dtype, rising[::-1]] if walked == rising else seen[dtype, walked]
+            found.append((dtype, rising, min(seen[dtype, walked], max(upright, 1))))
         return found
+
+    def _walked(self, hop: Hop) -> tuple[np.dtype, tuple[tuple[int, int], ...]]:
+        """Return the dtype of a value, and the stride and size of each of its dimensions."""
+        place = self.facts.layouts[hop]
+        return hop.meta.dtype, tuple(zip(place.strides, place.shape, strict=True))
 
     def sources(self, values: int) -> list[int]:
         """Return the arrays among `values`, those that share memory once."""

@@ -354,6 +354,10 @@ class Bound:
         self._learned: dict[Hop, Layout] = {}
         self.run: Run = self._bind()
 
+    def peak(self) -> int:
+        """Return the bytes that results and intermediates are predicted to take."""
+        return self.program.peak(self._dims)
+
     def _bind(self) -> Run:
         data = self.program.values_for(self, self._dims, self._layouts, self._learned)
         return self.program._make(self, data)

@@ -70,7 +70,7 @@ def planned(jitted: Any) -> tuple[str, str]:
         total.update(structure(found))
         texts.append(show(found))
     total["NumPy"] = jitted.stats().fallbacks
-    wanted = [name for name in ("Cell", "MAgg", "Row", "Call", "NumPy") if total[name]]
+    wanted = [name for name in ("Cell", "MAgg", "Row", "Outer", "Call", "NumPy") if total[name]]
     return ", ".join(f"{name} {total[name]:g}" for name in wanted), "\n".join(texts)
 
 
