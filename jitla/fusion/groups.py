@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isinf
 
-from jitla.fusion.candidates import LOOP, Candidate, Candidates
+from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.memo import members
 from jitla.fusion.waiting import closes, cyclic
 
@@ -201,6 +201,10 @@ class _Division:
             self.rest.append((i, memo.shared(needs), body))
             busy = kernels.write[i] + max(kernels.reading(needs), kernels.working(body))
             self.alone[i] = kernels.least_launch + kernels.slack(busy)
+            call = kernels.best(1 << i, memory)
+            if call.form == CALL:  # what it reads and computes is in its price alone
+                self.rest[-1] = i, 0, 0
+                self.alone[i] = min(self.alone[i], max(call.seconds - kernels.write[i], 0.0))
         for at in range(len(items) - 1, -1, -1):
             self.write[at] = self.write[at + 1] + kernels.write[items[at]]
         self.chains = self._chains()
@@ -279,7 +283,7 @@ class _Division:
         for more, g, c in sorted(options, key=lambda o: o[:2]):
             before, beside = groups[g:g + 1], self.near[g:g + 1]
             groups[g:g + 1] = [c]
-            self.near[g:g + 1] = [self.kernels.touches(c.body)]
+            self.near[g:g + 1] = [self.kernels.touches(c.body) if c.form != CALL else (0, 0)]
             # what a group need not compute, and does to read less, a wider one may not
             needs, body = self.rest[at][1:]
             b = max(c.read, c.work)
