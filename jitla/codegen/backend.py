@@ -13,8 +13,7 @@ import numpy as np
 
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
-from jitla.codegen.launch import hints
-from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, kind_of, pack_block
+from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
 from jitla.codegen.passes import pack_product

@@ -11,10 +11,7 @@ from string import Template
 from jitla.codegen.host import HEADER, text_ir
 from jitla.hops import ANY
 
-__all__ = ["RELEASE_GIL", "hints", "launch_ir"]
-
-#: Bit of block word 7 that asks for the GIL to be released whatever the number of units.
-RELEASE_GIL = 1 << 32
+__all__ = ["launch_ir"]
 
 _MESSAGES = {
     "template": "launch: the template is not a bytes object that describes a block",
@@ -286,16 +283,6 @@ leave:
   ret i1 0
 }
 """
-
-
-def hints(nanoseconds: float, release: bool, threads: int = 0) -> int:
-    """High bits of block word 7: the estimated time, whether to `release` the GIL at any rate.
-
-    At most `threads` threads take part, 0 for as many as is usual. A block without hints (0) is run
-    as if it were long.
-    """
-    microseconds = min(max(int(nanoseconds / 1000), 1), (1 << 21) - 1)
-    return min(threads, 511) << 54 | microseconds << 33 | (RELEASE_GIL if release else 0)
 
 
 def launch_ir(names: dict[str, str]) -> str:

@@ -19,6 +19,8 @@ BYTE = np.dtype(np.uint8)
 HEADER = 8  # words before the operands
 # Kinds of operands: where an array's elements lie, a scalar, where a scalar larger than a word lies.
 ARRAY, VALUE, ADDRESS = range(3)
+#: Bit of block word 7 that asks for the GIL to be released whatever the number of units.
+RELEASE_GIL = 1 << 32
 # Attributes of functions that run once per thousands of elements, and of those that run often but
 # are no faster for being optimised.
 COLD, PLAIN = "cold ", "noinline optnone "
@@ -197,6 +199,16 @@ def pack_block(
     units, grain, scratch = cut
     head = [entry, size, units, grain, finish, scratch, 0, n | flags]
     return struct.pack(f"<{size}q", *head, *([0] * n), *kinds, *words)
+
+
+def hints(nanoseconds: float, release: bool, threads: int = 0) -> int:
+    """High bits of block word 7: the estimated time, whether to `release` the GIL at any rate.
+
+    At most `threads` threads take part, 0 for as many as is usual. A block without hints (0) is run
+    as if it were long.
+    """
+    microseconds = min(max(int(nanoseconds / 1000), 1), (1 << 21) - 1)
+    return min(threads, 511) << 54 | microseconds << 33 | (RELEASE_GIL if release else 0)
 
 
 def word(lines: list[str], name: str, base: str, index: int, kind: str = "i64") -> str:

@@ -22,8 +22,7 @@ from jitla.hops import Hop, Kind, Machine, Shape, bytes_of, flops
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
 KEPT = 256 << 20  # larger ones are given back to the system, and got anew
-# Weights of an element: of a matrix in a product inside a row kernel, and in BLAS's packing of operands
-# and result.
+# Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
 PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
@@ -104,7 +103,7 @@ class Prices:
             return ALONG * m * k * n * self._element(hop)
         arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
         part = TRIANGLE if _with_itself(hop) else 1.0
-        return part * arithmetic * (PANELS + REPACK / min(m, HEIGHT))
+        return part * arithmetic * (PANELS + REPACK / max(min(m, HEIGHT), 1))
 
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
