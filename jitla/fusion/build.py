@@ -7,6 +7,7 @@ Receives the memo table and candidates; returns steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.kernel import Call, Kernel, Product, RowKernel, Step, data_inputs
@@ -78,7 +79,7 @@ def calls_for(memo: Memo, values: int) -> list[Call]:
     return [Call(h, memo.facts.reason(h)) for h in memo.hops(values)]
 
 
-def in_turn(steps: Iterable[Step | Product], roots: Sequence[Hop]) -> list:
+def in_turn(steps: Iterable[Step | Product], roots: Sequence[Hop]) -> list[Any]:
     """Return the steps that `roots` need, operands first, values used soon after they are made.
 
     What a call reads through a view that nobody planned is a call, too.

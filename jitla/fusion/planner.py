@@ -93,7 +93,7 @@ def _plan(
     for turn in count():
         if turn == MAX_TURNS:
             kernels = Candidates(memo, prices, rows=False, near=near)
-        found = []
+        found: list[Found] = []
         if fusion == "cost":
             found = search_all(partitions(memo, kernels), memo, kernels, budget, recall)
         every = best_of(found, kernels) if fusion == "cost" else by_rule(fusion, kernels)
@@ -101,9 +101,9 @@ def _plan(
         if steps is not None and limit is not None and limit.peak(steps) > limit.nbytes:
             steps = within(limit, [f.partition for f in found], memo, kernels, write)
         if steps is not None:
-            break
+            return steps, found, kernels
         recall = None  # what it knows has just been chosen
-    return steps, found, kernels
+    raise AssertionError("count ends")
 
 
 def best_of(found: Sequence[Found], kernels: Candidates) -> list[Candidate]:
@@ -125,7 +125,7 @@ def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
     points = kept(rule, memo)
     keep_apart(memo, kernels, points)
     memory = kernels.in_memory(points)
-    found: list[Found] = []
+    found: list[Candidate] = []
     for i in members(memo.computed & memory & ~memo.views):
         if not memo.is_call(i):
             body, _ = kernels.grow(1 << i, memory)

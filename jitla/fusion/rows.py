@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from jitla.fusion.kernel import NARROW, Product
 from jitla.fusion.outer import keeps_driver, takes_wide
-from jitla.fusion.templates import Facts, Template, iteration
+from jitla.fusion.price import iteration
+from jitla.fusion.templates import Facts, Template
 from jitla.hops import Hop, Kind
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway

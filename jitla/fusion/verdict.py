@@ -122,6 +122,8 @@ def _runner_up(chosen: Chosen) -> RunnerUp | None:
     assert found.second is not None
     kept = found.second[1]
     _, kernels = Search(found.partition, memo, chosen.kernels).arrange(kept)
-    spent = [[sum(c.cost[k] for c in some if c.cost) for some in (kernels, found.kernels)] for k in range(4)]
+    theirs, ours = [
+        [sum(c.cost[k] for c in some if c.cost) for k in range(4)] for some in (kernels, found.kernels)]
+    read, write, compute, launch = (t - o for t, o in zip(theirs, ours, strict=True))
     return RunnerUp(tuple(memo.hops(kept & ~found.chosen)), tuple(memo.hops(found.chosen & ~kept)),
-                    Cost(*(theirs - ours for theirs, ours in spent), more))
+                    Cost(read, write, compute, launch, more))

@@ -261,6 +261,7 @@ class Dispatch(Indexing):
             known = [self.operand(x) for x in inputs]
             if not any(type(x) in LAZY for x in known) or any(x is None for x in known) \
                     or not all(fits(np.shape(x), memory.shape) for x in inputs) \
+                    or broadcast(tuple([np.shape(x) for x in inputs])) != memory.shape \
                     or lone_complex(Meta(memory.shape, memory.dtype)):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)

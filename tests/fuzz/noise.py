@@ -74,6 +74,8 @@ class Noisy:
             return self._shaken(name, function)
         if name in PRODUCTS:
             return self._product(function)
+        if name == "einsum":
+            return self._einsum
         if name in SUMS and self._sums:
             return self._summed(function)
         if name in SIGNED_ZEROS:
@@ -134,6 +136,18 @@ class Noisy:
             return _like(result, moved) if isinstance(result, np.ndarray) else moved[()]
 
         return call
+
+    def _einsum(self, subscripts: str, *operands: Any, **options: Any) -> Any:
+        result = np.einsum(subscripts, *operands, **options)
+        if np.asarray(result).dtype.kind != "f" or "out" in options:
+            return result
+        with np.errstate(all="ignore"):
+            sizes = np.einsum(subscripts, *map(np.abs, operands), **options)
+            terms = 2 + max(np.size(o) for o in operands)
+            bound = sizes * (2 * terms * np.finfo(np.asarray(result).dtype).eps)
+            nudge = np.where(np.isfinite(bound), bound, 0) * self._amount(np.shape(result))
+            moved = _like(result, result + nudge)
+        return moved if isinstance(result, np.ndarray) else moved[()]
 
     def _summed(self, function: Any) -> Any:
         def call(cells: Any, *given: Any, **options: Any) -> Any:

@@ -23,7 +23,7 @@ SCHEDULE = ((0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 SHAKES, MORE_SHAKES = 6, 30
 SLACK = 4.0
 INEXACT = re.compile(
-    r"np\.(" + "|".join(sorted(TRANSCENDENTAL)) + r"|matmul|dot|maximum|minimum|fmax|fmin|clip)\b"
+    r"np\.(" + "|".join(sorted(TRANSCENDENTAL)) + r"|matmul|dot|einsum|maximum|minimum|fmax|fmin|clip)\b"
     r"|sum\(|mean\(|@ |\.dot\(|\*\*|\.(max|min|clip)\("
 )
 # What differs in documented ways but is exact otherwise: the sign of a NaN, products and magnitudes of
