@@ -6,6 +6,7 @@ A difference between two runs that noise makes as large is rounding; any other i
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ def _like(result: Any, cells: Any) -> np.ndarray:
     return moved
 
 
+def _is_own(x: Any) -> bool:
+    return isinstance(x, OWN) and (type(x) is np.ndarray or not isinstance(x, np.ndarray))
+
+
 def _is_reversed(operand: Any) -> bool:
     """Say whether NumPy may walk complex64 backwards, which it rounds otherwise."""
     return isinstance(operand, np.ndarray) and operand.dtype == np.complex64 and min(operand.strides) < 0
@@ -49,10 +54,24 @@ class Noisy:
         self._apart = seed % 2 == 0
         self._sums = sums
 
+    @property
+    def linalg(self) -> SimpleNamespace:
+        """Return `np.linalg`, whose norm adds up as is best."""
+        return SimpleNamespace(**{**vars(np.linalg), "norm": self._norm})
+
+    def _norm(self, x: Any, *given: Any, **options: Any) -> Any:
+        result = np.linalg.norm(x, *given, **options)
+        if given or options or np.asarray(result).dtype.kind != "f":
+            return result
+        with np.errstate(all="ignore"):
+            bound = np.abs(result) * (2 * np.log2(np.size(x) + 16) * np.finfo(result.dtype).eps)
+            return type(result)(result + np.where(np.isfinite(bound), bound, 0) * self._amount(()))
+
     def times(self, left: Any, right: Any) -> Any:
         """Do ``left * right``."""
         result = left * right
-        if any(map(_is_reversed, (left, right))) and isinstance(result, np.ndarray):
+        if isinstance(result, np.ndarray) and (
+                result.size == 1 or any(map(_is_reversed, (left, right)))):
             return self._complex_nudged(result)
         return result
 
@@ -113,7 +132,7 @@ class Noisy:
 
     def _product(self, function: Any) -> Any:
         def call(left: Any, right: Any, **options: Any) -> Any:
-            if not isinstance(left, OWN) or not isinstance(right, OWN):
+            if not _is_own(left) or not _is_own(right):
                 return left @ right if function is np.matmul else left.dot(right, **options)
             result = function(left, right, **options)
             kind = np.asarray(result).dtype
@@ -151,7 +170,7 @@ class Noisy:
 
     def _summed(self, function: Any) -> Any:
         def call(cells: Any, *given: Any, **options: Any) -> Any:
-            if not isinstance(cells, OWN):
+            if not _is_own(cells):
                 return getattr(cells, function.__name__)(*given, **options)
             result = function(cells, *given, **options)
             kind = np.asarray(result).dtype
