@@ -105,8 +105,3 @@ MAGG = Template(
     "MAgg", "several aggregates over the same axes, and cells on the way, in one pass",
     _opens(Kind.AGG), _cell_of_same_shape, _same_reduction, lambda hop, facts: hop.op.kind is Kind.AGG, _walk,
 )
-
-
-def template_of(hop: Hop) -> Template:
-    """Return the template whose results `hop` is one of."""
-    return MAGG if hop.op.kind is Kind.AGG else CELL

@@ -143,21 +143,6 @@ _AND, _OR, _XOR, _NOT = _verb("and_"), _verb("or_"), _verb("xor"), _verb("not_")
 # --------------------------------------------------------------------------- arithmetic
 
 
-def _reciprocal_int(b: ScalarBuilder, x: Any) -> Any:
-    """1 and -1 are their own reciprocal, 0 gives what NumPy gives, all else truncates to 0."""
-    dtype = x.dtype
-    with np.errstate(all="ignore"):
-        at_zero = np.reciprocal(np.zeros(1, dtype))[0]
-    zero = b.const(0, dtype)
-    void = b.eq(x, zero)
-    b.flag("divide", void)
-    b.flag("invalid", void)  # of the cast that follows
-    unit = b.eq(x, b.const(1, dtype))
-    if dtype.kind == "i":
-        unit = b.or_(unit, b.eq(x, b.const(-1, dtype)))
-    return b.select(unit, x, b.select(void, b.const(at_zero, dtype), zero))
-
-
 def _sign(b: ScalarBuilder, x: Any) -> Any:
     """NaN stays NaN, -0.0 gives 0.0."""
     zero, one = b.const(0, x.dtype), b.const(1, x.dtype)

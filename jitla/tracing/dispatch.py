@@ -46,7 +46,6 @@ _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical
                  np.logical_or: "any"}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
                                "byteswap", "setfield"})
-_SAME_OBJECT = {np.asarray, np.asanyarray}
 # There is no memory for so many bytes, of which NumPy says so at the line.
 HUGE = 1 << 40
 _inferred: dict[tuple, int] = {}

@@ -30,8 +30,6 @@ TRACED = Same(np.dtype(t) for t in (
 _TRACED_IDS = frozenset(map(id, TRACED))
 _BOOL = np.dtype(bool)
 _TRACED_CHARS = frozenset(dtype.char for dtype in TRACED)
-# `bool(dtype)` and equality of dtypes are slow; the key uses the canonical singletons only.
-SCALAR_TYPES = {dt.type: dt for dt in TRACED}
 INTEGRAL = frozenset("biu")
 # What an entry of the tape that is an array in memory begins with.
 LEAF_OP = 0
