@@ -37,7 +37,7 @@ def rows_text(triple: str) -> str:
     combine = _loads("at", (("blob", 0), ("operand", 1), ("offset", 2), ("size", 3),
                             ("mirrored", 4), ("itemsize", 5)))
     text = _OWN + _CLAIM + _STAGES + _RESULTS + _ENTRY + _FINISH
-    for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine)):
+    for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine), ("NEXT", _NEXT)):
         text = text.replace(f"@{name}@", lines)
     return f'target triple = "{triple}"\n' + text
 
@@ -61,6 +61,19 @@ define internal ptr @own(ptr %block) nounwind {{
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
+"""
+
+# The end of a loop over the stages' blocks.
+_NEXT = f"""stage.end:
+  %all = mul i64 %count, {PLACE}
+  %at.next = getelementptr i64, ptr %places, i64 %all
+  %copy.next = getelementptr i64, ptr %copy, i64 %words
+  %s.next = add i64 %s, 1
+  %left = icmp ult i64 %s.next, %stages
+  br i1 %left, label %stage, label %done
+done:
+  ret void
+}}
 """
 
 # A slot of memory that no other thread uses; if there are more threads than slots, some wait.
@@ -164,17 +177,7 @@ put:
   store i64 %w, ptr %here, align 8
   %i.next = add i64 %i, 1
   br label %one
-stage.end:
-  %all = mul i64 %count, {PLACE}
-  %at.next = getelementptr i64, ptr %places, i64 %all
-  %copy.next = getelementptr i64, ptr %copy, i64 %words
-  %s.next = add i64 %s, 1
-  %left = icmp ult i64 %s.next, %stages
-  br i1 %left, label %stage, label %done
-done:
-  ret void
-}}
-
+@NEXT@
 ; Run a stage whose block is filled in.
 define internal void @run(ptr %copy) nounwind {{
 entry:
@@ -226,17 +229,7 @@ move:
   store i64 %after, ptr %here, align 8
   %i.next = add i64 %i, 1
   br label %one
-stage.end:
-  %all = mul i64 %count, {PLACE}
-  %at.next = getelementptr i64, ptr %places, i64 %all
-  %copy.next = getelementptr i64, ptr %copy, i64 %words
-  %s.next = add i64 %s, 1
-  %left = icmp ult i64 %s.next, %stages
-  br i1 %left, label %stage, label %done
-done:
-  ret void
-}}
-"""
+@NEXT@"""
 
 _RESULTS = f"""
 ; Fill a unit's partial results with zeros; the first unit's are the results themselves.
