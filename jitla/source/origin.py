@@ -27,10 +27,7 @@ __all__ = ["Source", "compile_inside", "copied", "find_source"]
 N = TypeVar("N", bound=ast.AST)
 WRAPPER = "__jitla_outer__"
 SHIELD = "__jitla_class__"
-OTHER_NODES = (
-    ast.arguments, ast.arg, ast.keyword, ast.comprehension, ast.excepthandler, ast.withitem,
-    ast.match_case, ast.pattern, ast.alias,
-)  # fmt: skip
+ATOMS = frozenset((int, str, type(None)))  # what most fields of a syntax tree hold
 PYTEST, PYTEST_NAME = "_pytest.assertion.rewrite", "@pytest_ar"
 FUTURE = reduce(
     int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -197,14 +194,18 @@ def _first_line(node: FunctionNode) -> int:
 
 def copied(node: Any) -> Any:
     """Copy a syntax tree; a node that stands in several places becomes several nodes."""
-    if isinstance(node, list):
+    kind = type(node)
+    if kind is list:
         return [copied(each) for each in node]
-    if not isinstance(node, (ast.expr, ast.stmt, *OTHER_NODES)):
-        return node  # a name, a constant, or a node without contents
-    twin = type(node)()
-    for name, value in vars(node).items():
-        held = copied(value) if isinstance(value, (ast.AST, list)) else value
-        setattr(twin, name, held)
+    if not isinstance(node, ast.AST):
+        return node  # a name or a constant
+    contents = vars(node)
+    if not contents:
+        return node
+    twin = kind.__new__(kind)
+    # each value is looked at here: most are not trees
+    vars(twin).update([
+        (name, value if type(value) in ATOMS else copied(value)) for name, value in contents.items()])
     return twin
 
 

@@ -21,7 +21,7 @@ from tests.fuzz.tally import Tally
 
 CHUNK = 960  # whole families
 REAL = 4  # one chunk in so many compiles at the level users get, the others at level 0
-HANGS, FEW = 240.0, 32  # seconds that few programs may take
+HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 
 def parser() -> argparse.ArgumentParser:
@@ -63,7 +63,7 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
     for start in range(first - first % group, last, group):
         if start % FEW == 0 or start <= first:
             faulthandler.dump_traceback_later(HANGS, exit=True)
-            gc.collect()
+            gc.collect(1)  # what outlives a program or two stays
         at, end = max(start, first), min(start + group, last)
         reports = runs(drawn(end - 1, given.kernels), f"fuzz-{end - 1}", skip=at - start)
         for seed in range(at, end):

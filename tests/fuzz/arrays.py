@@ -30,7 +30,7 @@ def array(
 
 
 # Both sides of a comparison make the same arrays.
-@lru_cache(64)
+@lru_cache(256)
 def _cells(shape: tuple[int, ...], name: str, values: str, seed: int) -> np.ndarray:
     rng, dtype = np.random.default_rng(seed), np.dtype(name)
     if dtype.kind == "b":

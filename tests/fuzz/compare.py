@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import combinations
 from types import TracebackType
 from typing import Any
 
@@ -194,19 +195,24 @@ def _compare_arrays(path: str, a: np.ndarray, b: np.ndarray) -> list[Fault]:
             return [Fault(name, path, str(getattr(a, name)), str(getattr(b, name)))]
     if a.dtype.char != b.dtype.char:
         return [Fault("dtype", path, f"char {a.dtype.char}", b.dtype.char)]
-    if strides(a) != strides(b):
+    if a.strides != b.strides and strides(a) != strides(b):
         return [Fault("strides", path, str(a.strides), str(b.strides))]
     for name in FLAGS if a.flags.num != b.flags.num else ():
         if getattr(a.flags, name) != getattr(b.flags, name):
             return [Fault("flags", path, f"{name}={getattr(a.flags, name)}", f"{getattr(b.flags, name)}")]
     data, other = np.asarray(a), np.asarray(b)
-    if not a.dtype.hasobject and data.tobytes() == other.tobytes():
+    if alike(data, other):
         return []
     same = equal(data, other)
-    if same.all():
-        return []
     at = tuple(int(i) for i in np.argwhere(~same)[0])
     return [Fault("value", f"{path}{list(at)}", f"{a[at]!r} ({(~same).sum()} of {a.size})", repr(b[at]))]
+
+
+def alike(a: np.ndarray, b: np.ndarray) -> bool:
+    """Say whether all of two arrays is the same: their bytes, as a rule."""
+    if not a.dtype.hasobject and a.tobytes() == b.tobytes():
+        return True
+    return bool(equal(a, b).all())
 
 
 def strides(a: np.ndarray) -> tuple[int, ...]:
@@ -249,14 +255,12 @@ def compare_aliases(plain: list[tuple[str, Any]], jitted: list[tuple[str, Any]])
 
 def relations(held: Iterable[Any]) -> dict[tuple[int, int], str]:
     """Return which mutable leaves are the same or overlap."""
-    found = {}
     mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, MUTABLE)][:MOST_RELATED]
-    arrays = [isinstance(x, np.ndarray) for _, x in mutable]
-    for n, (i, a) in enumerate(mutable):
-        for m in range(n + 1, len(mutable)):
-            j, b = mutable[m]
-            if a is b:
-                found[i, j] = "same"
-            elif arrays[n] and arrays[m] and np.may_share_memory(a, b):
-                found[i, j] = "overlap"
+    arrays = [(i, x) for i, x in mutable if isinstance(x, np.ndarray)]
+    found = {(i, j): "overlap" for (i, a), (j, b) in combinations(arrays, 2) if np.may_share_memory(a, b)}
+    known: dict[int, list[int]] = {}
+    for j, x in mutable:
+        before = known.setdefault(id(x), [])
+        found.update({(i, j): "same" for i in before})
+        before.append(j)
     return found

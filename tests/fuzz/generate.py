@@ -28,7 +28,7 @@ from tests.fuzz.vary import reframed, varied
 THEMES = {"mixed": mixed, "functions": functional, "trouble": troubled, "rows": region}
 # So many programs in a row are variations of one: the locality that lets kernels be met again. So many
 # of them have one text, called with other arguments: sizes, layouts, dtypes, values, aliases.
-FAMILY, DATA = 32, 4
+FAMILY, DATA = 30, 6
 AGAIN = "AGAIN = {}\n"
 
 

@@ -128,12 +128,11 @@ def _code(source: str, filename: str, rerouted: bool) -> CodeType:
 
 
 def module(
-    source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None, whole: str = ""
+    source: str, name: str, jit: Callable[..., Any], noise: Noisy | None = None
 ) -> dict[str, Any]:
     """Run the source of a program; the code can be found by its (invented) file name."""
     filename = f"<{name}>"
-    text = whole or source
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     names: dict[str, Any] = {"jit": jit, "__name__": name}
     exec(_code(source, filename, noise is not None), names)
     if noise is not None:
