@@ -51,14 +51,16 @@ def _einsum(*xs: Any, subscripts: str) -> Any:
 
 
 def _lengths(metas: tuple[Meta, ...], subscripts: str) -> dict[str, int]:
-    """Return the length of every label."""
+    """Return the length of every label; axes of length 1 are repeated."""
     given, _ = parsed(subscripts)
     if len(given) != len(metas) or any(len(g) != m.ndim for g, m in zip(given, metas, strict=True)):
         raise ValueError(subscripts)
     lengths: dict[str, int] = {}
     for labels, meta in zip(given, metas, strict=True):
         for label, n in zip(labels, meta.shape, strict=True):
-            if lengths.setdefault(label, n) != n:
+            if lengths.setdefault(label, n) == 1:
+                lengths[label] = n
+            elif n not in (1, lengths[label]):
                 raise ValueError(subscripts)
     return lengths
 

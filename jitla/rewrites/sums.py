@@ -57,10 +57,13 @@ NORMS = RuleSet([
 
 
 def one_length_each(root: Hop, b: Bound) -> bool:
-    """Operands are floats with no label twice, and the sum is one this file has a form for."""
+    """Operands are floats with no label twice or repeated, and the sum is one this file has a form for."""
     given, result = parsed(root.attr("subscripts"))
     distinct = all(len(set(labels)) == len(labels) for labels in (*given, result))
-    return distinct and all(map(_is_float, root.inputs)) and _form(given, result) is not None
+    lengths = {pair for labels, x in zip(given, root.inputs, strict=True)
+               for pair in zip(labels, x.meta.shape, strict=True)}
+    same = len(lengths) == len(set("".join(given)))
+    return distinct and same and all(map(_is_float, root.inputs)) and _form(given, result) is not None
 
 
 def _form(given: tuple[str, ...], result: str) -> str | None:

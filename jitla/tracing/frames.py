@@ -7,10 +7,12 @@ Receives the running stack; returns paths, frames, lines and tracebacks without 
 from __future__ import annotations
 
 import sys
-from dis import get_instructions
+from dis import get_instructions, opname
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
 from typing import Any
+
+from numpy import ufunc
 
 _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
@@ -18,6 +20,7 @@ USER, INTERNAL, ROOT = 0, 1, 2
 # Instructions that may go on in two ways; loops are none of them.
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
 _STRAIGHT: dict[int, bool] = {}
+_OPERATORS = ("BINARY_", "INPLACE_", "COMPARE_", "UNARY_")
 # NumPy's protocols, and which of their locals holds the callable.
 _PROTOCOLS = {"__array_function__": "func", "__array_ufunc__": "ufunc"}
 # By id: hashing a code object is slow. The code is kept so that its id stays its own.
@@ -105,8 +108,12 @@ def origin() -> tuple[FrameType, Any]:
             called = frame.f_locals[_PROTOCOLS[code.co_name]]
             method = frame.f_locals.get("method", "__call__")
             called = called if method == "__call__" else getattr(called, method)
+        elif code.co_name == "inplace":
+            called = None
         frame = frame.f_back
-    return frame, called
+    # Scalars of NumPy leave their operators to ufuncs.
+    operator = type(called) is ufunc and opname[frame.f_code.co_code[frame.f_lasti]].startswith(_OPERATORS)
+    return frame, None if operator else called
 
 
 def is_straight() -> bool:

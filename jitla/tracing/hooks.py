@@ -36,6 +36,7 @@ from jitla.tracing.indexing import HOLDERS, Bound
 from jitla.tracing.kinds import (
     CONTAINERS,
     NUMBERS,
+    STEPPING,
     TAME,
     deletes_plainly,
     getter_of,
@@ -371,6 +372,9 @@ class Hooks:
             ):
                 return value
             return value if way not in "[c" and not is_wild(value) else wild(value, ways, self)
+        if kind in STEPPING and ways[0] in "ae":
+            session.hand_over()
+            return value  # NumPy asks whether it is a sequence
         return wild(value, ways, self) if is_wild(value) else value
 
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:

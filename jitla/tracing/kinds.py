@@ -38,7 +38,7 @@ CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
 # What is no operand for anything, or only compared; steps of these are asked about by themselves.
 INERT = frozenset({ModuleType, FunctionType, BuiltinFunctionType, np.ufunc, type(np.sum)})
 # They call functions or step through what they were made of, when they are iterated.
-_STEPPING = frozenset({map, filter, zip, enumerate, reversed, partial, GeneratorType})
+STEPPING = frozenset({map, filter, zip, enumerate, reversed, partial, GeneratorType})
 _HEAP = 1 << 9  # of a type: made when the program runs
 # Libraries whose objects do not write into memory of users when they are asked for attributes.
 _TRUSTED = (sys.stdlib_module_names | {"numpy", "scipy", "pandas"}) - {"builtins"}
@@ -72,7 +72,7 @@ def is_wild(value: Any, deep: int = 2) -> bool:
         if TAME.issuperset(map(type, parts)):
             return False
         return not deep or any(is_wild(each, deep - 1) for each in parts)
-    if kind in _STEPPING:
+    if kind in STEPPING:
         return True
     if kind in INERT or kind is type or not kind.__flags__ & _HEAP:
         return False

@@ -29,12 +29,20 @@ from tests.numpy_suite.verdict import (
 MODES = ("decorate", "lazy")
 
 
+def shard_name(given: str) -> str:
+    """Return `given` if it names a shard, such as 3/8."""
+    index, _, count = given.partition("/")
+    if not (index.isdigit() and count.isdigit() and 0 < int(index) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{given!r} is not I/N with 1 <= I <= N")
+    return given
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     found = argparse.ArgumentParser(prog="python -m tests.numpy_suite",
                                     description="NumPy's own tests, decorated")
     found.add_argument("--mode", choices=MODES, default="decorate")
-    found.add_argument("--shard", default="1/8", help="I/N, from 1")
+    found.add_argument("--shard", type=shard_name, default="1/8", help="I/N, from 1")
     found.add_argument("--jobs", type=int, default=2, help="processes at once")
     found.add_argument("--files", default="", help="only files whose path contains this")
     found.add_argument("-k", dest="expression", default="", help="only items that pytest -k selects")

@@ -678,6 +678,22 @@ def test_policy_the_line_of_a_path_seen_late():
     assert lines[1:] == [3, 3]
 
 
+def test_s1_operators_on_scalars_are_named_as_such():
+    for line in ("x[1] -= s * x[0]", "t = x[1]; t -= s; x[0] = t", "x[1] = x[1] - s", "x[0] = s - x[1]",
+                 "x[1] = np.subtract(x[1], s)", "x[0] = np.float32(0.0) * s"):
+        found = check(f"""
+def make(n):
+    return np.array([1.0, np.inf, 3.0], "f4"),
+
+@jit
+def f(x):
+    s = (1.0 + x * 7).sum()
+    {line}
+    return x
+""", filters=("always",))
+        assert len(set(found)) == 1
+
+
 def test_policy_the_cast_of_an_in_place_operation_is_named():
     def scaled(x, y):
         z = x * np.float32(1)

@@ -137,6 +137,36 @@ def f(a, b):
 def f(a, b):
     return np.fromiter((v*2 for v in a+b), float), np.fromiter(iter(a*b), dtype=np.float32)
 """,
+    "steps": """
+def tried(f, *args):
+    try:
+        return f(*args)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+@jit
+def f(a, b):
+    kept=[]
+    x=a*2
+    for stack in (np.vstack, np.hstack, np.column_stack, np.stack):
+        kept.append(tried(stack, (v for v in (x, b))))
+        kept.append(tried(stack, map(np.sin, (x, b))))
+    try:
+        np.vstack(np.arange(3) for _ in range(2))
+    except TypeError as error:
+        kept.append(str(error))
+    try:
+        np.concatenate(v for v in (x, b))
+    except TypeError as error:
+        kept.append(str(error))
+    return kept, np.sum([v for v in x]), np.ndim(v for v in b)
+""",
+    "einsumones": """
+@jit
+def f(a, b):
+    m=np.outer(a, b)
+    return (np.einsum('ij,ij->j', m, m[:1]), np.einsum('ij,j->i', m, b[:1]), np.einsum('i,i', a, b[-1:]),
+            np.einsum('ij,jk', m[:, :1], m), np.einsum('ij,ik->ijk', m[:1], m)+1)
+""",
     "rng": """
 @jit
 def f(a, b):
