@@ -65,8 +65,10 @@ class Memory(Closing):
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
         self.settle_ghosts(target)
-        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target or (
-            leaf.flags.writeable and same_view(leaf, target))), -1)
+        # Under its own slot what is read before it is overwritten can be asked for afterwards.
+        same = [k for k, leaf in enumerate(self.leaves) if leaf is target or (
+            leaf.flags.writeable and same_view(leaf, target))]
+        slot = next((k for k in same if self.leaves[k] is target), same[0] if same else -1)
         if slot < 0:
             slot = len(self.leaves)
             self.enter(in_memory(self, target, layout_id(target)))

@@ -678,6 +678,22 @@ def test_policy_the_line_of_a_path_seen_late():
     assert lines[1:] == [3, 3]
 
 
+def test_s3_what_is_overwritten_is_asked_where_another_view_of_it_is_an_operand_too():
+    found = check("""
+def make(n):
+    x = np.linspace(1.0, 2.0, n)
+    return x, x[...], np.zeros(n)
+
+@jit
+def f(x, same, y):
+    z = np.dot(np.square(y), x)
+    z = 3.0 // y[:, None]
+    same *= np.square(y + 1.0)
+    return z
+""", filters=("always",))
+    assert {text.rpartition(" ")[2] for text in found} == {"floor_divide"}
+
+
 def test_s1_operators_on_scalars_are_named_as_such():
     for line in ("x[1] -= s * x[0]", "t = x[1]; t -= s; x[0] = t", "x[1] = x[1] - s", "x[0] = s - x[1]",
                  "x[1] = np.subtract(x[1], s)", "x[0] = np.float32(0.0) * s"):
