@@ -121,9 +121,7 @@ class MathFunctions:
             return self._muladd(b, *xs)
         refuse_math(name, dtype)
         if b.width != self._lanes:
-            wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
-            full = self.call(wide, name, [b.resized(x, wide) for x in xs])
-            return wide.resized(full, b)
+            return self._widened(b, name, xs)
         self._defined |= definitions(name, dtype, self._lanes)
         if not self._inline:
             return self.call(b, name, xs)
@@ -136,7 +134,13 @@ class MathFunctions:
         if name == "fmod" and not self._fma:
             x, y = xs
             return Value(x.dtype, b.line(f"frem {b.type(x.dtype)} {x.text}, {y.text}"))
-        return self.call(b, name, xs)
+        return self.call(b, name, xs) if b.width == self._lanes else self._widened(b, name, xs)
+
+    def _widened(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+        """Call `name` with other lanes than `b` has: functions have one width in a module."""
+        wide = LlvmBuilder(b.lines, self._lanes, prefix=b.fresh("w")[1:])
+        full = self.call(wide, name, [b.resized(x, wide) for x in xs])
+        return wide.resized(full, b)
 
     def _muladd(self, b: LlvmBuilder, x: Value, y: Value, z: Value) -> Value:
         if not self._fma:

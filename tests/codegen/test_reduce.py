@@ -239,3 +239,28 @@ def test_transcendentals_under_aggregates(dtype: str, mode: str) -> None:
 
 if __name__ == "__main__":
     sys.exit(search(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000, seed=11) > 0)
+
+
+FUNCTIONS = {"fmod": "f", "remainder": "fiu", "floor_divide": "fiu", "expm1": "f", "tan": "f", "cast": "f"}
+
+
+@pytest.mark.parametrize("mode", ["rows", "cols"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_in_aggregates_of_few_columns(name: str, mode: str) -> None:
+    """Lines shorter than the machine's vectors use narrower ones, functions do not."""
+    rng = np.random.default_rng(5)
+    for dtype in (d for d in ("f8", "f4", "i8", "u8", "i4") if d[0] in FUNCTIONS[name]):
+        for shape in ((9, 1), (9, 2), (9, 4), (40, 3), (40, 5), (40, 8), (9, 12)):
+            x, y = (rng.uniform(1, 50, shape).astype(dtype) for _ in range(2))
+            a, b = (leaf(i, Meta(shape, np.dtype(dtype)), "array") for i in range(2))
+            if name == "cast":
+                some, wanted = make("cast", (a,), dtype=np.dtype("i8")), x.astype("i8")
+            else:
+                count = getattr(np, name).nin
+                some, wanted = apply(name, *(a, b)[:count]), getattr(np, name)(*(x, y)[:count])
+            root = make("cast", (some,), dtype=np.dtype("f8"))
+            root = apply("add", root, apply("sin", root))
+            (out,) = run([agg("max", root, mode)], [x, y], mode)
+            wanted = wanted.astype("f8")
+            wanted = (wanted + np.sin(wanted)).max(-1 if mode == "rows" else 0)
+            np.testing.assert_allclose(out, wanted, rtol=1e-4)
