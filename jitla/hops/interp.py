@@ -46,8 +46,12 @@ def _read(operand: Hop, values: dict[Hop, Any]) -> Any:
     return np.broadcast_to(found[once], found.shape) if 0 in strides else found
 
 
-# Complex scalars are multiplied and measured by other code than arrays, and rounded otherwise.
-_OF_SCALARS: dict[str, Callable[..., Any]] = {"multiply": operator.mul, "absolute": operator.abs}
+# Complex scalars are multiplied and measured by other code than arrays, and rounded otherwise; their
+# order does not ask whether the other part is NaN.
+_OF_SCALARS: dict[str, Callable[..., Any]] = {
+    "multiply": operator.mul, "absolute": operator.abs, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge,
+}
 
 
 def _meaning(hop: Hop, operands: Sequence[Any]) -> Callable[..., Any]:

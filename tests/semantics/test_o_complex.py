@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import linecache
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import jitla
 from tests.semantics.oracle import check
+from tests.semantics.warned import nothing_compiles
 
 DTYPES = ("c16", "c8")
 MAKE = """
@@ -192,6 +194,22 @@ def test_o3_scalars_are_multiplied_as_their_operators_do() -> None:
         found, wanted = scalars(x, y), scalars.__wrapped__(x, y)
         assert found[2:] == wanted[2:]
         assert all(units(np.array(f), np.array(w)) <= 2 for f, w in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_o2_complex_scalars_with_nan_are_ordered_as_scalars(
+    compiles: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @jitla.jit
+    def f(x, y):
+        s, t = x.max(), y[0]
+        return s > 1, s < 2, s >= t, s <= t, (x > t).any(), s == t
+
+    with nullcontext() if compiles else nothing_compiles(monkeypatch):
+        for first in (complex(1.5, np.nan), complex(np.nan, 1.5), complex(2, 0)):
+            x = np.array([first, 1 + 1j])
+            with np.errstate(all="ignore"):
+                assert f(x, x[1:]) == f.__wrapped__(x, x[1:])
 
 
 def test_o7_the_warning_of_a_lost_imaginary_part_is_numpys() -> None:
