@@ -6,6 +6,7 @@ import ctypes
 import sys
 import threading
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -692,11 +693,32 @@ def test_policy_the_cast_of_an_in_place_operation_is_named():
         assert [str(w.message) for w in caught] == ["overflow encountered in cast"]
 
 
-def test_policy_powers_are_named_by_what_computes_them():
-    fast = jitla.jit(lambda x, y: (x**2.0, y**-1.0))
-    for _ in range(3):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            fast(np.full(4, 1e300), np.zeros(4))
-        found = sorted(str(w.message) for w in caught)
-        assert found == ["divide by zero encountered in reciprocal", "overflow encountered in square"]
+POWERS = [
+    "x ** 2", "x ** 2.0", "np.power(x, 2)", "np.power(x, 2.0)", "np.square(x)", "x ** 3", "x ** 3.0",
+    "np.power(x, 3)", "y ** -1", "y ** -1.0", "np.power(y, -1)", "np.power(y, -1.0)", "y ** -2",
+    "y ** 0.5", "np.power(y, 0.5)", "np.sqrt(y)", "x ** 1", "x ** 1.0", "np.power(x, 1)", "x ** 2.5",
+    "x ** np.float64(2)", "np.power(2.0, x)", "np.power(x, x)", "x ** True", "x ** 0", "x ** 0.0",
+]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "D"])
+@pytest.mark.parametrize("expression", POWERS)
+def test_powers_are_named_as_numpy_names_them(expression: str, dtype: str):
+    """The operator has shortcuts, the function has its own; both may be part of more."""
+    for text in (expression, f"{expression} + 1", f"(x + 0) ** 2 - {expression}"):
+        plain = eval(f"lambda x, y: {text}", {"np": np})
+        fast = jitla.jit(eval(f"lambda x, y: {text}", {"np": np}))
+        x = np.array([1.0, -1e200 if dtype != "f4" else -1e30, np.inf, -0.0]).astype(dtype)
+        y = np.array([1.0, 0.0, -2.0, -np.inf]).astype(dtype)
+        for _ in range(4):
+            (want, expected), (got, found) = _told(plain, x, y), _told(fast, x, y)
+            assert found == expected, text
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+            assert got.dtype == want.dtype
+
+
+def _told(f: Any, *args: Any) -> tuple[Any, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        value = f(*args)
+    return value, [str(w.message) for w in caught]
