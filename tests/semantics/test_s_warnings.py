@@ -693,6 +693,42 @@ def test_policy_the_cast_of_an_in_place_operation_is_named():
         assert [str(w.message) for w in caught] == ["overflow encountered in cast"]
 
 
+def test_in_place_operations_on_numbers_warn_at_their_lines():
+    """Whatever is on the right; the same names hold arrays and lazy scalars at other times."""
+    check("""
+class Odd:
+    def __rmul__(self, other):
+        return other * 2
+@jit
+def f(s, k, x):
+    t = s
+    s *= k
+    s += (
+        k * s)
+    s -= s
+    for each in (x.sum(), np.float32(3e38), 2, np.ones(2), [1], "a", Odd()):
+        u = each
+        u *= 3
+        u *= 2 if isinstance(u, (list, str)) else each
+        t = t * 0 + 1
+        t *= u if isinstance(u, (np.ndarray, float)) else 1
+    def inside(v):
+        nonlocal k
+        k *= v
+        return k
+    s += inside(s)
+    try:
+        missing *= inside(2)
+    except UnboundLocalError as error:
+        u = str(error), k
+    else:
+        missing = 1
+    return s, t, u
+def make(n):
+    return np.float64(1e300), np.float64(1e300), np.full(n, 1e308)
+""", sizes=(3,), filters=("always", "default", "error"))
+
+
 POWERS = [
     "x ** 2", "x ** 2.0", "np.power(x, 2)", "np.power(x, 2.0)", "np.square(x)", "x ** 3", "x ** 3.0",
     "np.power(x, 3)", "y ** -1", "y ** -1.0", "np.power(y, -1)", "np.power(y, -1.0)", "y ** -2",
