@@ -112,12 +112,15 @@ PRODUCTS = RuleSet([
          ops.multiply(X, ops.add(Y, Z)), exactness="relaxed",
          doc="one product less; overflow and rounding differ"),
     Rule("power-two", ops.power(X, Num(2)), ops.square(X), when=array_base,
-         doc="as NumPy's own loop; an overflow warning then names square"),
+         doc="as NumPy's own loop"),
     Rule("power-half", ops.power(X, Num(0.5)), ops.sqrt(X), when=float_array_base,
          doc="as NumPy's own loop, also at -inf and -0.0"),
     Rule("power-one", ops.power(X, Num(1)), X, when=array_base, doc="as NumPy's own loop"),
     Rule("power-minus-one", ops.power(X, Num(-1)), ops.reciprocal(X), when=float_array_base,
          doc="as NumPy's own loop"),
+    Rule("power-three", ops.power(X, Num(3)), ops.multiply(ops.square(X), X), when=float_array_base,
+         exactness="rounding",
+         doc="two products; up to 2 ULP, as powers are; what NumPy's power is exact for is exact"),
 ])
 
 # --------------------------------------------------------------------------- rounding, extremes

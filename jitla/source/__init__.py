@@ -4,12 +4,12 @@ Reading order: percode, liveness, scope, origin, static, tame, inserts, operands
 stores, rewrite, twin.
 """
 
-from jitla.source.inserts import BARRIER, HOOK
+from jitla.source.inserts import BARRIER, HOOK, NUMBERS
 from jitla.source.liveness import live_locals
 from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
 from jitla.source.twin import Twins, instrument
 
 __all__ = [
-    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "Twins", "instrument", "live_locals",
-    "loops_in_python",
+    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "Twins", "instrument",
+    "live_locals", "loops_in_python",
 ]

@@ -11,12 +11,18 @@ import functools
 import operator
 from typing import Any, TypeVar
 
-__all__ = ["BARRIER", "CONSTANTS", "HOOK", "PROXY", "AttributeTarget", "ItemTarget"]
+import numpy as np
+
+__all__ = ["BARRIER", "CONSTANTS", "HOOK", "NUMBERS", "PROXY", "AttributeTarget", "ItemTarget"]
 
 N = TypeVar("N", bound=ast.AST)
 HOOK = "__jitla__"
 # Something foreign to call: a call of it flushes whatever a foreign call flushes, and does nothing.
 BARRIER = functools.partial(int)
+
+# Of these an in-place operation makes another object; operators run no code but Python's and NumPy's.
+NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfdFD")})
+_NAMES = {BARRIER: "barrier", NUMBERS: "numbers"}
 
 
 class ItemTarget:
@@ -56,7 +62,7 @@ CONSTANTS: dict[str, Any] = {
         operator.ifloordiv, operator.imod, operator.ipow, operator.ilshift, operator.irshift,
         operator.iand, operator.ior, operator.ixor,
     )
-} | {"\0jitla barrier": BARRIER}  # fmt: skip
+} | {"\0jitla barrier": BARRIER, "\0jitla numbers": NUMBERS}  # fmt: skip
 # The class of proxies, whose operators run no code of users; known to who makes the twins.
 PROXY = "\0jitla proxy"
 
@@ -73,7 +79,7 @@ def constant(value: Any) -> ast.expr:
     """Node that becomes one of the objects of `CONSTANTS`, or the class of proxies."""
     if value is PROXY:
         return ast.Constant(PROXY)
-    return ast.Constant("\0jitla barrier" if value is BARRIER else f"\0jitla {value.__name__}")
+    return ast.Constant(f"\0jitla {_NAMES.get(value) or value.__name__}")
 
 
 def hook(name: str, args: list[ast.expr], at: ast.AST) -> ast.Call:

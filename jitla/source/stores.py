@@ -7,11 +7,13 @@ Must not know: loops, functions, code objects. Receives statements that store; r
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterable
 
 from jitla.source.exprs import ExpressionRewriter
 from jitla.source.inserts import (
     INPLACE,
+    NUMBERS,
     constant,
     hook,
     key_of,
@@ -25,6 +27,10 @@ from jitla.source.scope import Scope
 from jitla.source.static import Statics, mangle
 
 __all__ = ["StoreRewriter"]
+
+# What is written once in a twin: it has code of its own, binds a name, or hands over to other code.
+_ONCE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr,
+         ast.Await, ast.Yield, ast.YieldFrom)
 
 
 class StoreRewriter(ExpressionRewriter):
@@ -131,6 +137,8 @@ class StoreRewriter(ExpressionRewriter):
         function = constant(INPLACE[type(node.op)])
         rebinds = any(isinstance(each, ast.NamedExpr) for each in ast.walk(node.value))
         plain = self.is_plain(node.target)
+        again = None if any(isinstance(each, _ONCE) for each in ast.walk(node.value)) \
+            else copy.deepcopy(node.value)
         value = self.visit(node.value)
         match node.target:
             case ast.Name(id=name) as target:
@@ -141,7 +149,8 @@ class StoreRewriter(ExpressionRewriter):
                 new: ast.expr = hook("inplace", [function, old, value], node)
                 if self.needs_keep(name):
                     new = hook("keep", [new], node)
-                return placed(ast.Assign([target], new), node)
+                made = placed(ast.Assign([target], new), node)
+                return made if again is None else self._of_numbers(node, again, made)
             case ast.Attribute(value=obj, attr=attr) as target:
                 first, again, spent = self._twice(self.visit(obj), rebinds)
                 old = hook("attribute", [first, self._name(attr)], name_line(target))
@@ -158,6 +167,17 @@ class StoreRewriter(ExpressionRewriter):
         if spent:
             done.append(placed(ast.Delete(spent), node))
         return done
+
+    def _of_numbers(self, node: ast.AugAssign, value: ast.expr, other: ast.stmt) -> ast.stmt:
+        # of numbers the operation is done as it is, where its line is; `other` is done of all else
+        assert isinstance(node.target, ast.Name)
+        name = node.target.id
+        if self.needs_keep(name):
+            return other
+        node.value = self.operand(value, "r")
+        kind = placed(ast.Call(constant(type), [placed(ast.Name(name, ast.Load()), node)], []), node)
+        asked = placed(ast.Compare(kind, [ast.In()], [constant(NUMBERS)]), node)
+        return placed(ast.If(asked, [node], [other]), node)
 
     def _twice(self, node: ast.expr, rebinds: bool) -> tuple[ast.expr, ast.expr, list[ast.expr]]:
         # expressions for the first and the second use of `node`, and the temporaries to delete

@@ -1,7 +1,8 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
-Reading order: frames, places, alarms, signature, tape, enacting, effects, array, operators, site,
-closing, memory, indexing, spellings, functions, kinds, dispatch, session, quick, callees, twins, wild, hooks.
+Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
+operators, site, closing, memory, indexing, spellings, functions, kinds, dispatch, session, quick, callees,
+twins, wild, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS

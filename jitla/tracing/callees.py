@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from jitla.source import HOOK
+from jitla.source import HOOK, NUMBERS
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.frames import user_frame
 from jitla.tracing.functions import written
 from jitla.tracing.indexing import Bound
-from jitla.tracing.kinds import CONTAINERS, NUMBERS, TAME, is_wild
+from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.session import LOCAL, Session
 from jitla.tracing.signature import layout_id

@@ -323,9 +323,12 @@ class Closing:
         if type(ops) is Learning:
             effects.places = ops.places
         try:
-            if effects.tell(self.block, closed.roots, store, hit, self.past, site.evidence) \
+            if effects.tell(self.block, closed.roots, store, hit, self.past) \
                     and not effects.places.straight:
                 site.note_lines()  # other lines may lead to the same tape
+            signs = effects.to_observe(hit.flags)
+            if signs:
+                closed.bound = site.observing(closed.bound, self.block(), closed.roots, store, signs)
         except (Warning, ArithmeticError):
             raise  # what the user's filters and handlers make of a warning
         except Exception as error:

@@ -28,6 +28,7 @@ from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.places import call_here
+from jitla.tracing.powers import SHORTCUTS
 from jitla.tracing.signature import (
     INTEGRAL,
     LAYOUT_ID,
@@ -40,8 +41,6 @@ from jitla.tracing.signature import (
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
-_FLOAT_POWERS = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
-_COMPLEX_POWERS = {(int, 2): np.square, (float, 0.5): np.sqrt, (int, -1): np.reciprocal}
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
@@ -195,15 +194,12 @@ class Dispatch(Indexing):
         return made
 
     def power(self, x: Lazy, exponent: Any) -> Any:
-        """Do ``x ** exponent`` with NumPy's fast paths for scalar exponents."""
+        """Do ``x ** exponent`` with NumPy's shortcuts for scalar exponents."""
         kind = METAS[x._m].dtype.kind
         if type(x) is LazyArray and type(exponent) in (int, float):
-            if kind == "c" and (type(exponent), exponent) in _COMPLEX_POWERS:
-                return UFUNCS[_COMPLEX_POWERS[type(exponent), exponent]](x)
-            if kind == "f" and exponent in _FLOAT_POWERS:
-                return UFUNCS[_FLOAT_POWERS[exponent]](x)
-            if kind in "iu" and type(exponent) is int and exponent == 2:
-                return UFUNCS[np.square](x)
+            shortcut = SHORTCUTS.get((kind, type(exponent), exponent))
+            if shortcut is not None:
+                return UFUNCS[shortcut](x)
             if kind in "fc" and exponent != 0:
                 return UFUNCS[np.power](x, exponent)
         elif type(x) is LazyArray and type(exponent) is LazyArray and kind in "fc":

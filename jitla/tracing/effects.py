@@ -6,12 +6,13 @@ are given as NumPy would have.
 
 Flags say of a whole block that something may have happened. Entries whose warnings nobody would notice
 (switched off, or shown before) are left aside. The others are done again by NumPy from frames at the
-user's lines; from the third time on only if their values show that one of them is new.
+user's lines. From the third time on the program also returns which entries show that they raised flags:
+only those whose warnings that does not tell exactly are done again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,6 @@ from jitla.hops import (
     Flagged,
     Hop,
     Kind,
-    apply,
-    const,
     heard,
     hush,
     listen,
@@ -32,12 +31,15 @@ from jitla.hops import (
 from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact, same_view
 from jitla.tracing.places import Place, Places, call_at, here
+from jitla.tracing.signs import Sign, signs_of
 from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
 
 _CAST = "overflow encountered in cast"
 
-# So often a block is done again without asking first whether that would tell anything new.
+# So often a block is done again before its program is asked to observe.
 PATIENCE = 2
+# Blocks that would have to show more than this are always done again.
+MOST_SIGNS = 64
 
 
 class Past(NamedTuple):
@@ -56,12 +58,14 @@ class Effects:
         self.hits = 0
         self._hops: list[Hop] = []
         self._capable: dict[int, int] | None = None
-        self._evidence: Any = None
-        self._asked: tuple[int, ...] = ()
+        # What a program that observes returns behind its roots' values, and which flags that is about.
+        self._signs: tuple[Sign, ...] = ()
+        self._observed = 0
+        self._asked = 0
 
     def tell(
         self, block_of: Callable[[], Block], roots: tuple[int, ...], store: Any, hit: Flagged,
-        past: dict[int, Past], compile_block: Callable[..., Any],
+        past: dict[int, Past],
     ) -> bool:
         """Give the warnings of a run of ``block_of()`` that raised `hit`; say whether there may be some."""
         narrow = hit.flags & NARROWED
@@ -70,24 +74,62 @@ class Effects:
             return False
         if self._capable is None:
             self._capable = self._look_at(block_of(), roots)
+        seen = hit.values[len(roots):]
+        if seen and not narrow and not flags & ~self._observed:
+            told = self._told(seen, flags, past)
+            if told is not None:
+                return told
         places: dict[int, Place] = {}
         for i, mask in self._capable.items():
             if mask & flags and not (i in past and past[i].told):
-                place = (past[i].place if i in past else self.places.get(i)) or here()
+                place = self._place(i, past)
                 if self._is_open(i, mask & flags, place) or narrow and is_shown(_CAST, place):
                     places[i] = place
         if not places:
             return False
+        self.hits += 1
         block = block_of()
         leaves = _as_before(block, store, hit)
-        self.hits += 1
-        if self.hits > PATIENCE and not narrow and not any(leaf is LOST for leaf in leaves):
-            laid = [_laid_as(known, leaf) for known, leaf in zip(leaves, block.leaves, strict=True)]
-            if not self._is_evident(block._replace(leaves=laid), places, compile_block):
-                return True
         left = flags if hit.exact else 0
         _Performance(places, self._capable, self._hops, left).play(block, leaves, self._wanted)
         return True
+
+    def to_observe(self, flags: int) -> tuple[Sign, ...]:
+        """Return what a program has to return, too, to tell of `flags`; nothing: it is not the time."""
+        flags = audible(flags)
+        if self.hits < PATIENCE or not flags & ~self._asked or self._capable is None:
+            return ()
+        self._asked |= flags
+        found: list[Sign] = []
+        for i, mask in self._capable.items():
+            if mask & self._asked:
+                signs = signs_of(i, self._hops[i], mask & self._asked)
+                if signs is None or len(found) > MOST_SIGNS:
+                    return ()
+                found += signs
+        return tuple(found)
+
+    def observe(self, signs: tuple[Sign, ...]) -> None:
+        """Take note that the program shows `signs` from now on."""
+        self._signs = signs
+        self._observed = self._asked
+
+    def _told(self, seen: Sequence[Any], flags: int, past: dict[int, Past]) -> bool | None:
+        """Give the warnings that signs tell of, and say whether there are some; None: ask NumPy."""
+        told = [sign for sign, value in zip(self._signs, seen, strict=True)
+                if value and sign.flags & flags and not (sign.entry in past and past[sign.entry].told)]
+        if not all(sign.exact for sign in told):
+            return None
+        raised: dict[int, int] = {}
+        for sign in told:
+            raised[sign.entry] = raised.get(sign.entry, 0) | sign.flags
+        for i, mask in raised.items():
+            for text in texts(mask, _name(self._hops[i]) or ""):
+                warn(text, self._place(i, past))
+        return bool(told)
+
+    def _place(self, i: int, past: dict[int, Past]) -> Place:
+        return (past[i].place if i in past else self.places.get(i)) or here()
 
     def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
         """Return the entries that are computed and can raise flags, with these."""
@@ -107,74 +149,12 @@ class Effects:
         name = _name(self._hops[i])
         return name is None or any(is_shown(text, place) for text in texts(flags, name))
 
-    def _is_evident(
-        self, block: Block, asked: dict[int, Place], compile_block: Callable[..., Any]
-    ) -> bool:
-        """Say whether values of the entries in `asked` show that they raised flags.
-
-        A compiled program looks: one pass over the operands, without results to write.
-        """
-        if self._evidence is None or self._asked != tuple(asked):
-            signs = [sign(self._hops[i]) for i in asked]
-            if any(s is None for s in signs):
-                return True
-            total = signs[0]
-            for other in signs[1:]:
-                total = apply("logical_or", total, other)
-            self._asked = tuple(asked)
-            self._evidence = compile_block(block, total, self._asked)
-        try:
-            (found,) = self._evidence.run([*block.leaves, *block.scalars])
-        except Flagged as hit:
-            (found,) = hit.values
-        return bool(found)
-
 
 def _name(hop: Hop) -> str | None:
     """Return what NumPy's warnings call the operation, if that is known."""
     if hop.op.kind is Kind.CELL and hop.meta.shape != ():
         return "cast" if hop.op.name == "cast" else hop.op.numpy[0].__name__
     return None
-
-
-def sign(hop: Hop) -> Hop | None:
-    """Return whether computing `hop` may have raised flags, as its operands and values show.
-
-    A quiet NaN comes from NaN, a silent infinity from infinities. None: its values do not show it.
-    """
-    if hop.meta.dtype.kind in "iu" and hop.op.name != "cast":
-        return _any(_bad_division(hop))
-    if hop.op.name == "logaddexp":
-        return None  # NumPy's loop compares NaNs in a way that raises flags
-    if hop.meta.dtype.kind != "f" or any(i.meta.dtype.kind != "f" for i in hop.inputs):
-        return None
-    nan, inf = apply("isnan", hop), apply("isinf", hop)
-    if hop.op.kind is not Kind.CELL:
-        nan, inf = _any(nan), _any(inf)
-    for given in hop.inputs:
-        if hop.op.kind is Kind.CELL:
-            nan = apply("logical_and", nan, apply("logical_not", apply("isnan", given)))
-            inf = apply("logical_and", inf, apply("isfinite", given))
-        else:
-            nan = apply("logical_and", nan, apply("logical_not", _any(apply("isnan", given))))
-            inf = apply("logical_or", inf, _any(apply("isinf", given)))
-    return _any(apply("logical_or", nan, inf))
-
-
-def _bad_division(hop: Hop) -> Hop:
-    """Return where integers are divided by zero, or the least one by -1."""
-    divisor, dtype = hop.inputs[-1], hop.meta.dtype
-    bad = apply("logical_not", divisor)
-    if hop.op.name != "floor_divide" or dtype.kind == "u":
-        return bad
-    minus, least = const(-1, dtype), const(np.iinfo(dtype).min, dtype)
-    beyond = apply("logical_and", apply("equal", divisor, minus), apply("equal", hop, least))
-    return apply("logical_or", bad, beyond)
-
-
-def _any(hop: Hop) -> Hop:
-    axes = tuple(range(len(hop.meta.shape)))
-    return apply("any", hop, axis=axes, keepdims=False) if axes else hop
 
 
 def _as_before(block: Block, store: Any, hit: Flagged) -> list[Any]:
@@ -190,18 +170,6 @@ def _as_before(block: Block, store: Any, hit: Flagged) -> list[Any]:
         else:
             found.append(LOST if np.may_share_memory(leaf, target) else leaf)
     return found
-
-
-def _laid_as(known: Any, leaf: Any) -> Any:
-    """Return `known` as `leaf` lies in memory: programs are bound to strides."""
-    if known is leaf or known.strides == leaf.strides:
-        return known
-    spans = [s * (n - 1) for s, n in zip(leaf.strides, leaf.shape, strict=True)]
-    below = sum(min(span, 0) for span in spans)
-    room = np.empty(sum(map(abs, spans)) + leaf.itemsize, np.uint8)
-    made = np.ndarray(leaf.shape, leaf.dtype, room, -below, leaf.strides)
-    made[...] = known
-    return made
 
 
 class _Performance:

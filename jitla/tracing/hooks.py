@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import HEARD, heard, hush, listen
-from jitla.source import loops_in_python
+from jitla.source import NUMBERS, loops_in_python
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import (
@@ -35,7 +35,6 @@ from jitla.tracing.functions import MUTATING
 from jitla.tracing.indexing import HOLDERS, Bound
 from jitla.tracing.kinds import (
     CONTAINERS,
-    NUMBERS,
     STEPPING,
     TAME,
     deletes_plainly,

@@ -26,9 +26,9 @@ from weakref import ref
 
 import numpy as np
 
+from jitla.source import NUMBERS
 from jitla.tracing.array import LazyArray, LazyScalar
 
-NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfdFD")})
 # Operators and attributes of these run nothing but Python's, NumPy's and jitla's code.
 TAME = NUMBERS | {
     LazyArray, LazyScalar, type(None), bytes, slice, range, type(...), type(NotImplemented),

@@ -14,6 +14,7 @@ import numpy as np
 
 from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
 from jitla.tracing.enacting import OPERATORS
+from jitla.tracing.powers import of_constant
 from jitla.tracing.tape import KIND_CODE, OP_ID
 
 # A Python int up to this size converts to any float without question.
@@ -195,6 +196,7 @@ def _install() -> None:
     for ufunc in (*_UNARY.values(), *_MORE_UNARY):
         if ufunc.__name__ in OP_ID:
             UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
+    UFUNCS[np.power] = _power_call(UFUNCS[np.power])
     for name in ("sum", "mean", "min", "max", "any", "all", "prod"):
         _give(LazyArray, name, _reduction(name))
     _give(LazyArray, "__ipow__", _inplace(np.power))
@@ -207,6 +209,14 @@ def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
     """Make `method` the method `name`: a bound one is known by its name where a value is wanted."""
     method.__name__ = method.__qualname__ = name
     setattr(kind, name, method)
+
+
+def _power_call(general: Callable[..., Any]) -> Callable[..., Any]:
+    def record(x: Any, y: Any) -> Any:
+        made = of_constant(x, y)
+        return general(x, y) if made is None else made
+
+    return record
 
 
 def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:

@@ -20,6 +20,7 @@ from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
 from jitla.tracing.places import Places, call_at, place_of
 from jitla.tracing.signature import LAYOUTS
+from jitla.tracing.signs import Sign
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
@@ -145,21 +146,17 @@ class Site:
     def program(self, block: Block, roots: tuple[int, ...], store: Any) -> Any:
         """Return the bound program of `block`; the class level is tried before compiling."""
         with self._lock:
-            outs = tuple(store.slot if store and i == store.index else None for i in roots)
-            aliases = frozenset((store.slot, k) for k in store.aliases) if store else frozenset()
+            outs, aliases = _stores(roots, store)
             key, sizes = class_key(block, roots, outs, aliases)
-            layouts = _layouts(block)
 
             def make() -> Request:
-                hops = hops_of(block)
-                lines = tuple(block.lines.get(i) for i in roots)
-                return Request(tuple(hops[i] for i in roots), layouts, outs, aliases, lines)
+                return self._request(block, roots, outs, aliases)
 
             if key not in self.classes:
                 self.learning = 2
                 self.classes.add(key)
             try:
-                made = self._compile(key, sizes, layouts, make)
+                made = self._compile(key, sizes, _layouts(block), make)
             except MemoryLimitWarning:
                 raise  # the user's filters make it an exception
             except Exception as error:
@@ -173,15 +170,36 @@ class Site:
             made.effects = Effects(self.places.get(key, block.places))
             return made
 
-    def evidence(self, block: Block, root: Hop, asked: tuple[int, ...]) -> Any:
-        """Return the bound program of a value that `block` does not have; `asked` tells which."""
-        key, sizes = class_key(block, "evidence", asked)
-        request = Request((root,), _layouts(block), (None,), frozenset(), (None,))
+    def observing(
+        self, bound: Any, block: Block, roots: tuple[int, ...], store: Any, signs: tuple[Sign, ...],
+    ) -> Any:
+        """Return the bound program that does what `bound` does, and shows `signs`, too."""
+        outs, aliases = _stores(roots, store)
+        asked = tuple((sign.entry, sign.flags) for sign in signs)
+        key, sizes = class_key(block, roots, outs, aliases, "observed", asked)
+        request = self._request(block, roots, outs, aliases)
+        wanted = (*request.roots, *(sign.shown_by for sign in signs))
+        nothing = (None,) * len(signs)
+        request = request._replace(
+            roots=wanted, outs=(*outs, *nothing), lines=(*request.lines, *nothing))
         try:
-            return self._compile(key, sizes, request.layouts, lambda: request)
+            made = self._compile(key, sizes, request.layouts, lambda: request)
         except Exception as error:
             self.failed(error)
-            return Replay(request)
+            return bound
+        self.lines.setdefault(made.program, self.lines.get(bound.program, {}))
+        self.past[bound.program] = self.past.get(bound.program, 0) + bound.count
+        made.effects = bound.effects
+        made.effects.observe(signs)
+        return made
+
+    def _request(
+        self, block: Block, roots: tuple[int, ...], outs: tuple[int | None, ...],
+        aliases: frozenset[tuple[int, int]],
+    ) -> Request:
+        hops = hops_of(block)
+        lines = tuple(block.lines.get(i) for i in roots)
+        return Request(tuple(hops[i] for i in roots), _layouts(block), outs, aliases, lines)
 
     def note_lines(self) -> None:
         """Let every call note the user's line of each operation."""
@@ -220,10 +238,7 @@ class Site:
     def replay(self, block: Block, roots: tuple[int, ...], store: Any, error: Exception) -> Replay:
         """Return what runs `block` after its program failed with `error`."""
         self.failed(error)
-        hops = hops_of(block)
-        outs = tuple(store.slot if store and i == store.index else None for i in roots)
-        aliases = frozenset((store.slot, k) for k in store.aliases) if store else frozenset()
-        return Replay(Request(tuple(hops[i] for i in roots), {}, outs, aliases))
+        return Replay(self._request(block, roots, *_stores(roots, store)))
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
@@ -257,6 +272,16 @@ class Site:
         self.failures.clear()
         self.calls = 0
         self.learning = 2
+
+
+def _stores(
+    roots: tuple[int, ...], store: Any
+) -> tuple[tuple[int | None, ...], frozenset[tuple[int, int]]]:
+    """Return into which leaf each root is written, and which leaves that overlaps."""
+    if store is None:
+        return (None,) * len(roots), frozenset()
+    outs = tuple(store.slot if i == store.index else None for i in roots)
+    return outs, frozenset((store.slot, k) for k in store.aliases)
 
 
 def _layouts(block: Block) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:

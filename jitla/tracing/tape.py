@@ -4,6 +4,7 @@ Knows: entries, operand codes, how entries become hops and size-free keys.
 Must not know: proxies' lifetimes, frames, NumPy dispatch. Receives entries; returns hops, keys, recipes.
 
 An entry is a tuple of ints: ``(LEAF, layout)``, ``(SCALAR, kind)`` or ``(op, operand, ..., [attrs])``.
+A scalar whose value is part of the plan is ``(SCALAR, kind, value)``.
 An operand >= 0 is the index of an earlier entry; an operand < 0 is a scalar given on the spot, coded
 by its type, whose value is the next one in the list of scalars. `attrs` is a tuple of sorted pairs.
 """
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, leaf
+from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, const, leaf
 from jitla.tracing.places import Places
 from jitla.tracing.signature import LAYOUTS, LEAF_OP, METAS, Symbols, meta_id
 
@@ -68,7 +69,9 @@ def hops_of(block: Block) -> list[Hop]:
             array_slot += 1
         elif op == SCALAR:
             dtype = np.dtype(CODE_KIND[-1 - entry[1]])
-            made.append(leaf(scalar_slot, Meta((), dtype), "scalar", line))
+            known = len(entry) == 3
+            made.append(const(entry[2], dtype, line) if known
+                        else leaf(scalar_slot, Meta((), dtype), "scalar", line))
             scalar_slot += 1
         else:
             refs, attrs = split(entry)
