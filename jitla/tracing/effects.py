@@ -6,8 +6,8 @@ are given as NumPy would have.
 
 Flags say of a whole block that something may have happened. Entries whose warnings nobody would notice
 (switched off, or shown before) are left aside. The others are done again by NumPy from frames at the
-user's lines. From the third time on the program also returns which entries show that they raised flags:
-only those whose warnings that does not tell exactly are done again.
+user's lines. Where that has been done often the program also returns which entries show that they
+raised flags: only those whose warnings that does not tell exactly are done again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,12 @@ from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
 
 _CAST = "overflow encountered in cast"
 
-# So often a block is done again before its program is asked to observe.
+# So often, and for so many nanoseconds, a block is done again before its program is asked to observe:
+# that has to be compiled.
 PATIENCE = 2
+WORTH = 3e7
+# What NumPy takes to do an entry again: whatever its size, and for an element.
+_CALL, _ELEMENT = 5e3, 1.0
 # Blocks that would have to show more than this are always done again.
 MOST_SIGNS = 64
 
@@ -56,6 +60,7 @@ class Effects:
         self.places = places
         self._wanted: set[int] = set()
         self.hits = 0
+        self._spent = 0.0
         self._hops: list[Hop] = []
         self._capable: dict[int, int] | None = None
         # What a program that observes returns behind its roots' values, and which flags that is about.
@@ -88,6 +93,7 @@ class Effects:
         if not places:
             return False
         self.hits += 1
+        self._spent += sum(_CALL + _ELEMENT * self._hops[i].meta.size for i in self._wanted)
         block = block_of()
         leaves = _as_before(block, store, hit)
         left = flags if hit.exact else 0
@@ -97,7 +103,8 @@ class Effects:
     def to_observe(self, flags: int) -> tuple[Sign, ...]:
         """Return what a program has to return, too, to tell of `flags`; nothing: it is not the time."""
         flags = audible(flags)
-        if self.hits < PATIENCE or not flags & ~self._asked or self._capable is None:
+        patient = self.hits < PATIENCE or self._spent < WORTH
+        if patient or not flags & ~self._asked or self._capable is None:
             return ()
         self._asked |= flags
         found: list[Sign] = []

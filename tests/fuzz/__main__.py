@@ -57,6 +57,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
     load.PLAIN = given.plain
     if first // CHUNK % REAL and not given.plain:
         load.quick_kernels()
+    if first // CHUNK % 2 and not given.plain:
+        load.observe_at_once()
     gc.freeze()
     gc.disable()
     group = DATA if given.kernels == "reuse" else 1

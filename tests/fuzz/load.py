@@ -86,6 +86,13 @@ def quick_kernels() -> None:
     Jit._emit = lambda jit, text, level: emit(jit, text, 0)  # type: ignore[method-assign]
 
 
+def observe_at_once() -> None:
+    """Let programs tell of flags themselves as soon as they may, though compiling costs more."""
+    from jitla.tracing import effects
+
+    effects.WORTH = 0.0
+
+
 class _Reroute(ast.NodeTransformer):
     """Send operators that round differently through functions that the noise reaches."""
 

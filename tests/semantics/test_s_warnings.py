@@ -557,6 +557,7 @@ def test_a_line_that_warned_is_not_done_twice(monkeypatch: pytest.MonkeyPatch):
     play = effects._Performance.play
     monkeypatch.setattr(effects._Performance, "play",
                         lambda self, *a: (played.append(1), play(self, *a))[1])
+    monkeypatch.setattr(effects, "WORTH", 0.0)
     fast, x = jitla.jit(_ratio), np.zeros(1000)
     for name in FILTERS[:5]:
         with warnings.catch_warnings(record=True):
@@ -576,6 +577,7 @@ def test_flags_for_nothing_are_seen_by_the_program(monkeypatch: pytest.MonkeyPat
     play = effects._Performance.play
     monkeypatch.setattr(effects._Performance, "play",
                         lambda self, *a: (played.append(1), play(self, *a))[1])
+    monkeypatch.setattr(effects, "WORTH", 0.0)
 
     def saturate(x):
         return 1 / (1 + np.exp(x))
