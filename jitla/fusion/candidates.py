@@ -10,9 +10,9 @@ of everyone who reads it, one that is there may be, if that is cheaper than read
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from itertools import chain, combinations
 from math import inf
+from typing import NamedTuple
 
 from jitla.fusion.blocks import LEAST_HEIGHT
 from jitla.fusion.kernel import Kernel
@@ -29,8 +29,7 @@ MAX_CHOICES = 5  # values in memory that a kernel may compute anew: all subsets 
 LOOP, ROW, CALL = "loop", "row", "call"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL.
 
     `cost` is None and `seconds` infinite if it is not legal. `read` and `work` are the seconds that all
@@ -65,13 +64,25 @@ class Candidates:
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
         self._below: dict[int, int] = {}
-        self._links: dict[int, tuple[int, int]] = {}
+        self._reach: dict[int, int] = {}
+        self._grown: list[dict[int, tuple[int, int]]] = [{} for _ in memo.values]
+        self._links: dict[int, tuple[int, int, int]] = {}
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
         self._touches: dict[int, tuple[int, int]] = {}
         self._walks: dict[Hashable, bool] = {}
         values = memo.values
         self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
+        self._cones = self._all_cones()
+        self._borders = sum([1 << i for i in members(memo.computed)
+                             if memo.operands[i] & memo.computed & ~(memo.loop[i] or 0)])
+        self._loops: dict[int, int] = {}
+        self._rows: dict[int, int] = {}
+        for i in members(memo.computed):
+            if memo.loop[i] is not None:
+                self._loops[memo.spaces[i]] = self._loops.get(memo.spaces[i], 0) | 1 << i
+            if memo.row[i] is not None:
+                self._rows[memo.rows[i]] = self._rows.get(memo.rows[i], 0) | 1 << i
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.again = [prices.again(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.passes = [prices.passes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
@@ -114,9 +125,31 @@ class Candidates:
             self._below[values] = found
         return found
 
+    def _all_cones(self) -> list[int]:
+        """For every value, find all that kernels for it may compute."""
+        found: list[int] = []
+        for i, take in enumerate(self.take):
+            cone = 1 << i
+            for o in members(take):
+                cone |= found[o]
+            found.append(cone)
+        return found
+
+    def reach(self, values: int) -> int:
+        """Return all values that kernels for `values` may compute or read."""
+        found = self._reach.get(values)
+        if found is None:
+            found = 0
+            for i in members(values):
+                found |= self._cones[i]
+            for i in members(found):
+                found |= self.memo.operands[i]
+            self._reach[values] = found
+        return found
+
     def best(self, results: int, memory: int) -> Candidate:
         """Return the cheapest kernel that makes `results`, with `memory` to read from."""
-        key = results, memory & self.below(results)
+        key = results, memory & self.reach(results)
         found = self._best.get(key)
         if found is None:
             found = self._best[key] = self._cheapest(results, memory)
@@ -161,14 +194,31 @@ class Candidates:
 
     def grow(self, results: int, memory: int) -> tuple[int, int]:
         """Return what has to be computed for `results`, and the values in memory that could be."""
-        body, optional = results, 0
-        stack = list(members(results))
-        while stack:
-            take = self.take[stack.pop()] & ~body
+        body = optional = 0
+        left = results
+        while left:
+            low = left & -left
+            left ^= low
+            i = low.bit_length() - 1
+            known, there = self._grown[i], memory & self._cones[i]
+            found = known.get(there)
+            if found is None:
+                found = known[there] = self._grow(i, memory)
+            body |= found[0]
+            optional |= found[1]
+        return body, optional & ~body
+
+    def _grow(self, value: int, memory: int) -> tuple[int, int]:
+        """Return what has to be computed for `value`; operands have smaller numbers than their readers."""
+        body = left = 1 << value
+        optional = 0
+        while left:
+            i = left.bit_length() - 1
+            take = self.take[i]
+            new = take & ~(memory | body)
             optional |= take & memory
-            new = take & ~memory
             body |= new
-            stack += members(new)
+            left = left & ~(1 << i) | new
         return body, optional & ~body
 
     def groups(self, value: int) -> list[tuple[str, int]]:
@@ -188,12 +238,13 @@ class Candidates:
 
     def inputs(self, body: int) -> int:
         """Return what a kernel over `body` reads."""
-        if body not in self._inputs:
+        found = self._inputs.get(body)
+        if found is None:
             found = 0
             for i in members(body):
                 found |= self.memo.operands[i]
-            self._inputs[body] = found & ~body
-        return self._inputs[body]
+            found = self._inputs[body] = found & ~body
+        return found
 
     def price(self, results: int, body: int, memory: int) -> Candidate:
         """Return the cheapest form of the kernel over `body`; one that is not legal costs infinitely much."""
@@ -326,9 +377,10 @@ class Candidates:
         """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
         space = memo.spaces[body.bit_length() - 1]
-        for i in members(body):
-            take = memo.loop[i]
-            if take is None or memo.spaces[i] != space or memo.operands[i] & body & ~take:
+        if body & ~self._loops.get(space, 0):
+            return False
+        for i in members(body & self._borders):
+            if memo.operands[i] & body & ~(memo.loop[i] or 0):
                 return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
@@ -357,7 +409,7 @@ class Candidates:
     def is_row(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether `body` is computed row by row; what is read by rows must not be read whole."""
         memo = self.memo
-        if results & memo.views or len({memo.rows[i] for i in members(body)}) > 1:
+        if results & memo.views or body & ~self._rows.get(memo.rows[body.bit_length() - 1], 0):
             return False
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False
@@ -365,14 +417,13 @@ class Candidates:
             return False  # a product alone is for BLAS
         along, across, whole = 0, 0, 0
         for i in members(body):
-            take = memo.row[i]
-            if take is None or memo.operands[i] & body & ~take:
+            if memo.operands[i] & body & ~(memo.row[i] or 0):
                 return False
-            if i not in self._links:
-                self._links[i] = memo.links(i)
-            first, second = self._links[i]
-            along, across = along | first, across | second
-            whole |= memo.operands[i] & memo.arrays & ~(first | second)
+            found = self._links.get(i)
+            if found is None:
+                first, second = memo.links(i)
+                found = self._links[i] = first, second, memo.operands[i] & memo.arrays & ~(first | second)
+            along, across, whole = along | found[0], across | found[1], whole | found[2]
         return not (along & across | along & whole | across & whole | (across | whole) & body)
 
     def kernel(self, results: int, body: int) -> Kernel:
