@@ -21,6 +21,8 @@ class Mates:
         self.rows = rows
         self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
         self._mates = self._shared()
+        #: For every value, those that no loop, and those that no row kernel, makes with it, if in front.
+        self.apart = [(~loop, ~row) for loop, row in self._mates]
 
     def _shared(self) -> list[tuple[int, int]]:
         """For every value, find the earlier ones that may be results of the same loop, or row kernel.

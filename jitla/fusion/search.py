@@ -9,17 +9,20 @@ section 4.4 and 4.5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf
 
 from jitla.fusion.candidates import Candidate, Candidates
-from jitla.fusion.groups import EXACT, Grouped, Groups, Spent
+from jitla.fusion.division import EXACT, Grouped, Spent
+from jitla.fusion.groups import Groups
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.points import Partition
 
 BUDGET = 600  # kernels priced for one plan: what is found by then is taken, whatever the load
 INSIDE = 100  # of these, for the loops inside of one row kernel
+FEW = 3  # points of which all choices are costed, but for those that cannot be the best
+MARGIN = 1.05  # of many points, choices are given up when they cost so many times the best
 
 
 @dataclass(slots=True)
@@ -56,8 +59,10 @@ class Search:
         self.memo = memo
         self.kernels = kernels
         self.groups = Groups(kernels, others, budget)
+        self.purse = self.groups.purse
         self.prune = prune
         self.found = Found(partition)
+        self.guessed: dict[int, float] = {}
         self.results = partition.values & ~memo.views
         self._static = self._least()
 
@@ -69,17 +74,21 @@ class Search:
             self._enumerate(self.partition.points)
         except Spent:
             found.spent = True
-        found.spent |= self.groups.spent
+        found.spent |= self.purse.spent
         return found
 
     # ------------------------------------------------------------------ points
 
     def _enumerate(self, points: Sequence[int]) -> None:
         """Look at all choices of points but those that cannot be cheaper than the best found."""
-        self._cost(sum(1 << p for p in points))
-        self._cost(0)
-        if self.prune and len(points) > 3:
-            self._climb(points)
+        everything = sum([1 << p for p in points])
+        if self.prune and len(points) > FEW:
+            for kept in (everything, 0):
+                self._climb(points, kept, self._guess)
+            self._climb(points, self.found.chosen, self._cost)
+        else:
+            self._cost(everything)
+            self._cost(0)
 
         def descend(at: int, kept: int) -> None:
             if self.prune and self._bound(kept) >= self.found.seconds * EXACT:
@@ -92,13 +101,15 @@ class Search:
 
         descend(0, 0)
 
-    def _climb(self, points: Sequence[int]) -> None:
+    def _climb(self, points: Sequence[int], kept: int, look: Callable[[int], float]) -> None:
         """Change one point after the other while that helps: a good plan makes the search short."""
-        best = -1
-        while best != self.found.chosen:
-            best = self.found.chosen
+        least, last = look(kept), -1
+        while last != kept:
+            last = kept
             for p in points:
-                self._cost(self.found.chosen ^ 1 << p)
+                seconds = look(kept ^ 1 << p)
+                if seconds < least:
+                    least, kept = seconds, kept ^ 1 << p
 
     # ------------------------------------------------------------------ bounds
 
@@ -113,7 +124,7 @@ class Search:
         readers: dict[int, list[tuple[int, float]]] = {}
         memory = kernels.in_memory(0) & memo.arrays & ~self.partition.values
         for i in members(self.results):
-            work += kernels.work[i] if memo.loop[i] is not None else 0.0
+            work += self._working(i)
             for x in members(memo.shared(memo.operands[i] & memory)):
                 readers.setdefault(x, []).append((i, 1.0))
             write += self._written(i) if memo.forced >> i & 1 else 0.0
@@ -142,6 +153,14 @@ class Search:
         called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value])
         return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
 
+    def _working(self, value: int) -> float:
+        """Return the seconds for computing a value; of a product that may be a call, the least that takes."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is not None:
+            return kernels.work[value]
+        called = kernels.prices.call(memo.values[value]) - self._written(value) - kernels.least_launch
+        return min(kernels.work[value], max(called, 0.0))
+
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
         return self._static + sum([self._written(i) for i in members(kept)])
@@ -153,24 +172,42 @@ class Search:
         found = self.found
         if kept in found.tried:
             return found.tried[kept]
-        self.groups.hurried = not isinf(found.seconds)  # some plan there has to be
-        if self.groups.hurried and self.groups.exhausted():
-            raise Spent
+        self.purse.hurried = not isinf(found.seconds)  # some plan there has to be
+        self.purse.hurry()
         found.costed += 1
-        arranged = self._arrange(kept, found.second[0] if self.prune and found.second else inf)
+        most = found.second[0] if self.prune and found.second else inf
+        if len(self.partition.points) > FEW:
+            most = min(most, MARGIN * found.seconds)
+        arranged = self._arrange(kept, most)
         if arranged is None:
             found.partially += 1
             found.tried[kept] = inf
             return inf
-        seconds, kernels = arranged
-        found.tried[kept] = seconds
+        found.tried[kept] = arranged[0]
+        self._take(kept, *arranged)
+        return arranged[0]
+
+    def _guess(self, kept: int) -> float:
+        """Return what some plan for a choice costs, maybe not the best one, if any can be the best."""
+        if kept not in self.guessed:
+            self.guessed[kept] = inf
+            if self._bound(kept) < self.found.seconds:
+                memory = self.kernels.in_memory(kept)
+                seconds, kernels = self.groups.guess(self.results & memory, memory)
+                self.guessed[kept] = seconds
+                self._take(kept, seconds, kernels)
+        return self.guessed[kept]
+
+    def _take(self, kept: int, seconds: float, kernels: tuple[Candidate, ...]) -> None:
+        """Keep a plan, if it is the best or the second so far."""
+        found = self.found
         if seconds < found.seconds:
-            if not isinf(found.seconds):
+            if not isinf(found.seconds) and kept != found.chosen:
                 found.second = found.seconds, found.chosen
             found.seconds, found.chosen, found.kernels = seconds, kept, kernels
-        elif not isinf(seconds) and (found.second is None or (seconds, kept) < found.second):
-            found.second = seconds, kept
-        return seconds
+        elif kept != found.chosen and not isinf(seconds):
+            if found.second is None or (seconds, kept) < found.second:
+                found.second = seconds, kept
 
     def arrange(self, kept: int) -> Grouped:
         """Return the cheapest kernels that make what is in memory, and their cost."""

@@ -1,0 +1,220 @@
+"""Branch and bound over the ways to divide results among kernels.
+
+Knows: candidates, their prices, what is left of the budget. Must not know: how values in memory are chosen.
+Receives results as items; returns the cheapest kernels that make all of them.
+
+Sums of what the groups cost already, and of what is still to be read, computed and written once, bound
+a division from below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isinf
+from typing import NamedTuple
+
+from jitla.fusion.candidates import CALL, Candidate, Candidates
+from jitla.fusion.memo import members
+from jitla.fusion.waiting import cyclic
+
+STEPS = 4  # divisions looked at for every kernel that may be priced,
+SHARE = 12  # and of these, for one set of results, this part at most
+EXACT = 1.0 - 1e-12  # what is cheaper by rounding is not cheaper
+
+Grouped = tuple[float, tuple[Candidate, ...]]
+
+
+class Spent(Exception):
+    """The budget has run out."""
+
+
+class Purse:
+    """What a search may spend: so many kernels priced, and divisions looked at for each.
+
+    `spent` tells whether it ran out, so that results may not be divided best. Once something is found,
+    `hurried` is set; then `Spent` is raised when it runs out.
+    """
+
+    def __init__(self, kernels: Candidates, budget: float) -> None:
+        self.kernels = kernels
+        self.budget = kernels.limit = budget
+        self.most = STEPS * budget
+        self.steps = 0
+        self.spent = False
+        self.hurried = False
+
+    def exhausted(self) -> bool:
+        """Tell whether nothing is left."""
+        return self.kernels.priced > self.budget or self.steps > self.most
+
+    def hurry(self) -> None:
+        """Raise `Spent` if nothing is left, and something was found."""
+        if self.hurried and self.exhausted():
+            raise Spent
+
+
+class Item(NamedTuple):
+    """A result, with what lies in memory settled: its own kernel, and what any kernel for it has to do.
+
+    `needs` are the arrays it has to read, by their numbers, `body` what it has to compute; `alone` what
+    its own kernel takes beside reading, writing and computing. Where that is a call, `least` is what
+    computing takes in it, or in any other kernel. `touched` are the arrays it may read, by kinds of kernels.
+    """
+
+    value: int
+    own: Candidate
+    touched: int
+    needs: int
+    body: int
+    least: float
+    alone: float
+    write: float
+
+
+class _Group(NamedTuple):
+    """Results of one kernel: what it does not read or compute, what all its results need, and its time."""
+
+    kernel: Candidate
+    results: int
+    unread: int
+    uncomputed: int
+    needs: int
+    body: int
+    read: float
+    work: float
+    busy: float
+
+
+class Division:
+    """The divisions of `items`, operands first, into kernels that do not wait for each other or `others`."""
+
+    def __init__(
+        self, kernels: Candidates, purse: Purse, items: Sequence[Item], memory: int,
+        others: Sequence[Candidate],
+    ) -> None:
+        self.kernels = kernels
+        self.purse = purse
+        self.items = items
+        self.memory = memory
+        self.others = others
+        self.found: Grouped = inf, ()
+        self.last = inf
+        apart = kernels.mates.apart
+        self.apart = [(*apart[i.value], i) for i in items]
+        self.rest = [self.apart[at:] for at in range(len(items) + 1)]
+        self.write = [0.0] * (len(items) + 1)
+        for at in range(len(items) - 1, -1, -1):
+            self.write[at] = self.write[at + 1] + items[at].write
+        self._chains: list[list[tuple[int, int, float]] | None] = [None] * (len(items) + 1)
+        self.floor = self._bound(0, (), 0.0, 0.0, 0.0, 0.0)
+
+    def run(self, found: Grouped) -> Grouped:
+        """Return the cheapest division, `found` if nothing is cheaper."""
+        self.found = found
+        self.last = self.purse.steps + self.purse.most / SHARE
+        self._put(0, (), 0.0, 0.0, 0.0, 0.0)
+        return self.found
+
+    def chains(self, at: int) -> list[tuple[int, int, float]]:
+        """For the rest from an item on, find sources that several kernels will read, and how many."""
+        found = self._chains[at]
+        if found is None:
+            kernels, rest = self.kernels, self.items[at:]
+            several, once = 0, 0
+            for i in rest:
+                several, once = several | i.needs & once, once | i.needs
+            found = self._chains[at] = []
+            for x in members(several):
+                n = int(kernels.mates.clique([(i.value, 1.0) for i in rest if i.needs >> x & 1]))
+                if n > 1:
+                    found.append((x, n, kernels.source_read(x)))
+        return found
+
+    def _bound(
+        self, at: int, groups: Sequence[_Group], cost: float, read: float, work: float, busy: float,
+    ) -> float:
+        """Return what no completion goes below.
+
+        The rest is written; what no group can share with it is read and computed, in further groups.
+        """
+        kernels = self.kernels
+        sources = bodies = 0
+        orphans: list[tuple[int, float]] = []
+        for no_loop, no_row, item in self.rest[at]:
+            i, _, _, needs, body, least, alone, _ = item
+            orphan = True
+            for _, results, unread, uncomputed, *_ in groups:
+                if not results & no_loop or not results & no_row:
+                    needs &= unread
+                    body &= uncomputed
+                    orphan = False
+            sources |= needs
+            if not least:
+                bodies |= body
+            elif body:
+                work += least
+            if orphan:
+                orphans.append((i, alone))
+        read += kernels.reading_sources(sources)
+        for x, times, seconds in self.chains(at):
+            times -= sources >> x & 1
+            for group in groups:
+                if not group.unread >> x & 1:
+                    times -= 1
+            if times > 0:
+                read += times * seconds
+        work += kernels.working(bodies)
+        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
+
+    def _put(
+        self, at: int, groups: tuple[_Group, ...], cost: float, read: float, work: float, busy: float,
+    ) -> None:
+        """Try item `at` in every group and in one of its own, what adds least first."""
+        purse = self.purse
+        purse.steps += 1
+        if self._bound(at, groups, cost, read, work, busy) >= self.found[0] * EXACT:
+            return
+        if purse.steps > self.last or purse.exhausted():
+            purse.spent = True
+            return
+        if at == len(self.items):
+            made = [g.kernel for g in groups]
+            if not cyclic([*made, *self.others], self.kernels):
+                self.found = cost, tuple(made)
+            return
+        item, behind = self.items[at], cost + self.write[at + 1]
+        for more, g, kernel in self._options(at, groups):
+            if behind + more >= self.found[0] * EXACT:
+                break
+            old = groups[g] if g < len(groups) else None
+            new = self._group(kernel, item, old)
+            r, w, b = new.read, new.work, new.busy
+            if old is not None:
+                r, w, b = r - old.read, w - old.work, b - old.busy
+            some = (*groups[:g], new, *groups[g + 1:])
+            self._put(at + 1, some, cost + more, read + r, work + w, busy + b)
+
+    def _options(self, at: int, groups: Sequence[_Group]) -> list[tuple[float, int, Candidate]]:
+        """Return what kernels with item `at` add, by the number of the group, the least first."""
+        no_loop, no_row, item = self.apart[at]
+        found = [(item.own.seconds, len(groups), item.own)]
+        for g, group in enumerate(groups):
+            results = group.results
+            if not results & no_loop or not results & no_row:
+                wider = self.kernels.best(results | 1 << item.value, self.memory)
+                if not isinf(wider.seconds):
+                    found.append((wider.seconds - group.kernel.seconds, g, wider))
+        found.sort()
+        return found
+
+    def _group(self, kernel: Candidate, item: Item, old: _Group | None) -> _Group:
+        """Return a group with one more item: what one of fewer need not compute, a wider one may not."""
+        needs, body = item.needs, item.body
+        if old is not None:
+            needs, body = needs | old.needs, body | old.body
+        if kernel.form == CALL:  # what it reads and computes is in its price alone
+            return _Group(kernel, kernel.results, -1, -1, needs, body, 0.0, 0.0, 0.0)
+        kernels = self.kernels
+        return _Group(
+            kernel, kernel.results, ~kernels.touches(kernel.body)[0], ~kernel.body, needs, body,
+            kernels.reading_sources(needs), kernels.working(body), max(kernel.read, kernel.work))
