@@ -14,7 +14,7 @@ from math import inf, isinf
 from typing import NamedTuple
 
 from jitla.fusion.candidates import CALL, Candidate, Candidates
-from jitla.fusion.memo import members
+from jitla.fusion.floors import Chain, Duty, Floors
 from jitla.fusion.waiting import cyclic
 
 STEPS = 4  # divisions looked at for every kernel that may be priced,
@@ -53,24 +53,6 @@ class Purse:
             raise Spent
 
 
-class Item(NamedTuple):
-    """A result, with what lies in memory settled: its own kernel, and what any kernel for it has to do.
-
-    `needs` are the arrays it has to read, by their numbers, `body` what it has to compute; `alone` what
-    its own kernel takes beside reading, writing and computing. Where that is a call, `least` is what
-    computing takes in it, or in any other kernel. `touched` are the arrays it may read, by kinds of kernels.
-    """
-
-    value: int
-    own: Candidate
-    touched: int
-    needs: int
-    body: int
-    least: float
-    alone: float
-    write: float
-
-
 class _Group(NamedTuple):
     """Results of one kernel: what it does not read or compute, what all its results need, and its time."""
 
@@ -86,13 +68,13 @@ class _Group(NamedTuple):
 
 
 class Division:
-    """The divisions of `items`, operands first, into kernels that do not wait for each other or `others`."""
+    """The divisions of results, by their duties, into kernels that do not wait for each other or `others`."""
 
     def __init__(
-        self, kernels: Candidates, purse: Purse, items: Sequence[Item], memory: int,
-        others: Sequence[Candidate],
+        self, floors: Floors, purse: Purse, items: Sequence[Duty], memory: int, others: Sequence[Candidate],
     ) -> None:
-        self.kernels = kernels
+        self.floors = floors
+        self.kernels = kernels = floors.kernels
         self.purse = purse
         self.items = items
         self.memory = memory
@@ -105,7 +87,7 @@ class Division:
         self.write = [0.0] * (len(items) + 1)
         for at in range(len(items) - 1, -1, -1):
             self.write[at] = self.write[at + 1] + items[at].write
-        self._chains: list[list[tuple[int, int, float]] | None] = [None] * (len(items) + 1)
+        self._chains: list[tuple[list[Chain], list[Chain]] | None] = [None] * (len(items) + 1)
         self.floor = self._bound(0, (), 0.0, 0.0, 0.0, 0.0)
 
     def run(self, found: Grouped) -> Grouped:
@@ -115,19 +97,12 @@ class Division:
         self._put(0, (), 0.0, 0.0, 0.0, 0.0)
         return self.found
 
-    def chains(self, at: int) -> list[tuple[int, int, float]]:
-        """For the rest from an item on, find sources that several kernels will read, and how many."""
+    def chains(self, at: int) -> tuple[list[Chain], list[Chain]]:
+        """For the rest from an item on, return what several kernels will read, and what they will compute."""
         found = self._chains[at]
         if found is None:
-            kernels, rest = self.kernels, self.items[at:]
-            several, once = 0, 0
-            for i in rest:
-                several, once = several | i.needs & once, once | i.needs
-            found = self._chains[at] = []
-            for x in members(several):
-                n = int(kernels.mates.clique([(i.value, 1.0) for i in rest if i.needs >> x & 1]))
-                if n > 1:
-                    found.append((x, n, kernels.source_read(x)))
+            rest = self.items[at:]
+            found = self._chains[at] = self.floors.arrays(rest), self.floors.values(rest)
         return found
 
     def _bound(
@@ -141,7 +116,7 @@ class Division:
         sources = bodies = 0
         orphans: list[tuple[int, float]] = []
         for no_loop, no_row, item in self.rest[at]:
-            i, _, _, needs, body, least, alone, _ = item
+            i, needs, body, least, alone, _ = item
             orphan = True
             for _, results, unread, uncomputed, *_ in groups:
                 if not results & no_loop or not results & no_row:
@@ -156,14 +131,22 @@ class Division:
             if orphan:
                 orphans.append((i, alone))
         read += kernels.reading_sources(sources)
-        for x, times, seconds in self.chains(at):
+        work += kernels.working(bodies)
+        arrays, values = self.chains(at)
+        for x, times, seconds in arrays:
             times -= sources >> x & 1
             for group in groups:
                 if not group.unread >> x & 1:
                     times -= 1
             if times > 0:
                 read += times * seconds
-        work += kernels.working(bodies)
+        for i, times, seconds in values:
+            times -= bodies >> i & 1
+            for group in groups:
+                if not group.uncomputed >> i & 1:
+                    times -= 1
+            if times > 0:
+                work += times * seconds
         return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
 
     def _put(
@@ -197,7 +180,8 @@ class Division:
     def _options(self, at: int, groups: Sequence[_Group]) -> list[tuple[float, int, Candidate]]:
         """Return what kernels with item `at` add, by the number of the group, the least first."""
         no_loop, no_row, item = self.apart[at]
-        found = [(item.own.seconds, len(groups), item.own)]
+        own = self.kernels.best(1 << item.value, self.memory)
+        found = [(own.seconds, len(groups), own)]
         for g, group in enumerate(groups):
             results = group.results
             if not results & no_loop or not results & no_row:
@@ -207,7 +191,7 @@ class Division:
         found.sort()
         return found
 
-    def _group(self, kernel: Candidate, item: Item, old: _Group | None) -> _Group:
+    def _group(self, kernel: Candidate, item: Duty, old: _Group | None) -> _Group:
         """Return a group with one more item: what one of fewer need not compute, a wider one may not."""
         needs, body = item.needs, item.body
         if old is not None:

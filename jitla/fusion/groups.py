@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isinf
 
-from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
-from jitla.fusion.division import Division, Grouped, Item, Purse
+from jitla.fusion.candidates import LOOP, Candidate, Candidates
+from jitla.fusion.division import Division, Grouped, Purse
+from jitla.fusion.floors import Floors
 from jitla.fusion.memo import members
 from jitla.fusion.waiting import closes, cyclic
 
@@ -31,7 +32,8 @@ class Groups:
         self.purse = Purse(kernels, budget)
         self._known: dict[tuple[int, int], Grouped] = {}
         self._divisions: dict[tuple[int, int], Division] = {}
-        self._items: list[dict[int, Item]] = [{} for _ in self.memo.values]
+        self.floors = Floors(kernels)
+        self._touched: dict[tuple[int, int], int] = {}
         self._kinds: dict[tuple[str, int], int] = {}
 
     def arrange(self, results: int, memory: int, most: float = inf) -> Grouped | None:
@@ -89,46 +91,27 @@ class Groups:
         key = results, memory & self.kernels.reach(results)
         found = self._divisions.get(key)
         if found is None:
-            items = [self._item(i, memory) for i in members(results)]
-            found = self._divisions[key] = Division(self.kernels, self.purse, items, memory, self.others)
+            items = [self.floors.duty(i, memory) for i in members(results)]
+            found = self._divisions[key] = Division(self.floors, self.purse, items, memory, self.others)
         return found
 
-    def _item(self, value: int, memory: int) -> Item:
-        """Return what is known of a result that lies in memory beside others."""
-        alone = 1 << value
-        there = memory & self.kernels.reach(alone)
-        found = self._items[value].get(there)
+    def _touches(self, value: int, memory: int) -> int:
+        """Return the arrays that a kernel for `value` reads or makes, once for every kind of kernel."""
+        body = self.kernels.best(1 << value, memory).body
+        found = self._touched.get((value, body))
         if found is None:
-            found = self._items[value][there] = self._new(value, memory)
+            arrays, found = self.memo.shared(body | self.kernels.inputs(body)), 0
+            for kind in self.kernels.groups(value):
+                found |= arrays << len(self.memo.values) * self._kinds.setdefault(kind, len(self._kinds))
+            self._touched[value, body] = found
         return found
-
-    def _new(self, value: int, memory: int) -> Item:
-        memo, kernels = self.memo, self.kernels
-        own = kernels.best(1 << value, memory)
-        body, optional = kernels.grow(1 << value, memory)
-        needs = kernels.inputs(body) & memo.arrays & ~optional
-        read, work, write = kernels.reading(needs), kernels.working(body), kernels.write[value]
-        least, alone = 0.0, kernels.least_launch + kernels.slack(write + max(read, work))
-        needs = memo.shared(needs)
-        if own.form == CALL:
-            room = max(own.seconds - write - kernels.least_launch, 0.0)
-            least = min(work, room)
-            needs, read = (needs, read) if read <= room else (0, 0.0)
-            body = body if least else 0
-            alone = min(alone, max(own.seconds - write - max(least, read), 0.0))
-        arrays = memo.shared(own.body | kernels.inputs(own.body))
-        touched = 0
-        for kind in kernels.groups(value):
-            touched |= arrays << len(memo.values) * self._kinds.setdefault(kind, len(self._kinds))
-        return Item(value, own, touched, needs, body, least, alone, write)
 
     def _parts(self, results: int, memory: int) -> list[int]:
         """Divide results into sets that gain nothing from a kernel with results of another one."""
         found: list[tuple[int, int]] = []
         for i in members(results):
-            item = self._item(i, memory)
+            part, touched = 1 << i, self._touches(i, memory)
             self.purse.hurry()
-            touched, part = item.touched, 1 << i
             near = [p for p in found if p[1] & touched]
             if not near:
                 found.append((part, touched))

@@ -21,6 +21,7 @@ class Mates:
         self.rows = rows
         self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
         self._mates = self._shared()
+        self._counts: dict[int, int] = {}
         #: For every value, those that no loop, and those that no row kernel, makes with it, if in front.
         self.apart = [(~loop, ~row) for loop, row in self._mates]
 
@@ -68,6 +69,13 @@ class Mates:
     def are_mates(self, a: int, b: int) -> bool:
         """Tell whether some kernel might make both values."""
         return self.may_share(1 << min(a, b), max(a, b))
+
+    def count(self, values: int) -> int:
+        """Return how many kernels it takes at least to make `values`."""
+        found = self._counts.get(values)
+        if found is None:
+            found = self._counts[values] = int(self.clique([(i, 1.0) for i in members(values)]))
+        return found
 
     def clique(self, items: Iterable[tuple[int, float]]) -> float:
         """Return the largest sum of what is said of some `items`, operands first, that no two of can share.

@@ -91,7 +91,8 @@ class Search:
             self._cost(0)
 
         def descend(at: int, kept: int) -> None:
-            if self.prune and self._bound(kept) >= self.found.seconds * EXACT:
+            if self.prune and (self._bound(kept) >= self.found.seconds * EXACT
+                               or self._floor(kept, points[at:]) >= self.found.seconds * EXACT):
                 self.found.cut_by_cost += 1 << len(points) - at
             elif at == len(points):
                 self._cost(kept)
@@ -164,6 +165,11 @@ class Search:
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
         return self._static + sum([self._written(i) for i in members(kept)])
+
+    def _floor(self, kept: int, left: Sequence[int]) -> float:
+        """Return what no plan goes below that keeps `kept` in memory, and of other points some `left` ones."""
+        results = self.results & self.kernels.in_memory(kept)
+        return self.groups.floors.together(results, self.kernels.in_memory(kept | sum([1 << p for p in left])))
 
     # ------------------------------------------------------------------ the cost of one choice
 
