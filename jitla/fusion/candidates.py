@@ -9,12 +9,13 @@ of everyone who reads it, one that is there may be, if that is cheaper than read
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import chain, combinations
 from math import inf
 from typing import NamedTuple
 
 from jitla.fusion.blocks import LEAST_HEIGHT
+from jitla.fusion.cones import Cones
 from jitla.fusion.kernel import Kernel
 from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
@@ -63,41 +64,31 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
-        self._below: dict[int, int] = {}
-        self._reach: dict[int, int] = {}
-        self._grown: list[dict[int, tuple[int, int]]] = [{} for _ in memo.values]
+        self._lost: dict[tuple[int, bool], float] = {}
         self._links: dict[int, tuple[int, int, int]] = {}
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
         self._touches: dict[int, tuple[int, int]] = {}
         self._walks: dict[Hashable, bool] = {}
         values = memo.values
-        self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
-        self._cones = self._all_cones()
-        self._borders = sum([1 << i for i in members(memo.computed)
-                             if memo.operands[i] & memo.computed & ~(memo.loop[i] or 0)])
-        self._loops: dict[int, int] = {}
-        self._rows: dict[int, int] = {}
-        for i in members(memo.computed):
-            if memo.loop[i] is not None:
-                self._loops[memo.spaces[i]] = self._loops.get(memo.spaces[i], 0) | 1 << i
-            if memo.row[i] is not None:
-                self._rows[memo.rows[i]] = self._rows.get(memo.rows[i], 0) | 1 << i
+        self.cones = Cones(memo, rows)
+        self.take, self.grow, self.below = self.cones.take, self.cones.grow, self.cones.below
+        self.reach = self.cones.reach
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.again = [prices.again(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.passes = [prices.passes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-        if near:
-            self.read = self.again
-            self.write = self.passes
-        else:
-            self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-            self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
+        self.read, self.write = self._moves(prices.again, prices.passes) if near else \
+            self._moves(prices.reads, prices.writes)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
         self._source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
-            at = members(memo.shared(1 << i))[0]
+            at = memo.shared(1 << i).bit_length() - 1
             self._source_read[at] = min(self._source_read[at], self.read[i])
+
+    def _moves(self, *prices: Callable[[Hop], float]) -> tuple[list[float], ...]:
+        """For every value, ask what reading it costs, and what writing it costs."""
+        memo = self.memo
+        return tuple(
+            [p(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(memo.values)] for p in prices)
 
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
@@ -113,38 +104,6 @@ class Candidates:
         for i in members(memo.views):
             if memo.operands[i] & ~found == 0:
                 found |= 1 << i
-        return found
-
-    def below(self, values: int) -> int:
-        """Return everything in front of `values`, themselves included."""
-        found = self._below.get(values)
-        if found is None:
-            found = values
-            for i in members(values):
-                found |= self.memo.before[i]
-            self._below[values] = found
-        return found
-
-    def _all_cones(self) -> list[int]:
-        """For every value, find all that kernels for it may compute."""
-        found: list[int] = []
-        for i, take in enumerate(self.take):
-            cone = 1 << i
-            for o in members(take):
-                cone |= found[o]
-            found.append(cone)
-        return found
-
-    def reach(self, values: int) -> int:
-        """Return all values that kernels for `values` may compute or read."""
-        found = self._reach.get(values)
-        if found is None:
-            found = 0
-            for i in members(values):
-                found |= self._cones[i]
-            for i in members(found):
-                found |= self.memo.operands[i]
-            self._reach[values] = found
         return found
 
     def best(self, results: int, memory: int) -> Candidate:
@@ -191,35 +150,6 @@ class Candidates:
             if found.seconds < best.seconds:
                 best, extra = found, extra | 1 << i
         return best
-
-    def grow(self, results: int, memory: int) -> tuple[int, int]:
-        """Return what has to be computed for `results`, and the values in memory that could be."""
-        body = optional = 0
-        left = results
-        while left:
-            low = left & -left
-            left ^= low
-            i = low.bit_length() - 1
-            known, there = self._grown[i], memory & self._cones[i]
-            found = known.get(there)
-            if found is None:
-                found = known[there] = self._grow(i, memory)
-            body |= found[0]
-            optional |= found[1]
-        return body, optional & ~body
-
-    def _grow(self, value: int, memory: int) -> tuple[int, int]:
-        """Return what has to be computed for `value`; operands have smaller numbers than their readers."""
-        body = left = 1 << value
-        optional = 0
-        while left:
-            i = left.bit_length() - 1
-            take = self.take[i]
-            new = take & ~(memory | body)
-            optional |= take & memory
-            body |= new
-            left = left & ~(1 << i) | new
-        return body, optional & ~body
 
     def groups(self, value: int) -> list[tuple[str, int]]:
         """Return what the other results of a kernel that makes `value` have in common with it."""
@@ -281,7 +211,11 @@ class Candidates:
     def cost(self, terms: tuple[float, float, float], body: int, form: str) -> Cost:
         """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
         read, write, work = terms
-        work += self.prices.ends(self.memo.hops(body), form == ROW)
+        key = body, form == ROW
+        lost = self._lost.get(key)
+        if lost is None:
+            lost = self._lost[key] = self.prices.ends(self.memo.hops(body), form == ROW)
+        work += lost
         return self.prices.terms(read, write, work, 0 if self.near else 1)
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
@@ -365,10 +299,11 @@ class Candidates:
         read, write, nbytes = 0.0, 0.0, 0
         for o, at in last.items():
             if at > (stage[o] if o in stage else first[o]):
-                read += self.again[o]
+                hop = memo.values[o]
+                read += self.prices.again(hop)
                 if o in stage:
-                    write += self.passes[o]
-                    nbytes += memo.values[o].meta.nbytes
+                    write += self.prices.passes(hop)
+                    nbytes += hop.meta.nbytes
         return read, write, nbytes
 
     # ------------------------------------------------------------------ legality
@@ -377,9 +312,9 @@ class Candidates:
         """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
         space = memo.spaces[body.bit_length() - 1]
-        if body & ~self._loops.get(space, 0):
+        if body & ~self.mates.loops.get(space, 0):
             return False
-        for i in members(body & self._borders):
+        for i in members(body & self.mates.borders):
             if memo.operands[i] & body & ~(memo.loop[i] or 0):
                 return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
@@ -409,7 +344,7 @@ class Candidates:
     def is_row(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether `body` is computed row by row; what is read by rows must not be read whole."""
         memo = self.memo
-        if results & memo.views or body & ~self._rows.get(memo.rows[body.bit_length() - 1], 0):
+        if results & memo.views or body & ~self.mates.rows.get(memo.rows[body.bit_length() - 1], 0):
             return False
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False

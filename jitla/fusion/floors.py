@@ -43,12 +43,13 @@ class Floors:
     def __init__(self, kernels: Candidates) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
+        self._around = kernels.cones.around
         self._duties: list[dict[int, Duty]] = [{} for _ in self.memo.values]
         self._calls: dict[int, float | None] = {}
 
     def duty(self, value: int, memory: int) -> Duty:
         """Return what there is to do for `value`."""
-        known, there = self._duties[value], memory & self.kernels.reach(1 << value)
+        known, there = self._duties[value], memory & self._around[value]
         found = known.get(there)
         if found is None:
             found = known[there] = self._duty(value, memory)

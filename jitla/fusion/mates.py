@@ -18,7 +18,12 @@ class Mates:
 
     def __init__(self, memo: Memo, rows: bool) -> None:
         self.memo = memo
-        self.rows = rows
+        self.by_rows = rows
+        #: The values that loops over one space compute, and row kernels over so many rows, by their numbers.
+        self.loops: dict[int, int] = {}
+        self.rows: dict[int, int] = {}
+        #: The values with operands that no loop takes in.
+        self.borders = 0
         self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
         self._mates = self._shared()
         self._counts: dict[int, int] = {}
@@ -32,21 +37,22 @@ class Mates:
         """
         memo = self.memo
         apart: tuple[list[int], list[int]] = [], []
-        loops: dict[int, int] = {}
-        rows: dict[int, int] = {}
+        loops, rows = self.loops, self.rows
         found = []
         for i in range(len(memo.values)):
-            takes = memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0
+            takes = memo.loop[i] or 0, memo.row[i] or 0 if self.by_rows else 0
             for own, take in zip(apart, takes, strict=True):
                 behind = 0
                 for o in members(memo.operands[i]):
                     behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
                 own.append(behind)
+            if memo.operands[i] & memo.computed & ~takes[0]:
+                self.borders |= 1 << i
             loop = row = 0
             if memo.loop[i] is not None:
                 loop = loops.get(memo.spaces[i], 0) & ~apart[0][i] & ~self._otherwise(i)
                 loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
-            if self.rows and memo.row[i] is not None:
+            if self.by_rows and memo.row[i] is not None:
                 row = rows.get(memo.rows[i], 0) & ~apart[1][i]
                 rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
             found.append((loop, row))

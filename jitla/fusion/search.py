@@ -41,7 +41,6 @@ class Found:
     costed: int = 0
     partially: int = 0
     cut_by_cost: int = 0
-    bound: float = 0.0
     spent: bool = False
     known: bool = False
     second: tuple[float, int] | None = None
@@ -64,12 +63,11 @@ class Search:
         self.found = Found(partition)
         self.guessed: dict[int, float] = {}
         self.results = partition.values & ~memo.views
-        self._static = self._least()
+        self._known: float | None = None
 
     def run(self) -> Found:
         """Search; return the best found."""
         found = self.found
-        found.bound = self._bound(0)
         try:
             self._enumerate(self.partition.points)
         except Spent:
@@ -81,11 +79,15 @@ class Search:
 
     def _enumerate(self, points: Sequence[int]) -> None:
         """Look at all choices of points but those that cannot be cheaper than the best found."""
+        if not points:
+            self._cost(0)
+            return
         everything = sum([1 << p for p in points])
         if self.prune and len(points) > FEW:
-            for kept in (everything, 0):
-                self._climb(points, kept, self._guess)
-            self._climb(points, self.found.chosen, self._cost)
+            self._guess(everything)
+            self._guess(0)
+            for look in (self._guess, self._cost):
+                self._climb(points, self.found.chosen, look)
         else:
             self._cost(everything)
             self._cost(0)
@@ -114,8 +116,14 @@ class Search:
 
     # ------------------------------------------------------------------ bounds
 
+    def least(self) -> float:
+        """Return what no plan of the partition goes below, found once."""
+        if self._known is None:
+            self._known = self._least()
+        return self._known
+
     def _least(self) -> float:
-        """Return what no plan of the partition goes below.
+        """Find the least of any plan.
 
         Every value is computed once. Every array is read once, again by what no kernel computes together
         with its other readers. Results that no two of share a kernel are made by one each.
@@ -164,12 +172,13 @@ class Search:
 
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
-        return self._static + sum([self._written(i) for i in members(kept)])
+        return self.least() + sum([self._written(i) for i in members(kept)])
 
     def _floor(self, kept: int, left: Sequence[int]) -> float:
-        """Return what no plan goes below that keeps `kept` in memory, and of other points some `left` ones."""
+        """Return what no plan goes below that keeps `kept` in memory, and of other points only some `left`."""
         results = self.results & self.kernels.in_memory(kept)
-        return self.groups.floors.together(results, self.kernels.in_memory(kept | sum([1 << p for p in left])))
+        memory = self.kernels.in_memory(kept | sum([1 << p for p in left]))
+        return self.groups.floors.together(results, memory)
 
     # ------------------------------------------------------------------ the cost of one choice
 
