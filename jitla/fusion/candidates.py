@@ -64,6 +64,8 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
+        self._shared: dict[int, tuple[float, float, int]] = {}
+        self._stages: tuple[list[float], ...] = ()
         self._lost: dict[tuple[int, bool], float] = {}
         self._links: dict[int, tuple[int, int, int]] = {}
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
@@ -113,6 +115,17 @@ class Candidates:
         if found is None:
             found = self._best[key] = self._cheapest(results, memory)
         return found
+
+    def gains(self, results: int, memory: int, seconds: float) -> Candidate | None:
+        """Return `best` if that is legal and takes less than so long, None if it does not."""
+        found = self._best.get((results, memory & self.reach(results)))
+        if found is None:
+            body, optional = self.grow(results, memory)
+            read = self.reading(self.inputs(body) & ~(optional & self.memo.arrays))
+            if self._floor(results, body, read) >= seconds:
+                return None
+            found = self.best(results, memory)
+        return found if found.seconds < seconds else None
 
     def _cheapest(self, results: int, memory: int) -> Candidate:
         """Compute what has to be computed; then also what could be read, where that may be cheaper."""
@@ -277,7 +290,16 @@ class Candidates:
 
     def _passed(self, body: int) -> tuple[float, float, int]:
         """Return the seconds for reading anew, and for leaving in the cache, what stages share; its bytes."""
+        found = self._shared.get(body)
+        if found is None:
+            found = self._shared[body] = self._pass(body)
+        return found
+
+    def _pass(self, body: int) -> tuple[float, float, int]:
         memo = self.memo
+        if not self._stages:
+            self._stages = self._moves(self.prices.again, self.prices.passes)
+        again, passes = self._stages
         stage: dict[int, int] = {}
         first: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -299,11 +321,10 @@ class Candidates:
         read, write, nbytes = 0.0, 0.0, 0
         for o, at in last.items():
             if at > (stage[o] if o in stage else first[o]):
-                hop = memo.values[o]
-                read += self.prices.again(hop)
+                read += again[o]
                 if o in stage:
-                    write += self.prices.passes(hop)
-                    nbytes += hop.meta.nbytes
+                    write += passes[o]
+                    nbytes += memo.values[o].meta.nbytes
         return read, write, nbytes
 
     # ------------------------------------------------------------------ legality

@@ -10,7 +10,7 @@ a division from below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isinf
+from math import inf
 from typing import NamedTuple
 
 from jitla.fusion.candidates import CALL, Candidate, Candidates
@@ -46,6 +46,11 @@ class Purse:
     def exhausted(self) -> bool:
         """Tell whether nothing is left."""
         return self.kernels.priced > self.budget or self.steps > self.most
+
+    def step(self) -> None:
+        """Spend a step."""
+        self.steps += 1
+        self.hurry()
 
     def hurry(self) -> None:
         """Raise `Spent` if nothing is left, and something was found."""
@@ -166,7 +171,7 @@ class Division:
                 self.found = cost, tuple(made)
             return
         item, behind = self.items[at], cost + self.write[at + 1]
-        for more, g, kernel in self._options(at, groups):
+        for more, g, kernel in self._options(at, groups, self.found[0] * EXACT - behind):
             if behind + more >= self.found[0] * EXACT:
                 break
             old = groups[g] if g < len(groups) else None
@@ -177,7 +182,9 @@ class Division:
             some = (*groups[:g], new, *groups[g + 1:])
             self._put(at + 1, some, cost + more, read + r, work + w, busy + b)
 
-    def _options(self, at: int, groups: Sequence[_Group]) -> list[tuple[float, int, Candidate]]:
+    def _options(
+        self, at: int, groups: Sequence[_Group], most: float,
+    ) -> list[tuple[float, int, Candidate]]:
         """Return what kernels with item `at` add, by the number of the group, the least first."""
         no_loop, no_row, item = self.apart[at]
         own = self.kernels.best(1 << item.value, self.memory)
@@ -185,9 +192,10 @@ class Division:
         for g, group in enumerate(groups):
             results = group.results
             if not results & no_loop or not results & no_row:
-                wider = self.kernels.best(results | 1 << item.value, self.memory)
-                if not isinf(wider.seconds):
-                    found.append((wider.seconds - group.kernel.seconds, g, wider))
+                seconds = group.kernel.seconds
+                wider = self.kernels.gains(results | 1 << item.value, self.memory, most + seconds)
+                if wider is not None:
+                    found.append((wider.seconds - seconds, g, wider))
         found.sort()
         return found
 

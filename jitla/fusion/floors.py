@@ -83,24 +83,24 @@ class Floors:
         several = once = 0
         for duty in duties:
             several, once = several | duty.needs & once, once | duty.needs
-        found = []
-        for x in members(several):
-            times = self.kernels.mates.count(sum([1 << d.value for d in duties if d.needs >> x & 1]))
-            if times > 1:
-                found.append(Chain(x, times, self.kernels.source_read(x)))
-        return found
+        readers = dict.fromkeys(members(several), 0)
+        for duty in duties:
+            for x in members(duty.needs & several):
+                readers[x] |= 1 << duty.value
+        count, seconds = self.kernels.mates.count, self.kernels.source_read
+        return [Chain(x, n, seconds(x)) for x, some in readers.items() if (n := count(some)) > 1]
 
     def values(self, duties: Sequence[Duty]) -> list[Chain]:
         """Return the values that several kernels compute, whatever they share."""
         several = once = 0
         for duty in duties:
             several, once = several | duty.body & once, once | duty.body
-        found = []
-        for i in members(several):
-            times = self.kernels.mates.count(sum([1 << d.value for d in duties if d.body >> i & 1]))
-            if times > 1:
-                found.append(Chain(i, times, self.kernels.work[i]))
-        return found
+        makers = dict.fromkeys(members(several), 0)
+        for duty in duties:
+            for i in members(duty.body & several):
+                makers[i] |= 1 << duty.value
+        count, work = self.kernels.mates.count, self.kernels.work
+        return [Chain(i, n, work[i]) for i, some in makers.items() if (n := count(some)) > 1]
 
     def together(self, results: int, memory: int) -> float:
         """Return what no kernels for `results` go below, if not more than `memory` can be read."""

@@ -33,7 +33,7 @@ class Groups:
         self._known: dict[tuple[int, int], Grouped] = {}
         self._divisions: dict[tuple[int, int], Division] = {}
         self.floors = Floors(kernels)
-        self._touched: dict[tuple[int, int], int] = {}
+        self._touched: list[dict[int, int]] = [{} for _ in self.memo.values]
         self._kinds: dict[tuple[str, int], int] = {}
 
     def arrange(self, results: int, memory: int, most: float = inf) -> Grouped | None:
@@ -97,13 +97,14 @@ class Groups:
 
     def _touches(self, value: int, memory: int) -> int:
         """Return the arrays that a kernel for `value` reads or makes, once for every kind of kernel."""
-        body = self.kernels.best(1 << value, memory).body
-        found = self._touched.get((value, body))
+        known, there = self._touched[value], memory & self.kernels.cones.around[value]
+        found = known.get(there)
         if found is None:
+            body = self.kernels.best(1 << value, memory).body
             arrays, found = self.memo.shared(body | self.kernels.inputs(body)), 0
             for kind in self.kernels.groups(value):
                 found |= arrays << len(self.memo.values) * self._kinds.setdefault(kind, len(self._kinds))
-            self._touched[value, body] = found
+            known[there] = found
         return found
 
     def _parts(self, results: int, memory: int) -> list[int]:
@@ -153,9 +154,10 @@ class Groups:
             alone = kernels.best(1 << i, memory)
             options: list[tuple[float, int, Candidate]] = []
             for g in self._nearest(groups, alone, i):
-                wider = kernels.best(groups[g].results | 1 << i, memory)
-                if wider.seconds - groups[g].seconds < alone.seconds:
-                    options.append((wider.seconds - groups[g].seconds, g, wider))
+                seconds = groups[g].seconds
+                wider = kernels.gains(groups[g].results | 1 << i, memory, alone.seconds + seconds)
+                if wider is not None:
+                    options.append((wider.seconds - seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
                 if not closes([*groups, *self.others], g, wider, kernels):
                     groups[g] = wider

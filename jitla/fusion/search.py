@@ -86,15 +86,14 @@ class Search:
         if self.prune and len(points) > FEW:
             self._guess(everything)
             self._guess(0)
-            for look in (self._guess, self._cost):
+            for look in (self._guess, self._hope):
                 self._climb(points, self.found.chosen, look)
         else:
             self._cost(everything)
             self._cost(0)
 
         def descend(at: int, kept: int) -> None:
-            if self.prune and (self._bound(kept) >= self.found.seconds * EXACT
-                               or self._floor(kept, points[at:]) >= self.found.seconds * EXACT):
+            if self.prune and self._is_hopeless(kept, points[at:]):
                 self.found.cut_by_cost += 1 << len(points) - at
             elif at == len(points):
                 self._cost(kept)
@@ -174,11 +173,15 @@ class Search:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
         return self.least() + sum([self._written(i) for i in members(kept)])
 
-    def _floor(self, kept: int, left: Sequence[int]) -> float:
-        """Return what no plan goes below that keeps `kept` in memory, and of other points only some `left`."""
+    def _is_hopeless(self, kept: int, left: Sequence[int]) -> bool:
+        """Tell whether nothing that keeps `kept` in memory, and of the other points some `left`, is best."""
+        least = self.found.seconds * EXACT
+        if self._bound(kept) >= least:
+            return True
+        self.purse.step()
         results = self.results & self.kernels.in_memory(kept)
         memory = self.kernels.in_memory(kept | sum([1 << p for p in left]))
-        return self.groups.floors.together(results, memory)
+        return self.groups.floors.together(results, memory) >= least
 
     # ------------------------------------------------------------------ the cost of one choice
 
@@ -202,11 +205,18 @@ class Search:
         self._take(kept, *arranged)
         return arranged[0]
 
+    def _hope(self, kept: int) -> float:
+        """Return the least cost of a choice, if it can be the best."""
+        chosen = kept == self.found.chosen
+        return inf if not chosen and self._is_hopeless(kept, ()) else self._cost(kept)
+
     def _guess(self, kept: int) -> float:
         """Return what some plan for a choice costs, maybe not the best one, if any can be the best."""
         if kept not in self.guessed:
             self.guessed[kept] = inf
             if self._bound(kept) < self.found.seconds:
+                self.purse.hurried = not isinf(self.found.seconds)
+                self.purse.step()
                 memory = self.kernels.in_memory(kept)
                 seconds, kernels = self.groups.guess(self.results & memory, memory)
                 self.guessed[kept] = seconds
