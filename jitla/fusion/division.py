@@ -17,8 +17,8 @@ from jitla.fusion.candidates import CALL, Candidate, Candidates
 from jitla.fusion.floors import Chain, Duty, Floors
 from jitla.fusion.waiting import cyclic
 
-STEPS = 4  # divisions looked at for every kernel that may be priced,
-SHARE = 12  # and of these, for one set of results, this part at most
+STEPS = 6  # divisions looked at for every kernel that may be priced,
+SHARE = 18  # and of these, for one set of results, this part at most
 EXACT = 1.0 - 1e-12  # what is cheaper by rounding is not cheaper
 
 Grouped = tuple[float, tuple[Candidate, ...]]
@@ -46,6 +46,10 @@ class Purse:
     def exhausted(self) -> bool:
         """Tell whether nothing is left."""
         return self.kernels.priced > self.budget or self.steps > self.most
+
+    def half(self) -> bool:
+        """Tell whether half is spent."""
+        return self.kernels.priced > self.budget / 2 or self.steps > self.most / 2
 
     def step(self) -> None:
         """Spend a step."""

@@ -21,8 +21,7 @@ from jitla.fusion.points import Partition
 
 BUDGET = 600  # kernels priced for one plan: what is found by then is taken, whatever the load
 INSIDE = 100  # of these, for the loops inside of one row kernel
-FEW = 3  # points of which all choices are costed, but for those that cannot be the best
-MARGIN = 1.05  # of many points, choices are given up when they cost so many times the best
+FEW = 3  # points; of more, choices are given up when they cost more than the best, not the second
 
 
 @dataclass(slots=True)
@@ -83,11 +82,12 @@ class Search:
             self._cost(0)
             return
         everything = sum([1 << p for p in points])
-        if self.prune and len(points) > FEW:
+        if self.prune and len(points) > 1:
             self._guess(everything)
             self._guess(0)
-            for look in (self._guess, self._hope):
-                self._climb(points, self.found.chosen, look)
+            self._climb(points, self.found.chosen, self._guess)
+            self._hope(0)
+            self._climb(points, self.found.chosen, self._hope)
         else:
             self._cost(everything)
             self._cost(0)
@@ -195,7 +195,7 @@ class Search:
         found.costed += 1
         most = found.second[0] if self.prune and found.second else inf
         if len(self.partition.points) > FEW:
-            most = min(most, MARGIN * found.seconds)
+            most = min(most, found.seconds)
         arranged = self._arrange(kept, most)
         if arranged is None:
             found.partially += 1
@@ -214,6 +214,8 @@ class Search:
         """Return what some plan for a choice costs, maybe not the best one, if any can be the best."""
         if kept not in self.guessed:
             self.guessed[kept] = inf
+            if not isinf(self.found.seconds) and self.purse.half():
+                return inf
             if self._bound(kept) < self.found.seconds:
                 self.purse.hurried = not isinf(self.found.seconds)
                 self.purse.step()
