@@ -44,15 +44,15 @@ class Floors:
         self.kernels = kernels
         self.memo = kernels.memo
         self._around = kernels.cones.around
-        self._duties: list[dict[int, Duty]] = [{} for _ in self.memo.values]
+        self._duties: dict[tuple[int, int], Duty] = {}
         self._calls: dict[int, float | None] = {}
 
     def duty(self, value: int, memory: int) -> Duty:
         """Return what there is to do for `value`."""
-        known, there = self._duties[value], memory & self._around[value]
-        found = known.get(there)
+        key = value, memory & self._around[value]
+        found = self._duties.get(key)
         if found is None:
-            found = known[there] = self._duty(value, memory)
+            found = self._duties[key] = self._duty(value, memory)
         return found
 
     def _duty(self, value: int, memory: int) -> Duty:

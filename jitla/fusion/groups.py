@@ -33,11 +33,13 @@ class Groups:
         self._known: dict[tuple[int, int], Grouped] = {}
         self._divisions: dict[tuple[int, int], Division] = {}
         self.floors = Floors(kernels)
-        self._touched: list[dict[int, int]] = [{} for _ in self.memo.values]
+        self._touched: dict[tuple[int, int], int] = {}
         self._kinds: dict[tuple[str, int], int] = {}
 
     def arrange(self, results: int, memory: int, most: float = inf) -> Grouped | None:
         """Return the cheapest kernels that make `results`, and their cost; None if it is not below `most`."""
+        if results.bit_count() == 1:
+            return self._together(results, memory, most)
         parts = self._parts(results, memory)
         floors = [self._floor(part, memory) for part in parts]
         total = sum(floors)
@@ -97,14 +99,14 @@ class Groups:
 
     def _touches(self, value: int, memory: int) -> int:
         """Return the arrays that a kernel for `value` reads or makes, once for every kind of kernel."""
-        known, there = self._touched[value], memory & self.kernels.cones.around[value]
-        found = known.get(there)
+        key = value, memory & self.kernels.cones.around[value]
+        found = self._touched.get(key)
         if found is None:
             body = self.kernels.best(1 << value, memory).body
             arrays, found = self.memo.shared(body | self.kernels.inputs(body)), 0
             for kind in self.kernels.groups(value):
                 found |= arrays << len(self.memo.values) * self._kinds.setdefault(kind, len(self._kinds))
-            known[there] = found
+            self._touched[key] = found
         return found
 
     def _parts(self, results: int, memory: int) -> list[int]:
