@@ -171,12 +171,11 @@ class Memo:
         """Write the entries of `hop` down: open its templates, fuse what they may take in."""
         entries: dict[str, int] = {}
         if not self.is_given(hop) and hop not in self.made:
+            computed = [i for i in self.inputs(hop) if not self.is_given(i) and i not in self.made]
             for template in self.templates:
                 if template.open(hop, self.facts) and (template is not ROW or self._is_reduced(hop)):
-                    entries[template.name] = self.set(
-                        i for i in self.inputs(hop)
-                        if not self.is_given(i) and i not in self.made and self._open(template, i)
-                        and template.fuse(hop, i, self.facts))
+                    entries[template.name] = self.set([
+                        i for i in computed if self._open(template, i) and template.fuse(hop, i, self.facts)])
         self.loop.append(entries.get(CELL.name, entries.get(MAGG.name)))
         self.row.append(entries.get(ROW.name))
         self.rows.append(rows_of(hop, self.facts) if ROW.name in entries else 0)
