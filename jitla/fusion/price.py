@@ -81,10 +81,11 @@ class Prices:
 
     def _per_byte(self, writing: bool, footprint: float) -> float:
         """Seconds per byte of what was last used `footprint` bytes ago."""
-        key = writing, footprint
-        if key not in self._rates:
-            self._rates[key] = _rate(self.machine, writing, footprint)
-        return self._rates[key]
+        found = self._rates.get((writing, footprint))
+        if found is None:
+            rate = self.machine.writing if writing else self.machine.reading
+            found = self._rates[writing, footprint] = rate(1.0, footprint)
+        return found
 
     def work(self, hop: Hop) -> float:
         """Return the seconds that all threads compute for the values of `hop`, once, in a kernel."""
@@ -271,11 +272,6 @@ def touched(hop: Hop, layout: Layout | None) -> float:
     if layout is None or layout.shape == ():
         return float(hop.meta.nbytes)
     return _lines(layout, hop.meta.dtype.itemsize)
-
-
-@lru_cache(maxsize=1024)
-def _rate(machine: Machine, writing: bool, footprint: float) -> float:
-    return (machine.writing if writing else machine.reading)(1.0, footprint)
 
 
 @lru_cache(maxsize=4096)
