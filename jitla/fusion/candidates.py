@@ -9,12 +9,13 @@ of everyone who reads it, one that is there may be, if that is cheaper than read
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable
 from itertools import chain, combinations
 from math import inf
+from typing import NamedTuple
 
 from jitla.fusion.blocks import LEAST_HEIGHT
+from jitla.fusion.cones import Cones
 from jitla.fusion.kernel import Kernel
 from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
@@ -29,8 +30,7 @@ MAX_CHOICES = 5  # values in memory that a kernel may compute anew: all subsets 
 LOOP, ROW, CALL = "loop", "row", "call"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL.
 
     `cost` is None and `seconds` infinite if it is not legal. `read` and `work` are the seconds that all
@@ -64,29 +64,33 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
-        self._below: dict[int, int] = {}
-        self._links: dict[int, tuple[int, int]] = {}
+        self._shared: dict[int, tuple[float, float, int]] = {}
+        self._stages: tuple[list[float], ...] = ()
+        self._lost: dict[tuple[int, bool], float] = {}
+        self._links: dict[int, tuple[int, int, int]] = {}
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
         self._touches: dict[int, tuple[int, int]] = {}
         self._walks: dict[Hashable, bool] = {}
         values = memo.values
-        self.take = [memo.fusable(i) if rows else memo.loop[i] or 0 for i in range(len(values))]
+        self.cones = Cones(memo, rows)
+        self.take, self.grow, self.below = self.cones.take, self.cones.grow, self.cones.below
+        self.reach = self.cones.reach
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.again = [prices.again(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.passes = [prices.passes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-        if near:
-            self.read = self.again
-            self.write = self.passes
-        else:
-            self.read = [prices.reads(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
-            self.write = [prices.writes(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(values)]
+        self.read, self.write = self._moves(prices.again, prices.passes) if near else \
+            self._moves(prices.reads, prices.writes)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
         self._source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
-            at = members(memo.shared(1 << i))[0]
+            at = memo.shared(1 << i).bit_length() - 1
             self._source_read[at] = min(self._source_read[at], self.read[i])
+
+    def _moves(self, *prices: Callable[[Hop], float]) -> tuple[list[float], ...]:
+        """For every value, ask what reading it costs, and what writing it costs."""
+        memo = self.memo
+        return tuple(
+            [p(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(memo.values)] for p in prices)
 
     def forbid(self, candidates: Iterable[Candidate]) -> None:
         """Rule out kernels that turned out not to be made of loops over blocks of rows."""
@@ -104,23 +108,24 @@ class Candidates:
                 found |= 1 << i
         return found
 
-    def below(self, values: int) -> int:
-        """Return everything in front of `values`, themselves included."""
-        found = self._below.get(values)
-        if found is None:
-            found = values
-            for i in members(values):
-                found |= self.memo.before[i]
-            self._below[values] = found
-        return found
-
     def best(self, results: int, memory: int) -> Candidate:
         """Return the cheapest kernel that makes `results`, with `memory` to read from."""
-        key = results, memory & self.below(results)
+        key = results, memory & self.reach(results)
         found = self._best.get(key)
         if found is None:
             found = self._best[key] = self._cheapest(results, memory)
         return found
+
+    def gains(self, results: int, memory: int, seconds: float) -> Candidate | None:
+        """Return `best` if that is legal and takes less than so long, None if it does not."""
+        found = self._best.get((results, memory & self.reach(results)))
+        if found is None:
+            body, optional = self.grow(results, memory)
+            read = self.reading(self.inputs(body) & ~(optional & self.memo.arrays))
+            if self._floor(results, body, read) >= seconds:
+                return None
+            found = self.best(results, memory)
+        return found if found.seconds < seconds else None
 
     def _cheapest(self, results: int, memory: int) -> Candidate:
         """Compute what has to be computed; then also what could be read, where that may be cheaper."""
@@ -159,18 +164,6 @@ class Candidates:
                 best, extra = found, extra | 1 << i
         return best
 
-    def grow(self, results: int, memory: int) -> tuple[int, int]:
-        """Return what has to be computed for `results`, and the values in memory that could be."""
-        body, optional = results, 0
-        stack = list(members(results))
-        while stack:
-            take = self.take[stack.pop()] & ~body
-            optional |= take & memory
-            new = take & ~memory
-            body |= new
-            stack += members(new)
-        return body, optional & ~body
-
     def groups(self, value: int) -> list[tuple[str, int]]:
         """Return what the other results of a kernel that makes `value` have in common with it."""
         memo = self.memo
@@ -188,12 +181,13 @@ class Candidates:
 
     def inputs(self, body: int) -> int:
         """Return what a kernel over `body` reads."""
-        if body not in self._inputs:
+        found = self._inputs.get(body)
+        if found is None:
             found = 0
             for i in members(body):
                 found |= self.memo.operands[i]
-            self._inputs[body] = found & ~body
-        return self._inputs[body]
+            found = self._inputs[body] = found & ~body
+        return found
 
     def price(self, results: int, body: int, memory: int) -> Candidate:
         """Return the cheapest form of the kernel over `body`; one that is not legal costs infinitely much."""
@@ -230,7 +224,11 @@ class Candidates:
     def cost(self, terms: tuple[float, float, float], body: int, form: str) -> Cost:
         """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
         read, write, work = terms
-        work += self.prices.ends(self.memo.hops(body), form == ROW)
+        key = body, form == ROW
+        lost = self._lost.get(key)
+        if lost is None:
+            lost = self._lost[key] = self.prices.ends(self.memo.hops(body), form == ROW)
+        work += lost
         return self.prices.terms(read, write, work, 0 if self.near else 1)
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
@@ -292,7 +290,16 @@ class Candidates:
 
     def _passed(self, body: int) -> tuple[float, float, int]:
         """Return the seconds for reading anew, and for leaving in the cache, what stages share; its bytes."""
+        found = self._shared.get(body)
+        if found is None:
+            found = self._shared[body] = self._pass(body)
+        return found
+
+    def _pass(self, body: int) -> tuple[float, float, int]:
         memo = self.memo
+        if not self._stages:
+            self._stages = self._moves(self.prices.again, self.prices.passes)
+        again, passes = self._stages
         stage: dict[int, int] = {}
         first: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -314,9 +321,9 @@ class Candidates:
         read, write, nbytes = 0.0, 0.0, 0
         for o, at in last.items():
             if at > (stage[o] if o in stage else first[o]):
-                read += self.again[o]
+                read += again[o]
                 if o in stage:
-                    write += self.passes[o]
+                    write += passes[o]
                     nbytes += memo.values[o].meta.nbytes
         return read, write, nbytes
 
@@ -326,9 +333,10 @@ class Candidates:
         """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
         space = memo.spaces[body.bit_length() - 1]
-        for i in members(body):
-            take = memo.loop[i]
-            if take is None or memo.spaces[i] != space or memo.operands[i] & body & ~take:
+        if body & ~self.mates.loops.get(space, 0):
+            return False
+        for i in members(body & self.mates.borders):
+            if memo.operands[i] & body & ~(memo.loop[i] or 0):
                 return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
@@ -357,7 +365,7 @@ class Candidates:
     def is_row(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether `body` is computed row by row; what is read by rows must not be read whole."""
         memo = self.memo
-        if results & memo.views or len({memo.rows[i] for i in members(body)}) > 1:
+        if results & memo.views or body & ~self.mates.rows.get(memo.rows[body.bit_length() - 1], 0):
             return False
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False
@@ -365,14 +373,13 @@ class Candidates:
             return False  # a product alone is for BLAS
         along, across, whole = 0, 0, 0
         for i in members(body):
-            take = memo.row[i]
-            if take is None or memo.operands[i] & body & ~take:
+            if memo.operands[i] & body & ~(memo.row[i] or 0):
                 return False
-            if i not in self._links:
-                self._links[i] = memo.links(i)
-            first, second = self._links[i]
-            along, across = along | first, across | second
-            whole |= memo.operands[i] & memo.arrays & ~(first | second)
+            found = self._links.get(i)
+            if found is None:
+                first, second = memo.links(i)
+                found = self._links[i] = first, second, memo.operands[i] & memo.arrays & ~(first | second)
+            along, across, whole = along | found[0], across | found[1], whole | found[2]
         return not (along & across | along & whole | across & whole | (across | whole) & body)
 
     def kernel(self, results: int, body: int) -> Kernel:

@@ -18,9 +18,17 @@ class Mates:
 
     def __init__(self, memo: Memo, rows: bool) -> None:
         self.memo = memo
-        self.rows = rows
+        self.by_rows = rows
+        #: The values that loops over one space compute, and row kernels over so many rows, by their numbers.
+        self.loops: dict[int, int] = {}
+        self.rows: dict[int, int] = {}
+        #: The values with operands that no loop takes in.
+        self.borders = 0
         self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
         self._mates = self._shared()
+        self._counts: dict[int, int] = {}
+        #: For every value, those that no loop, and those that no row kernel, makes with it, if in front.
+        self.apart = [(~loop, ~row) for loop, row in self._mates]
 
     def _shared(self) -> list[tuple[int, int]]:
         """For every value, find the earlier ones that may be results of the same loop, or row kernel.
@@ -29,21 +37,22 @@ class Mates:
         """
         memo = self.memo
         apart: tuple[list[int], list[int]] = [], []
-        loops: dict[int, int] = {}
-        rows: dict[int, int] = {}
+        loops, rows = self.loops, self.rows
         found = []
         for i in range(len(memo.values)):
-            takes = memo.loop[i] or 0, memo.row[i] or 0 if self.rows else 0
+            takes = memo.loop[i] or 0, memo.row[i] or 0 if self.by_rows else 0
             for own, take in zip(apart, takes, strict=True):
                 behind = 0
                 for o in members(memo.operands[i]):
                     behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
                 own.append(behind)
+            if memo.operands[i] & memo.computed & ~takes[0]:
+                self.borders |= 1 << i
             loop = row = 0
             if memo.loop[i] is not None:
                 loop = loops.get(memo.spaces[i], 0) & ~apart[0][i] & ~self._otherwise(i)
                 loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
-            if self.rows and memo.row[i] is not None:
+            if self.by_rows and memo.row[i] is not None:
                 row = rows.get(memo.rows[i], 0) & ~apart[1][i]
                 rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
             found.append((loop, row))
@@ -66,6 +75,13 @@ class Mates:
     def are_mates(self, a: int, b: int) -> bool:
         """Tell whether some kernel might make both values."""
         return self.may_share(1 << min(a, b), max(a, b))
+
+    def count(self, values: int) -> int:
+        """Return how many kernels it takes at least to make `values`."""
+        found = self._counts.get(values)
+        if found is None:
+            found = self._counts[values] = int(self.clique([(i, 1.0) for i in members(values)]))
+        return found
 
     def clique(self, items: Iterable[tuple[int, float]]) -> float:
         """Return the largest sum of what is said of some `items`, operands first, that no two of can share.

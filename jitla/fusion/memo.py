@@ -54,6 +54,7 @@ class Memo:
         self.made = made or {}
         self.templates = templates
         self._given = given
+        self._read: dict[Hop, tuple[Hop, ...]] = {}
         self.values = self._sorted(tuple(roots))
         self.number = {h: i for i, h in enumerate(self.values)}
         self.roots = self.set(roots)
@@ -96,8 +97,12 @@ class Memo:
 
     def inputs(self, hop: Hop) -> tuple[Hop, ...]:
         """Return the values that have to be there before `hop` is computed."""
-        if self.is_given(hop):
-            return ()
+        found = self._read.get(hop)
+        if found is None:
+            found = self._read[hop] = () if self.is_given(hop) else self._inputs(hop)
+        return found
+
+    def _inputs(self, hop: Hop) -> tuple[Hop, ...]:
         product = self.made.get(hop) or product_at(hop, self.facts)
         return product.inputs if product is not None else data_inputs(hop)
 
@@ -166,20 +171,21 @@ class Memo:
         """Write the entries of `hop` down: open its templates, fuse what they may take in."""
         entries: dict[str, int] = {}
         if not self.is_given(hop) and hop not in self.made:
+            computed = [i for i in self.inputs(hop) if not self.is_given(i) and i not in self.made]
             for template in self.templates:
                 if template.open(hop, self.facts) and (template is not ROW or self._is_reduced(hop)):
-                    entries[template.name] = self.set(
-                        i for i in self.inputs(hop)
-                        if not self.is_given(i) and i not in self.made and self._open(template, i)
-                        and template.fuse(hop, i, self.facts))
+                    entries[template.name] = self.set([
+                        i for i in computed if self._open(template, i) and template.fuse(hop, i, self.facts)])
         self.loop.append(entries.get(CELL.name, entries.get(MAGG.name)))
         self.row.append(entries.get(ROW.name))
         self.rows.append(rows_of(hop, self.facts) if ROW.name in entries else 0)
 
     def _is_reduced(self, hop: Hop) -> bool:
         """Tell whether a loop adds `hop` up in NumPy's order, should it be an aggregate: stages are loops."""
+        if hop.op.kind is not Kind.AGG:
+            return True
         kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
-        return hop.op.kind is not Kind.AGG or MAGG.walk(kernel, self.facts.layouts) is not None
+        return MAGG.walk(kernel, self.facts.layouts) is not None
 
     def _open(self, template: Template, operand: Hop) -> bool:
         """Tell whether there is an entry of `operand` that `template` continues; one that closed has none."""

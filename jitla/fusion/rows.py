@@ -88,7 +88,14 @@ def product_at(hop: Hop, facts: Facts) -> Product | None:
 
 
 def rows_of(hop: Hop, facts: Facts) -> int:
-    """Return how many rows `hop` is computed over, one after the other; 0 if it is not."""
+    """Return how many rows `hop` is computed over, one after the other; 0 if it is not. Found once."""
+    found = facts.rows.get(hop)
+    if found is None:
+        found = facts.rows[hop] = _rows_of(hop, facts)
+    return found
+
+
+def _rows_of(hop: Hop, facts: Facts) -> int:
     product = product_at(hop, facts)
     if product is not None:
         return row_count(product)

@@ -9,17 +9,19 @@ section 4.4 and 4.5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf
 
 from jitla.fusion.candidates import Candidate, Candidates
-from jitla.fusion.groups import EXACT, Grouped, Groups, Spent
+from jitla.fusion.division import EXACT, Grouped, Spent
+from jitla.fusion.groups import Groups
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.points import Partition
 
 BUDGET = 600  # kernels priced for one plan: what is found by then is taken, whatever the load
 INSIDE = 100  # of these, for the loops inside of one row kernel
+FEW = 3  # points; of more, choices are given up when they cost more than the best, not the second
 
 
 @dataclass(slots=True)
@@ -38,7 +40,6 @@ class Found:
     costed: int = 0
     partially: int = 0
     cut_by_cost: int = 0
-    bound: float = 0.0
     spent: bool = False
     known: bool = False
     second: tuple[float, int] | None = None
@@ -56,33 +57,43 @@ class Search:
         self.memo = memo
         self.kernels = kernels
         self.groups = Groups(kernels, others, budget)
+        self.purse = self.groups.purse
         self.prune = prune
         self.found = Found(partition)
+        self.guessed: dict[int, float] = {}
         self.results = partition.values & ~memo.views
-        self._static = self._least()
+        self._known: float | None = None
 
     def run(self) -> Found:
         """Search; return the best found."""
         found = self.found
-        found.bound = self._bound(0)
         try:
             self._enumerate(self.partition.points)
         except Spent:
             found.spent = True
-        found.spent |= self.groups.spent
+        found.spent |= self.purse.spent
         return found
 
     # ------------------------------------------------------------------ points
 
     def _enumerate(self, points: Sequence[int]) -> None:
         """Look at all choices of points but those that cannot be cheaper than the best found."""
-        self._cost(sum(1 << p for p in points))
-        self._cost(0)
-        if self.prune and len(points) > 3:
-            self._climb(points)
+        if not points:
+            self._cost(0)
+            return
+        everything = sum([1 << p for p in points])
+        if self.prune and len(points) > 1:
+            self._guess(everything)
+            self._guess(0)
+            self._climb(points, self.found.chosen, self._guess)
+            self._hope(0)
+            self._climb(points, self.found.chosen, self._hope)
+        else:
+            self._cost(everything)
+            self._cost(0)
 
         def descend(at: int, kept: int) -> None:
-            if self.prune and self._bound(kept) >= self.found.seconds * EXACT:
+            if self.prune and self._is_hopeless(kept, points[at:]):
                 self.found.cut_by_cost += 1 << len(points) - at
             elif at == len(points):
                 self._cost(kept)
@@ -92,18 +103,26 @@ class Search:
 
         descend(0, 0)
 
-    def _climb(self, points: Sequence[int]) -> None:
+    def _climb(self, points: Sequence[int], kept: int, look: Callable[[int], float]) -> None:
         """Change one point after the other while that helps: a good plan makes the search short."""
-        best = -1
-        while best != self.found.chosen:
-            best = self.found.chosen
+        least, last = look(kept), -1
+        while last != kept:
+            last = kept
             for p in points:
-                self._cost(self.found.chosen ^ 1 << p)
+                seconds = look(kept ^ 1 << p)
+                if seconds < least:
+                    least, kept = seconds, kept ^ 1 << p
 
     # ------------------------------------------------------------------ bounds
 
+    def least(self) -> float:
+        """Return what no plan of the partition goes below, found once."""
+        if self._known is None:
+            self._known = self._least()
+        return self._known
+
     def _least(self) -> float:
-        """Return what no plan of the partition goes below.
+        """Find the least of any plan.
 
         Every value is computed once. Every array is read once, again by what no kernel computes together
         with its other readers. Results that no two of share a kernel are made by one each.
@@ -113,7 +132,7 @@ class Search:
         readers: dict[int, list[tuple[int, float]]] = {}
         memory = kernels.in_memory(0) & memo.arrays & ~self.partition.values
         for i in members(self.results):
-            work += kernels.work[i] if memo.loop[i] is not None else 0.0
+            work += self._working(i)
             for x in members(memo.shared(memo.operands[i] & memory)):
                 readers.setdefault(x, []).append((i, 1.0))
             write += self._written(i) if memo.forced >> i & 1 else 0.0
@@ -142,9 +161,27 @@ class Search:
         called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value])
         return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
 
+    def _working(self, value: int) -> float:
+        """Return the seconds for computing a value; of a product that may be a call, the least that takes."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is not None:
+            return kernels.work[value]
+        called = kernels.prices.call(memo.values[value]) - self._written(value) - kernels.least_launch
+        return min(kernels.work[value], max(called, 0.0))
+
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
-        return self._static + sum([self._written(i) for i in members(kept)])
+        return self.least() + sum([self._written(i) for i in members(kept)])
+
+    def _is_hopeless(self, kept: int, left: Sequence[int]) -> bool:
+        """Tell whether nothing that keeps `kept` in memory, and of the other points some `left`, is best."""
+        least = self.found.seconds * EXACT
+        if self._bound(kept) >= least:
+            return True
+        self.purse.step()
+        results = self.results & self.kernels.in_memory(kept)
+        memory = self.kernels.in_memory(kept | sum([1 << p for p in left]))
+        return self.groups.floors.together(results, memory) >= least
 
     # ------------------------------------------------------------------ the cost of one choice
 
@@ -153,24 +190,51 @@ class Search:
         found = self.found
         if kept in found.tried:
             return found.tried[kept]
-        self.groups.hurried = not isinf(found.seconds)  # some plan there has to be
-        if self.groups.hurried and self.groups.exhausted():
-            raise Spent
+        self.purse.hurried = not isinf(found.seconds)  # some plan there has to be
+        self.purse.hurry()
         found.costed += 1
-        arranged = self._arrange(kept, found.second[0] if self.prune and found.second else inf)
+        most = found.second[0] if self.prune and found.second else inf
+        if len(self.partition.points) > FEW:
+            most = min(most, found.seconds)
+        arranged = self._arrange(kept, most)
         if arranged is None:
             found.partially += 1
             found.tried[kept] = inf
             return inf
-        seconds, kernels = arranged
-        found.tried[kept] = seconds
+        found.tried[kept] = arranged[0]
+        self._take(kept, *arranged)
+        return arranged[0]
+
+    def _hope(self, kept: int) -> float:
+        """Return the least cost of a choice, if it can be the best."""
+        chosen = kept == self.found.chosen
+        return inf if not chosen and self._is_hopeless(kept, ()) else self._cost(kept)
+
+    def _guess(self, kept: int) -> float:
+        """Return what some plan for a choice costs, maybe not the best one, if any can be the best."""
+        if kept not in self.guessed:
+            self.guessed[kept] = inf
+            if not isinf(self.found.seconds) and self.purse.half():
+                return inf
+            if self._bound(kept) < self.found.seconds:
+                self.purse.hurried = not isinf(self.found.seconds)
+                self.purse.step()
+                memory = self.kernels.in_memory(kept)
+                seconds, kernels = self.groups.guess(self.results & memory, memory)
+                self.guessed[kept] = seconds
+                self._take(kept, seconds, kernels)
+        return self.guessed[kept]
+
+    def _take(self, kept: int, seconds: float, kernels: tuple[Candidate, ...]) -> None:
+        """Keep a plan, if it is the best or the second so far."""
+        found = self.found
         if seconds < found.seconds:
-            if not isinf(found.seconds):
+            if not isinf(found.seconds) and kept != found.chosen:
                 found.second = found.seconds, found.chosen
             found.seconds, found.chosen, found.kernels = seconds, kept, kernels
-        elif not isinf(seconds) and (found.second is None or (seconds, kept) < found.second):
-            found.second = seconds, kept
-        return seconds
+        elif kept != found.chosen and not isinf(seconds):
+            if found.second is None or (seconds, kept) < found.second:
+                found.second = seconds, kept
 
     def arrange(self, kept: int) -> Grouped:
         """Return the cheapest kernels that make what is in memory, and their cost."""

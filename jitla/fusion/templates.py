@@ -23,6 +23,8 @@ class Facts:
     supports: Callable[[Hop], str | None]
     layouts: Mapping[Hop, Layout]
     products: dict[Hop, Product | None] = field(default_factory=dict)
+    #: Over how many rows values are computed one after the other.
+    rows: dict[Hop, int] = field(default_factory=dict)
     #: Whether a row kernel that makes a value makes rows of a product with a wide matrix on the way.
     wide: dict[Hop, bool] = field(default_factory=dict)
     _reasons: dict[Hop, str] = field(default_factory=dict)

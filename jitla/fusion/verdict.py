@@ -109,7 +109,7 @@ def _bound(chosen: Chosen, costs: Sequence[Cost], plan: Plan) -> float:
     memo = chosen.kernels.memo
     known = {h for h in memo.hops(inside)}
     rest = sum(c.total for c, s in zip(costs, plan.steps, strict=True) if not known.intersection(s.outputs))
-    return rest + sum(f.bound for f in chosen.found)
+    return rest + sum(Search(f.partition, memo, chosen.kernels).least() for f in chosen.found)
 
 
 def _runner_up(chosen: Chosen) -> RunnerUp | None:
