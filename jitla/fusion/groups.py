@@ -14,7 +14,7 @@ from math import inf, isinf
 
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.memo import members
-from jitla.fusion.waiting import closes, cyclic
+from jitla.fusion.waiting import closes, cyclic, untangled
 
 STEPS = 4  # divisions looked at for every kernel that may be priced,
 SHARE = 12  # and of these, for one set of results, this part at most
@@ -30,20 +30,18 @@ class Spent(Exception):
 
 
 class Groups:
-    """Kernels for the results of a partition; `others` are those with several results elsewhere.
+    """Kernels for the results of a partition.
 
     `spent` tells whether the budget of priced kernels ran out, so that results may not be divided best.
     Once something is found, `hurried` is set; then `Spent` is raised when it runs out.
     """
 
-    def __init__(self, kernels: Candidates, others: Sequence[Candidate] = (), budget: float = inf) -> None:
+    def __init__(self, kernels: Candidates, budget: float = inf) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
-        self.others = tuple(others)
         self.budget = kernels.limit = budget
         self.steps = 0
-        self.spent = False
-        self.hurried = False
+        self.spent = self.hurried = False
         self._known: dict[tuple[int, int], Grouped] = {}
         self._divisions: dict[tuple[int, int], _Division] = {}
 
@@ -63,7 +61,7 @@ class Groups:
                 return None
             total += found[0] - floor
             chosen += found[1]
-        if cyclic([*chosen, *self.others], self.kernels):
+        if cyclic(chosen, self.kernels):
             found = self._known.get((results, memory)) or self._joint(results, memory)
             self._known[results, memory] = found
             return found if found[0] < most else None
@@ -159,7 +157,7 @@ class Groups:
                 if wider.seconds - groups[g].seconds < alone.seconds:
                     options.append((wider.seconds - groups[g].seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
-                if not closes([*groups, *self.others], g, wider, kernels):
+                if not closes(groups, g, wider, kernels):
                     groups[g] = wider
                     break
             else:
@@ -187,7 +185,6 @@ class _Division:
         self.items = items
         self.memory = memory
         self.found: Grouped = inf, ()
-        self.last = inf
         self.groups: list[Candidate] = []
         self.owed: list[tuple[int, int]] = []  # of every group: sources it has to read, values to compute
         self.near: list[tuple[int, int]] = []  # of every group: sources it reads, values it computes
@@ -195,6 +192,7 @@ class _Division:
         self.write = [0.0] * (len(items) + 1)
         self.rest: list[tuple[int, int, int]] = []  # of items: number, needed sources, body
         self.alone: dict[int, float] = {}
+        self.spared: dict[int, float] = {}  # of calls: seconds that a kernel with others may do without
         for i in items:
             body, optional = kernels.grow(1 << i, memory)
             needs = kernels.inputs(body) & memo.arrays & ~optional
@@ -205,6 +203,7 @@ class _Division:
             if call.form == CALL:  # what it reads and computes is in its price alone
                 self.rest[-1] = i, 0, 0
                 self.alone[i] = min(self.alone[i], max(call.seconds - kernels.write[i], 0.0))
+                self.spared[i] = max(call.seconds - kernels.write[i] - kernels.least_launch, 0.0)
         for at in range(len(items) - 1, -1, -1):
             self.write[at] = self.write[at + 1] + kernels.write[items[at]]
         self.chains = self._chains()
@@ -237,7 +236,7 @@ class _Division:
         The rest is written; what no group can share with it is read and computed, in further groups.
         """
         near, kernels = self.near, self.kernels
-        sources = bodies = 0
+        sources = bodies = called = 0
         orphans: list[tuple[int, float]] = []
         for i, needs, body in self.rest[at:]:
             orphan = True
@@ -246,6 +245,7 @@ class _Division:
                     needs &= ~reads
                     body &= ~computes
                     orphan = False
+                    called |= group.results if group.form == CALL else 0
             sources |= needs
             bodies |= body
             if orphan:
@@ -258,6 +258,7 @@ class _Division:
             if times > 0:
                 read += times * seconds
         work += kernels.working(bodies)
+        cost -= sum([self.spared[i] for i in members(called)])
         return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
 
     def _put(self, at: int, cost: float, read: float, work: float, busy: float) -> None:
@@ -269,8 +270,8 @@ class _Division:
             self.owner.spent = True
             return
         if at == len(self.items):
-            if not cyclic([*self.groups, *self.owner.others], self.kernels):
-                self.found = cost, tuple(self.groups)
+            most = self.found[0] * EXACT
+            self.found = untangled(self.groups, self.kernels, self.memory, most) or self.found
             return
         own, groups = self.items[at], self.groups
         alone = self.kernels.best(1 << own, self.memory)
