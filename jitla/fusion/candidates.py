@@ -215,7 +215,7 @@ class Candidates:
             terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
             form, terms = ROW, self.terms(results, body, ROW)
-        cost = None if terms is None else self.cost(terms, body, form)
+        cost = None if terms is None else self.cost(terms, body)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or cost is None:
@@ -227,10 +227,10 @@ class Candidates:
             return Candidate(results, body, form, None)
         return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
 
-    def cost(self, terms: tuple[float, float, float], body: int, form: str) -> Cost:
+    def cost(self, terms: tuple[float, float, float], body: int) -> Cost:
         """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
         read, write, work = terms
-        work += self.prices.ends(self.memo.hops(body), form == ROW)
+        work += self.prices.ends(self.memo.hops(body))
         return self.prices.terms(read, write, work, 0 if self.near else 1)
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:

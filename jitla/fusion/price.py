@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from math import inf, prod
+from math import prod
 from typing import NamedTuple
 
 from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
@@ -27,8 +27,8 @@ ALONG, PACK = 1.0, 8.0
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
 PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
-BEGIN = 80.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
-STEP = 64  # bytes that such a loop handles at a time; a rest of them takes as long, or longer
+BEGIN = 65.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
+STEP = 64  # bytes that such a loop handles at a time; functions take as long for a rest of them
 SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone, beside functions
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
@@ -44,14 +44,17 @@ class Cost(NamedTuple):
 
 
 class _End(NamedTuple):
-    """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way."""
+    """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way.
+
+    `begin` for every row, `rest` behind whole vectors, `single` where elements of the rest are added up.
+    """
 
     space: Shape
-    breaks: bool
+    broadcasts: bool
     reduces: bool
     begin: float
+    rest: float
     single: float
-    whole: float
 
 
 class Prices:
@@ -108,26 +111,30 @@ class Prices:
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
 
-    def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
+    def ends(self, hops: Iterable[Hop]) -> float:
         """Return the seconds that loops over `hops` lose at the ends of rows.
 
-        A loop starts anew at every row if it broadcasts an array, or reduces some axes only. What is
-        left of a row behind whole vectors is one more vector; in reductions, an element at a time.
-        `apart`: reductions may be loops of their own, as the stages of a row kernel.
+        A loop starts anew at every row if it broadcasts an array, twice if it reduces rows, too. What is
+        left of a row behind whole vectors is one more vector to functions; in reductions, to others, an
+        element at a time. More hops never lose less: bounds depend on it.
         """
         lost = 0.0
-        found: dict[Shape, list[_End]] = {}
+        found: dict[Shape, list[tuple[Hop, _End]]] = {}
         for hop in hops:
             end = self._ends.get(hop) or self._end(hop)
             if end.space:
-                found.setdefault(end.space, []).append(end)
+                found.setdefault(end.space, []).append((hop, end))
         for some in found.values():
-            if any([e.breaks for e in some]):
-                together = sum([e.single for e in some]) if any([e.reduces for e in some]) else inf
-                if together == inf or apart:
-                    alone = some[0].begin + sum([e.single if e.reduces else e.whole for e in some])
-                    together = min(together, alone)
-                lost += together
+            reduces, broadcasts = any([e.reduces for _, e in some]), any([e.broadcasts for _, e in some])
+            if not reduces and not broadcasts:
+                continue
+            begun = 1.0 if broadcasts else 0.0
+            for loop in _linked(some) if reduces else ():
+                if any([e.reduces for e in loop]):
+                    lost += sum([e.single for e in loop])
+                    if any([e.broadcasts for e in loop]):
+                        begun = 2.0
+            lost += begun * some[0][1].begin + sum([e.rest for _, e in some])
         return lost
 
     def _end(self, hop: Hop) -> _End:
@@ -135,16 +142,15 @@ class Prices:
         if len(space) < 2:
             found = _End((), False, False, 0.0, 0.0, 0.0)
         else:
-            rows, length, whole = prod(space[:-1]), space[-1], STEP // hop.meta.dtype.itemsize
-            rest, each = length % max(whole, 1), flops(hop) / max(length, 1)
-            if hop.op.transcendental:
-                lost = each * rest * (whole - 1), each * (whole - rest) if rest else 0.0
-            else:
-                lost = SINGLE * rest * rows, 0.0
+            rows, length, whole = prod(space[:-1]), space[-1], max(STEP // hop.meta.dtype.itemsize, 1)
+            left = length % whole
+            more = flops(hop) / max(length, 1) * (whole - left) if left and hop.op.transcendental else 0.0
+            single = 0.0 if hop.op.transcendental else SINGLE * left * rows
             reduces = hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)
-            breaks = reduces or hop.op.kind is Kind.CELL and any(
+            broadcasts = hop.op.kind is Kind.CELL and any(
                 i.meta.shape not in (space, ()) for i in hop.inputs)
-            found = _End(space, breaks, reduces, BEGIN * rows * self._unit, *(n * self._unit for n in lost))
+            found = _End(space, broadcasts, reduces, *(
+                n * self._unit for n in (BEGIN * rows, more, single)))
         self._ends[hop] = found
         return found
 
@@ -265,6 +271,16 @@ class Prices:
             arithmetic *= TRIANGLE
         packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
         return arithmetic + 2.0 * moved + PACK * packed * self._element(hop)
+
+
+def _linked(some: Iterable[tuple[Hop, _End]]) -> list[list[_End]]:
+    """Put together what hops of one space, operands first, have at the ends of rows, if some read others."""
+    parts: list[tuple[set[Hop], list[_End]]] = []
+    for hop, end in some:
+        mine = [p for p in parts if not p[0].isdisjoint(hop.inputs)]
+        parts = [p for p in parts if p not in mine]
+        parts.append(({hop}.union(*(p[0] for p in mine)), [end, *(e for p in mine for e in p[1])]))
+    return [ends for _, ends in parts]
 
 
 def touched(hop: Hop, layout: Layout | None) -> float:

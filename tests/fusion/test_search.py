@@ -20,6 +20,11 @@ def test_equal_to_trying_every_choice(first):
     assert max(tally.points) >= 3
 
 
+@pytest.mark.parametrize("seed", [297, 484])
+def test_equal_to_trying_every_choice_where_rows_are_broadcast_and_reduced(seed):
+    assert exhaustive.compare(1, seed, exhaustive.small, lambda n: True).gaps == []
+
+
 @pytest.mark.parametrize("first", range(0, 10_000, 1000))
 def test_equal_to_the_best_of_all_legal_plans(first):
     done = 0
