@@ -14,10 +14,11 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from jitla.fusion.ends import Ends
 from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
-from jitla.hops import Hop, Kind, Machine, Shape, bytes_of, flops
+from jitla.hops import Hop, Kind, Machine, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
@@ -27,9 +28,6 @@ ALONG, PACK = 1.0, 8.0
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
 PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
-BEGIN = 65.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
-STEP = 64  # bytes that such a loop handles at a time; functions take as long for a rest of them
-SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone, beside functions
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -41,20 +39,6 @@ class Cost(NamedTuple):
     compute: float
     launch: float
     total: float
-
-
-class _End(NamedTuple):
-    """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way.
-
-    `begin` for every row, `rest` behind whole vectors, `single` where elements of the rest are added up.
-    """
-
-    space: Shape
-    broadcasts: bool
-    reduces: bool
-    begin: float
-    rest: float
-    single: float
 
 
 class Prices:
@@ -71,7 +55,7 @@ class Prices:
         self.footprint = float(sum(touched(h, layouts.get(h)) for h in leaves))
         self._known: dict[tuple[str, Hop], float] = {}
         self._rates: dict[tuple[bool, float], float] = {}
-        self._ends: dict[Hop, _End] = {}
+        self._ends = Ends(self._unit)
 
     def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
         key = (kind, hop)
@@ -112,47 +96,8 @@ class Prices:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
 
     def ends(self, hops: Iterable[Hop]) -> float:
-        """Return the seconds that loops over `hops` lose at the ends of rows.
-
-        A loop starts anew at every row if it broadcasts an array, twice if it reduces rows, too. What is
-        left of a row behind whole vectors is one more vector to functions; in reductions, to others, an
-        element at a time. More hops never lose less: bounds depend on it.
-        """
-        lost = 0.0
-        found: dict[Shape, list[tuple[Hop, _End]]] = {}
-        for hop in hops:
-            end = self._ends.get(hop) or self._end(hop)
-            if end.space:
-                found.setdefault(end.space, []).append((hop, end))
-        for some in found.values():
-            reduces, broadcasts = any([e.reduces for _, e in some]), any([e.broadcasts for _, e in some])
-            if not reduces and not broadcasts:
-                continue
-            begun = 1.0 if broadcasts else 0.0
-            for loop in _linked(some) if reduces else ():
-                if any([e.reduces for e in loop]):
-                    lost += sum([e.single for e in loop])
-                    if any([e.broadcasts for e in loop]):
-                        begun = 2.0
-            lost += begun * some[0][1].begin + sum([e.rest for _, e in some])
-        return lost
-
-    def _end(self, hop: Hop) -> _End:
-        space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
-        if len(space) < 2:
-            found = _End((), False, False, 0.0, 0.0, 0.0)
-        else:
-            rows, length, whole = prod(space[:-1]), space[-1], max(STEP // hop.meta.dtype.itemsize, 1)
-            left = length % whole
-            more = flops(hop) / max(length, 1) * (whole - left) if left and hop.op.transcendental else 0.0
-            single = 0.0 if hop.op.transcendental else SINGLE * left * rows
-            reduces = hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)
-            broadcasts = hop.op.kind is Kind.CELL and any(
-                i.meta.shape not in (space, ()) for i in hop.inputs)
-            found = _End(space, broadcasts, reduces, *(
-                n * self._unit for n in (BEGIN * rows, more, single)))
-        self._ends[hop] = found
-        return found
+        """Return the seconds that loops over `hops` lose at the ends of rows."""
+        return self._ends.lost(hops)
 
     def reads(self, hop: Hop) -> float:
         """Return the seconds for reading the values of `hop` once, from where they then lie."""
@@ -273,16 +218,6 @@ class Prices:
         return arithmetic + 2.0 * moved + PACK * packed * self._element(hop)
 
 
-def _linked(some: Iterable[tuple[Hop, _End]]) -> list[list[_End]]:
-    """Put together what hops of one space, operands first, have at the ends of rows, if some read others."""
-    parts: list[tuple[set[Hop], list[_End]]] = []
-    for hop, end in some:
-        mine = [p for p in parts if not p[0].isdisjoint(hop.inputs)]
-        parts = [p for p in parts if p not in mine]
-        parts.append(({hop}.union(*(p[0] for p in mine)), [end, *(e for p in mine for e in p[1])]))
-    return [ends for _, ends in parts]
-
-
 def touched(hop: Hop, layout: Layout | None) -> float:
     """Return the bytes that memory moves when every element is read: whole lines of it, once."""
     if layout is None or layout.shape == ():
@@ -309,8 +244,3 @@ def _sides(hop: Hop) -> tuple[int, int, int]:
     k = left.shape[-1] if left.ndim and right.ndim else 1
     n = right.shape[-1] if right.ndim > 1 else 1
     return hop.meta.size // max(n, 1), k, n
-
-
-def iteration(hop: Hop) -> Shape:
-    """Return the shape a loop that computes `hop` runs over."""
-    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape
