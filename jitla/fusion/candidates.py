@@ -66,7 +66,7 @@ class Candidates:
         self._waits: dict[int, int] = {}
         self._shared: dict[int, tuple[float, float, int]] = {}
         self._stages: tuple[list[float], ...] = ()
-        self._lost: dict[tuple[int, bool], float] = {}
+        self._lost: dict[int, float] = {}
         self._links: dict[int, tuple[int, int, int]] = {}
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
@@ -209,7 +209,7 @@ class Candidates:
             terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
             form, terms = ROW, self.terms(results, body, ROW)
-        cost = None if terms is None else self.cost(terms, body, form)
+        cost = None if terms is None else self.cost(terms, body)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or cost is None:
@@ -221,13 +221,12 @@ class Candidates:
             return Candidate(results, body, form, None)
         return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
 
-    def cost(self, terms: tuple[float, float, float], body: int, form: str) -> Cost:
+    def cost(self, terms: tuple[float, float, float], body: int) -> Cost:
         """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
         read, write, work = terms
-        key = body, form == ROW
-        lost = self._lost.get(key)
+        lost = self._lost.get(body)
         if lost is None:
-            lost = self._lost[key] = self.prices.ends(self.memo.hops(body), form == ROW)
+            lost = self._lost[body] = self.prices.ends(self.memo.hops(body))
         work += lost
         return self.prices.terms(read, write, work, 0 if self.near else 1)
 

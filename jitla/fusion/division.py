@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from jitla.fusion.candidates import CALL, Candidate, Candidates
 from jitla.fusion.floors import Chain, Duty, Floors
-from jitla.fusion.waiting import cyclic
+from jitla.fusion.memo import members
+from jitla.fusion.waiting import untangled
 
 STEPS = 6  # divisions looked at for every kernel that may be priced,
 SHARE = 18  # and of these, for one set of results, this part at most
@@ -74,20 +75,18 @@ class _Group(NamedTuple):
     read: float
     work: float
     busy: float
+    spared: float  # seconds that a kernel with more results may do without
 
 
 class Division:
-    """The divisions of results, by their duties, into kernels that do not wait for each other or `others`."""
+    """The divisions of results, by their duties, into kernels that do not wait for each other."""
 
-    def __init__(
-        self, floors: Floors, purse: Purse, items: Sequence[Duty], memory: int, others: Sequence[Candidate],
-    ) -> None:
+    def __init__(self, floors: Floors, purse: Purse, items: Sequence[Duty], memory: int) -> None:
         self.floors = floors
         self.kernels = kernels = floors.kernels
         self.purse = purse
         self.items = items
         self.memory = memory
-        self.others = others
         self.found: Grouped = inf, ()
         self.last = inf
         apart = kernels.mates.apart
@@ -122,16 +121,17 @@ class Division:
         The rest is written; what no group can share with it is read and computed, in further groups.
         """
         kernels = self.kernels
-        sources = bodies = 0
+        sources = bodies = called = 0
         orphans: list[tuple[int, float]] = []
         for no_loop, no_row, item in self.rest[at]:
             i, needs, body, least, alone, _ = item
             orphan = True
-            for _, results, unread, uncomputed, *_ in groups:
+            for g, (_, results, unread, uncomputed, *_, spared) in enumerate(groups):
                 if not results & no_loop or not results & no_row:
                     needs &= unread
                     body &= uncomputed
                     orphan = False
+                    called |= 1 << g if spared else 0
             sources |= needs
             if not least:
                 bodies |= body
@@ -156,6 +156,7 @@ class Division:
                     times -= 1
             if times > 0:
                 work += times * seconds
+        cost -= sum([groups[g].spared for g in members(called)])
         return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
 
     def _put(
@@ -171,10 +172,12 @@ class Division:
             return
         if at == len(self.items):
             made = [g.kernel for g in groups]
-            if not cyclic([*made, *self.others], self.kernels):
-                self.found = cost, tuple(made)
+            most = self.found[0] * EXACT
+            self.found = untangled(made, self.kernels, self.memory, most) or self.found
             return
         item, behind = self.items[at], cost + self.write[at + 1]
+        behind -= self._spared(self.kernels.best(1 << item.value, self.memory), item)
+        behind -= sum([g.spared for g in groups])
         for more, g, kernel in self._options(at, groups, self.found[0] * EXACT - behind):
             if behind + more >= self.found[0] * EXACT:
                 break
@@ -209,8 +212,13 @@ class Division:
         if old is not None:
             needs, body = needs | old.needs, body | old.body
         if kernel.form == CALL:  # what it reads and computes is in its price alone
-            return _Group(kernel, kernel.results, -1, -1, needs, body, 0.0, 0.0, 0.0)
+            spared = self._spared(kernel, item)
+            return _Group(kernel, kernel.results, -1, -1, needs, body, 0.0, 0.0, 0.0, spared)
         kernels = self.kernels
         return _Group(
             kernel, kernel.results, ~kernels.touches(kernel.body)[0], ~kernel.body, needs, body,
-            kernels.reading_sources(needs), kernels.working(body), max(kernel.read, kernel.work))
+            kernels.reading_sources(needs), kernels.working(body), max(kernel.read, kernel.work), 0.0)
+
+    def _spared(self, kernel: Candidate, item: Duty) -> float:
+        """Return what a row kernel that takes a call in may do without."""
+        return max(kernel.seconds - item.write - self.kernels.least_launch, 0.0) if kernel.form == CALL else 0.0

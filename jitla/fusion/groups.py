@@ -23,12 +23,11 @@ NEAR, NEAREST = 6, 2  # groups that a result is tried in, one result after the o
 
 
 class Groups:
-    """Kernels for the results of a partition; `others` are those with several results elsewhere."""
+    """Kernels for the results of a partition."""
 
-    def __init__(self, kernels: Candidates, others: Sequence[Candidate] = (), budget: float = inf) -> None:
+    def __init__(self, kernels: Candidates, budget: float = inf) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
-        self.others = tuple(others)
         self.purse = Purse(kernels, budget)
         self._known: dict[tuple[int, int], Grouped] = {}
         self._divisions: dict[tuple[int, int], Division] = {}
@@ -50,7 +49,7 @@ class Groups:
                 return None
             total += found[0] - floor
             chosen += found[1]
-        if cyclic([*chosen, *self.others], self.kernels):
+        if cyclic(chosen, self.kernels):
             found = self._known.get((results, memory)) or self._joint(results, memory)
             self._known[results, memory] = found
             return found if found[0] < most else None
@@ -61,7 +60,7 @@ class Groups:
         chosen: list[Candidate] = []
         for part in self._parts(results, memory):
             chosen += self._first(part, memory)[1]
-        if cyclic([*chosen, *self.others], self.kernels):
+        if cyclic(chosen, self.kernels):
             return self._one_by_one(members(results), memory)
         return sum([c.seconds for c in chosen]), tuple(chosen)
 
@@ -94,7 +93,7 @@ class Groups:
         found = self._divisions.get(key)
         if found is None:
             items = [self.floors.duty(i, memory) for i in members(results)]
-            found = self._divisions[key] = Division(self.floors, self.purse, items, memory, self.others)
+            found = self._divisions[key] = Division(self.floors, self.purse, items, memory)
         return found
 
     def _touches(self, value: int, memory: int) -> int:
@@ -161,7 +160,7 @@ class Groups:
                 if wider is not None:
                     options.append((wider.seconds - seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
-                if not closes([*groups, *self.others], g, wider, kernels):
+                if not closes(groups, g, wider, kernels):
                     groups[g] = wider
                     break
             else:

@@ -85,7 +85,7 @@ class _Choices:
     """All choices of points of a partition, the cheapest first."""
 
     def __init__(self, partition: Partition, memo: Memo, kernels: Candidates) -> None:
-        self._search = Search(partition, memo, kernels, (), kernels.priced + BUDGET, prune=False)
+        self._search = Search(partition, memo, kernels, kernels.priced + BUDGET, prune=False)
         found = self._search.run()
         self.tried = sorted((s, c) for c, s in found.tried.items() if not isinf(s))
         self.sparing = min(range(len(self.tried)), key=lambda i: self.tried[i][1].bit_count())

@@ -17,8 +17,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import Kernel, Product, data_inputs
-from jitla.fusion.price import iteration
 from jitla.fusion.results import is_view
 from jitla.fusion.rows import ROW, is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import CELL, MAGG, Facts, Template

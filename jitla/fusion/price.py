@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from math import inf, prod
+from math import prod
 from typing import NamedTuple
 
+from jitla.fusion.ends import Ends
 from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
-from jitla.hops import Hop, Kind, Machine, Shape, bytes_of, flops
+from jitla.hops import Hop, Kind, Machine, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
@@ -27,9 +28,6 @@ ALONG, PACK = 1.0, 8.0
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
 PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
-BEGIN = 80.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
-STEP = 64  # bytes that such a loop handles at a time; a rest of them takes as long, or longer
-SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone, beside functions
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -41,17 +39,6 @@ class Cost(NamedTuple):
     compute: float
     launch: float
     total: float
-
-
-class _End(NamedTuple):
-    """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way."""
-
-    space: Shape
-    breaks: bool
-    reduces: bool
-    begin: float
-    single: float
-    whole: float
 
 
 class Prices:
@@ -68,7 +55,7 @@ class Prices:
         self.footprint = float(sum(touched(h, layouts.get(h)) for h in leaves))
         self._known: dict[tuple[str, Hop], float] = {}
         self._rates: dict[tuple[bool, float], float] = {}
-        self._ends: dict[Hop, _End] = {}
+        self._ends = Ends(self._unit)
 
     def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
         key = (kind, hop)
@@ -108,45 +95,9 @@ class Prices:
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
 
-    def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
-        """Return the seconds that loops over `hops` lose at the ends of rows.
-
-        A loop starts anew at every row if it broadcasts an array, or reduces some axes only. What is
-        left of a row behind whole vectors is one more vector; in reductions, an element at a time.
-        `apart`: reductions may be loops of their own, as the stages of a row kernel.
-        """
-        lost = 0.0
-        found: dict[Shape, list[_End]] = {}
-        for hop in hops:
-            end = self._ends.get(hop) or self._end(hop)
-            if end.space:
-                found.setdefault(end.space, []).append(end)
-        for some in found.values():
-            if any([e.breaks for e in some]):
-                together = sum([e.single for e in some]) if any([e.reduces for e in some]) else inf
-                if together == inf or apart:
-                    alone = some[0].begin + sum([e.single if e.reduces else e.whole for e in some])
-                    together = min(together, alone)
-                lost += together
-        return lost
-
-    def _end(self, hop: Hop) -> _End:
-        space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
-        if len(space) < 2:
-            found = _End((), False, False, 0.0, 0.0, 0.0)
-        else:
-            rows, length, whole = prod(space[:-1]), space[-1], STEP // hop.meta.dtype.itemsize
-            rest, each = length % max(whole, 1), flops(hop) / max(length, 1)
-            if hop.op.transcendental:
-                lost = each * rest * (whole - 1), each * (whole - rest) if rest else 0.0
-            else:
-                lost = SINGLE * rest * rows, 0.0
-            reduces = hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)
-            breaks = reduces or hop.op.kind is Kind.CELL and any(
-                i.meta.shape not in (space, ()) for i in hop.inputs)
-            found = _End(space, breaks, reduces, BEGIN * rows * self._unit, *(n * self._unit for n in lost))
-        self._ends[hop] = found
-        return found
+    def ends(self, hops: Iterable[Hop]) -> float:
+        """Return the seconds that loops over `hops` lose at the ends of rows."""
+        return self._ends.lost(hops)
 
     def reads(self, hop: Hop) -> float:
         """Return the seconds for reading the values of `hop` once, from where they then lie."""
@@ -293,8 +244,3 @@ def _sides(hop: Hop) -> tuple[int, int, int]:
     k = left.shape[-1] if left.ndim and right.ndim else 1
     n = right.shape[-1] if right.ndim > 1 else 1
     return hop.meta.size // max(n, 1), k, n
-
-
-def iteration(hop: Hop) -> Shape:
-    """Return the shape a loop that computes `hop` runs over."""
-    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape

@@ -129,11 +129,11 @@ def search_all(
     """Search every partition; those whose kernels would wait for each other are searched as one."""
     def search(part: Partition) -> Found:
         if recall is None or not part.points:
-            return Search(part, memo, kernels, (), budget).run()
+            return Search(part, memo, kernels, budget).run()
         key, order = key_of(part, memo, kernels)
         found = recall.look(key, order, part, kernels)
         if found is None:
-            found = Search(part, memo, kernels, (), budget).run()
+            found = Search(part, memo, kernels, budget).run()
             recall.keep(key, order, found)
         return found
 
@@ -147,4 +147,4 @@ def search_all(
         values |= f.partition.values
         points += f.partition.points
     whole = Partition(values, tuple(sorted(points, key=lambda i: (-kernels.write[i], i))))
-    return [*(f for f in found if f not in several), Search(whole, memo, kernels, (), budget).run()]
+    return [*(f for f in found if f not in several), Search(whole, memo, kernels, budget).run()]

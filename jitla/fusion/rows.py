@@ -9,9 +9,9 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 
 from __future__ import annotations
 
+from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import NARROW, Product
 from jitla.fusion.outer import keeps_driver, takes_wide
-from jitla.fusion.price import iteration
 from jitla.fusion.templates import Facts, Template
 from jitla.hops import Hop, Kind
 

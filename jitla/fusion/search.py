@@ -47,16 +47,15 @@ class Found:
 
 
 class Search:
-    """The search of one partition; `others` are kernels with several results in other partitions."""
+    """The search of one partition."""
 
     def __init__(
-        self, partition: Partition, memo: Memo, kernels: Candidates,
-        others: Sequence[Candidate] = (), budget: float = inf, prune: bool = True,
+        self, partition: Partition, memo: Memo, kernels: Candidates, budget: float = inf, prune: bool = True,
     ) -> None:
         self.partition = partition
         self.memo = memo
         self.kernels = kernels
-        self.groups = Groups(kernels, others, budget)
+        self.groups = Groups(kernels, budget)
         self.purse = self.groups.purse
         self.prune = prune
         self.found = Found(partition)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import Form, Geometry, Kernel, Product
 from jitla.fusion.layout import Layout
-from jitla.fusion.price import iteration
 from jitla.fusion.walks import geometry
 from jitla.hops import Hop, Kind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from jitla.fusion import (
     plan,
 )
 from jitla.hops import REFERENCE, Hop, Kind, Meta, apply, flops, leaf, make, topo
+from tests.fusion.dags import random_dag
 
 F8 = np.dtype("f8")
 
@@ -108,6 +110,29 @@ def test_more_is_never_cheaper() -> None:
     prices = priced(X)
     seconds = [prices.kernel(t, t, t) for t in np.geomspace(1e-9, 1e-1, 200)]
     assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_more_hops_never_lose_less_at_the_ends_of_rows(seed: int) -> None:
+    rng = random.Random(seed)
+    roots, layouts = random_dag(rng, 25)
+    hops = [h for h in topo(roots) if h.inputs]
+    prices = Prices(REFERENCE, all_layouts(roots, layouts))
+    for _ in range(20):
+        more = [h for h in hops if rng.random() < 0.7]
+        some = [h for h in more if rng.random() < 0.7]
+        assert prices.ends(some) <= prices.ends(more) * (1 + 1e-12)
+
+
+def test_rows_begin_once_in_a_loop_and_twice_if_they_are_reduced() -> None:
+    x, v = array(0, 1000, 16), array(1, 16)
+    shifted, total = apply("add", x, v), apply("sum", x, axis=(1,), keepdims=False)
+    both = apply("sum", shifted, axis=(1,), keepdims=False)
+    prices = priced(shifted, total, both)
+    once = prices.ends([shifted])
+    assert once > 0 == prices.ends([total])
+    assert prices.ends([shifted, total]) == once  # two loops, maybe
+    assert prices.ends([shifted, both]) == 2 * once
 
 
 def test_views_and_leaves_are_free_and_calls_are_not() -> None:
