@@ -224,11 +224,14 @@ class Candidates:
     def cost(self, terms: tuple[float, float, float], body: int) -> Cost:
         """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
         read, write, work = terms
-        lost = self._lost.get(body)
-        if lost is None:
-            lost = self._lost[body] = self.prices.ends(self.memo.hops(body))
-        work += lost
-        return self.prices.terms(read, write, work, 0 if self.near else 1)
+        return self.prices.terms(read, write, work + self.losing(body), 0 if self.near else 1)
+
+    def losing(self, body: int) -> float:
+        """Return the seconds that a kernel over `body`, or over more than that, loses at the ends of rows."""
+        found = self._lost.get(body)
+        if found is None:
+            found = self._lost[body] = self.prices.ends(self.memo.hops(body))
+        return found
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
         """Return how long a legal kernel reads, writes and computes, but for the ends of rows.

@@ -123,8 +123,9 @@ class Division:
         kernels = self.kernels
         sources = bodies = called = 0
         orphans: list[tuple[int, float]] = []
+        losing: list[tuple[int, float]] = []
         for no_loop, no_row, item in self.rest[at]:
-            i, needs, body, least, alone, _ = item
+            i, needs, body, least, alone, _, lost = item
             orphan = True
             for g, (_, results, unread, uncomputed, *_, spared) in enumerate(groups):
                 if not results & no_loop or not results & no_row:
@@ -139,8 +140,9 @@ class Division:
                 work += least
             if orphan:
                 orphans.append((i, alone))
+                losing.append((i, lost))
         read += kernels.reading_sources(sources)
-        work += kernels.working(bodies)
+        work += kernels.working(bodies) + kernels.mates.clique(losing)
         arrays, values = self.chains(at)
         for x, times, seconds in arrays:
             times -= sources >> x & 1
@@ -221,4 +223,6 @@ class Division:
 
     def _spared(self, kernel: Candidate, item: Duty) -> float:
         """Return what a row kernel that takes a call in may do without."""
-        return max(kernel.seconds - item.write - self.kernels.least_launch, 0.0) if kernel.form == CALL else 0.0
+        if kernel.form != CALL:
+            return 0.0
+        return max(kernel.seconds - item.write - self.kernels.least_launch, 0.0)

@@ -18,7 +18,8 @@ class Duty(NamedTuple):
     """What any kernel that makes `value` has to do, with what lies in memory settled.
 
     `needs` are the arrays it reads, by their numbers, `body` what it computes; `alone` what its own kernel
-    takes beside reading, writing and computing. Where a call may make it, computing it takes `least`.
+    takes beside reading, writing and computing; `lost` is lost at the ends of rows. Where a call may make
+    it, computing it takes `least`.
     """
 
     value: int
@@ -27,6 +28,7 @@ class Duty(NamedTuple):
     least: float
     alone: float
     write: float
+    lost: float
 
 
 class Chain(NamedTuple):
@@ -60,16 +62,17 @@ class Floors:
         body, optional = kernels.grow(1 << value, memory)
         needs = kernels.inputs(body) & self.memo.arrays & ~optional
         read, work, write = kernels.reading(needs), kernels.working(body), kernels.write[value]
-        least, alone = 0.0, kernels.least_launch + kernels.slack(write + max(read, work))
+        lost = kernels.losing(body)
+        least, alone = 0.0, kernels.least_launch + kernels.slack(write + max(read, work + lost))
         needs = self.memo.shared(needs)
         called = self._call(value) if body == 1 << value else None
         if called is not None:
             room = max(called - write - kernels.least_launch, 0.0)
             least = min(work, room)
             needs, read = (needs, read) if read <= room else (0, 0.0)
-            body = body if least else 0
+            body, lost = body if least else 0, 0.0
             alone = min(alone, max(called - write - max(least, read), 0.0))
-        return Duty(value, needs, body, least, alone, write)
+        return Duty(value, needs, body, least, alone, write, lost)
 
     def _call(self, value: int) -> float | None:
         """Return the seconds of a call that makes `value`; None if its own kernel is legal, and better."""
@@ -117,4 +120,5 @@ class Floors:
                 body |= duty.body
         read = kernels.reading_sources(needs) + sum([(c.times - 1) * c.seconds for c in self.arrays(duties)])
         work += kernels.working(body) + sum([(c.times - 1) * c.seconds for c in self.values(duties)])
+        work += kernels.mates.clique([(d.value, d.lost) for d in duties])
         return write + max(read, work) + kernels.mates.clique([(d.value, d.alone) for d in duties])
