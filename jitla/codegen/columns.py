@@ -40,13 +40,16 @@ def columns_kernel(loop: Loop, math: MathCall) -> str:
     word(lines, "height", "%geo", ROWS)
     word(lines, "batch", "%geo", BATCH)
     lines.append(f"  %rowsteps = getelementptr i64, ptr %geo, i64 {loop.row_steps_at}")
+    word(lines, "more", "%geo", loop.more_at)
     if slides:
         lines[2:2] = _rooms(loop)
     block_of_unit(lines, loop)
     lines += _widths(loop, slides)
     fill = "\n".join(_fill(loop))
     passed = "ptr %steps, ptr %rowsteps, i64 %r, i64 %now"
-    text = f"""  %none = icmp eq i64 %height, 0
+    text = f"""  %without = icmp eq i64 %height, 0
+  %begins = icmp eq i64 %more, 0
+  %none = and i1 %without, %begins
   %blanks = select i1 %none, i64 %len, i64 0
   br label %fill
 fill:
@@ -128,12 +131,24 @@ def _widths(loop: Loop, slides: bool) -> list[str]:
                 f"  %skip{k} = mul i64 %restfrom, {op.dtype.itemsize}",
                 f"  %room{k}.int = ptrtoint ptr %room{k} to i64",
                 f"  {value} = sub i64 %room{k}.int, %skip{k}",
+                *_so_far(op),
             ]
         lines += [
             f"  %restop{k} = getelementptr i64, ptr %restops, i64 {k}",
             f"  store i64 {value}, ptr %restop{k}, align 8",
         ]
     return lines
+
+
+def _so_far(op: Operand) -> list[str]:
+    """Return lines that copy what the columns of the last vector came to before, if they are taken twice."""
+    k, size = op.word, op.dtype.itemsize
+    return [
+        f"  %there{k} = add i64 %now{k}, %skip{k}", f"  %there{k}.p = inttoptr i64 %there{k} to ptr",
+        f"  %wide{k} = mul i64 %width, {size}", f"  %known{k} = icmp ne i64 %more, 0",
+        f"  %taken{k} = and i1 %known{k}, %odd", f"  %copied{k} = select i1 %taken{k}, i64 %wide{k}, i64 0",
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr %room{k}, ptr %there{k}.p, i64 %copied{k}, i1 false)",
+    ]
 
 
 def _kept(loop: Loop) -> list[str]:
@@ -202,6 +217,7 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
     w.begin(varying="b")
     for op in _moving(loop):
         word(w.lines, f"y{op.word}", "%rowsteps", op.word)
+    word(w.lines, "more", "%rowsteps", loop.more_at - loop.row_steps_at)
     several = _at_once(loop) if not how else 1
     w.lines.append(f"  %total = mul i64 %count, {width}")
     if several == 1:
@@ -247,7 +263,8 @@ def _rows(w: Writer, label: str, several: int, start: tuple[str, str], end: str)
         f"{label}:", f"  %{label}.r = phi i64 [ {start[0]}, %{start[1]} ], "
         f"[ %{label}.r.next, %{label}.end ]",
         f"  %{label}.row = add i64 %row, %{label}.r",
-        f"  %{label}.first = icmp eq i64 %{label}.row, 0",
+        f"  %{label}.before = or i64 %{label}.row, %more",
+        f"  %{label}.first = icmp eq i64 %{label}.before, 0",
         f"  %{label}.fresh.0 = insertelement {wide} poison, i1 %{label}.first, i64 0",
         f"  %{label}.fresh = shufflevector {wide} %{label}.fresh.0, {wide} poison, "
         f"<{w.width} x i32> zeroinitializer",
