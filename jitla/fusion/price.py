@@ -29,7 +29,7 @@ PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
 BEGIN = 80.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
 STEP = 64  # bytes that such a loop handles at a time; a rest of them takes as long, or longer
-SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone, beside functions
+SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -112,8 +112,8 @@ class Prices:
         """Return the seconds that loops over `hops` lose at the ends of rows.
 
         A loop starts anew at every row if it broadcasts an array, or reduces some axes only. What is
-        left of a row behind whole vectors is one more vector; in reductions, an element at a time.
-        `apart`: reductions may be loops of their own, as the stages of a row kernel.
+        left of a row behind whole vectors is one more vector; in reductions without functions, an element
+        at a time. `apart`: reductions may be loops of their own, as the stages of a row kernel.
         """
         lost = 0.0
         found: dict[Shape, list[_End]] = {}
@@ -138,7 +138,7 @@ class Prices:
             rows, length, whole = prod(space[:-1]), space[-1], STEP // hop.meta.dtype.itemsize
             rest, each = length % max(whole, 1), flops(hop) / max(length, 1)
             if hop.op.transcendental:
-                lost = each * rest * (whole - 1), each * (whole - rest) if rest else 0.0
+                lost = (each * (whole - rest) if rest else 0.0,) * 2
             else:
                 lost = SINGLE * rest * rows, 0.0
             reduces = hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)

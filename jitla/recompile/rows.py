@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from jitla.fusion import (
     OPERAND,
@@ -19,7 +17,6 @@ from jitla.fusion import (
     ROOM,
     Combine,
     Cut,
-    Executable,
     Form,
     Geometry,
     Kernel,
@@ -29,7 +26,6 @@ from jitla.fusion import (
     RowKernel,
     Schedule,
     Stage,
-    Tile,
     block_height,
     blocks_per_unit,
     contiguous,
@@ -40,6 +36,7 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Meta, Shape, apply, leaf
+from jitla.recompile.asked import Launch, RowTools
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -51,35 +48,6 @@ from jitla.recompile.cuts import (
 )
 
 SERIAL = Schedule(threads=1)
-
-Launch = Callable[..., None]
-
-
-class RowTools(Protocol):
-    """What binding a row kernel asks for."""
-
-    def executable(
-        self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
-    ) -> tuple[Executable, Launch]:
-        """Machine code for one variant of a kernel, and what runs it."""
-        ...
-
-    def product(
-        self, form: str, dtype: np.dtype, columns: int
-    ) -> Callable[[int, int, int, int], bytes]:
-        """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
-        ...
-
-    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix."""
-        ...
-
-    def rows_block(
-        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
-        nanoseconds: float,
-    ) -> tuple[bytes, Launch]:
-        """Return the argument block of the whole, and what runs it."""
-        ...
 
 
 @dataclass(slots=True)

@@ -17,7 +17,17 @@ from itertools import combinations
 from math import inf, isclose
 from typing import NamedTuple
 
-from jitla.fusion import CELL, MAGG, Facts, Kernel, Prices, all_layouts, data_inputs, geometry, over_rows
+from jitla.fusion import (
+    CELL,
+    MAGG,
+    Facts,
+    Kernel,
+    Prices,
+    all_layouts,
+    data_inputs,
+    geometry,
+    over_rows,
+)
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import Memo
 from jitla.fusion.points import partitions
