@@ -49,8 +49,9 @@ def pack_rows(
     copied = max(sum(map(_words, stages)), *(len(c.block) // 8 for c in combines), 0)
     if copied > MAX_WORDS:
         raise BackendError(f"the stages of rows have blocks of {8 * copied} bytes")
+    free = next((i for i, s in enumerate(stages) if s.first), len(stages))
     own = [cut.blocks, cut.per_unit, cut.slots, cut.room, cut.part, busy_at, len(stages), stages_at,
-           len(combines), combines_at, cut.spare, copied, sum(not s.first for s in stages), 0]
+           len(combines), combines_at, cut.spare, copied, free, 0]
     scratch = (cut.units - 1) * cut.part + cut.slots * cut.room
     words = [*([0] * n), *kinds, *own, *([0] * cut.slots), *table]
     size = HEADER + len(words) + len(blobs) // 8

@@ -59,7 +59,7 @@ class Stage(NamedTuple):
     """A kernel on one block of rows: its block for whole ones, for the last one, and its operands.
 
     With `once` it is run in the first block of rows of every unit only. With `first`, its block for the
-    first rows of all, it goes on from what earlier rows came to: it is run in turn, behind the others.
+    first rows of all, it goes on from what earlier rows came to: it is run in turn, as all behind it are.
     """
 
     whole: bytes

@@ -44,6 +44,7 @@ from jitla.recompile.cuts import (
     nanoseconds,
     narrow_sizes,
     padded,
+    turns_last,
     wide_tile,
 )
 
@@ -154,14 +155,13 @@ class _Binding:
         last = self.rows - (blocks - 1) * self.height
         whole_layouts, last_layouts = self._layouts(self.height), self._layouts(last)
         stages = [self._packing(h) for h in self.packed]
-        behind: list[Stage] = []
-        for stage in self.kernel.stages:
+        for stage in turns_last(self.kernel):
             own = tuple(self._place(h, stage) for h in self._operands(stage))
             if isinstance(stage, Kernel) and any(h in self.kernel.in_turn for h in stage.outputs):
                 made = self._in_turn(stage, last, whole_layouts)
                 if made is None:
                     return None
-                behind.append(Stage(*made[:2], own, first=made[2]))
+                stages.append(Stage(*made[:2], own, first=made[2]))
                 continue
             pair = [self._template(stage, *which) for which in (
                 (self.height, whole_layouts), (last, last_layouts))]
@@ -169,7 +169,6 @@ class _Binding:
                 return None
             stages.append(Stage(pair[0], pair[1], own))
             stages += [self._adding(h) for h in stage.outputs if h in self.totals]
-        stages += behind
         combines = [self._combine(h) for h in self.part]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
