@@ -16,6 +16,7 @@ from jitla.fusion.templates import Facts, Template
 from jitla.hops import Hop, Kind
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
+MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
 MIN_LENGTH = 4  # of its rows
 MAX_BESIDE = 1 << 17  # bytes of that matrix
 
@@ -131,7 +132,8 @@ def _opens(hop: Hop, facts: Facts) -> bool:
 
 def is_in_turn(hop: Hop, facts: Facts) -> bool:
     """Tell whether rows meet in `hop` that are made block by block, and go on from those before them."""
-    return over_rows(hop) and not facts.wide.get(hop.inputs[0], False)
+    matrix = hop.inputs[0]
+    return over_rows(hop) and not facts.wide.get(matrix, False) and matrix.meta.nbytes >= MIN_TURNS
 
 
 def is_total(hop: Hop, facts: Facts) -> bool:

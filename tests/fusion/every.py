@@ -32,7 +32,7 @@ from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import Memo
 from jitla.fusion.points import partitions
 from jitla.fusion.recall import search_all
-from jitla.fusion.rows import is_row_view, product_at, row_links, rows_of
+from jitla.fusion.rows import MIN_TURNS, is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import iteration
 from jitla.hops import REFERENCE, Hop, Kind
 from tests.fusion.dags import joined_dag, random_dag
@@ -95,7 +95,8 @@ def by_rows(hop: Hop, facts: Facts) -> int:
 
 def goes_on(hop: Hop, facts: Facts) -> bool:
     """Tell whether blocks of rows are added to `hop` in turn: no product with a wide matrix is in them."""
-    return over_rows(hop) and not facts.wide.get(hop.inputs[0], False)
+    large = hop.inputs[0].meta.nbytes >= MIN_TURNS
+    return over_rows(hop) and large and not facts.wide.get(hop.inputs[0], False)
 
 
 def sums_blocks(hop: Hop, facts: Facts) -> bool:
