@@ -64,7 +64,7 @@ class LlvmExecutable:
         self._entry = library.addresses["k"]
         self._finish = library.addresses.get("fin", 0)
 
-    def template(self, geometry: Geometry) -> bytes:
+    def template(self, geometry: Geometry, more: bool = False) -> bytes:
         """Return the argument block for `geometry`, everything filled in but the operands."""
         nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
         threads = self._threads or runtime_threads()
@@ -73,7 +73,7 @@ class LlvmExecutable:
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
         cut = (units, grain, scratch)
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, self._threads)
-        words = geometry_words(self._loop, geometry, head)
+        words = geometry_words(self._loop, geometry, head, more)
         return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
 
 
@@ -200,6 +200,8 @@ class LlvmBackend:
         workers = 1 if nanoseconds < SERIAL_NS else several
         cut = cut._replace(slots=max(1, min(workers, cut.units)))
         grain = cut.units if workers == 1 else 1
+        if any(s.first for s in stages):
+            threads = cut.slots  # one that waits for its turn keeps a slot: none may lack one meanwhile
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, threads)
         at = self._rows.addresses
         return pack_rows(at["k"], at["fin"], [*map(kind_of, scalars)], stages, combines, cut, grain, flags)

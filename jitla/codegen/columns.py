@@ -29,10 +29,11 @@ def columns_kernel(loop: Loop, math: MathCall) -> str:
 
     A unit is a block of columns. Rows are added one after the other, as NumPy does; a batch at a
     time, so that sums stay in registers between rows and memory is still read along the rows.
-    Columns that are no whole vector are taken once more with those before them, if that is harmless.
+    Columns that are no whole vector are taken once more with those before them, if that is harmless; if
+    functions take most of the time, they are a vector of their own (of width 0).
     """
-    lanes, slides = loop.lanes, _slides(loop)
-    small = {1, 2} if slides and lanes > 2 else {1}
+    lanes, slides, pads = loop.lanes, _slides(loop), _pads(loop)
+    small = {0} if pads else {1, 2} if slides and lanes > 2 else {1}
     parts = _column_span(loop, "span", lanes, math, PLAIN if loop.calls else "")
     for width in sorted(small - {lanes}):
         parts += _column_span(loop, f"few{width}", width, math, PLAIN if width == 1 else "")
@@ -40,17 +41,22 @@ def columns_kernel(loop: Loop, math: MathCall) -> str:
     word(lines, "height", "%geo", ROWS)
     word(lines, "batch", "%geo", BATCH)
     lines.append(f"  %rowsteps = getelementptr i64, ptr %geo, i64 {loop.row_steps_at}")
+    word(lines, "more", "%geo", loop.more_at)
     if slides:
         lines[2:2] = _rooms(loop)
     block_of_unit(lines, loop)
-    lines += _widths(loop, slides)
+    lines += _padded(loop) if pads else _widths(loop, slides)
     fill = "\n".join(_fill(loop))
     passed = "ptr %steps, ptr %rowsteps, i64 %r, i64 %now"
-    text = f"""  %none = icmp eq i64 %height, 0
+    text = f"""  br label %begun
+begun:
+  %without = icmp eq i64 %height, 0
+  %begins = icmp eq i64 %more, 0
+  %none = and i1 %without, %begins
   %blanks = select i1 %none, i64 %len, i64 0
   br label %fill
 fill:
-  %j = phi i64 [ 0, %unit ], [ %j.next, %filled ]
+  %j = phi i64 [ 0, %begun ], [ %j.next, %filled ]
   %filling = icmp ult i64 %j, %blanks
   br i1 %filling, label %filled, label %rows
 filled:
@@ -82,6 +88,11 @@ over:
 def _slides(loop: Loop) -> bool:
     """Tell whether columns may be computed twice: nothing is stored but sums, and these in one run."""
     return all(o.role == "in" or o.role == "agg" and o.letter == "c" for o in loop.operands)
+
+
+def _pads(loop: Loop) -> bool:
+    """Tell whether columns that are no whole vector are a vector whose other lanes repeat the last one."""
+    return loop.polynomials and _slides(loop) and all(o.letter in "cbv" for o in loop.operands)
 
 
 def _rooms(loop: Loop) -> list[str]:
@@ -118,7 +129,37 @@ def _widths(loop: Loop, slides: bool) -> list[str]:
     lines += [
         "  %end.of = add i64 %from, %len", "  %restfrom = sub i64 %end.of, %width",
         "  %restcount = add i64 1, 0", "  %restwidth = add i64 %width, 0",
+        "  %over.first = sub i64 %width, %rest", *_apart(loop),
     ]
+    for op in loop.aggregates:
+        lines += _so_far(op)
+    return lines
+
+
+def _padded(loop: Loop) -> list[str]:
+    """Return lines that cut the columns of a unit into vectors, and take the rest of them by themselves."""
+    shift = loop.lanes.bit_length() - 1
+    lines = [
+        f"  %vectors = lshr i64 %len, {shift}", f"  %width = add i64 {loop.lanes}, 0",
+        f"  %whole = shl i64 %vectors, {shift}", "  %rest = sub i64 %len, %whole",
+        "  %restfrom = add i64 %from, %whole", "  %behind = add i64 %restfrom, 0",
+        "  %odd = icmp ne i64 %rest, 0", "  %restcount = add i64 %rest, 0", "  %restwidth = add i64 0, 0",
+        "  %over.first = add i64 0, 0", *_apart(loop), "  %known = icmp ne i64 %more, 0",
+        "  %takes = and i1 %known, %odd", "  br i1 %takes, label %taken, label %untaken", "taken:",
+    ]
+    b = LlvmBuilder(lines, loop.lanes, prefix="f")
+    for op in loop.aggregates:
+        k = op.word
+        lines += [
+            f"  %there{k} = add i64 %now{k}, %skip{k}", f"  %there{k}.p = inttoptr i64 %there{k} to ptr",
+        ]
+        b.store(b.load_some(f"%there{k}.p", "%rest", op.dtype), f"%room{k}")
+    return [*lines, "  br label %untaken", "untaken:"]
+
+
+def _apart(loop: Loop) -> list[str]:
+    """Return lines that write %restops: sums of the last columns go where there is room for a vector."""
+    lines: list[str] = []
     for op in loop.operands:
         k = op.word
         value = word(lines, f"now{k}", "%ops", k)
@@ -136,11 +177,22 @@ def _widths(loop: Loop, slides: bool) -> list[str]:
     return lines
 
 
+def _so_far(op: Operand) -> list[str]:
+    """Return lines that copy what the columns of the last vector came to before, if they are taken twice."""
+    k, size = op.word, op.dtype.itemsize
+    return [
+        f"  %there{k} = add i64 %now{k}, %skip{k}", f"  %there{k}.p = inttoptr i64 %there{k} to ptr",
+        f"  %wide{k} = mul i64 %width, {size}", f"  %known{k} = icmp ne i64 %more, 0",
+        f"  %taken{k} = and i1 %known{k}, %odd", f"  %copied{k} = select i1 %taken{k}, i64 %wide{k}, i64 0",
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr %room{k}, ptr %there{k}.p, i64 %copied{k}, i1 false)",
+    ]
+
+
 def _kept(loop: Loop) -> list[str]:
     """Return lines that store the sums of the columns that are no whole vector."""
     lines = [
         "  %some.rest = xor i1 %none, true", "  %keeps = and i1 %odd, %some.rest",
-        "  %over.count = select i1 %keeps, i64 %rest, i64 0", "  %over.first = sub i64 %width, %rest",
+        "  %over.count = select i1 %keeps, i64 %rest, i64 0",
         "  br label %keep", "keep:", "  %m = phi i64 [ 0, %over ], [ %m.next, %kept ]",
         "  %keeping = icmp ult i64 %m, %over.count", "  br i1 %keeping, label %kept, label %next",
         "kept:", "  %m.from = add i64 %over.first, %m", "  %m.to = add i64 %behind, %m",
@@ -192,30 +244,33 @@ def _fill(loop: Loop) -> list[str]:
 
 
 def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) -> str:
-    """Return a function that adds `rows` rows from `row` on to `count` columns from `start` on.
+    """Return a function that adds `rows` rows from `row` on to `count` vectors of columns from `start` on.
 
-    Several rows are taken at once, each by loads of its own: the processor then sees as many streams
-    through memory that go straight on.
+    With a `width` of 0 they are `count` columns, fewer than a vector has. Several rows are taken
+    at once, each by loads of its own: the processor then sees as many streams through memory that go
+    straight on.
     """
-    w = Writer(loop, width, math)
+    w = Writer(loop, width or loop.lanes, math)
     w.lines.append("entry:")
     w.begin(varying="b")
     for op in _moving(loop):
         word(w.lines, f"y{op.word}", "%rowsteps", op.word)
+    word(w.lines, "more", "%rowsteps", loop.more_at - loop.row_steps_at)
     several = _at_once(loop) if not how else 1
     w.lines.append(f"  %total = mul i64 %count, {width}")
+    some = "" if width else "%count"
     if several == 1:
         w.lines.append("  br label %one")
-        _rows(w, "one", 1, ("0", "entry"), "%rows")
+        _rows(w, "one", 1, ("0", "entry"), "%rows", some)
     else:
         _most(w, several)
         w.lines.append("  br i1 %any, label %several, label %between")
-        _rows(w, "several", several, ("0", "entry"), "%most")
+        _rows(w, "several", several, ("0", "entry"), "%most", some)
         w.lines += [
             "  br label %between", "between:", "  %left = icmp ne i64 %most, %rows",
             "  br i1 %left, label %one, label %done",
         ]
-        _rows(w, "one", 1, ("%most", "between"), "%rows")
+        _rows(w, "one", 1, ("%most", "between"), "%rows", some)
     w.lines += ["  br label %done", "done:", "  ret void", "}", ""]
     return f"define internal void @{name}({COLUMN_SPAN}) {how}{{\n" + "\n".join(w.lines)
 
@@ -240,14 +295,20 @@ def _moving(loop: Loop) -> list[Operand]:
     return [o for o in loop.operands if o.letter != "v" and o.role != "agg"]
 
 
-def _rows(w: Writer, label: str, several: int, start: tuple[str, str], end: str) -> None:
-    """Write the loop over rows from `start`, a value and its block, to `end`, and over their columns."""
+def _rows(
+    w: Writer, label: str, several: int, start: tuple[str, str], end: str, some: str
+) -> None:
+    """Write the loop over rows from `start`, a value and its block, to `end`, and over their columns.
+
+    These are `some`, or whole vectors.
+    """
     moving, wide = _moving(w.loop), f"<{w.width} x i1>"
     w.lines += [
         f"{label}:", f"  %{label}.r = phi i64 [ {start[0]}, %{start[1]} ], "
         f"[ %{label}.r.next, %{label}.end ]",
         f"  %{label}.row = add i64 %row, %{label}.r",
-        f"  %{label}.first = icmp eq i64 %{label}.row, 0",
+        f"  %{label}.before = or i64 %{label}.row, %more",
+        f"  %{label}.first = icmp eq i64 %{label}.before, 0",
         f"  %{label}.fresh.0 = insertelement {wide} poison, i1 %{label}.first, i64 0",
         f"  %{label}.fresh = shufflevector {wide} %{label}.fresh.0, {wide} poison, "
         f"<{w.width} x i32> zeroinitializer",
@@ -270,7 +331,7 @@ def _rows(w: Writer, label: str, several: int, start: tuple[str, str], end: str)
         begin = w.b.const(initial(op), op.dtype)
         sums.append(w.b.select(Value(BOOL, f"%{label}.fresh"), begin, w.read(op, at)))
     for u, found in enumerate(bases):
-        sums = _row_step(w, found, sums, label, u)
+        sums = _row_step(w, found, sums, (label, f"{u}.x"), some)
     for op, at, total in zip(w.loop.aggregates, ats, sums, strict=True):
         w.write(op, total, at)
     w.lines += [
@@ -312,7 +373,9 @@ def _at(w: Writer, op: Operand, base: str, label: str, name: str) -> str:
     return at
 
 
-def _row_step(w: Writer, bases: Bases, sums: list[Value], label: str, u: int) -> list[Value]:
+def _row_step(
+    w: Writer, bases: Bases, sums: list[Value], names: tuple[str, str], some: str
+) -> list[Value]:
     """Write loads, body and stores of one row and return the new sums."""
     values = dict(w.fixed)
     ats: dict[Operand, str] = {}
@@ -320,9 +383,9 @@ def _row_step(w: Writer, bases: Bases, sums: list[Value], label: str, u: int) ->
         if isinstance(base, Value):
             values[op.hop] = base
             continue
-        ats[op] = _at(w, op, base, label, f"{u}.x")
+        ats[op] = _at(w, op, base, *names)
         if op.role == "in":
-            values[op.hop] = w.read(op, ats[op])
+            values[op.hop] = w.b.load_some(ats[op], some, op.dtype) if some else w.read(op, ats[op])
     w.body(values)
     ends = [w.combine(op, so_far, values) for op, so_far in zip(w.loop.aggregates, sums, strict=True)]
     for op, at in ats.items():

@@ -111,7 +111,8 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
 # it is cut into, of STEP elements each ("full": INNER elements in all, STEP of them per row); DEPTH
 # of the parallel subtrees ("full") or BATCH of rows taken at once ("cols"); ROWS reduced by "cols";
 # then the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
-# the outer sizes, and the outer strides of every array operand.
+# the outer sizes, and the outer strides of every array operand; at the end whether results hold what
+# rows before these came to ("cols" only).
 INNER, STEP, BLOCKS, DEPTH, ROWS, GEOMETRY = range(6)
 BATCH = DEPTH
 
@@ -172,8 +173,16 @@ class Loop:
         """Geometry word where the outer sizes begin."""
         return GEOMETRY + len(self.operands) * (2 if self.form.mode == "cols" else 1)
 
+    @property
+    def more_at(self) -> int:
+        """Geometry word that tells whether rows were added up before ("cols" only)."""
+        arrays = sum(o.letter != "v" for o in self.operands)
+        return self.outer_at + self.rank * (arrays + 1)
 
-def geometry_words(loop: Loop, geometry: Geometry, head: Sequence[int]) -> list[int]:
+
+def geometry_words(
+    loop: Loop, geometry: Geometry, head: Sequence[int], more: bool = False
+) -> list[int]:
     """Return the geometry words; `head` are the first of them, in the order above."""
     strides = iter(geometry.strides)
     none = (0,) * loop.form.ndim
@@ -186,7 +195,7 @@ def geometry_words(loop: Loop, geometry: Geometry, head: Sequence[int]) -> list[
     for op, t in zip(loop.operands, table, strict=True):
         if op.letter != "v":
             words += t[skip : skip + loop.rank]
-    return words
+    return [*words, int(more)] if skip else words
 
 
 def pack_block(

@@ -105,6 +105,9 @@ def _lines(loop: Loop, math: MathCall, how: str) -> str:
     one.b = LlvmBuilder(lines, 1, math, prefix="o")
     lines.append("entry:")
     _begin(wide, one)
+    if loop.polynomials:
+        lines += [f"  %kept{op.word} = alloca [{loop.lanes} x {memory_type(op.dtype)}], align 64"
+                  for op in loop.operands if op.role != "in"]
     shift = loop.lanes.bit_length() - 1
     lines += [
         f"  %whole = and i64 %n, -{loop.lanes}", "  %some = icmp ne i64 %whole, 0",
@@ -129,7 +132,10 @@ def _lines(loop: Loop, math: MathCall, how: str) -> str:
         lines += one.b.phi(f"%half{k}", (starts[k], "row"), (halved[k], "wide.over"))
     middle = [named(o.dtype, f"%half{k}") for k, o in enumerate(loop.aggregates)]
     lines += ["  br i1 %rest, label %one, label %summed"]
-    ends = _turn(one, "one", ("joined", "%whole", middle), "%n", fixed[1], {})
+    if loop.polynomials:
+        ends = _rest(wide, one, middle, fixed[0])
+    else:
+        ends = _turn(one, "one", ("joined", "%whole", middle), "%n", fixed[1], {})
     lines += ["one.over:", "  br label %summed", "summed:"]
     for k in range(len(loop.aggregates)):
         lines += one.b.phi(f"%all{k}", (middle[k], "joined"), (ends[k], "one.over"))
@@ -204,6 +210,51 @@ def _turn(
         f"  br i1 %{label}.more, label %{label}, label %{label}.over",
     ]
     return ends
+
+
+def _rest(wide: Writer, one: Writer, accs: Sequence[Value], fixed: dict) -> list[Value]:
+    """Write what becomes of the elements behind whole vectors; return the aggregates.
+
+    Functions take as long for one element as for a vector: these share one, which is then added up,
+    and stored, element by element. The last of them fills it, so that no lane computes on anything but
+    the user's data.
+    """
+    lines, outs = wide.lines, [o for o in wide.loop.operands if o.role == "out"]
+    lines += ["one:", "  %one.e = add i64 %start, %whole", "  %one.count = sub i64 %n, %whole"]
+    values = dict(fixed)
+    for op in wide.loop.operands:
+        if op.role == "in" and op.walks:
+            values[op.hop] = wide.b.load_some(_element(wide, op, "one"), "%one.count", op.dtype)
+    wide.body(values)
+    for op in wide.loop.operands:
+        if op.role != "in":
+            wide.b.store(wide.term(op, values) if op.role == "agg" else values[op.hop], f"%kept{op.word}")
+    lines += [
+        "  br label %kept", "kept:", "  %kept.i = phi i64 [ 0, %one ], [ %kept.next, %kept ]",
+    ]
+    head, ends = len(lines), []
+    phis: list[str] = []
+    for k, op in enumerate(wide.loop.aggregates):
+        at, name = _kept(lines, op), f"%kept.sofar{k}"
+        ends.append(combined(one.b, op, named(op.dtype, name), one.b.load(at, op.dtype)))
+        phis += one.b.phi(name, (accs[k], "one"), (ends[k], "kept"))
+    if outs:
+        lines.append("  %kept.e = add i64 %one.e, %kept.i")
+    for op in outs:
+        one.write(op, one.b.load(_kept(lines, op), op.dtype), _element(one, op, "kept"))
+    lines[head:head] = phis
+    lines += [
+        "  %kept.next = add i64 %kept.i, 1", "  %kept.more = icmp ult i64 %kept.next, %one.count",
+        "  br i1 %kept.more, label %kept, label %one.over",
+    ]
+    return ends
+
+
+def _kept(lines: list[str], op: Operand) -> str:
+    """Write the address of the element that is taken from the vector of `op`."""
+    lines.append(
+        f"  %kept.at{op.word} = getelementptr {memory_type(op.dtype)}, ptr %kept{op.word}, i64 %kept.i")
+    return f"%kept.at{op.word}"
 
 
 def _element(w: Writer, op: Operand, label: str) -> str:

@@ -37,8 +37,8 @@ def pack_rows(
     blobs = b""
     for stage in stages:
         at = []
-        for blob in (stage.whole, stage.last):
-            at.append(blobs_at + len(blobs) // 8)
+        for blob in (stage.whole, stage.last, stage.first):
+            at.append(blobs_at + len(blobs) // 8 if blob else at[0])
             blobs += blob
         table += [*at, len(stage.places), int(stage.once), _words(stage)]
         table += [w for p in stage.places for w in p]
@@ -49,8 +49,9 @@ def pack_rows(
     copied = max(sum(map(_words, stages)), *(len(c.block) // 8 for c in combines), 0)
     if copied > MAX_WORDS:
         raise BackendError(f"the stages of rows have blocks of {8 * copied} bytes")
+    free = next((i for i, s in enumerate(stages) if s.first), len(stages))
     own = [cut.blocks, cut.per_unit, cut.slots, cut.room, cut.part, busy_at, len(stages), stages_at,
-           len(combines), combines_at, cut.spare, copied]
+           len(combines), combines_at, cut.spare, copied, free, 0]
     scratch = (cut.units - 1) * cut.part + cut.slots * cut.room
     words = [*([0] * n), *kinds, *own, *([0] * cut.slots), *table]
     size = HEADER + len(words) + len(blobs) // 8
@@ -60,5 +61,5 @@ def pack_rows(
 
 def _words(stage: Stage) -> int:
     """Words that hold either of a stage's blocks, in whole cache lines."""
-    words = max(len(stage.whole), len(stage.last)) // 8
+    words = max(map(len, (stage.whole, stage.last, stage.first))) // 8
     return words + -words % 8

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.layout import HEADER
+from jitla.codegen.pool_os import PAUSE
 from jitla.fusion import OPERAND, PARTIAL
 
 __all__ = ["COMBINE", "OWN", "PLACE", "PLACES", "rows_text"]
 
 # Words behind the operands and their kinds.
 BLOCKS, PER_UNIT, SLOTS, ROOM_BYTES, PART_BYTES, BUSY_AT, STAGES, STAGES_AT, COMBINES, COMBINES_AT, \
-    SPARE_AT, COPIED, OWN = range(13)
+    SPARE_AT, COPIED, FREE, TURN, OWN = range(15)
 # Words of a stage in front of its operands' places, and of a place.
-WHOLE, LAST, COUNT, ONCE, WORDS, PLACES = range(6)
+WHOLE, LAST, FIRST, COUNT, ONCE, WORDS, PLACES = range(7)
 PLACE = 4
 COMBINE = 6  # words of a result that is added up
 
@@ -31,13 +32,16 @@ def rows_text(triple: str) -> str:
     own = _loads("own", (
         ("blocks", BLOCKS), ("per", PER_UNIT), ("slots", SLOTS), ("room.bytes", ROOM_BYTES),
         ("part", PART_BYTES), ("busy.at", BUSY_AT), ("stages", STAGES), ("stages.at", STAGES_AT),
-        ("combines", COMBINES), ("combines.at", COMBINES_AT), ("spare", SPARE_AT), ("copied", COPIED)))
+        ("combines", COMBINES), ("combines.at", COMBINES_AT), ("spare", SPARE_AT), ("copied", COPIED),
+        ("free", FREE)))
     stage = _loads("at", (
-        ("whole", WHOLE), ("last", LAST), ("count", COUNT), ("once", ONCE), ("words", WORDS)))
+        ("whole", WHOLE), ("last", LAST), ("begin", FIRST), ("count", COUNT),
+        ("once", ONCE), ("words", WORDS)))
     combine = _loads("at", (("blob", 0), ("operand", 1), ("offset", 2), ("size", 3),
                             ("mirrored", 4), ("itemsize", 5)))
     text = _OWN + _CLAIM + _STAGES + _RESULTS + _ENTRY + _FINISH
-    for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine), ("NEXT", _NEXT)):
+    for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine), ("NEXT", _NEXT),
+                        ("TURN", str(TURN))):
         text = text.replace(f"@{name}@", lines)
     return f'target triple = "{triple}"\n' + text
 
@@ -98,8 +102,8 @@ found:
 """
 
 _STAGES = f"""
-; Copy the blocks of all stages, those for the last block of rows or the others.
-define internal void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i1 %final,
+; Copy the blocks of all stages, those for the last block of rows, the first one, or the others.
+define internal void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i64 %b, i1 %final,
                             i64 %spare) nounwind {{
 entry:
   br label %stage
@@ -107,7 +111,9 @@ stage:
   %s = phi i64 [ 0, %entry ], [ %s.next, %stage ]
   %at = phi ptr [ %table, %entry ], [ %at.next, %stage ]
   %copy = phi ptr [ %copies, %entry ], [ %copy.next, %stage ]
-@STAGE@  %which = select i1 %final, i64 %last, i64 %whole
+@STAGE@  %begins = icmp eq i64 %b, 0
+  %early = select i1 %begins, i64 %begin, i64 %whole
+  %which = select i1 %final, i64 %last, i64 %early
   %from = getelementptr i64, ptr %block, i64 %which
   %size.at = getelementptr i64, ptr %from, i64 1
   %size = load i64, ptr %size.at, align 8
@@ -196,8 +202,10 @@ done:
   ret void
 }}
 
-; Run all stages on one block of rows, and move their operands on to the next.
-define internal void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening) nounwind {{
+; Run all stages on one block of rows, and move their operands on to the next. Those behind the `free`
+; ones go on from where the block before this one ends, whoever has it: it is claimed, so it comes.
+define internal void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening, i64 %free, ptr %turn,
+                           i64 %b) nounwind {{
 entry:
   br label %stage
 stage:
@@ -208,7 +216,17 @@ stage:
   %to = getelementptr i64, ptr %copy, i64 {HEADER}
   %always = icmp eq i64 %once, 0
   %now = or i1 %always, %opening
-  br i1 %now, label %go, label %moving
+  br i1 %now, label %may, label %moving
+may:
+  %waits = icmp eq i64 %s, %free
+  br i1 %waits, label %wait, label %go
+wait:
+  %whose = load atomic i64, ptr %turn acquire, align 8
+  %mine = icmp eq i64 %whose, %b
+  br i1 %mine, label %go, label %rest
+rest:
+  {PAUSE}
+  br label %wait
 go:
   call void @run(ptr %copy)
   br label %moving
@@ -278,12 +296,13 @@ entry:
   %results = getelementptr i64, ptr %block, i64 %combines.at
   %final.block = sub i64 %blocks, 1
   %some = icmp ult i64 %begin, %end
-  br i1 %some, label %fetch, label %leave
-fetch:
-  call void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i1 false, i64 %spare.here)
+  %turn = getelementptr i64, ptr %own, i64 @TURN@
+  %turns = icmp ult i64 %free, %stages
+  br i1 %some, label %begins, label %leave
+begins:
   br label %unit
 unit:
-  %u = phi i64 [ %begin, %fetch ], [ %u.next, %unit.end ]
+  %u = phi i64 [ %begin, %begins ], [ %u.next, %unit.end ]
   %b0 = mul i64 %u, %per
   %b1.full = add i64 %b0, %per
   %b1 = call i64 @llvm.umin.i64(i64 %b1.full, i64 %blocks)
@@ -292,22 +311,29 @@ unit:
   %far = mul i64 %before, %part
   %partial = getelementptr i8, ptr %parts, i64 %far
   call void @begin(ptr %block, ptr %results, i64 %combines, ptr %partial, i1 %given)
-  call void @place(ptr %block, ptr %table, i64 %stages, ptr %copies, ptr %partial,
-                   i64 %room, i64 %b0, i1 %given)
   br label %rows
 rows:
-  %b = phi i64 [ %b0, %unit ], [ %b.next, %go ]
+  %b = phi i64 [ %b0, %unit ], [ %b.next, %after ]
   %final = icmp eq i64 %b, %final.block
-  br i1 %final, label %last, label %go
-last:
-  call void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i1 true, i64 %spare.here)
+  %opening = icmp eq i64 %b, %b0
+  %second = icmp eq i64 %b, 1
+  %special = or i1 %final, %second
+  %other = or i1 %special, %opening
+  br i1 %other, label %fetch, label %go
+fetch:
+  call void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i64 %b, i1 %final,
+                   i64 %spare.here)
   call void @place(ptr %block, ptr %table, i64 %stages, ptr %copies, ptr %partial,
                    i64 %room, i64 %b, i1 %given)
   br label %go
 go:
-  %opening = icmp eq i64 %b, %b0
-  call void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening)
+  call void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening, i64 %free, ptr %turn, i64 %b)
   %b.next = add i64 %b, 1
+  br i1 %turns, label %over, label %after
+over:
+  store atomic i64 %b.next, ptr %turn release, align 8
+  br label %after
+after:
   %rows.left = icmp ult i64 %b.next, %b1
   br i1 %rows.left, label %rows, label %unit.end
 unit.end:

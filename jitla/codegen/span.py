@@ -107,10 +107,13 @@ class Writer:
             if hop.op.kind is not Kind.AGG:
                 values[hop] = emit_hop(self.b, hop, [values[i] for i in hop.inputs])
 
+    def term(self, op: Operand, values: dict[Hop, Value]) -> Value:
+        """Write what the aggregate `op` is made of, in its dtype."""
+        return self.b.cast(values[op.hop.inputs[0]], op.dtype)
+
     def combine(self, op: Operand, acc: Value, values: dict[Hop, Value]) -> Value:
         """Write one step of the aggregate `op`."""
-        x = self.b.cast(values[op.hop.inputs[0]], op.dtype)
-        result: Value = getattr(self.b, COMBINE[op.hop.op.name])(acc, x)
+        result: Value = getattr(self.b, COMBINE[op.hop.op.name])(acc, self.term(op, values))
         return result
 
 

@@ -89,6 +89,11 @@ def literal(value: Any, dtype: np.dtype) -> str:
     return str(int(value))
 
 
+def _code(kind: str) -> str:
+    """Return how names of intrinsics call an IR type."""
+    return {"float": "f32", "double": "f64"}.get(kind, kind)
+
+
 class VectorText:
     """IR text under construction whose values are vectors of `width` lanes.
 
@@ -129,6 +134,27 @@ class VectorText:
             return self._apart(self.line(f"load {kind}, ptr {pointer}, align 1"), dtype)
         kind = f"<{self.width} x {memory_type(dtype)}>"
         return self._loaded(self.line(f"load {kind}, ptr {pointer}, align 1"), dtype)
+
+    def load_some(self, pointer: str, count: str, dtype: np.dtype) -> Value:
+        """Load `count` consecutive elements at `pointer`; the last of them fills the other lanes."""
+        kind = memory_type(dtype)
+        end = self.line(f"sub i64 {count}, 1")
+        last = self.line(f"getelementptr {kind}, ptr {pointer}, i64 {end}")
+        vec, one = f"<{self.width} x {kind}>", self.line(f"load {kind}, ptr {last}, align 1")
+        first = self.line(f"insertelement {vec} poison, {kind} {one}, i64 0")
+        zeros = f"<{self.width} x i32> zeroinitializer"
+        fill = self.line(f"shufflevector {vec} {first}, {vec} poison, {zeros}")
+        lanes, index = f"<{self.width} x i64>", ", ".join(f"i64 {i}" for i in range(self.width))
+        many = self.line(f"insertelement {lanes} poison, i64 {count}, i64 0")
+        many = self.line(f"shufflevector {lanes} {many}, {lanes} poison, {zeros}")
+        mask = self.line(f"icmp ult {lanes} <{index}>, {many}")
+        code = f"v{self.width}{_code(kind)}"
+        text = self.line(f"call {vec} @llvm.masked.load.{code}.p0(ptr align 1 {pointer}, "
+                         f"<{self.width} x i1> {mask}, {vec} {fill})")
+        if dtype.kind != "c":
+            return self._loaded(text, dtype)
+        part = element_type(part_of(dtype))
+        return self._apart(self.line(f"bitcast {vec} {text} to <{2 * self.width} x {part}>"), dtype)
 
     def store(self, x: Value, pointer: str, nontemporal: bool = False) -> None:
         """Store consecutive elements at `pointer` (aligned to the vector if `nontemporal`)."""

@@ -32,6 +32,7 @@ from jitla.fusion.kernel import (
     Schedule,
     Step,
     data_inputs,
+    over_rows,
 )
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
@@ -51,6 +52,6 @@ __all__ = [
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
     "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
     "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
-    "is_view", "operands", "peak", "plan", "result_of", "run_kernel", "seen_operands", "show", "structure",
-    "structure_key", "walk", "weigh",
+    "is_view", "operands", "over_rows", "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
+    "structure", "structure_key", "walk", "weigh",
 ]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
 LEAST_HEIGHT = 8  # rows of a block, however long they are
+TURN_BYTES = 64 << 10  # of all rows of a block, if threads take turns at its end: they stay in the second
 WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
@@ -24,12 +25,13 @@ SHARE = 8  # and so many times what a unit adds up or copies before it begins
 OPERAND, ROOM, PARTIAL = range(3)
 
 
-def block_height(row_bytes: int, rows: int, wide: bool = False) -> int:
+def block_height(row_bytes: int, rows: int, wide: bool = False, turns: bool = False) -> int:
     """Return how many of `rows` rows, of so many bytes in all values together, make a block.
 
-    It is `wide` if its rows meet more vectors than stay in registers.
+    It is `wide` if its rows meet more vectors than stay in registers; with `turns` blocks are added up
+    one after the other.
     """
-    height = max(BLOCK_BYTES // max(row_bytes, 1), LEAST_HEIGHT)
+    height = max((TURN_BYTES if turns else BLOCK_BYTES) // max(row_bytes, 1), LEAST_HEIGHT)
     if wide:
         height = min(max(WIDE_BYTES // max(row_bytes, 1), WIDE_LEAST), WIDE_ROWS, max(rows // 4, WIDE_LEAST))
     return min(height - height % LEAST_HEIGHT, rows)
@@ -56,13 +58,15 @@ class Place(NamedTuple):
 class Stage(NamedTuple):
     """A kernel on one block of rows: its block for whole ones, for the last one, and its operands.
 
-    With `once` it is run in the first block of rows of every unit only.
+    With `once` it is run in the first block of rows of every unit only. With `first`, its block for the
+    first rows of all, it goes on from what earlier rows came to: it is run in turn, as all behind it are.
     """
 
     whole: bytes
     last: bytes
     places: tuple[Place, ...]
     once: bool = False
+    first: bytes = b""
 
 
 class Combine(NamedTuple):

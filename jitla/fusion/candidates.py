@@ -81,6 +81,7 @@ class Candidates:
             self._moves(prices.reads, prices.writes)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
+        self._turns, self._sums_of_blocks = memo.turns()
         self._source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
             at = memo.shared(1 << i).bit_length() - 1
@@ -371,6 +372,8 @@ class Candidates:
             return False
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False
+        if body & self._turns and body & self._sums_of_blocks:
+            return False  # blocks that take turns are small, sums of several are begun anew
         if results == body and body & body - 1 == 0 and memo.is_wide(body.bit_length() - 1):
             return False  # a product alone is for BLAS
         along, across, whole = 0, 0, 0

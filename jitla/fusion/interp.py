@@ -46,8 +46,9 @@ class Interpreted:
         self.form = form
         self.text = f"interpreted {form}"
 
-    def template(self, geometry: Geometry) -> bytes:
+    def template(self, geometry: Geometry, more: bool = False) -> bytes:
         """Return the argument block for operands that lie as `geometry` says."""
+        assert not more, "blocks of rows are for kernels over rows"
         block = _Block(b"")
         block.run = lambda *operands: self._run(geometry, operands)
         return block

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from jitla.fusion.blocks import Combine, Cut, Stage, Tile
-from jitla.hops import Hop
+from jitla.hops import Hop, Kind
 
 NARROW = 63  # vectors that rows are multiplied with at once; more are met in panels
 
@@ -38,6 +38,11 @@ class Kernel:
 def data_inputs(hop: Hop) -> tuple[Hop, ...]:
     """Return the operands whose elements `hop` needs, not only their shape."""
     return () if hop.op.name == "count" else hop.inputs
+
+
+def over_rows(hop: Hop) -> bool:
+    """Tell whether `hop` is an aggregate in which rows meet."""
+    return hop.op.kind is Kind.AGG and 0 in hop.attr("axis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,15 @@ class RowKernel:
         return tuple(h for s in self.stages for h in (s.body if isinstance(s, Kernel) else s.outputs))
 
     @property
+    def in_turn(self) -> tuple[Hop, ...]:
+        """Results to which all rows are added in their order, block after block.
+
+        Beside a wide product they are sums of every block's, and totals always are.
+        """
+        found = tuple(h for h in self.outputs if over_rows(h) and h.meta.size > 1)
+        return () if self.template == "Outer" else found
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The largest space that a loop runs over."""
         spaces = [s.shape if isinstance(s, Kernel) else _space(s) for s in self.stages]
@@ -189,8 +203,11 @@ class Executable(Protocol):
 
     text: str
 
-    def template(self, geometry: Geometry) -> bytes:
-        """Argument block for `launch`, everything filled in but the operands."""
+    def template(self, geometry: Geometry, more: bool = False) -> bytes:
+        """Argument block for `launch`, everything filled in but the operands.
+
+        With `more` results hold what earlier rows came to, and those of a form "cols" are added to it.
+        """
         ...
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import Kernel, Product, data_inputs
 from jitla.fusion.results import is_view
-from jitla.fusion.rows import ROW, is_row_view, product_at, row_links, rows_of
+from jitla.fusion.rows import ROW, is_in_turn, is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.hops import Hop, Kind
 
@@ -185,7 +185,8 @@ class Memo:
         if hop.op.kind is not Kind.AGG:
             return True
         kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
-        return MAGG.walk(kernel, self.facts.layouts) is not None
+        found = MAGG.walk(kernel, self.facts.layouts)
+        return found is not None and (found[0].mode == "cols" or not is_in_turn(hop, self.facts))
 
     def _open(self, template: Template, operand: Hop) -> bool:
         """Tell whether there is an entry of `operand` that `template` continues; one that closed has none."""
@@ -208,6 +209,13 @@ class Memo:
         """Tell whether `value` is a product with a wide matrix that a Row makes."""
         product = product_at(self.values[value], self.facts)
         return product is not None and product.wide
+
+    def turns(self) -> tuple[int, int]:
+        """Return the values to which rows are added in turn, and those that take sums of several blocks."""
+        rows = [h for h, row in zip(self.values, self.row, strict=True) if row is not None]
+        products = {h: p for h in rows if (p := product_at(h, self.facts)) is not None}
+        return (self.set(h for h in rows if is_in_turn(h, self.facts)),
+                self.set(h for h, p in products.items() if p.form == "sum" or p.wide))
 
     def links(self, value: int) -> tuple[int, int]:
         """Return the operands of which a Row reads one row after the other, along axis 0 or axis 1."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 from jitla.fusion.blocks import block_height, blocks_per_unit
-from jitla.fusion.kernel import Product, RowKernel, Step
+from jitla.fusion.kernel import Product, RowKernel, Step, over_rows
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Shape
 
@@ -62,20 +62,20 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
         return 0
     rows = resize(step.shape)[0] if step.stages else step.rows
     each = row_bytes(step, resize)
-    height = block_height(each, rows, any(isinstance(s, Product) and s.wide for s in step.stages))
+    height = block_height(each, rows, step.template == "Outer", bool(step.in_turn))
     sums = {s.hop for s in step.stages if isinstance(s, Product) and s.form == "sum"}
     seen = {*step.inputs, *step.outputs, *sums}
     inner = sum(_row(h, 0, resize) for s in step.stages for h in s.outputs if h not in seen)
     part = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in sums)
     blocks = -(-rows // height)
-    units = -(-blocks // blocks_per_unit(blocks, each * height, part))
+    units = blocks if step.in_turn else -(-blocks // blocks_per_unit(blocks, each * height, part))
     return (units - 1) * part + min(threads, units) * inner * height
 
 
 def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:
     """Return the bytes of one row of every value that a row kernel reads or makes by rows."""
     sums = {s.hop for s in kernel.stages if isinstance(s, Product) and s.form == "sum"}
-    axes = {h: 0 for s in kernel.stages for h in s.outputs if h not in sums}
+    axes = {h: 0 for s in kernel.stages for h in s.outputs if h not in sums and not over_rows(h)}
     axes |= {h: a for h, a in zip(kernel.inputs, kernel.axes, strict=True) if a is not None}
     return max(sum(_row(h, a, resize) for h, a in axes.items()), 1)
 

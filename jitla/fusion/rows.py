@@ -10,12 +10,13 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 from __future__ import annotations
 
 from jitla.fusion.ends import iteration
-from jitla.fusion.kernel import NARROW, Product
+from jitla.fusion.kernel import NARROW, Product, over_rows
 from jitla.fusion.outer import keeps_driver, takes_wide
 from jitla.fusion.templates import Facts, Template
 from jitla.hops import Hop, Kind
 
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
+MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
 MIN_LENGTH = 4  # of its rows
 MAX_BESIDE = 1 << 17  # bytes of that matrix
 
@@ -101,7 +102,7 @@ def _rows_of(hop: Hop, facts: Facts) -> int:
         return row_count(product)
     if is_row_view(hop):
         return hop.meta.shape[0]
-    if hop.op.kind is Kind.AGG and 0 in hop.attr("axis") and not is_total(hop, facts) or facts.reason(hop):
+    if facts.reason(hop) or over_rows(hop) and not (is_in_turn(hop, facts) or is_total(hop, facts)):
         return 0
     space = iteration(hop)
     along = hop.inputs[0] if hop.op.kind is Kind.AGG else hop
@@ -136,12 +137,18 @@ def _opens(hop: Hop, facts: Facts) -> bool:
     return rows_of(hop, facts) > 0
 
 
+def is_in_turn(hop: Hop, facts: Facts) -> bool:
+    """Tell whether rows meet in `hop` that are made block by block, and go on from those before them."""
+    matrix = hop.inputs[0]
+    return over_rows(hop) and not facts.wide.get(matrix, False) and matrix.meta.nbytes >= MIN_TURNS
+
+
 def is_total(hop: Hop, facts: Facts) -> bool:
     """Tell whether `hop` adds up rows that are made from those of a wide product, block by block.
 
     The order of such a sum is not NumPy's, as that of the product is not.
     """
-    return hop.op.name == "sum" and hop.meta.dtype.kind == "f" and 0 in hop.attr("axis") and \
+    return over_rows(hop) and hop.op.name == "sum" and hop.meta.dtype.kind == "f" and \
         facts.wide.get(hop.inputs[0], False)
 
 
@@ -158,8 +165,7 @@ def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
 def _closes(hop: Hop, facts: Facts) -> bool:
     """A sum over rows is there only after the last one."""
     product = product_at(hop, facts)
-    return product is not None and product.form == "sum" or \
-        hop.op.kind is Kind.AGG and 0 in hop.attr("axis")
+    return product is not None and product.form == "sum" or over_rows(hop)
 
 
 ROW = Template(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from jitla.fusion import NARROW, Layout, Product, RowKernel, Tile, contiguous
+from jitla.fusion import NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
 from jitla.hops import Hop, Shape
 
 LINE = 64
@@ -62,6 +62,23 @@ def narrow_sizes(
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
     return isinstance(stage, Product) and columns_of(shapes[stage.vector.meta.shape]) > NARROW
+
+
+def turns_last(kernel: RowKernel) -> list[Kernel | Product]:
+    """Return the stages, those that are run in turn behind all that do not wait for what they make."""
+    free: list[Kernel | Product] = []
+    behind: list[Kernel | Product] = []
+    late: set[Hop] = set(kernel.in_turn)
+    for stage in kernel.stages:
+        for view in kernel.views:
+            if view.inputs[0] in late:
+                late.add(view)
+        if late.intersection((*stage.inputs, *stage.outputs)):
+            late.update(stage.outputs)
+            behind.append(stage)
+        else:
+            free.append(stage)
+    return free + behind
 
 
 def padded(size: int) -> int:

@@ -36,9 +36,10 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
+from jitla.recompile.asked import RowTools
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
-from jitla.recompile.rows import RowLoop, RowTools
+from jitla.recompile.rows import RowLoop
 from jitla.recompile.stores import Aliases, Order, Outs, order_steps
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from jitla.fusion import (
     OPERAND,
@@ -19,7 +17,6 @@ from jitla.fusion import (
     ROOM,
     Combine,
     Cut,
-    Executable,
     Form,
     Geometry,
     Kernel,
@@ -29,16 +26,17 @@ from jitla.fusion import (
     RowKernel,
     Schedule,
     Stage,
-    Tile,
     block_height,
     blocks_per_unit,
     contiguous,
     operands,
+    over_rows,
     result_of,
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf
+from jitla.hops import Hop, Meta, Shape, apply, leaf
+from jitla.recompile.asked import Launch, RowTools
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -46,39 +44,11 @@ from jitla.recompile.cuts import (
     nanoseconds,
     narrow_sizes,
     padded,
+    turns_last,
     wide_tile,
 )
 
 SERIAL = Schedule(threads=1)
-
-Launch = Callable[..., None]
-
-
-class RowTools(Protocol):
-    """What binding a row kernel asks for."""
-
-    def executable(
-        self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
-    ) -> tuple[Executable, Launch]:
-        """Machine code for one variant of a kernel, and what runs it."""
-        ...
-
-    def product(
-        self, form: str, dtype: np.dtype, columns: int
-    ) -> Callable[[int, int, int, int], bytes]:
-        """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
-        ...
-
-    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix."""
-        ...
-
-    def rows_block(
-        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
-        nanoseconds: float,
-    ) -> tuple[bytes, Launch]:
-        """Return the argument block of the whole, and what runs it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -117,9 +87,9 @@ class _Binding:
         self.sums = [s for s in kernel.stages if isinstance(s, Product) and s.form == "sum"]
         # sums over rows that a stage makes of every block, and another one adds up
         self.totals = [h for s in kernel.stages if isinstance(s, Kernel) for h in s.outputs
-                       if h.op.kind is Kind.AGG and 0 in h.attr("axis")]
+                       if over_rows(h) and h not in kernel.in_turn]
         summed = dict.fromkeys((*(s.hop for s in self.sums), *self.totals))
-        self.axis |= {h: None if h in summed else 0 for h in kernel.body}
+        self.axis |= {h: None if h in summed or h in kernel.in_turn else 0 for h in kernel.body}
         self.axis |= {h: 0 for h in kernel.views}
         self.rows = next(
             places[h].shape[a] for h, a in self.axis.items() if a is not None and h in self.number)
@@ -153,7 +123,7 @@ class _Binding:
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
         self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
         wide = any(is_wide(s, self.shapes) for s in self.kernel.stages)
-        return block_height(self.each, self.rows, wide)
+        return block_height(self.each, self.rows, wide, bool(self.kernel.in_turn))
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
@@ -171,7 +141,12 @@ class _Binding:
         return at
 
     def _per_unit(self, blocks: int) -> int:
-        """Return how many blocks make a unit; it must not depend on the number of threads."""
+        """Return how many blocks make a unit; it must not depend on the number of threads.
+
+        Those that are added up in turn are shared out one by one, unless much is copied for each.
+        """
+        if self.kernel.in_turn and not self.packed:
+            return 1
         aside = sum(map(self._bytes, (*self.part, *self.packed)))
         return blocks_per_unit(blocks, self.each * self.height, aside)
 
@@ -180,13 +155,19 @@ class _Binding:
         last = self.rows - (blocks - 1) * self.height
         whole_layouts, last_layouts = self._layouts(self.height), self._layouts(last)
         stages = [self._packing(h) for h in self.packed]
-        for stage in self.kernel.stages:
+        for stage in turns_last(self.kernel):
+            own = tuple(self._place(h, stage) for h in self._operands(stage))
+            if isinstance(stage, Kernel) and any(h in self.kernel.in_turn for h in stage.outputs):
+                made = self._in_turn(stage, last, whole_layouts)
+                if made is None:
+                    return None
+                stages.append(Stage(*made[:2], own, first=made[2]))
+                continue
             pair = [self._template(stage, *which) for which in (
                 (self.height, whole_layouts), (last, last_layouts))]
             if pair[0] is None or pair[1] is None:
                 return None
-            own = self._operands(stage)
-            stages.append(Stage(pair[0], pair[1], tuple(self._place(h, stage) for h in own)))
+            stages.append(Stage(pair[0], pair[1], own))
             stages += [self._adding(h) for h in stage.outputs if h in self.totals]
         combines = [self._combine(h) for h in self.part]
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
@@ -233,6 +214,24 @@ class _Binding:
         executable, _ = self.tools.executable(stage, structure_key(stage), found[0], SERIAL)
         self.kept.append(executable)
         return executable.template(found[1])
+
+    def _in_turn(
+        self, stage: Kernel, last: int, layouts: Mapping[Hop, Layout]
+    ) -> tuple[bytes, bytes, bytes] | None:
+        """Return the blocks of a stage that goes on from earlier rows: for whole ones, the last, the first.
+
+        A last row alone is walked as several are.
+        """
+        found = walk(operands(stage), (self.height, *self.shapes[stage.shape][1:]), layouts, {})
+        if found is None or found[0].mode != "cols":
+            return None
+        form, whole = found
+        executable, _ = self.tools.executable(stage, structure_key(stage), form, SERIAL)
+        self.kept.append(executable)
+        end = Geometry((whole.dims[0] // self.height * last, *whole.dims[1:]), whole.strides)
+        alone = self.rows <= self.height
+        return (executable.template(whole, True), executable.template(end, not alone),
+                executable.template(whole))
 
     def _product(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
         if is_wide(stage, self.shapes):

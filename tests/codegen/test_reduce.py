@@ -237,6 +237,27 @@ def test_transcendentals_under_aggregates(dtype: str, mode: str) -> None:
     assert total.tobytes() == np.asarray(cells.sum(axis)).tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("mode", ["rows", "cols"])
+def test_transcendentals_of_every_small_size(dtype: str, mode: str) -> None:
+    """What is left behind whole vectors is added up element by element, whatever is read beside it."""
+    rng = np.random.default_rng(13)
+    axis = {"rows": 1, "cols": 0}[mode]
+    for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 17, 21):
+        x, z, b = (values(d, (5, n), rng) for d in (dtype, "c16", "?"))
+        a, c, d = (leaf(i, Meta(v.shape, v.dtype)) for i, v in enumerate((x, z, b)))
+        wave = apply("sin", a)
+        some = apply("multiply", apply("multiply", wave, c), d)
+        above = apply("greater", wave, apply("real", c))
+        roots = [agg("sum", some, mode), agg("any", above, mode), agg("max", wave, mode), wave, some]
+        total, found, most, waves, cells = run(roots, [x, z, b], mode)
+        np.testing.assert_allclose(waves, np.sin(x), rtol=1e-5, atol=1e-6)
+        assert cells.tobytes() == (waves * z * b).tobytes(), n
+        assert total.tobytes() == cells.sum(axis).tobytes(), n
+        assert found.tobytes() == (waves > z.real).any(axis).tobytes(), n
+        assert most.tobytes() == waves.max(axis).tobytes(), n
+
+
 if __name__ == "__main__":
     sys.exit(search(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000, seed=11) > 0)
 

@@ -19,12 +19,22 @@ from itertools import combinations
 from math import inf
 from typing import NamedTuple
 
-from jitla.fusion import CELL, MAGG, Facts, Kernel, Prices, all_layouts, data_inputs, geometry
+from jitla.fusion import (
+    CELL,
+    MAGG,
+    Facts,
+    Kernel,
+    Prices,
+    all_layouts,
+    data_inputs,
+    geometry,
+    over_rows,
+)
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.points import partitions
 from jitla.fusion.recall import search_all
-from jitla.fusion.rows import is_row_view, product_at, row_links, rows_of
+from jitla.fusion.rows import MIN_TURNS, is_row_view, product_at, row_links, rows_of
 from jitla.fusion.templates import iteration
 from jitla.hops import REFERENCE, Hop, Kind
 from tests.fusion.dags import joined_dag, random_dag
@@ -74,15 +84,35 @@ def is_loop(body: Values, results: Values, order: Sequence[Hop], facts: Facts) -
 
 
 def by_rows(hop: Hop, facts: Facts) -> int:
-    """Return over how many rows `hop` is computed: an aggregate has to add up in NumPy's order."""
-    kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
-    walks = hop.op.kind is not Kind.AGG or geometry(kernel, kernel.shape, facts.layouts) is not None
-    return rows_of(hop, facts) if walks else 0
+    """Return over how many rows `hop` is computed: an aggregate has to add up in NumPy's order.
+
+    Where that is one row after the other, it goes on from block to block.
+    """
+    if hop.op.kind is Kind.AGG:
+        kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
+        walked = geometry(kernel, kernel.shape, facts.layouts)
+        if walked is None or goes_on(hop, facts) and walked[0].mode != "cols":
+            return 0
+    return rows_of(hop, facts)
+
+
+def goes_on(hop: Hop, facts: Facts) -> bool:
+    """Tell whether blocks of rows are added to `hop` in turn: no product with a wide matrix is in them."""
+    large = hop.inputs[0].meta.nbytes >= MIN_TURNS
+    return over_rows(hop) and large and not facts.wide.get(hop.inputs[0], False)
+
+
+def sums_blocks(hop: Hop, facts: Facts) -> bool:
+    """Tell whether several blocks of rows make a partial result, or meet a wide matrix."""
+    product = product_at(hop, facts)
+    return product is not None and (product.form == "sum" or product.wide)
 
 
 def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
     """Loops over blocks of rows: every value has the same rows, and is read by rows or not made inside."""
     rows = {by_rows(h, facts) for h in body}
+    if any(goes_on(h, facts) for h in body) and any(sums_blocks(h, facts) for h in body):
+        return False
     if len(rows) != 1 or 0 in rows or any(is_row_view(h) for h in results):
         return False
     ways: dict[Hop, set[str]] = {}
@@ -95,7 +125,8 @@ def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
                 ways.setdefault(o, set()).add(way)
     for o, found in ways.items():
         made = product_at(o, facts)
-        if len(found) > 1 or o in body and (found != {"along"} or made is not None and made.form == "sum"):
+        if len(found) > 1 or o in body and (
+                found != {"along"} or over_rows(o) or made is not None and made.form == "sum"):
             return False
     return True
 

@@ -29,6 +29,7 @@ VALUES: dict[str, Any] = {
         "v": (40,), "w": (40,), "u": (7,), "r": (300,), "q": (300,)}.items()},
     "F": _RNG.normal(size=(300, 40)).astype("f4"), "N": _RNG.integers(-9, 9, (300, 40)),
     "L": _RNG.integers(0, 7, 300), "Z": _RNG.normal(size=(300, 40)) + 1j, "s": 0.5,
+    "B": _RNG.normal(size=(3000, 40)), "b": _RNG.normal(size=3000),
 }
 _NUMBER = count()
 _SUPPORTS = LlvmBackend().supports

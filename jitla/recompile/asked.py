@@ -1,0 +1,43 @@
+"""What binding a row kernel asks of those who have the backend.
+
+Knows: the records of row kernels. Must not know: backends, how blocks of rows are cut.
+Receives kernels, products and stages; returns argument blocks and what runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from jitla.fusion import Combine, Cut, Executable, Form, Kernel, Schedule, Stage, Tile
+
+Launch = Callable[..., None]
+
+
+class RowTools(Protocol):
+    """What binding a row kernel asks for."""
+
+    def executable(
+        self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
+    ) -> tuple[Executable, Launch]:
+        """Machine code for one variant of a kernel, and what runs it."""
+        ...
+
+    def product(
+        self, form: str, dtype: np.dtype, columns: int
+    ) -> Callable[[int, int, int, int], bytes]:
+        """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
+        ...
+
+    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix."""
+        ...
+
+    def rows_block(
+        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
+        nanoseconds: float,
+    ) -> tuple[bytes, Launch]:
+        """Return the argument block of the whole, and what runs it."""
+        ...
