@@ -66,7 +66,7 @@ class Candidates:
         self._waits: dict[int, int] = {}
         self._shared: dict[int, tuple[float, float, int]] = {}
         self._stages: tuple[list[float], ...] = ()
-        self._lost: dict[int, float] = {}
+        self._lost: dict[tuple[int, bool], float] = {}
         self._links: dict[int, tuple[int, int, int]] = {}
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
@@ -210,7 +210,7 @@ class Candidates:
             terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
             form, terms = ROW, self.terms(results, body, ROW)
-        cost = None if terms is None else self.cost(terms, body)
+        cost = None if terms is None else self.cost(terms, body, form)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or cost is None:
@@ -222,16 +222,20 @@ class Candidates:
             return Candidate(results, body, form, None)
         return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
 
-    def cost(self, terms: tuple[float, float, float], body: int) -> Cost:
+    def cost(self, terms: tuple[float, float, float], body: int, form: str) -> Cost:
         """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
         read, write, work = terms
-        return self.prices.terms(read, write, work + self.losing(body), 0 if self.near else 1)
+        return self.prices.terms(read, write, work + self.losing(body, form), 0 if self.near else 1)
 
-    def losing(self, body: int) -> float:
-        """Return the seconds that a kernel over `body`, or over more than that, loses at the ends of rows."""
-        found = self._lost.get(body)
+    def losing(self, body: int, form: str = ROW) -> float:
+        """Return the seconds that a kernel over `body` loses at the ends of rows.
+
+        Kernels over more lose no less than stages of rows do.
+        """
+        key = body, form == ROW
+        found = self._lost.get(key)
         if found is None:
-            found = self._lost[body] = self.prices.ends(self.memo.hops(body))
+            found = self._lost[key] = self.prices.ends(self.memo.hops(body), form == ROW)
         return found
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:

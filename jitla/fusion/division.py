@@ -219,10 +219,11 @@ class Division:
         kernels = self.kernels
         return _Group(
             kernel, kernel.results, ~kernels.touches(kernel.body)[0], ~kernel.body, needs, body,
-            kernels.reading_sources(needs), kernels.working(body), max(kernel.read, kernel.work), 0.0)
+            kernels.reading_sources(needs), kernels.working(body), max(kernel.read, kernel.work),
+            self._spared(kernel, item))
 
     def _spared(self, kernel: Candidate, item: Duty) -> float:
-        """Return what a row kernel that takes a call in may do without."""
+        """Return what a row kernel that takes a call or a loop in may do without."""
         if kernel.form != CALL:
-            return 0.0
+            return self.kernels.losing(kernel.body, kernel.form) - self.kernels.losing(kernel.body)
         return max(kernel.seconds - item.write - self.kernels.least_launch, 0.0)

@@ -43,8 +43,8 @@ class Ends:
         self._unit = unit
         self._known: dict[Hop, _End] = {}
 
-    def lost(self, hops: Iterable[Hop]) -> float:
-        """Return the seconds that loops over `hops` lose.
+    def lost(self, hops: Iterable[Hop], apart: bool = False) -> float:
+        """Return the seconds that loops over `hops` lose; `apart`: what reduces may be loops of its own.
 
         A loop starts anew at every row if it broadcasts an array, twice if it reduces rows, too. What is
         left of a row behind whole vectors is one more vector to functions; in reductions, to others, an
@@ -64,7 +64,7 @@ class Ends:
             for loop in _linked(some) if reduces else ():
                 if any([e.reduces for e in loop]):
                     lost += sum([e.single for e in loop])
-                    if any([e.broadcasts for e in loop]):
+                    if any([e.broadcasts for e in loop]) and not apart:
                         begun = 2.0
             lost += begun * some[0][1].begin + sum([e.rest for _, e in some])
         return lost

@@ -95,9 +95,9 @@ class Prices:
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
 
-    def ends(self, hops: Iterable[Hop]) -> float:
-        """Return the seconds that loops over `hops` lose at the ends of rows."""
-        return self._ends.lost(hops)
+    def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
+        """Return the seconds that loops over `hops` lose at the ends of rows; `apart`: as stages of rows."""
+        return self._ends.lost(hops, apart)
 
     def reads(self, hop: Hop) -> float:
         """Return the seconds for reading the values of `hop` once, from where they then lie."""
