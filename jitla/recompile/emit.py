@@ -332,7 +332,7 @@ class _Writer:
             targets = {slot for i in self.order.through if (slot := outs[i]) is not None}
             for slot in sorted(exposed(targets, aliases) - set(self.kept)):
                 self.kept.append(slot)
-                self.lines.append(f"if e: b{slot} = {self.leaf(slot)}.copy()")
+                self.lines.append(f"if e: b{slot} = {self.leaf(slot)}.copy('K')")
         for i in self.order.through:
             slot = outs[i]
             assert slot is not None

@@ -79,7 +79,7 @@ class Replay:
             results.append(value)
         stored = {slot for slot in request.outs if slot is not None}
         stored |= {b for pair in request.aliases for a, b in (pair, pair[::-1]) if a in stored}
-        saved = {slot: leaves[slot].copy() for slot in stored} if flags else {}
+        saved = {slot: leaves[slot].copy("K") for slot in stored} if flags else {}
         for i, slot in enumerate(request.outs):
             if slot is not None:
                 leaves[slot][...] = results[i]

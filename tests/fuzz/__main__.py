@@ -21,6 +21,7 @@ from tests.fuzz.tally import Tally
 
 CHUNK = 960  # whole families
 REAL = 4  # one chunk in so many compiles at the level users get, the others at level 0
+PROMPT = 8  # in one chunk of so many programs observe flags as soon as they may
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 
@@ -57,7 +58,7 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
     load.PLAIN = given.plain
     if first // CHUNK % REAL and not given.plain:
         load.quick_kernels()
-    if first // CHUNK % 2 and not given.plain:
+    if first // CHUNK % PROMPT == 1 and not given.plain:
         load.observe_at_once()
     gc.freeze()
     gc.disable()

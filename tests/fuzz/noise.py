@@ -134,13 +134,15 @@ class Noisy:
         def call(left: Any, right: Any, **options: Any) -> Any:
             if not _is_own(left) or not _is_own(right):
                 return left @ right if function is np.matmul else left.dot(right, **options)
-            result = function(left, right, **options)
+            result = function(*self._reordered(function, left, right), **options)
             kind = np.asarray(result).dtype
             if kind.kind not in "fc" or function is np.outer:
                 return result
             with np.errstate(all="ignore"):
                 length = np.shape(left)[-1] if np.ndim(left) else 1
                 sizes = function(np.abs(left), np.abs(right))
+                # BLAS leaves out factors that are zero, or does not
+                sizes = np.where(self._strange(function, left, right), np.inf, sizes)
                 bound = sizes * (2 * length * np.finfo(kind).eps)
                 nudge = np.where(np.isfinite(bound), bound, 0) * self._amount(np.shape(result))
                 nudge = np.copysign(1, result.real) * nudge
@@ -155,6 +157,21 @@ class Noisy:
             return _like(result, moved) if isinstance(result, np.ndarray) else moved[()]
 
         return call
+
+    def _strange(self, function: Any, left: Any, right: Any) -> Any:
+        """Say where a product has factors that are not finite."""
+        left, right = ((~np.isfinite(x)).astype(float) for x in (left, right))
+        return function(left, np.ones_like(right)) + function(np.ones_like(left), right) > 0
+
+    def _reordered(self, function: Any, left: Any, right: Any) -> tuple[Any, Any]:
+        """Put what is added up in another order, which may raise other flags."""
+        operands = np.asarray(left), np.asarray(right)
+        floats = all(o.ndim and o.dtype.kind in "fc" for o in operands)
+        along = max(-operands[1].ndim, -2)
+        if not floats or function is np.outer or operands[0].shape[-1] != operands[1].shape[along]:
+            return left, right
+        order = self._rng.permutation(operands[0].shape[-1])
+        return np.take(operands[0], order, -1), np.take(operands[1], order, along)
 
     def _einsum(self, subscripts: str, *operands: Any, **options: Any) -> Any:
         result = np.einsum(subscripts, *operands, **options)

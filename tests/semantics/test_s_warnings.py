@@ -697,6 +697,23 @@ def f(x, same, y):
     assert {text.rpartition(" ")[2] for text in found} == {"floor_divide"}
 
 
+def test_s3_what_is_overwritten_is_summed_in_its_own_order_again():
+    """Whether infinities of both signs meet before a NaN depends on how columns lie in memory."""
+    found = check("""
+def make(n):
+    w = np.asfortranarray(np.zeros((33, 7)))
+    w[[8, 16, 24]] = np.array([[np.inf], [-np.inf], [np.inf]])
+    w[7] = np.nan
+    return w,
+
+@jit
+def f(w):
+    for i in range(4):
+        w[i] = w[i:].sum(axis=0)
+""", filters=("always",))
+    assert found
+
+
 def test_s1_operators_on_scalars_are_named_as_such():
     for line in ("x[1] -= s * x[0]", "t = x[1]; t -= s; x[0] = t", "x[1] = x[1] - s", "x[0] = s - x[1]",
                  "x[1] = np.subtract(x[1], s)", "x[0] = np.float32(0.0) * s"):
