@@ -78,6 +78,16 @@ class _Group(NamedTuple):
     spared: float  # seconds that a kernel with more results may do without
 
 
+def _repeated(chains: Sequence[Chain], without: Sequence[int]) -> float:
+    """Return what is left of `chains` where each of `without` tells what a kernel does not do."""
+    more = 0.0
+    for x, times, seconds in chains:
+        times -= sum([not lacks >> x & 1 for lacks in without])
+        if times > 0:
+            more += times * seconds
+    return more
+
+
 class Division:
     """The divisions of results, by their duties, into kernels that do not wait for each other."""
 
@@ -144,20 +154,10 @@ class Division:
         read += kernels.reading_sources(sources)
         work += kernels.working(bodies) + kernels.mates.clique(losing)
         arrays, values = self.chains(at)
-        for x, times, seconds in arrays:
-            times -= sources >> x & 1
-            for group in groups:
-                if not group.unread >> x & 1:
-                    times -= 1
-            if times > 0:
-                read += times * seconds
-        for i, times, seconds in values:
-            times -= bodies >> i & 1
-            for group in groups:
-                if not group.uncomputed >> i & 1:
-                    times -= 1
-            if times > 0:
-                work += times * seconds
+        if arrays:
+            read += _repeated(arrays, [~sources, *[g.unread for g in groups]])
+        if values:
+            work += _repeated(values, [~bodies, *[g.uncomputed for g in groups]])
         cost -= sum([groups[g].spared for g in members(called)])
         return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
 

@@ -7,7 +7,7 @@ Receives results and values in memory; returns seconds, and what they are made o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jitla.fusion.candidates import CALL, Candidates
@@ -83,27 +83,23 @@ class Floors:
 
     def arrays(self, duties: Sequence[Duty]) -> list[Chain]:
         """Return the arrays that several kernels read, whatever they share."""
-        several = once = 0
-        for duty in duties:
-            several, once = several | duty.needs & once, once | duty.needs
-        readers = dict.fromkeys(members(several), 0)
-        for duty in duties:
-            for x in members(duty.needs & several):
-                readers[x] |= 1 << duty.value
-        count, seconds = self.kernels.mates.count, self.kernels.source_read
-        return [Chain(x, n, seconds(x)) for x, some in readers.items() if (n := count(some)) > 1]
+        return self._several([(d.value, d.needs) for d in duties], self.kernels.source_read)
 
     def values(self, duties: Sequence[Duty]) -> list[Chain]:
         """Return the values that several kernels compute, whatever they share."""
+        return self._several([(d.value, d.body) for d in duties], self.kernels.work.__getitem__)
+
+    def _several(self, wanted: Sequence[tuple[int, int]], seconds: Callable[[int], float]) -> list[Chain]:
+        """Return what is wanted for several values that no kernel makes together."""
         several = once = 0
-        for duty in duties:
-            several, once = several | duty.body & once, once | duty.body
-        makers = dict.fromkeys(members(several), 0)
-        for duty in duties:
-            for i in members(duty.body & several):
-                makers[i] |= 1 << duty.value
-        count, work = self.kernels.mates.count, self.kernels.work
-        return [Chain(i, n, work[i]) for i, some in makers.items() if (n := count(some)) > 1]
+        for _, some in wanted:
+            several, once = several | some & once, once | some
+        found = dict.fromkeys(members(several), 0)
+        for value, some in wanted:
+            for x in members(some & several):
+                found[x] |= 1 << value
+        count = self.kernels.mates.count
+        return [Chain(x, n, seconds(x)) for x, values in found.items() if (n := count(values)) > 1]
 
     def together(self, results: int, memory: int) -> float:
         """Return what no kernels for `results` go below, if not more than `memory` can be read."""
