@@ -66,9 +66,10 @@ class Memory(Closing):
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
         self.settle_ghosts(target)
         # Under its own slot what is read before it is overwritten can be asked for afterwards.
-        same = [k for k, leaf in enumerate(self.leaves) if leaf is target or (
-            leaf.flags.writeable and same_view(leaf, target))]
-        slot = next((k for k in same if self.leaves[k] is target), same[0] if same else -1)
+        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target), -1)
+        if slot < 0:
+            slot = next((k for k, leaf in enumerate(self.leaves)
+                         if leaf.flags.writeable and same_view(leaf, target)), -1)
         if slot < 0:
             slot = len(self.leaves)
             self.enter(in_memory(self, target, layout_id(target)))
