@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from jitla.fusion.blocks import LEAST_HEIGHT
 from jitla.fusion.cones import Cones
+from jitla.fusion.ends import ended, ends_rows
 from jitla.fusion.kernel import Kernel
 from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
@@ -46,6 +47,33 @@ class Candidate(NamedTuple):
     work: float = 0.0
 
 
+class _Links:
+    """How row kernels read the operands of every value: row by row along axis 0 or axis 1, or as a whole.
+
+    `along[o]` are the values that read operand o along axis 0; `across[i]` and `whole[i]` the operands
+    that value i reads otherwise, `others` the values that have such. `borders` have operands that no row
+    kernel takes in.
+    """
+
+    def __init__(self, memo: Memo) -> None:
+        self.along = [0] * len(memo.values)
+        self.across: dict[int, int] = {}
+        self.whole: dict[int, int] = {}
+        self.borders = self.others = 0
+        for i, row in enumerate(memo.row):
+            if row is None:
+                continue
+            along, across = memo.links(i)
+            whole = memo.operands[i] & memo.arrays & ~(along | across)
+            for o in members(along):
+                self.along[o] |= 1 << i
+            if across | whole:
+                self.across[i], self.whole[i] = across, whole
+                self.others |= 1 << i
+            if memo.operands[i] & memo.computed & ~row:
+                self.borders |= 1 << i
+
+
 class Candidates:
     """The cheapest kernel for every set of results asked for, each found once.
 
@@ -66,8 +94,8 @@ class Candidates:
         self._waits: dict[int, int] = {}
         self._shared: dict[int, tuple[float, float, int]] = {}
         self._stages: tuple[list[float], ...] = ()
-        self._lost: dict[tuple[int, bool], float] = {}
-        self._links: dict[int, tuple[int, int, int]] = {}
+        self._lost: tuple[dict[int, float], dict[int, float]] = {0: 0.0}, {0: 0.0}
+        self._ends = self._ended()
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
         self._by_source: dict[int, float] = {}
         self._touches: dict[int, tuple[int, int]] = {}
@@ -81,11 +109,23 @@ class Candidates:
             self._moves(prices.reads, prices.writes)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
+        self._links = _Links(memo)
         self._turns, self._sums_of_blocks = memo.turns()
-        self._source_read = [inf] * len(values)
+        #: The seconds for reading every array, by its number, once.
+        self.source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
             at = memo.shared(1 << i).bit_length() - 1
-            self._source_read[at] = min(self._source_read[at], self.read[i])
+            self.source_read[at] = min(self.source_read[at], self.read[i])
+
+    def _ended(self) -> list[tuple[int, int]]:
+        """For every space return the values of its loops, and those that end them behind every row."""
+        spaces: dict[Shape, int] = {}
+        ends = self.memo.set(h for h in self.memo.values if ends_rows(h))
+        for i, hop in enumerate(self.memo.values):
+            space = ended(hop)
+            if space:
+                spaces[space] = spaces.get(space, 0) | 1 << i
+        return [(values, values & ends) for values in spaces.values()]
 
     def _moves(self, *prices: Callable[[Hop], float]) -> tuple[list[float], ...]:
         """For every value, ask what reading it costs, and what writing it costs."""
@@ -232,10 +272,18 @@ class Candidates:
 
         Kernels over more lose no less than stages of rows do.
         """
-        key = body, form == ROW
-        found = self._lost.get(key)
+        apart = form == ROW
+        known = self._lost[apart]
+        found = known.get(body)
         if found is None:
-            found = self._lost[key] = self.prices.ends(self.memo.hops(body), form == ROW)
+            some = 0  # what loses nothing does not matter
+            for values, ends in self._ends:
+                if body & ends:
+                    some |= body & values
+            found = known.get(some)
+            if found is None:
+                found = known[some] = self.prices.ends(self.memo.hops(some), apart)
+            known[body] = found
         return found
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
@@ -265,15 +313,11 @@ class Candidates:
             found = known[results] = sum([self.write[i] for i in members(results)])
         return found
 
-    def source_read(self, source: int) -> float:
-        """Return the seconds for reading array number `source` once."""
-        return self._source_read[source]
-
     def reading_sources(self, sources: int) -> float:
         """Return the seconds for reading a set of arrays, by their numbers, once."""
         found = self._by_source.get(sources)
         if found is None:
-            found = self._by_source[sources] = sum([self._source_read[x] for x in members(sources)])
+            found = self._by_source[sources] = sum([self.source_read[x] for x in members(sources)])
         return found
 
     def touches(self, body: int) -> tuple[int, int]:
@@ -311,17 +355,17 @@ class Candidates:
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i in members(body):
-            operands = memo.operands[i]
-            at = 0
+            at, loop, operands = 0, memo.loop[i] or 0, memo.operands[i]
             for o in members(operands & body):
-                after = stage[o] if (memo.loop[i] or 0) >> o & 1 else stage[o] + 1
+                after = stage[o] if loop >> o & 1 else stage[o] + 1
                 if after > at:
                     at = after
             stage[i] = at
             for o in members(operands & memo.arrays):
-                if o not in last:
+                known = last.get(o)
+                if known is None:
                     first[o] = last[o] = at
-                elif at > last[o]:
+                elif at > known:
                     last[o] = at
                 elif at < first[o]:
                     first[o] = at
@@ -380,16 +424,17 @@ class Candidates:
             return False  # blocks that take turns are small, sums of several are begun anew
         if results == body and body & body - 1 == 0 and memo.is_wide(body.bit_length() - 1):
             return False  # a product alone is for BLAS
-        along, across, whole = 0, 0, 0
-        for i in members(body):
+        for i in members(body & self._links.borders):
             if memo.operands[i] & body & ~(memo.row[i] or 0):
                 return False
-            found = self._links.get(i)
-            if found is None:
-                first, second = memo.links(i)
-                found = self._links[i] = first, second, memo.operands[i] & memo.arrays & ~(first | second)
-            along, across, whole = along | found[0], across | found[1], whole | found[2]
-        return not (along & across | along & whole | across & whole | (across | whole) & body)
+        across = whole = 0
+        for i in members(body & self._links.others):
+            across |= self._links.across[i]
+            whole |= self._links.whole[i]
+        others = across | whole
+        if across & whole or others & body:
+            return False
+        return not any([self._links.along[o] & body for o in members(others)]) if others else True
 
     def kernel(self, results: int, body: int) -> Kernel:
         """Write a loop down."""

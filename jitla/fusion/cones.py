@@ -29,6 +29,7 @@ class Cones:
             self.around.append(around)
         self._reach: dict[int, int] = {}
         self._below: dict[int, int] = {}
+        self._whole: dict[tuple[int, int], tuple[int, int]] = {}
         self._grown: list[dict[int, tuple[int, int]]] = [{} for _ in self.take]
 
     def reach(self, values: int) -> int:
@@ -53,25 +54,29 @@ class Cones:
 
     def grow(self, results: int, memory: int) -> tuple[int, int]:
         """Return what has to be computed for `results`, and the values in memory that could be."""
+        whole = self._whole.get((results, memory))
+        if whole is not None:
+            return whole
         body = optional = 0
         for i in members(results):
             known, there = self._grown[i], memory & self._cones[i]
             found = known.get(there)
             if found is None:
-                found = known[there] = self._grow(i, memory)
+                found = known[there] = self._grow(i, there)
             body |= found[0]
             optional |= found[1]
-        return body, optional & ~body
+        whole = self._whole[results, memory] = body, optional & ~body
+        return whole
 
     def _grow(self, value: int, memory: int) -> tuple[int, int]:
         """Return what has to be computed for `value`; operands have smaller numbers than their readers."""
         body = left = 1 << value
-        optional = 0
+        taken, absent, take = 0, ~memory, self.take
         while left:
             i = left.bit_length() - 1
-            take = self.take[i]
-            new = take & ~(memory | body)
-            optional |= take & memory
+            takes = take[i]
+            taken |= takes
+            new = takes & absent & ~body
             body |= new
-            left = left & ~(1 << i) | new
-        return body, optional & ~body
+            left = left ^ 1 << i | new
+        return body, taken & memory & ~body

@@ -22,6 +22,26 @@ def iteration(hop: Hop) -> Shape:
     return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape
 
 
+def ended(hop: Hop) -> Shape:
+    """Return the space of the loops that lose something at the ends of rows with `hop`; () if there are none."""
+    space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
+    return space if len(space) > 1 else ()
+
+
+def ends_rows(hop: Hop) -> bool:
+    """Tell whether a loop over the `ended` space of `hop` cannot run on over the ends of rows for it."""
+    space = ended(hop)
+    return bool(space) and (_reduces(hop, space) or _broadcasts(hop, space))
+
+
+def _reduces(hop: Hop, space: Shape) -> bool:
+    return hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)
+
+
+def _broadcasts(hop: Hop, space: Shape) -> bool:
+    return hop.op.kind is Kind.CELL and any(i.meta.shape not in (space, ()) for i in hop.inputs)
+
+
 class _End(NamedTuple):
     """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way.
 
@@ -57,7 +77,10 @@ class Ends:
             if end.space:
                 found.setdefault(end.space, []).append((hop, end))
         for some in found.values():
-            reduces, broadcasts = any([e.reduces for _, e in some]), any([e.broadcasts for _, e in some])
+            reduces = broadcasts = False
+            for _, e in some:
+                reduces |= e.reduces
+                broadcasts |= e.broadcasts
             if not reduces and not broadcasts:
                 continue
             begun = 1.0 if broadcasts else 0.0
@@ -70,18 +93,15 @@ class Ends:
         return lost
 
     def _end(self, hop: Hop) -> _End:
-        space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
-        if len(space) < 2:
+        space = ended(hop)
+        if not space:
             found = _End((), False, False, 0.0, 0.0, 0.0)
         else:
             rows, length, whole = prod(space[:-1]), space[-1], max(STEP // hop.meta.dtype.itemsize, 1)
             left = length % whole
             more = flops(hop) / max(length, 1) * (whole - left) if left and hop.op.transcendental else 0.0
             single = 0.0 if hop.op.transcendental else SINGLE * left * rows
-            reduces = hop.op.kind is Kind.AGG and len(hop.attr("axis")) < len(space)
-            broadcasts = hop.op.kind is Kind.CELL and any(
-                i.meta.shape not in (space, ()) for i in hop.inputs)
-            found = _End(space, broadcasts, reduces, *(
+            found = _End(space, _broadcasts(hop, space), _reduces(hop, space), *(
                 n * self._unit for n in (BEGIN * rows, more, single)))
         self._known[hop] = found
         return found
@@ -89,9 +109,17 @@ class Ends:
 
 def _linked(some: Iterable[tuple[Hop, _End]]) -> list[list[_End]]:
     """Put together what hops of one space, operands first, have at the ends of rows, if some read others."""
-    parts: list[tuple[set[Hop], list[_End]]] = []
+    parts: list[list[_End]] = []
+    at: dict[Hop, int] = {}
     for hop, end in some:
-        mine = [p for p in parts if not p[0].isdisjoint(hop.inputs)]
-        parts = [p for p in parts if p not in mine]
-        parts.append(({hop}.union(*(p[0] for p in mine)), [end, *(e for p in mine for e in p[1])]))
-    return [ends for _, ends in parts]
+        mine = sorted({at[i] for i in hop.inputs if i in at})
+        at[hop] = len(parts)
+        parts.append([end])
+        for part in mine:
+            parts[-1] += parts[part]
+            parts[part] = []
+        if mine:
+            for h, part in at.items():
+                if part in mine:
+                    at[h] = len(parts) - 1
+    return [ends for ends in parts if ends]

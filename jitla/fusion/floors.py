@@ -7,7 +7,7 @@ Receives results and values in memory; returns seconds, and what they are made o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jitla.fusion.candidates import CALL, Candidates
@@ -46,15 +46,16 @@ class Floors:
         self.kernels = kernels
         self.memo = kernels.memo
         self._around = kernels.cones.around
-        self._duties: dict[tuple[int, int], Duty] = {}
+        self._duties: list[dict[int, Duty]] = [{} for _ in self._around]
+        self._least: dict[tuple[int, int], float] = {}
         self._calls: dict[int, float | None] = {}
 
     def duty(self, value: int, memory: int) -> Duty:
         """Return what there is to do for `value`."""
-        key = value, memory & self._around[value]
-        found = self._duties.get(key)
+        known, there = self._duties[value], memory & self._around[value]
+        found = known.get(there)
         if found is None:
-            found = self._duties[key] = self._duty(value, memory)
+            found = known[there] = self._duty(value, memory)
         return found
 
     def _duty(self, value: int, memory: int) -> Duty:
@@ -83,38 +84,63 @@ class Floors:
 
     def arrays(self, duties: Sequence[Duty]) -> list[Chain]:
         """Return the arrays that several kernels read, whatever they share."""
-        return self._several([(d.value, d.needs) for d in duties], self.kernels.source_read)
+        several = self._several([(1 << d.value, d.needs) for d in duties])
+        return [Chain(x, n, self.kernels.source_read[x]) for n, some in several for x in members(some)]
 
     def values(self, duties: Sequence[Duty]) -> list[Chain]:
         """Return the values that several kernels compute, whatever they share."""
-        return self._several([(d.value, d.body) for d in duties], self.kernels.work.__getitem__)
+        several = self._several([(1 << d.value, d.body) for d in duties])
+        return [Chain(x, n, self.kernels.work[x]) for n, some in several for x in members(some)]
 
-    def _several(self, wanted: Sequence[tuple[int, int]], seconds: Callable[[int], float]) -> list[Chain]:
-        """Return what is wanted for several values that no kernel makes together."""
+    def _several(self, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return what is wanted for several values that no kernel makes together, by how many it takes."""
         several = once = 0
         for _, some in wanted:
-            several, once = several | some & once, once | some
-        found = dict.fromkeys(members(several), 0)
-        for value, some in wanted:
-            for x in members(some & several):
-                found[x] |= 1 << value
-        count = self.kernels.mates.count
-        return [Chain(x, n, seconds(x)) for x, values in found.items() if (n := count(values)) > 1]
+            several |= some & once
+            once |= some
+        found = []
+        while several:
+            bit = several & -several
+            values, same = 0, several
+            for value, some in wanted:
+                if some & bit:
+                    values |= value
+                    same &= some
+                else:
+                    same &= ~some
+            several ^= same
+            n = self.kernels.mates.count(values)
+            if n > 1:
+                found.append((n, same))
+        return found
 
     def together(self, results: int, memory: int) -> float:
         """Return what no kernels for `results` go below, if not more than `memory` can be read."""
-        kernels = self.kernels
+        found = self._least.get((results, memory))
+        if found is None:
+            found = self._least[results, memory] = self._together(results, memory)
+        return found
+
+    def _together(self, results: int, memory: int) -> float:
+        kernels, mates = self.kernels, self.kernels.mates
         duties = [self.duty(i, memory) for i in members(results)]
         needs = body = 0
         write = work = 0.0
-        for duty in duties:
-            needs |= duty.needs
-            write += duty.write
-            if duty.least:
-                work += duty.least
+        for _, needed, computed, least, _, written, _ in duties:
+            needs |= needed
+            write += written
+            if least:
+                work += least
             else:
-                body |= duty.body
-        read = kernels.reading_sources(needs) + sum([(c.times - 1) * c.seconds for c in self.arrays(duties)])
-        work += kernels.working(body) + sum([(c.times - 1) * c.seconds for c in self.values(duties)])
-        work += kernels.mates.clique([(d.value, d.lost) for d in duties])
-        return write + max(read, work) + kernels.mates.clique([(d.value, d.alone) for d in duties])
+                body |= computed
+        read = kernels.reading_sources(needs)
+        work += kernels.working(body)
+        if mates.count(results) == 1:
+            work += max([d.lost for d in duties])
+            return write + max(read, work) + max([d.alone for d in duties])
+        for n, some in self._several([(1 << d.value, d.needs) for d in duties]):
+            read += (n - 1) * kernels.reading_sources(some)
+        for n, some in self._several([(1 << d.value, d.body) for d in duties]):
+            work += (n - 1) * kernels.working(some)
+        work += mates.clique([(d.value, d.lost) for d in duties if d.lost])
+        return write + max(read, work) + mates.clique([(d.value, d.alone) for d in duties])

@@ -26,6 +26,7 @@ class Mates:
         self.borders = 0
         self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
         self._mates = self._shared()
+        self._together = [loop | row for loop, row in self._mates]
         self._counts: dict[int, int] = {}
         #: For every value, those that no loop, and those that no row kernel, makes with it, if in front.
         self.apart = [(~loop, ~row) for loop, row in self._mates]
@@ -89,15 +90,18 @@ class Mates:
         It is not always found; then what is returned is less.
         """
         found: list[tuple[float, int]] = []
-        best = 0.0
+        best, seen, together = 0.0, 0, self._together
         for i, more in items:
-            loop, row = self._mates[i]
-            together = loop | row
-            heavy, apart = 0.0, 0
-            for weight, others in found:
-                if weight > heavy and not others & together:
-                    heavy, apart = weight, others
-            found.append((heavy + more, apart | 1 << i))
-            if heavy + more > best:
-                best = heavy + more
+            mine, apart = together[i], 0
+            if seen & ~mine:
+                heavy = 0.0
+                for weight, others in found:
+                    if weight > heavy and not others & mine:
+                        heavy, apart = weight, others
+                more += heavy
+            bit = 1 << i
+            seen |= bit
+            found.append((more, apart | bit))
+            if more > best:
+                best = more
         return best

@@ -77,6 +77,7 @@ class Memo:
         self.forced = self._forced()
         self.lies = self._number((facts.layouts[h], h.meta.dtype.itemsize) for h in self.values)
         self._sources = self._number(self._memory())
+        self._shared: dict[int, int] = {}
 
     # ------------------------------------------------------------------ values
 
@@ -155,9 +156,13 @@ class Memo:
 
     def shared(self, values: int) -> int:
         """Return the memory that the arrays among `values` lie in, as a set of its own."""
-        found = 0
-        for i in members(values & self.arrays):
-            found |= 1 << self._sources[i]
+        values &= self.arrays
+        found = self._shared.get(values)
+        if found is None:
+            found = 0
+            for i in members(values):
+                found |= 1 << self._sources[i]
+            self._shared[values] = found
         return found
 
     @staticmethod

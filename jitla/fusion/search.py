@@ -135,7 +135,7 @@ class Search:
             for x in members(memo.shared(memo.operands[i] & memory)):
                 readers.setdefault(x, []).append((i, 1.0))
             write += self._written(i) if memo.forced >> i & 1 else 0.0
-        read = sum([kernels.source_read(x) * kernels.mates.clique(some) for x, some in readers.items()])
+        read = sum([kernels.source_read[x] * kernels.mates.clique(some) for x, some in readers.items()])
         forced = members(self.results & memo.forced)
         made = [(i, kernels.least_launch + kernels.slack(self._written(i))) for i in forced]
         together = write + max(read, work) + kernels.mates.clique(made)
@@ -215,7 +215,7 @@ class Search:
             self.guessed[kept] = inf
             if not isinf(self.found.seconds) and self.purse.half():
                 return inf
-            if self._bound(kept) < self.found.seconds:
+            if not self._is_hopeless(kept, ()):
                 self.purse.hurried = not isinf(self.found.seconds)
                 self.purse.step()
                 memory = self.kernels.in_memory(kept)
