@@ -29,7 +29,6 @@ class Cones:
             self.around.append(around)
         self._reach: dict[int, int] = {}
         self._below: dict[int, int] = {}
-        self._whole: dict[tuple[int, int], tuple[int, int]] = {}
         self._grown: list[dict[int, tuple[int, int]]] = [{} for _ in self.take]
 
     def reach(self, values: int) -> int:
@@ -54,9 +53,6 @@ class Cones:
 
     def grow(self, results: int, memory: int) -> tuple[int, int]:
         """Return what has to be computed for `results`, and the values in memory that could be."""
-        whole = self._whole.get((results, memory))
-        if whole is not None:
-            return whole
         body = optional = 0
         for i in members(results):
             known, there = self._grown[i], memory & self._cones[i]
@@ -65,8 +61,7 @@ class Cones:
                 found = known[there] = self._grow(i, there)
             body |= found[0]
             optional |= found[1]
-        whole = self._whole[results, memory] = body, optional & ~body
-        return whole
+        return body, optional & ~body
 
     def _grow(self, value: int, memory: int) -> tuple[int, int]:
         """Return what has to be computed for `value`; operands have smaller numbers than their readers."""

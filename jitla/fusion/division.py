@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from jitla.fusion.candidates import CALL, Candidate, Candidates
+from jitla.fusion.candidates import CALL, LOOP, ROW, Candidate, Candidates
 from jitla.fusion.floors import Chain, Duty, Floors
 from jitla.fusion.memo import members
 from jitla.fusion.waiting import untangled
@@ -224,6 +224,14 @@ class Division:
 
     def _spared(self, kernel: Candidate, item: Duty) -> float:
         """Return what a row kernel that takes a call or a loop in may do without."""
-        if kernel.form != CALL:
-            return self.kernels.losing(kernel.body, kernel.form) - self.kernels.losing(kernel.body)
-        return max(kernel.seconds - item.write - self.kernels.least_launch, 0.0)
+        kernels = self.kernels
+        if kernel.form == LOOP:
+            lost = kernels.losing(kernel.body, LOOP)
+            spared = lost - kernels.losing(kernel.body)
+            if not spared:
+                return 0.0
+            busy = kernels.writing(kernel.results) + max(kernel.read, kernel.work + lost)
+            return spared + kernels.slack(busy) - kernels.slack(busy - spared)
+        if kernel.form == ROW:
+            return 0.0
+        return max(kernel.seconds - item.write - kernels.least_launch, 0.0)

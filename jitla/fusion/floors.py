@@ -42,11 +42,16 @@ class Chain(NamedTuple):
 class Floors:
     """The least that results take together, each found once."""
 
-    def __init__(self, kernels: Candidates) -> None:
+    def __init__(self, kernels: Candidates, values: int = 0) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
+        #: What some kernel computes, whatever lies in memory, and what that reads which is there anyway.
+        self.every = values & ~self.memo.views
+        self._there = kernels.in_memory(0) & self.memo.arrays & ~values
+        self._rest: dict[int, tuple[int, float]] = {}
         self._around = kernels.cones.around
         self._duties: list[dict[int, Duty]] = [{} for _ in self._around]
+        self._by_body: list[dict[tuple[int, int], Duty]] = [{} for _ in self._around]
         self._least: dict[tuple[int, int], float] = {}
         self._calls: dict[int, float | None] = {}
 
@@ -59,8 +64,17 @@ class Floors:
         return found
 
     def _duty(self, value: int, memory: int) -> Duty:
+        body, optional = self.kernels.grow(1 << value, memory)
+        known = self._by_body[value]
+        key = body, optional & self.kernels.inputs(body)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._priced(value, *key)
+        return found
+
+    def _priced(self, value: int, body: int, optional: int) -> Duty:
+        """Say what it takes to compute `body`, if the kernel need not read what is `optional`."""
         kernels = self.kernels
-        body, optional = kernels.grow(1 << value, memory)
         needs = kernels.inputs(body) & self.memo.arrays & ~optional
         read, work, write = kernels.reading(needs), kernels.working(body), kernels.write[value]
         lost = kernels.losing(body)
@@ -81,6 +95,34 @@ class Floors:
             alone = self.kernels.price(1 << value, 1 << value, -1)
             self._calls[value] = alone.seconds if alone.form == CALL else None
         return self._calls[value]
+
+    def _elsewhere(self, rest: int) -> tuple[int, float]:
+        """Return the arrays that are there anyway and read for `rest`, and the seconds for computing that once."""
+        found = self._rest.get(rest)
+        if found is None:
+            memo = self.memo
+            needs, work = 0, 0.0
+            for i in members(rest):
+                needs |= memo.operands[i]
+                work += self.working(i)
+            found = self._rest[rest] = memo.shared(needs & self._there), work
+        return found
+
+    def written(self, value: int) -> float:
+        """Return the seconds for writing a value; of a product that may be a call, the least that takes."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is not None:
+            return kernels.write[value]
+        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value])
+        return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
+
+    def working(self, value: int) -> float:
+        """Return the seconds for computing a value; of a product that may be a call, the least that takes."""
+        memo, kernels = self.memo, self.kernels
+        if memo.loop[value] is not None:
+            return kernels.work[value]
+        called = kernels.prices.call(memo.values[value]) - self.written(value) - kernels.least_launch
+        return min(kernels.work[value], max(called, 0.0))
 
     def arrays(self, duties: Sequence[Duty]) -> list[Chain]:
         """Return the arrays that several kernels read, whatever they share."""
@@ -115,7 +157,10 @@ class Floors:
         return found
 
     def together(self, results: int, memory: int) -> float:
-        """Return what no kernels for `results` go below, if not more than `memory` can be read."""
+        """Return what no kernels for `results` go below, if not more than `memory` can be read.
+
+        Whatever of that is not a result is made by other kernels, once at least.
+        """
         found = self._least.get((results, memory))
         if found is None:
             found = self._least[results, memory] = self._together(results, memory)
@@ -133,6 +178,9 @@ class Floors:
                 work += least
             else:
                 body |= computed
+        outside, more = self._elsewhere(self.every & ~(results | body))
+        needs |= outside
+        work += more
         read = kernels.reading_sources(needs)
         work += kernels.working(body)
         if mates.count(results) == 1:

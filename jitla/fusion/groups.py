@@ -23,15 +23,15 @@ NEAR, NEAREST = 6, 2  # groups that a result is tried in, one result after the o
 
 
 class Groups:
-    """Kernels for the results of a partition."""
+    """Kernels for the results of a partition, which has `values`."""
 
-    def __init__(self, kernels: Candidates, budget: float = inf) -> None:
+    def __init__(self, kernels: Candidates, values: int = 0, budget: float = inf) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
         self.purse = Purse(kernels, budget)
         self._known: dict[tuple[int, int], Grouped] = {}
         self._divisions: dict[tuple[int, int], Division] = {}
-        self.floors = Floors(kernels)
+        self.floors = Floors(kernels, values)
         self._touched: dict[tuple[int, int], int] = {}
         self._kinds: dict[tuple[str, int], int] = {}
 

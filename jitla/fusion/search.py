@@ -55,7 +55,8 @@ class Search:
         self.partition = partition
         self.memo = memo
         self.kernels = kernels
-        self.groups = Groups(kernels, budget)
+        self.groups = Groups(kernels, partition.values, budget)
+        self.floors = self.groups.floors
         self.purse = self.groups.purse
         self.prune = prune
         self.found = Found(partition)
@@ -131,13 +132,13 @@ class Search:
         readers: dict[int, list[tuple[int, float]]] = {}
         memory = kernels.in_memory(0) & memo.arrays & ~self.partition.values
         for i in members(self.results):
-            work += self._working(i)
+            work += self.floors.working(i)
             for x in members(memo.shared(memo.operands[i] & memory)):
                 readers.setdefault(x, []).append((i, 1.0))
-            write += self._written(i) if memo.forced >> i & 1 else 0.0
+            write += self.floors.written(i) if memo.forced >> i & 1 else 0.0
         read = sum([kernels.source_read[x] * kernels.mates.clique(some) for x, some in readers.items()])
         forced = members(self.results & memo.forced)
-        made = [(i, kernels.least_launch + kernels.slack(self._written(i))) for i in forced]
+        made = [(i, kernels.least_launch + kernels.slack(self.floors.written(i))) for i in forced]
         together = write + max(read, work) + kernels.mates.clique(made)
         return max(together, kernels.mates.clique([(i, self._alone(i)) for i in forced]))
 
@@ -145,32 +146,16 @@ class Search:
         """Return what a kernel that makes `value` takes at least, whatever else it makes."""
         memo, kernels = self.memo, self.kernels
         if memo.loop[value] is None:
-            return kernels.least_launch + self._written(value)
+            return kernels.least_launch + self.floors.written(value)
         everything = kernels.in_memory(self.partition.values)
         body, optional = kernels.grow(1 << value, everything)
         needs = kernels.inputs(body) & memo.arrays & ~optional
-        busy = self._written(value) + max(kernels.reading(needs), kernels.working(body))
+        busy = self.floors.written(value) + max(kernels.reading(needs), kernels.working(body))
         return kernels.least_launch + busy + kernels.slack(busy)
-
-    def _written(self, value: int) -> float:
-        """Return the seconds for writing a value; of a product that may be a call, the least that takes."""
-        memo, kernels = self.memo, self.kernels
-        if memo.loop[value] is not None:
-            return kernels.write[value]
-        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value])
-        return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
-
-    def _working(self, value: int) -> float:
-        """Return the seconds for computing a value; of a product that may be a call, the least that takes."""
-        memo, kernels = self.memo, self.kernels
-        if memo.loop[value] is not None:
-            return kernels.work[value]
-        called = kernels.prices.call(memo.values[value]) - self._written(value) - kernels.least_launch
-        return min(kernels.work[value], max(called, 0.0))
 
     def _bound(self, kept: int) -> float:
         """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
-        return self.least() + sum([self._written(i) for i in members(kept)])
+        return self.least() + sum([self.floors.written(i) for i in members(kept)])
 
     def _is_hopeless(self, kept: int, left: Sequence[int]) -> bool:
         """Tell whether nothing that keeps `kept` in memory, and of the other points some `left`, is best."""
@@ -180,7 +165,7 @@ class Search:
         self.purse.step()
         results = self.results & self.kernels.in_memory(kept)
         memory = self.kernels.in_memory(kept | sum([1 << p for p in left]))
-        return self.groups.floors.together(results, memory) >= least
+        return self.floors.together(results, memory) >= least
 
     # ------------------------------------------------------------------ the cost of one choice
 
