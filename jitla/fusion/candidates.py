@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from itertools import chain, combinations
-from math import inf
+from math import inf, isinf
 from typing import NamedTuple
 
 from jitla.fusion.blocks import LEAST_HEIGHT
@@ -285,6 +285,15 @@ class Candidates:
                 found = known[some] = self.prices.ends(self.memo.hops(some), apart)
             known[body] = found
         return found
+
+    def in_rows(self, loop: Candidate) -> float:
+        """Return the seconds of a loop without what it loses more at the ends of rows than stages do."""
+        lost = self.losing(loop.body, LOOP)
+        spared = lost - self.losing(loop.body)
+        if not spared or isinf(loop.seconds):
+            return loop.seconds
+        busy = self.writing(loop.results) + max(loop.read, loop.work + lost)
+        return loop.seconds - spared - self.slack(busy) + self.slack(busy - spared)
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
         """Return how long a legal kernel reads, writes and computes, but for the ends of rows.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from jitla.fusion.candidates import CALL, LOOP, ROW, Candidate, Candidates
+from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.floors import Chain, Duty, Floors
 from jitla.fusion.memo import members
 from jitla.fusion.waiting import untangled
@@ -223,15 +223,18 @@ class Division:
             self._spared(kernel, item))
 
     def _spared(self, kernel: Candidate, item: Duty) -> float:
-        """Return what a row kernel that takes a call or a loop in may do without."""
+        """Return what a row kernel that takes a call or a loop in may do without.
+
+        A row kernel may compute something anew only because it were a loop else, which is dearer: a wider
+        one is not.
+        """
         kernels = self.kernels
+        if kernel.form == CALL:
+            return max(kernel.seconds - item.write - kernels.least_launch, 0.0)
         if kernel.form == LOOP:
-            lost = kernels.losing(kernel.body, LOOP)
-            spared = lost - kernels.losing(kernel.body)
-            if not spared:
-                return 0.0
-            busy = kernels.writing(kernel.results) + max(kernel.read, kernel.work + lost)
-            return spared + kernels.slack(busy) - kernels.slack(busy - spared)
-        if kernel.form == ROW:
+            return kernel.seconds - kernels.in_rows(kernel)
+        body, _ = kernels.grow(kernel.results, self.memory)
+        if body == kernel.body:
             return 0.0
-        return max(kernel.seconds - item.write - kernels.least_launch, 0.0)
+        least = kernels.price(kernel.results, body, self.memory)
+        return max(kernel.seconds - kernels.in_rows(least), 0.0) if least.form == LOOP else 0.0
