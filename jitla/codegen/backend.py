@@ -6,7 +6,7 @@ Receives kernels, forms and geometries; returns executables and argument blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from math import prod
 
 import numpy as np
@@ -38,6 +38,7 @@ SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
 CHUNKS = 4  # per worker, for uneven work
 BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
+MAX_REASONS = 4096  # kinds of operators that are known to be supported, or not
 NS_PER_CELL, NS_PER_TRANSCENDENTAL = 0.05, 1.0
 
 
@@ -137,6 +138,7 @@ class LlvmBackend:
         self._threads = threads
         self.jit = Jit(objects, target=target)
         self._rows: Library | None = None
+        self._reasons: dict[Hashable, str | None] = {}
 
     @property
     def launch(self) -> Callable[..., int]:
@@ -149,20 +151,14 @@ class LlvmBackend:
 
     def supports(self, hop: Hop) -> str | None:
         """Return None if `hop` can be in a kernel's body, else the reason why not."""
-        for dtype in (hop.meta.dtype, *(i.meta.dtype for i in hop.inputs)):
-            reason = refuse(dtype)
-            if reason:
-                return reason
-        if hop.op.kind is Kind.AGG:
-            return _refuse_aggregate(hop)
-        if hop.op.kind is not Kind.CELL:
-            return None if _is_product(hop) else "not element-wise"
-        b = LlvmBuilder([], 2, _probe_math)
-        try:
-            emit_hop(b, hop, [named(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
-        except BackendError as error:
-            return str(error)
-        return None
+        key = (hop.op, hop.meta.dtype, *[(i.meta.dtype, i.meta.ndim) for i in hop.inputs],
+               *[(name, type(value), value) for name, value in hop.attrs])
+        found = self._reasons.get(key, "")
+        if found == "":
+            if len(self._reasons) >= MAX_REASONS:
+                self._reasons.clear()
+            found = self._reasons[key] = _reason(hop)
+        return found
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
         """Return machine code for `kernel` in layout `form`."""
@@ -240,6 +236,24 @@ def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
     if name not in (*DIVISIONS, "muladd"):
         refuse_math(name, xs[0].dtype)
     return Value(result_dtype(name, xs[0].dtype), "%math")
+
+
+def _reason(hop: Hop) -> str | None:
+    """Find out; dtypes, numbers of dimensions and attributes matter, sizes do not."""
+    for dtype in (hop.meta.dtype, *(i.meta.dtype for i in hop.inputs)):
+        reason = refuse(dtype)
+        if reason:
+            return reason
+    if hop.op.kind is Kind.AGG:
+        return _refuse_aggregate(hop)
+    if hop.op.kind is not Kind.CELL:
+        return None if _is_product(hop) else "not element-wise"
+    b = LlvmBuilder([], 2, _probe_math)
+    try:
+        emit_hop(b, hop, [named(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
+    except BackendError as error:
+        return str(error)
+    return None
 
 
 def _refuse_aggregate(hop: Hop) -> str | None:

@@ -110,7 +110,6 @@ class Candidates:
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
         self._links = _Links(memo)
-        self._turns, self._sums_of_blocks = memo.turns()
         #: The seconds for reading every array, by its number, once.
         self.source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
@@ -154,23 +153,23 @@ class Candidates:
         key = results, memory & self.reach(results)
         found = self._best.get(key)
         if found is None:
-            found = self._best[key] = self._cheapest(results, memory)
+            found = self._best[key] = self._cheapest(results, memory, *self.grow(results, memory))
         return found
 
     def gains(self, results: int, memory: int, seconds: float) -> Candidate | None:
         """Return `best` if that is legal and takes less than so long, None if it does not."""
-        found = self._best.get((results, memory & self.reach(results)))
+        key = results, memory & self.reach(results)
+        found = self._best.get(key)
         if found is None:
             body, optional = self.grow(results, memory)
             read = self.reading(self.inputs(body) & ~(optional & self.memo.arrays))
             if self._floor(results, body, read) >= seconds:
                 return None
-            found = self.best(results, memory)
+            found = self._best[key] = self._cheapest(results, memory, body, optional)
         return found if found.seconds < seconds else None
 
-    def _cheapest(self, results: int, memory: int) -> Candidate:
-        """Compute what has to be computed; then also what could be read, where that may be cheaper."""
-        body, optional = self.grow(results, memory)
+    def _cheapest(self, results: int, memory: int, body: int, optional: int) -> Candidate:
+        """Compute `body`, which has to be computed; then also what is `optional`, where that may be cheaper."""
         best = self.price(results, body, memory)
         optional &= self.memo.arrays
         if not optional or self.priced > self.limit:
@@ -179,7 +178,7 @@ class Candidates:
         if self._floor(results, body, least) >= best.seconds:
             return best
         choices = [i for i in members(optional)
-                   if self._floor(results, self.grow(body | 1 << i, memory)[0], least) < best.seconds]
+                   if self._floor(results, body | self.grow(1 << i, memory)[0], least) < best.seconds]
         if len(choices) > MAX_CHOICES:
             return self._improved(best, choices, memory)
         for some in chain.from_iterable(combinations(choices, n) for n in range(1, len(choices) + 1)):
@@ -429,7 +428,7 @@ class Candidates:
             return False
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False
-        if body & self._turns and body & self._sums_of_blocks:
+        if body & self.mates.turns and body & self.mates.sums:
             return False  # blocks that take turns are small, sums of several are begun anew
         if results == body and body & body - 1 == 0 and memo.is_wide(body.bit_length() - 1):
             return False  # a product alone is for BLAS

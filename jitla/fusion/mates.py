@@ -25,6 +25,8 @@ class Mates:
         #: The values with operands that no loop takes in.
         self.borders = 0
         self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
+        #: The values to which blocks of rows are added in turn, and those that add up several: never together.
+        self.turns, self.sums = memo.turns()
         self._mates = self._shared()
         self._together = [loop | row for loop, row in self._mates]
         self._counts: dict[int, int] = {}
@@ -55,6 +57,7 @@ class Mates:
                 loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
             if self.by_rows and memo.row[i] is not None:
                 row = rows.get(memo.rows[i], 0) & ~apart[1][i]
+                row &= ~(self.sums if self.turns >> i & 1 else self.turns if self.sums >> i & 1 else 0)
                 rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
             found.append((loop, row))
         return found
