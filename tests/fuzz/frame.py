@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.fuzz.arrays import VALUES
-from tests.fuzz.draft import PREAMBLE, Draft
+from tests.fuzz.draft import PREAMBLE, Draft, code
 
 CALLS = 4
 SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
@@ -82,7 +82,7 @@ class Slot:
     def text(self) -> str:
         """Return the expression that makes it."""
         kinds, places = map(_later, (self.dtypes, self.layouts))
-        return f"array({self.shape}, {kinds}, {places}, '{self.values}', {self.seed} + call)"
+        return f"window({self.shape}, {kinds}, {places}, '{self.values}', {self.seed} + call)"
 
 
 def _later(pair: tuple[str, str]) -> str:
@@ -261,13 +261,12 @@ class Frame:
         """Give the draft the values of the first call."""
         draft, names = self.draft, self.draft.names
         for text in (BUMP, *self.helpers):
-            exec(text, names)
+            exec(code(text), names)
         heads = [text[4:].partition(":")[0] for text in self.helpers]
         draft.helpers = {head.partition("(")[0]: 1 + (", b" in head) for head in heads}
         names["call"], names["KEPT"] = 0, {}
         names["n"], names["m"], names["k"] = self.sizes[0]
-        for line in self.lines():
-            exec(line, names)
+        exec("\n".join(self.lines()), names)
         draft.foreign = dict(self.foreign)
         names["self"], names["log"] = names.pop("me"), []
         del names["n"], names["m"], names["k"], names["call"], names["KEPT"]
