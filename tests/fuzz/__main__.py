@@ -23,8 +23,8 @@ from typing import Any
 from tests.fuzz.tally import Tally
 
 CHUNK = 960  # whole families
-REAL = 4  # one chunk in so many compiles at the level users get, the others at level 0
-PROMPT = 8  # in one chunk of so many programs observe flags as soon as they may
+REAL = 6  # one chunk in so many compiles at the level users get, the others at level 0
+PROMPT = 11  # in one chunk of so many programs observe flags as soon as they may
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 

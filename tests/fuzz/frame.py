@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from dataclasses import dataclass, replace
 
 from tests.fuzz.arrays import VALUES
@@ -208,13 +209,14 @@ class Frame:
             other.sizes = other.sizes[:1] * CALLS if other.again else other.sizes
         return other
 
-    def lines(self) -> list[str]:
-        """Return the statements that make the arguments of one call."""
+    def lines(self, body: str = "G0 p") -> list[str]:
+        """Return the statements that make the arguments of one call; no array of what is not in `body`."""
         lines = []
         for i, slot in enumerate(self.slots):
             text = self.instead.get(i) or slot.text()
             lines.append(f"x{i} = {f'KEPT.setdefault({i}, {text})' if self.again and not i else text}")
-        other = {name: slot.text() for name, slot in self.others.items()}
+        used = {*re.findall(r"\b(?:G0|p)\b", body), "w"}
+        other = {name: slot.text() if name in used else "0.5" for name, slot in self.others.items()}
         lines += [
             *(f"{name} = foreign('{kind}', min({self.long}, 129), min(m, 9), {i} + call)"
               for i, (name, kind) in enumerate(self.foreign.items())),
@@ -248,7 +250,7 @@ class Frame:
             "def make(call):",
             "    global G0, G1",
             f"    n, m, k = {self.sizes}[call]",
-            *(f"    {line}" for line in self.lines()),
+            *(f"    {line}" for line in self.lines(body)),
             f"    return me, {given}, p, []",
             "",
             "",
