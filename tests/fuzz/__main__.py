@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -125,7 +126,7 @@ def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as forks:
         errors: list[str] = []
-        threading.Thread(target=lambda: errors.extend(forks.stderr or []), daemon=True).start()
+        threading.Thread(target=listen, args=(forks, errors), daemon=True).start()
         while not tally.over():
             try:
                 first, last = chunks.get_nowait()
@@ -134,6 +135,12 @@ def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
             while first < last and not tally.over():
                 first = one_worker(first, last, tally, forks, errors)
         forks.kill()  # a worker that still runs ends at the next line it cannot write
+
+
+def listen(forks: subprocess.Popen[str], errors: list[str]) -> None:
+    """Collect what processes write to their standard error, until nobody listens any more."""
+    with suppress(ValueError):
+        errors.extend(forks.stderr or [])
 
 
 def one_worker(
