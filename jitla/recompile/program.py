@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
+from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,6 +68,12 @@ class Workshop(RowTools, Protocol):
         ...
 
 
+@lru_cache(1024)
+def _compiled(source: str) -> CodeType:
+    """Return the code of a program's function; programs that differ in their kernels often share it."""
+    return compile(source, "<jitla program>", "exec")
+
+
 class _Misfit(Exception):
     """The plan cannot be bound to these sizes and layouts; another plan is needed."""
 
@@ -111,7 +118,7 @@ class Program:
         self._shapes |= {v for h in hops for k, v in h.attrs if k == "shape"}
         self._counts = [n.subject for n in self.script.needs if n.kind == "count"]
         self._shapes |= {h.inputs[0].meta.shape for h in self._counts if h.inputs}
-        self._code = compile(self.script.source, "<jitla program>", "exec")
+        self._code = _compiled(self.script.source)
         self._make = self._define()
 
     def _define(self) -> Callable[[Bound, Sequence[Any]], Run]:

@@ -384,7 +384,7 @@ class Closing:
         ops = self.ops
         places = ops.places if type(ops) is Learning else Places()
         return Block(
-            tuple(ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}), places)
+            tuple(ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}), places, [])
 
     def _metas(self) -> tuple[int, ...]:
         return tuple(

@@ -26,6 +26,7 @@ _PROTOCOLS = {"__array_function__": "func", "__array_ufunc__": "ufunc"}
 # By id: hashing a code object is slow. The code is kept so that its id stays its own.
 _KINDS: dict[int, int] = {}
 _CODES: dict[int, CodeType] = {}
+_BYTES: dict[int, bytes] = {}
 
 
 def mark(code: CodeType, kind: int) -> int:
@@ -112,8 +113,17 @@ def origin() -> tuple[FrameType, Any]:
             called = None
         frame = frame.f_back
     # Scalars of NumPy leave their operators to ufuncs.
-    operator = type(called) is ufunc and opname[frame.f_code.co_code[frame.f_lasti]].startswith(_OPERATORS)
+    operator = type(called) is ufunc and _is_operator(frame.f_code, frame.f_lasti)
     return frame, None if operator else called
+
+
+def _is_operator(code: CodeType, at: int) -> bool:
+    """Say whether an instruction is an operator; Python makes the bytes anew each time they are read."""
+    known = _BYTES.get(id(code))
+    if known is None:
+        mark(code, kind_of(code))
+        known = _BYTES[id(code)] = code.co_code
+    return opname[known[at]].startswith(_OPERATORS)
 
 
 def is_straight() -> bool:

@@ -45,7 +45,8 @@ def here() -> Place:
 
 def place_of(frame: FrameType, called: Any = None) -> Place:
     """Return the line `frame` is at."""
-    return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_globals, called)
+    found = frame.f_code.co_filename, frame.f_lineno, frame.f_globals, called
+    return tuple.__new__(Place, found)  # one is made for every operation of a first call
 
 
 def call_at(place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

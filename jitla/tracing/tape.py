@@ -54,10 +54,14 @@ class Block(NamedTuple):
     lines: dict[int, Any]
     # Where entries come from in this call, if it was noted.
     places: Places = Places()
+    # The hops of the entries, once they were asked for; a block that is kept keeps none.
+    hops: list[Hop] | None = None
 
 
 def hops_of(block: Block) -> list[Hop]:
     """Return the hop of every entry of `block`, in tape order."""
+    if block.hops:
+        return block.hops
     made: list[Hop] = []
     array_slot = 0
     scalar_slot = len(block.leaves)
@@ -83,6 +87,8 @@ def hops_of(block: Block) -> list[Hop]:
                     operands.append(scalar_operand(ref, scalar_slot, line))
                     scalar_slot += 1
             made.append(apply(OPS[op], *operands, line=line, **dict(attrs)))
+    if block.hops is not None:
+        block.hops.extend(made)
     return made
 
 

@@ -2,6 +2,7 @@
 
 Knows: generate, runner, shrink, layers, tally. Programs run in processes of their own, some hundreds
 in each, so that one that brings its process down is found, and named, like any other difference.
+These are forks of one that has imported everything: that takes as long as twenty programs do.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import argparse
 import faulthandler
 import gc
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -20,8 +24,8 @@ from typing import Any
 from tests.fuzz.tally import Tally
 
 CHUNK = 960  # whole families
-REAL = 4  # one chunk in so many compiles at the level users get, the others at level 0
-PROMPT = 8  # in one chunk of so many programs observe flags as soon as they may
+REAL = 6  # one chunk in so many compiles at the level users get, the others at level 0
+PROMPT = 11  # in one chunk of so many programs observe flags as soon as they may
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 
@@ -55,7 +59,6 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
     from tests.fuzz.generate import DATA
     from tests.fuzz.runner import runs
 
-    load.PLAIN = given.plain
     if first // CHUNK % REAL and not given.plain:
         load.quick_kernels()
     if first // CHUNK % PROMPT == 1 and not given.plain:
@@ -100,45 +103,74 @@ def say(record: dict) -> None:
     sys.stdout.flush()
 
 
+def fork_workers(given: argparse.Namespace) -> None:
+    """Run the ranges of programs that are asked for, one a line, each in a process of its own."""
+    from tests.fuzz import load
+
+    load.PLAIN = given.plain
+    load.prepare()
+    for line in sys.stdin:
+        first, last = map(int, line.split())
+        child = os.fork()
+        if not child:
+            work(first, last, given)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        say({"end": os.waitstatus_to_exitcode(status)})
+
+
 def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
     """Run chunks of programs in worker processes until none or no time is left."""
-    while not tally.over():
-        try:
-            first, last = chunks.get_nowait()
-        except Empty:
-            return
-        while first < last and not tally.over():
-            first = one_worker(first, last, tally, given)
-
-
-def one_worker(first: int, last: int, tally: Tally, given: argparse.Namespace) -> int:
-    """Run one process; return the first program it did not finish, or `last`."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--worker"]
-    command += ["--seeds", f"{first}:{last}", "--kernels", given.kernels, *["--plain"] * given.plain]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    errors: list[str] = []
-    listener = threading.Thread(target=lambda: errors.extend(process.stderr or []), daemon=True)
-    listener.start()
-    started = first - 1
-    for line in process.stdout or []:
+    command += ["--kernels", given.kernels, *["--plain"] * given.plain]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as forks:
+        errors: list[str] = []
+        threading.Thread(target=listen, args=(forks, errors), daemon=True).start()
+        while not tally.over():
+            try:
+                first, last = chunks.get_nowait()
+            except Empty:
+                break
+            while first < last and not tally.over():
+                first = one_worker(first, last, tally, forks, errors)
+        forks.kill()  # a worker that still runs ends at the next line it cannot write
+
+
+def listen(forks: subprocess.Popen[str], errors: list[str]) -> None:
+    """Collect what processes write to their standard error, until nobody listens any more."""
+    with suppress(ValueError):
+        errors.extend(forks.stderr or [])
+
+
+def one_worker(
+    first: int, last: int, tally: Tally, forks: subprocess.Popen[str], errors: list[str]
+) -> int:
+    """Run one process; return the first program it did not finish, or `last`."""
+    assert forks.stdin is not None and forks.stdout is not None
+    errors.clear()
+    forks.stdin.write(f"{first} {last}\n")
+    started, ended = first - 1, 1
+    for line in forks.stdout:
         record = json.loads(line)
+        if "end" in record:
+            ended = record["end"]
+            break
         if "start" in record:
             started = record["start"]
             continue
         tally.add(record)
         first = record["seed"] + 1
         if tally.over():
-            process.kill()
-            process.wait()
             return last
-    process.wait()
-    listener.join(5)
-    if process.returncode and first <= started:
-        tally.crash(started, f"exit {process.returncode}: {''.join(errors)[-1500:]}")
-        return started + 1
-    if process.returncode:
-        raise RuntimeError(f"a worker failed between programs: {''.join(errors)[-1500:]}")
-    return last
+    if not ended:
+        return last
+    time.sleep(0.2)  # what it said at its end arrives
+    said = "".join(errors)[-1500:]
+    if first > started:
+        raise RuntimeError(f"a worker failed between programs: {said}")
+    tally.crash(started, f"exit {ended}: {said}")
+    return started + 1
 
 
 def keep(tally: Tally, given: argparse.Namespace) -> None:
@@ -173,7 +205,7 @@ def main() -> int:
     first, _, end = given.seeds.partition(":")
     start, last = int(first), int(end or int(first) + 1)
     if given.worker:
-        work(start, last, given)
+        fork_workers(given)
         return 0
     if given.show:
         sys.stdout.write("\n\n".join(drawn(seed, given.kernels) for seed in range(start, last)))

@@ -6,11 +6,13 @@ Knows: numpy. Must not know: jitla, programs. Generated programs import this fil
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 LAYOUTS = ("C", "F", "sliced", "reversed", "permuted", "broadcast", "readonly", "offset")
+ROW = 1 << 14
 VALUES = ("nice", "uniform", "normal", "wide", "special")
 SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-310, 1e300, 1.0, -1.0, 0.5, 2.0**53)
 
@@ -27,6 +29,24 @@ def array(
 ) -> np.ndarray:
     """Make an array; equal arguments give equal arrays, in memory of their own."""
     return _lay_out(_cells(tuple(shape), dtype, values, seed).copy(), layout)
+
+
+def window(
+    shape: tuple[int, ...], dtype: str = "f8", layout: str = "C", values: str = "nice", seed: int = 0
+) -> np.ndarray:
+    """Make an array as `array` does, soon: its cells stand somewhere in a row drawn once."""
+    size = prod(shape)
+    if size >= ROW:
+        cells = np.resize(_row(dtype, values), shape).copy()
+    else:
+        start = seed * 7919 % (ROW - size)
+        cells = _row(dtype, values)[start : start + size].reshape(shape).copy()
+    return _lay_out(cells, layout)
+
+
+@lru_cache(None)
+def _row(dtype: str, values: str) -> np.ndarray:
+    return _cells((ROW,), dtype, values, 1)
 
 
 # Both sides of a comparison make the same arrays.

@@ -11,22 +11,29 @@ import functools
 import random
 import warnings
 from collections.abc import Callable
-from types import FunctionType, GeneratorType, MethodType, ModuleType
+from functools import lru_cache
+from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from tests.fuzz.arrays import Box, array
+from tests.fuzz.arrays import Box, array, window
 from tests.fuzz.others import Net, Tagged, foreign
 
 MOST_CELLS = 40_000
 NUMBERS = "?bBhHiIlLqQefdFD"
 PREAMBLE = {
-    "np": np, "functools": functools, "warnings": warnings, "array": array, "Box": Box, "foreign": foreign,
-    "Net": Net, "Tagged": Tagged, "jit": lambda f: f,
+    "np": np, "functools": functools, "warnings": warnings, "array": array, "window": window, "Box": Box,
+    "foreign": foreign, "Net": Net, "Tagged": Tagged, "jit": lambda f: f,
 }
 # What a copy of the values has in common with them.
 SHARED = (FunctionType, GeneratorType, MethodType, ModuleType, type)
+
+
+@lru_cache(4096)
+def code(text: str, mode: str = "exec") -> CodeType:
+    """Return the code of a statement or an expression: all programs with one text run the same ones."""
+    return compile(text, "<string>", mode)
 
 
 class Draft:
@@ -62,7 +69,7 @@ class Draft:
     def value(self, text: str) -> Any:
         """Evaluate an expression that changes nothing; None if it raises or is too large."""
         try:
-            found = eval(text, self.names)
+            found = eval(code(text, "eval"), self.names)
         except Exception:
             return None
         return None if isinstance(found, np.ndarray) and found.size > MOST_CELLS else found
@@ -70,7 +77,7 @@ class Draft:
     def run(self, text: str) -> bool:
         """Run a statement; say whether it raised nothing and left no variable too large."""
         try:
-            exec(text, self.names)
+            exec(code(text), self.names)
         except Exception:
             return False
         return True

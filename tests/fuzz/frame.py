@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from dataclasses import dataclass, replace
 
 from tests.fuzz.arrays import VALUES
-from tests.fuzz.draft import PREAMBLE, Draft
+from tests.fuzz.draft import PREAMBLE, Draft, code
 
 CALLS = 4
 SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
@@ -82,7 +83,7 @@ class Slot:
     def text(self) -> str:
         """Return the expression that makes it."""
         kinds, places = map(_later, (self.dtypes, self.layouts))
-        return f"array({self.shape}, {kinds}, {places}, '{self.values}', {self.seed} + call)"
+        return f"window({self.shape}, {kinds}, {places}, '{self.values}', {self.seed} + call)"
 
 
 def _later(pair: tuple[str, str]) -> str:
@@ -208,13 +209,14 @@ class Frame:
             other.sizes = other.sizes[:1] * CALLS if other.again else other.sizes
         return other
 
-    def lines(self) -> list[str]:
-        """Return the statements that make the arguments of one call."""
+    def lines(self, body: str = "G0 p") -> list[str]:
+        """Return the statements that make the arguments of one call; no array of what is not in `body`."""
         lines = []
         for i, slot in enumerate(self.slots):
             text = self.instead.get(i) or slot.text()
             lines.append(f"x{i} = {f'KEPT.setdefault({i}, {text})' if self.again and not i else text}")
-        other = {name: slot.text() for name, slot in self.others.items()}
+        used = {*re.findall(r"\b(?:G0|p)\b", body), "w"}
+        other = {name: slot.text() if name in used else "0.5" for name, slot in self.others.items()}
         lines += [
             *(f"{name} = foreign('{kind}', min({self.long}, 129), min(m, 9), {i} + call)"
               for i, (name, kind) in enumerate(self.foreign.items())),
@@ -248,7 +250,7 @@ class Frame:
             "def make(call):",
             "    global G0, G1",
             f"    n, m, k = {self.sizes}[call]",
-            *(f"    {line}" for line in self.lines()),
+            *(f"    {line}" for line in self.lines(body)),
             f"    return me, {given}, p, []",
             "",
             "",
@@ -261,13 +263,12 @@ class Frame:
         """Give the draft the values of the first call."""
         draft, names = self.draft, self.draft.names
         for text in (BUMP, *self.helpers):
-            exec(text, names)
+            exec(code(text), names)
         heads = [text[4:].partition(":")[0] for text in self.helpers]
         draft.helpers = {head.partition("(")[0]: 1 + (", b" in head) for head in heads}
         names["call"], names["KEPT"] = 0, {}
         names["n"], names["m"], names["k"] = self.sizes[0]
-        for line in self.lines():
-            exec(line, names)
+        exec("\n".join(self.lines()), names)
         draft.foreign = dict(self.foreign)
         names["self"], names["log"] = names.pop("me"), []
         del names["n"], names["m"], names["k"], names["call"], names["KEPT"]

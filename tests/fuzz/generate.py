@@ -28,7 +28,7 @@ from tests.fuzz.vary import reframed, varied
 THEMES = {"mixed": mixed, "functions": functional, "trouble": troubled, "rows": region}
 # So many programs in a row are variations of one: the locality that lets kernels be met again. So many
 # of them have one text, called with other arguments: sizes, layouts, dtypes, values, aliases.
-FAMILY, DATA = 30, 6
+FAMILY, DATA = 30, 10
 AGAIN = "AGAIN = {}\n"
 
 
@@ -148,7 +148,7 @@ def assemble(seed: int, frame: Frame, lines: list[str]) -> str:
             f'"""Program {seed}."""',
             *imports,
             "",
-            "from tests.fuzz.arrays import Box, array",
+            "from tests.fuzz.arrays import Box, array, window",
             "from tests.fuzz.others import Net, Tagged, foreign",
             "",
             "",

@@ -6,6 +6,7 @@ Knows: numpy, ast; the public interface, in this one place. Must not know: how p
 from __future__ import annotations
 
 import ast
+import importlib
 import linecache
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,9 @@ from tests.fuzz.noise import Noisy
 
 PLAIN = False
 QUICK = False
+NEEDED = ("scipy.sparse", "tests.fuzz.generate", "tests.fuzz.runner", "tests.fuzz.tally")
+OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanation", "jitla.account",
+        "jitla.machines")
 
 
 def plain_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,9 +76,16 @@ def new_kernels() -> list[str]:
     from jitla.gate import GATE
 
     backend = GATE._backend
-    new = set(backend.jit.objects) - _SEEN if backend else set()
+    made = backend.jit.objects if backend else {}
+    new = set(made) - _SEEN if len(made) != len(_SEEN) else set()
     _SEEN.update(new)
     return [name[:16] for name in new]
+
+
+def prepare() -> None:
+    """Import what programs need, and what they have imported when they need it."""
+    for name in (*NEEDED, *([] if PLAIN else OURS)):
+        importlib.import_module(name)
 
 
 def quick_kernels() -> None:

@@ -10,7 +10,7 @@ import ast
 import random
 import re
 
-from tests.fuzz.draft import Draft, leaves
+from tests.fuzz.draft import Draft, code, leaves
 from tests.fuzz.frame import Frame
 from tests.fuzz.statements import simple
 
@@ -64,7 +64,7 @@ def _runs(frame: Frame, body: list[str]) -> Draft | None:
             return None
     returned = body[-1].removeprefix("return ")
     try:
-        eval(returned, draft.names)
+        eval(code(returned, "eval"), draft.names)
     except Exception:
         return None
     return draft
