@@ -394,7 +394,7 @@ class Closing:
 
     def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
-        block = self.block()
+        block = self.site.placed(self.block(), key[2])
         roots, views, ghosts = self._fates(key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]

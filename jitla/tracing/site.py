@@ -123,6 +123,8 @@ class Site:
         self.lines: dict[Any, dict[Hop, Any]] = {}
         # By class: where the entries come from, as it was noted last.
         self.places: dict[tuple, Places] = {}
+        # By path and operations, whatever they are done to: the same.
+        self.tapes: dict[tuple, Places] = {}
         self.calls = 0
         self.learning = 2
         # What calls are compared with, by whoever asked for it.
@@ -169,6 +171,16 @@ class Site:
                 self.places[key] = block.places
             made.effects = Effects(self.places.get(key, block.places))
             return made
+
+    def placed(self, block: Block, path: Any) -> Block:
+        """Return `block` with its places: not noted, they are those of the same operations before."""
+        tape = (path, tuple(entry[0] for entry in block.entries))
+        if block.places:
+            self.tapes[tape] = block.places
+        elif tape in self.tapes:
+            places = self.tapes[tape]
+            return block._replace(places=places, lines={i: place[:2] for i, place in places.items()})
+        return block
 
     def observing(
         self, bound: Any, block: Block, roots: tuple[int, ...], store: Any, signs: tuple[Sign, ...],
@@ -219,6 +231,8 @@ class Site:
     def retire(self, keys: list[tuple]) -> None:
         """Forget exact blocks, but not what they have done."""
         self.likely.clear()
+        if len(self.tapes) >= MAX_EXACT:
+            self.tapes.clear()
         for key in keys:
             closed = self.exact.pop(key, None)
             if closed is not None and closed.bound is not None:
@@ -267,7 +281,7 @@ class Site:
     def clear(self) -> None:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.classes, self.past,
-                       self.places, self.lines):
+                       self.places, self.tapes, self.lines):
             memory.clear()
         self.failures.clear()
         self.calls = 0

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
 import numpy as np
 
 import jitla
-from jitla.gate import GATE
 from tests.fuzz.arrays import array
 from tests.fuzz.compare import Fault, Outcome, compare, outcome
 from tests.fuzz.load import plain_jit
-from tests.semantics.oracle import module
+from tests.semantics.oracle import compare_warnings, module, no_compiler
 from tests.semantics.permits import at, permitted
 from tests.semantics.table import Case
 
@@ -55,7 +52,7 @@ def _differences(case: Case, entry: str, name: str) -> list[str]:
                         actual = _called(case, made[mode], entry, n, name)
                 else:
                     actual = _called(case, made[mode], entry, n, name)
-            faults = [*compare(expected, actual), *_compare_warnings(expected, actual)]
+            faults = [*compare(expected, actual), *compare_warnings(expected, actual)]
             found += [
                 f"{mode}, n={n}, call {call}, threads {count_of}: {fault}" for fault in faults
                 if not _permitted(case, fault, expected, actual)
@@ -63,20 +60,6 @@ def _differences(case: Case, entry: str, name: str) -> list[str]:
         if found:
             return found
     return _miscounted(made, entry)
-
-
-@contextmanager
-def no_compiler() -> Iterator[None]:
-    """Make every attempt to compile fail."""
-
-    def broken(*given: Any) -> Any:
-        raise MemoryError("no compiler")
-
-    vars(GATE)["bind"] = broken
-    try:
-        yield
-    finally:
-        del vars(GATE)["bind"]
 
 
 def _miscounted(made: dict[str, dict[str, Any]], entry: str) -> list[str]:
@@ -144,16 +127,6 @@ def _pendable(case: Case) -> dict[str, str]:
 def has_pending(case: Case) -> bool:
     """Say whether any argument of a program can be a pending value."""
     return case.options.get("as") != "memory" and bool(_pendable(case))
-
-
-def _compare_warnings(plain: Outcome, jitted: Outcome) -> list[Fault]:
-    """Compare category, text, file, line and number of the warnings; not which came first.
-
-    Values are computed when they are needed: operations that NumPy does itself may be earlier.
-    """
-    a, b = (sorted((w.category.__name__, str(w.message), w.filename, w.lineno) for w in o.warned)
-            for o in (plain, jitted))
-    return [] if a == b else [Fault("warnings", "call", str(a), str(b))]
 
 
 def _permitted(case: Case, fault: Fault, plain: Outcome, jitted: Outcome) -> bool:

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
 import jitla
+from jitla.gate import GATE
 from tests.fuzz.arrays import Box, array
-from tests.fuzz.compare import Fault, compare, outcome
+from tests.fuzz.compare import Fault, Outcome, compare, outcome
 from tests.fuzz.load import plain_jit
 
 SIZES = (3, 17, 1000, 8193)
 _NUMBER = count()
 
 
-def faults(source: str, *, sizes: Sequence[int] = SIZES, calls: int = 2) -> list[tuple[int, int, Fault]]:
-    """Run a module plain and jitted for each size, several calls each; return what differs.
+def faults(source: str, *, sizes: Sequence[int] = SIZES, calls: int = 2) -> list[tuple[str, int, int, Fault]]:
+    """Run a module plain and in every mode for each size, several calls each; return what differs.
 
     The module defines `f`, `make(n)` -> arguments, and may define `state()` and `after(result,
     arguments)`, which runs after the call as its caller would.
@@ -32,15 +34,41 @@ def faults(source: str, *, sizes: Sequence[int] = SIZES, calls: int = 2) -> list
     found = []
     name = f"semantics-{next(_NUMBER)}"
     text = "import numpy as np\n" + dedent(source)
-    for threads in (1, 2):
-        plain, jitted = (module(text, name, jit) for jit in (plain_jit, jitla.jit))
+    for mode, threads in (("compiled", 1), ("compiled", 2), ("fault", 1), ("off", 1)):
+        jit = jitla.jit(compile="off") if mode == "off" else jitla.jit
+        plain, jitted = (module(text, name, made) for made in (plain_jit, jit))
         for n in sizes:
             for call in range(calls):
                 expected = _called(plain, n, name)
-                with jitla.options(threads=threads):
+                with jitla.options(threads=threads), no_compiler() if mode == "fault" else nullcontext():
                     actual = _called(jitted, n, name)
-                found += [(n, call, fault) for fault in compare(expected, actual)]
+                differing = [*compare(expected, actual), *compare_warnings(expected, actual)]
+                found += [(mode, n, call, fault) for fault in differing]
     return found
+
+
+@contextmanager
+def no_compiler() -> Iterator[None]:
+    """Make every attempt to compile fail."""
+
+    def broken(*given: Any) -> Any:
+        raise MemoryError("no compiler")
+
+    vars(GATE)["bind"] = broken
+    try:
+        yield
+    finally:
+        del vars(GATE)["bind"]
+
+
+def compare_warnings(plain: Outcome, jitted: Outcome) -> list[Fault]:
+    """Compare category, text, file, line and number of the warnings; not which came first.
+
+    Values are computed when they are needed: operations that NumPy does itself may be earlier.
+    """
+    a, b = (sorted((w.category.__name__, str(w.message), w.filename, w.lineno) for w in o.warned)
+            for o in (plain, jitted))
+    return [] if a == b else [Fault("warnings", "call", str(a), str(b))]
 
 
 def module(text: str, name: str, jit: Callable[..., Any]) -> dict[str, Any]:
@@ -71,4 +99,5 @@ def check(source: str, **options: Any) -> None:
     """Fail if a module does anything else jitted than plain."""
     found = faults(source, **options)
     if found:
-        raise AssertionError("\n".join(f"size {n}, call {call}: {fault}" for n, call, fault in found[:4]))
+        raise AssertionError("\n".join(
+            f"{mode}, size {n}, call {call}: {fault}" for mode, n, call, fault in found[:4]))

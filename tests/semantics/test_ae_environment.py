@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import jitla
 
 ROOT = Path(__file__).parents[2]
 # Both sides run in the child, so that both see its environment; it prints what they differ in.
@@ -122,6 +125,17 @@ sys.addaudithook(hook)
 """, after="""
 assert not [w for w in written if "__pycache__" not in str(w) and "/dev/null" not in str(w)], written
 """)
+
+
+def test_ab2_more_cells_than_32_bits_count() -> None:
+    ones = np.broadcast_to(np.int8(1), (2**31 + 5,))
+
+    def counted(x):
+        return x.sum(), (x[2**31:] * 3).sum(), x[-1] + x[2**31]
+
+    fast = jitla.jit(counted)
+    assert fast(ones) == counted(ones) == (2**31 + 5, 15, 2)
+    assert not fast.stats()["failures"]
 
 
 def test_ab9_compilations_leave_nothing_behind() -> None:

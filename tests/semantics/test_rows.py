@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.semantics.__main__ import entries
 from tests.semantics.modes import differences, has_pending
 from tests.semantics.permits import PERMITS
 from tests.semantics.sections import ELSEWHERE, HAZARDS, MODULES, TABLES
@@ -79,6 +80,14 @@ def test_every_hazard_has_rows(hazard: str) -> None:
 
 def test_no_prelude_uses_the_names_of_programs() -> None:
     assert [c.row for c in CASES if re.search(r"^(def|class) [fg]\b", c.prelude, re.MULTILINE)] == []
+
+
+def test_the_table_has_every_row_of_the_sheet_and_a_decision_for_each_policy() -> None:
+    table = entries()
+    rows = {f"{section}{i + 1}" for section, n in TABLES.items() for i in range(n)}
+    rows |= {f"{section}{i + 1}" for section, (n, _) in MODULES.items() for i in range(n)}
+    assert {entry.row for entry in table} == rows
+    assert [e for e in table if (e.tag == "P") is not bool(e.decision) or e.tag not in "=~FP"] == []
 
 
 def test_every_section_is_known() -> None:

@@ -809,3 +809,23 @@ def _told(f: Any, *args: Any) -> tuple[Any, list[str]]:
         warnings.simplefilter("always")
         value = f(*args)
     return value, [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((1,), "f8"), ((2, 3), "f8"), ((5,), "i8"), ((5,), "f4")])
+def test_s1_the_first_warning_of_a_new_class_of_shapes_names_its_line(shape: tuple[int, ...], dtype: str):
+    """Calls in which nothing warned have shown where the operations come from."""
+    check(f"""
+calls = 0
+@jit
+def f(x):
+    y = x * 2
+    z = np.sqrt(x - 4.0)
+    return y, z
+
+def make(n):
+    global calls
+    calls += 1
+    if calls < 6:
+        return np.full(5, 9.0),
+    return np.ones({shape!r}, {dtype!r}),
+""", filters=("always", "default"), sizes=(1,), calls=8)
