@@ -107,6 +107,26 @@ def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
     return array[tuple(None if i in axes else slice(None) for i in range(ndim))]
 
 
+def _swapaxes(session: Session, a: Any, axis1: Any, axis2: Any) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray or any(
+            type(i) is not int or not -array.ndim <= i < array.ndim for i in (axis1, axis2)):
+        return NotImplemented
+    order = list(range(array.ndim))
+    order[axis1], order[axis2] = order[axis2], order[axis1]
+    return session.view(array, "transpose", (tuple(order),))
+
+
+def _moveaxis(session: Session, a: Any, source: Any, destination: Any) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray or any(
+            type(i) is not int or not -array.ndim <= i < array.ndim for i in (source, destination)):
+        return NotImplemented
+    order = [i for i in range(array.ndim) if i != source % array.ndim]
+    order.insert(destination % array.ndim, source % array.ndim)
+    return session.view(array, "transpose", (tuple(order),))
+
+
 def _inner(session: Session, a: Any, b: Any, /) -> Any:
     x, y = _floats(session, a), _floats(session, b)
     if x is None or y is None or x.ndim != 1 or y.ndim != 1:
@@ -159,6 +179,7 @@ def _arrays(session: Session, given: Any) -> list[Any] | None:
 
 SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
-    np.expand_dims: _expand_dims, np.inner: _inner, np.column_stack: _columns,
+    np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
+    np.inner: _inner, np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

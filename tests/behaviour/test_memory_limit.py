@@ -148,6 +148,23 @@ def test_a_rule_of_thumb_is_not_changed_by_a_limit() -> None:
     assert predicted(fast) > 1 * MB
 
 
+def by_squares(x, c):
+    return ((x[:, None] - c) ** 2).sum(-1).argmin(1)
+
+
+def by_norms(x, c):
+    return np.linalg.norm(x[:, None, :] - c, axis=2).min(axis=1)
+
+
+@pytest.mark.parametrize("function", [by_squares, by_norms])
+def test_distances_are_made_without_a_value_per_pair_and_column(function) -> None:
+    x, c = RNG.random((20_000, 50)), RNG.random((20, 50))
+    fast = jitla.jit(function)
+    np.testing.assert_allclose(fast(x, c), function(x, c), rtol=1e-12)
+    assert allocated(lambda: fast(x, c)) < 1.1 * 8 * (20_000 * 20 + 20_000)
+    assert allocated(lambda: function(x, c)) > 8 * 20_000 * 20 * 50
+
+
 def long_rows(x, v):
     return x.T @ (np.sin(x) @ v)
 

@@ -106,7 +106,7 @@ def close(made, wanted, dtype):
     for a, b in zip(made, wanted, strict=True):
         assert type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape
         assert np.asarray(a).strides == np.asarray(b).strides
-        assert np.abs(a - b).max() <= tolerance * max(np.abs(b).max(), 1.0)
+        assert np.abs(a - b).max(initial=0.0) <= tolerance * max(np.abs(b).max(initial=0.0), 1.0)
 
 
 def row_kernels(fast):
@@ -198,6 +198,43 @@ def test_several_vectors_for_matrices_that_lie_otherwise():
                 for _ in range(2):
                     close(fast(A, V, P), function(A, V, P), "f8")
                 assert fast.stats().failures == 0
+
+
+def stack_and_vector(T, V):
+    return np.tanh(T @ V[:, 0])
+
+
+def stack_softmax(T, V):
+    Z = T @ V
+    E = np.exp(Z - Z.max(axis=-1, keepdims=True))
+    return E / E.sum(axis=-1, keepdims=True), T @ V[:, 1]
+
+
+def stack_first_changed(T, V):
+    return np.maximum((T * 2.0) @ V + V[0], 0.0)
+
+
+@pytest.mark.parametrize("columns", [3, 80])
+@pytest.mark.parametrize("function", [stack_and_vector, stack_softmax, stack_first_changed],
+                         ids=lambda f: f.__name__)
+def test_stacks_of_matrices_however_they_lie(function, columns):
+    fast = jitla.jit(function)
+    for shape in ((40, 64, 50), (3, 700, 50), (1, 64, 50), (300, 2, 50), (2, 3, 40, 50), (64, 50),
+                  (0, 5, 50)):
+        T = rng.normal(size=shape)
+        V = rng.normal(size=(50, columns))
+        apart = np.concatenate([T, T], axis=-2)[..., :shape[-2], :]
+        for A in (T, T[::-1], T[..., ::-1], np.asfortranarray(T), apart):
+            wanted = function(A, V)
+            for _ in range(2):
+                close(fast(A, V), wanted, "f8")
+    assert fast.stats().failures == 0
+
+
+def test_rows_of_a_stack_are_read_once():
+    fast = jitla.jit(stack_softmax)
+    fast(rng.normal(size=(40, 64, 50)), rng.normal(size=(50, 7)))
+    assert row_kernels(fast) == 1 and fast.stats().kernel_runs == 1 and fast.stats().numpy_calls == 0
 
 
 def test_more_columns_than_loops_take_are_for_numpy():
