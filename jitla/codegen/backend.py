@@ -230,6 +230,10 @@ class _WideBlocks:
 
 def _is_product(hop: Hop) -> bool:
     """Tell whether `hop` is a product there are loops for: of a matrix of floats, or a stack of such."""
+    if hop.op.name == "cumsum":  # the running sums of every row
+        matrix = hop.inputs[0].meta
+        return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \
+            matrix.dtype == hop.meta.dtype and hop.meta.dtype.kind == "f"
     ranks = tuple([i.meta.ndim for i in hop.inputs])
     kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
     known = max(ranks) > 1 and (max(ranks) == 2 or hop.op.name == "matmul" and ranks[1] < 3)

@@ -65,7 +65,7 @@ def _axis(
         if isinstance(stage, Product):
             if value is stage.matrix:
                 found.add(1 if stage.turned else 0)
-            if value is stage.vector:
+            if value is stage.vector and stage.form != "scan":
                 found.add(0 if stage.form == "sum" else None)
         elif value in stage.inputs:
             by_rows = value.meta.ndim == len(stage.shape) and value.meta.shape[:1] == (rows,)

@@ -68,7 +68,8 @@ class Product:
     """A product as one loop over the rows of a matrix, part of a `RowKernel`.
 
     `form` "dot": one result per row, its elements times `vector` added up. "sum": the rows, each
-    times its element of `vector`, added up. `matrix` is the value whose rows are meant; it lies in
+    times its element of `vector`, added up. "scan": the running sums of every row; there is no vector,
+    the matrix stands for it. `matrix` is the value whose rows are meant; it lies in
     memory as they do, or with its axes exchanged (`turned`). `vector` may be several, the columns of
     a narrow matrix: then "dot" makes a row of results per row, "sum" a row per column of the matrix.
     """
@@ -82,12 +83,12 @@ class Product:
     @property
     def inputs(self) -> tuple[Hop, ...]:
         """Values the loop reads."""
-        return (self.matrix, self.vector)
+        return (self.matrix,) if self.form == "scan" else (self.matrix, self.vector)
 
     @property
     def columns(self) -> int:
         """With how many vectors rows are multiplied."""
-        shape = self.vector.meta.shape
+        shape = self.vector.meta.shape if self.form != "scan" else ()
         return shape[1] if len(shape) > 1 else 1
 
     @property

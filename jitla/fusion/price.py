@@ -25,6 +25,7 @@ STREAMED = 32 << 20  # results this large are written around the caches
 KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0
+SCAN = 5.0  # of an element in running sums of several rows at once
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
 PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
@@ -81,6 +82,8 @@ class Prices:
     def _work(self, hop: Hop) -> float:
         if hop.op.name in ("matmul", "dot"):
             return self._along(hop)
+        if hop.op.name == "cumsum":
+            return SCAN * hop.meta.size * self._element(hop)
         return flops(hop) * self.machine.unit / self.machine.threads
 
     def _along(self, hop: Hop) -> float:

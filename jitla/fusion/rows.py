@@ -28,8 +28,10 @@ def row_count(product: Product) -> int:
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
-    if hop.op.name not in ("matmul", "dot") or not facts.is_product(hop):
+    if hop.op.name not in ("matmul", "dot", "cumsum") or not facts.is_product(hop):
         return None
+    if hop.op.name == "cumsum":
+        return _running_sums(hop, facts)
     left, right = hop.inputs
     if left.meta.ndim > 2:  # every matrix of a stack times one other: their rows, one after the other
         if not _is_stack(left, facts):
@@ -48,6 +50,13 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     fits = _runs_along(found.matrix, 0 if found.turned else -1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
     return found if fits and big else None
+
+
+def _running_sums(hop: Hop, facts: Facts) -> Product | None:
+    """Return the running sums of rows as a loop over them, if these lie one after the other."""
+    matrix = hop.inputs[0]
+    fits = matrix.meta.nbytes >= MIN_BYTES and _is_stack(matrix, facts) and _runs_along(matrix, -1, facts)
+    return Product("scan", hop, matrix, False, matrix) if fits else None
 
 
 def _length(product: Product) -> int:

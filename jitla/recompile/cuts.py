@@ -48,6 +48,8 @@ def narrow_sizes(
     matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
     across, along = _axes(stage)
     size = stage.hop.meta.dtype.itemsize
+    if stage.form == "scan":
+        vector = contiguous((1,), size)
     if matrix.strides[along] != size or matrix.strides[across] < 0 or not _in_one_run(matrix):
         return None
     if packed:
@@ -78,7 +80,8 @@ def _in_one_run(matrix: Layout) -> bool:
 
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
-    return isinstance(stage, Product) and columns_of(shapes[stage.vector.meta.shape]) > NARROW
+    return isinstance(stage, Product) and stage.form != "scan" and \
+        columns_of(shapes[stage.vector.meta.shape]) > NARROW
 
 
 def turns_last(kernel: RowKernel) -> list[Kernel | Product]:
@@ -108,6 +111,7 @@ def nanoseconds(
 ) -> float:
     """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
     moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
-    work = sum(2 * prod(shapes[s.matrix.meta.shape]) * columns_of(shapes[s.vector.meta.shape])
-               for s in kernel.stages if isinstance(s, Product))
+    work = sum(2 * prod(shapes[s.matrix.meta.shape]) * (
+        1 if s.form == "scan" else columns_of(shapes[s.vector.meta.shape]))
+        for s in kernel.stages if isinstance(s, Product))
     return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)

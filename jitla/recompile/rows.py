@@ -239,7 +239,7 @@ class _Binding:
             self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
             return None if tile is None else made(tile)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
-        columns = columns_of(layouts[stage.vector].shape)
+        columns = 1 if stage.form == "scan" else columns_of(layouts[stage.vector].shape)
         return None if sizes is None else self._made(stage.form, stage.hop, columns)(*sizes)
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
@@ -256,6 +256,8 @@ class _Binding:
         return Stage(block, block, (given, given, Place(ROOM, self.room[hop])), once=True)
 
     def _operands(self, stage: Kernel | Product) -> tuple[Hop, ...]:
+        if isinstance(stage, Product):  # its loop has a place for a vector, needed or not
+            return stage.matrix, stage.vector, stage.hop
         return tuple(h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
 
     def _place(self, hop: Hop, stage: Kernel | Product) -> Place:

@@ -237,6 +237,45 @@ def test_rows_of_a_stack_are_read_once():
     assert row_kernels(fast) == 1 and fast.stats().kernel_runs == 1 and fast.stats().numpy_calls == 0
 
 
+def running(X, v):
+    return X - np.cumsum(X * v, axis=-1)
+
+
+def above(X, v):
+    return (np.cumsum(X, axis=-1) > v).sum(axis=-1), np.cumsum(X, axis=-1).max(axis=-1)
+
+
+def running_product(X, v):
+    return np.cumsum(X, axis=-1) @ v
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("function", [running, above, running_product], ids=lambda f: f.__name__)
+def test_running_sums_of_rows_however_they_lie(function, dtype):
+    fast = jitla.jit(function)
+    for shape in ((900, 40), (7, 9000), (9001, 3), (60, 30, 20), (2, 1), (0, 40)):
+        X, v = rng.normal(size=shape).astype(dtype), rng.normal(size=shape[-1]).astype(dtype)
+        if not X.size and function is above:
+            continue
+        for A in (X, X[::-1], X[..., ::-1], np.asfortranarray(X), np.repeat(X, 2, axis=-1)[..., ::2]):
+            wanted = function(A, v)
+            for _ in range(2):
+                made = fast(A, v)
+                close(made, wanted, dtype)
+                if function is not running_product:
+                    assert np.asarray(made).tobytes() == np.asarray(wanted).tobytes()
+    assert fast.stats().failures == 0
+
+
+def test_running_sums_that_overflow_warn_as_numpys():
+    X = np.full((900, 40), 1e307)
+    fast = jitla.jit(running)
+    for function in (running, fast, fast):
+        with pytest.warns(RuntimeWarning, match="overflow encountered in accumulate"):
+            assert np.isneginf(function(X, np.ones(40))[:, -1]).all()
+    assert row_kernels(fast) == 1 and fast.stats().failures == 0
+
+
 def test_more_columns_than_loops_take_are_for_numpy():
     X, _, _ = arguments(600, 40, "f8")
     fast = jitla.jit(logistic_classes)
