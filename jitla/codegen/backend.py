@@ -234,6 +234,9 @@ def _is_product(hop: Hop) -> bool:
         matrix = hop.inputs[0].meta
         return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \
             matrix.dtype == hop.meta.dtype and hop.meta.dtype.kind == "f"
+    if hop.op.name in ("concatenate", "stack"):  # rows side by side
+        return 1 < hop.meta.ndim == hop.attr("axis") + 1 and \
+            all(i.meta.dtype == hop.meta.dtype for i in hop.inputs)
     ranks = tuple([i.meta.ndim for i in hop.inputs])
     kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
     known = max(ranks) > 1 and (max(ranks) == 2 or hop.op.name == "matmul" and ranks[1] < 3)

@@ -9,6 +9,8 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import NARROW, Product, over_rows
 from jitla.fusion.outer import keeps_driver, takes_wide
@@ -18,6 +20,7 @@ from jitla.hops import Hop, Kind
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
 MIN_LENGTH = 4  # of its rows
+MAX_JOINED = 8  # operands whose rows are put side by side
 MAX_BESIDE = 1 << 17  # bytes of that matrix
 
 
@@ -28,8 +31,10 @@ def row_count(product: Product) -> int:
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
-    if hop.op.name not in ("matmul", "dot", "cumsum") or not facts.is_product(hop):
+    if hop.op.name not in ("matmul", "dot", "cumsum", "concatenate", "stack") or not facts.is_product(hop):
         return None
+    if hop.op.name in ("concatenate", "stack"):
+        return _side_by_side(hop, facts)
     if hop.op.name == "cumsum":
         return _running_sums(hop, facts)
     left, right = hop.inputs
@@ -57,6 +62,13 @@ def _running_sums(hop: Hop, facts: Facts) -> Product | None:
     matrix = hop.inputs[0]
     fits = matrix.meta.nbytes >= MIN_BYTES and _is_stack(matrix, facts) and _runs_along(matrix, -1, facts)
     return Product("scan", hop, matrix, False, matrix) if fits else None
+
+
+def _side_by_side(hop: Hop, facts: Facts) -> Product | None:
+    """Return rows put side by side as copies of rows, if all lie in the order of the axes, as the result."""
+    falls = all(a >= b >= 0 for i in hop.inputs for a, b in pairwise(facts.layouts[i].strides))
+    fits = hop.meta.nbytes >= MIN_BYTES and len(hop.inputs) <= MAX_JOINED and falls
+    return Product("join", hop, hop.inputs[0], False, hop.inputs[0]) if fits else None
 
 
 def _length(product: Product) -> int:
@@ -142,7 +154,7 @@ def row_links(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
     if not rows:
         return ()
     if product is not None:
-        return product.inputs if product.form == "sum" else (product.matrix,)
+        return (product.matrix,) if product.form == "dot" else product.inputs
     if is_row_view(hop) or hop.op.kind is Kind.AGG:
         return hop.inputs
     return tuple(dict.fromkeys(

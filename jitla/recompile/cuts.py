@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from jitla.fusion import NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
+from jitla.fusion import COPIES, NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
 from jitla.hops import Hop, Shape
 
 LINE = 64
@@ -80,7 +80,7 @@ def _in_one_run(matrix: Layout) -> bool:
 
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
-    return isinstance(stage, Product) and stage.form != "scan" and \
+    return isinstance(stage, Product) and stage.form not in COPIES and \
         columns_of(shapes[stage.vector.meta.shape]) > NARROW
 
 
@@ -112,6 +112,6 @@ def nanoseconds(
     """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
     moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
     work = sum(2 * prod(shapes[s.matrix.meta.shape]) * (
-        1 if s.form == "scan" else columns_of(shapes[s.vector.meta.shape]))
+        1 if s.form in COPIES else columns_of(shapes[s.vector.meta.shape]))
         for s in kernel.stages if isinstance(s, Product))
     return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)

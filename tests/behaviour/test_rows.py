@@ -276,6 +276,52 @@ def test_running_sums_that_overflow_warn_as_numpys():
     assert row_kernels(fast) == 1 and fast.stats().failures == 0
 
 
+def columns_made(X, Y, w):
+    return np.hstack([X * 2, np.maximum(Y, 1)])
+
+
+def column_lengths(X, Y, w):
+    short = np.column_stack([w * 2, w, w - 1])
+    return (short ** 2).sum(axis=1), np.stack([X * 2, X + 1], axis=2).sum(axis=-1)
+
+
+def with_intercept(X, Y, w):
+    Z = np.column_stack([w, X])
+    return Z.T @ (Z @ np.arange(Z.shape[1]).astype(Z.dtype)), Z.max(axis=1)
+
+
+def rows_twice(X, Y, w):
+    Z = np.concatenate([X, Y, X], axis=1)
+    return (Z * 3).min(axis=1), Z + 1
+
+
+JOINS = [columns_made, column_lengths, with_intercept, rows_twice]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8"])
+@pytest.mark.parametrize("function", JOINS, ids=lambda f: f.__name__)
+def test_columns_side_by_side_however_they_lie(function, dtype):
+    fast = jitla.jit(function)
+    for n, k, m in ((900, 40, 7), (3000, 30, 20), (3, 9000, 1), (9001, 4, 3), (1, 20_000, 5)):
+        X, Y = (9 * rng.normal(size=(n, c)).astype(dtype) for c in (k, m))
+        w = np.arange(n).astype(dtype)
+        for A in (X, X[::-1], np.asfortranarray(X), X[:, ::-1], np.hstack([X, X])[:, :k]):
+            for B in (Y, np.asfortranarray(Y)):
+                wanted = function(A, B, w)
+                for _ in range(2):
+                    close(fast(A, B, w), wanted, dtype)
+    assert fast.stats().failures == 0
+
+
+@pytest.mark.parametrize("function", [columns_made, with_intercept, rows_twice], ids=lambda f: f.__name__)
+def test_columns_side_by_side_are_not_written_before(function):
+    fast = jitla.jit(function)
+    X, Y = rng.normal(size=(5000, 40)), rng.normal(size=(5000, 7))
+    fast(X, Y, X[:, 0].copy())
+    assert row_kernels(fast) == 1 and "concatenate" not in "".join(
+        s.title for s in jitla.explain(fast).record.programs[0].steps)
+
+
 def test_more_columns_than_loops_take_are_for_numpy():
     X, _, _ = arguments(600, 40, "f8")
     fast = jitla.jit(logistic_classes)
