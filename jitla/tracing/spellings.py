@@ -107,6 +107,28 @@ def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
     return array[tuple(None if i in axes else slice(None) for i in range(ndim))]
 
 
+def _ptp(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NONE) -> Any:
+    array = session.operand(a)
+    if out is not None or type(array) is not LazyArray or array.dtype.kind not in "iuf" or not array.size:
+        return NotImplemented
+    axes = axes_of(axis, array.ndim)
+    if axes is None or len(axes) == array.ndim and keepdims is not True:
+        return NotImplemented  # NumPy takes a scalar's difference as an array's, which warns otherwise
+    options = {} if keepdims is _NONE else {"keepdims": keepdims}
+    return np.max(array, axis=axis, **options) - np.min(array, axis=axis, **options)
+
+
+def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _NONE,
+          append: Any = _NONE) -> Any:
+    array = session.operand(a)
+    given = type(n) is int and n == 1 and prepend is _NONE and append is _NONE and type(axis) is int
+    if not given or type(array) is not LazyArray or array.dtype.kind not in "iufc" or \
+            not -array.ndim <= axis < array.ndim:
+        return NotImplemented
+    before = (slice(None),) * (axis % array.ndim)
+    return array[(*before, slice(1, None))] - array[(*before, slice(None, -1))]
+
+
 def _swapaxes(session: Session, a: Any, axis1: Any, axis2: Any) -> Any:
     array = session.operand(a)
     if type(array) is not LazyArray or any(
@@ -180,6 +202,7 @@ def _arrays(session: Session, given: Any) -> list[Any] | None:
 SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
+    np.ptp: _ptp, np.diff: _diff,
     np.inner: _inner, np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }
