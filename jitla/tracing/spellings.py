@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ def _einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False
     return session.traced("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
 
 
+@lru_cache(maxsize=256)
 def _explicit(subscripts: str) -> tuple[tuple[str, ...], str] | None:
     """Return the labels of operands and result, found as NumPy does; None with an ellipsis."""
     text = subscripts.replace(" ", "")
