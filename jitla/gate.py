@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
+LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 
 class Gate:
@@ -131,9 +132,13 @@ class Gate:
 
 
 def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:
-    """Return whether the largest array is small, in the caches, or beyond: 0, 1, 2."""
+    """Return whether the largest array is small, in the caches, or beyond: 0, 1, 2; with long rows 3 more.
+
+    Blocks of rows that are too long do not stay in a thread's cache.
+    """
     elements = max((prod(shape) for shape, _ in layouts.values()), default=0)
-    return (elements >= SMALL) + (elements >= LARGE)
+    longest = max((shape[-1] for shape, _ in layouts.values() if len(shape) > 1), default=0)
+    return (elements >= SMALL) + (elements >= LARGE) + 3 * (longest >= LONG)
 
 
 GATE = Gate()

@@ -225,10 +225,18 @@ class _WideBlocks:
 
 
 def _is_product(hop: Hop) -> bool:
-    """Tell whether `hop` is a product there are loops for: of a matrix of floats."""
-    ranks = {i.meta.ndim for i in hop.inputs}
+    """Tell whether `hop` is a product there are loops for: of a matrix of floats, or a stack of such."""
+    if hop.op.name == "cumsum":  # the running sums of every row
+        matrix = hop.inputs[0].meta
+        return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \
+            matrix.dtype == hop.meta.dtype and hop.meta.dtype.kind == "f"
+    if hop.op.name in ("concatenate", "stack"):  # rows side by side
+        return 1 < hop.meta.ndim == hop.attr("axis") + 1 and \
+            all(i.meta.dtype == hop.meta.dtype for i in hop.inputs)
+    ranks = tuple([i.meta.ndim for i in hop.inputs])
     kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
-    return hop.op.name in ("matmul", "dot") and 2 in ranks and ranks <= {1, 2} and \
+    known = max(ranks) > 1 and (max(ranks) == 2 or hop.op.name == "matmul" and ranks[1] < 3)
+    return hop.op.name in ("matmul", "dot") and known and min(ranks) > 0 and \
         len(kinds) == 1 and hop.meta.dtype.kind == "f"
 
 

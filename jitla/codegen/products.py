@@ -23,16 +23,22 @@ __all__ = ["product_text"]
 AT_ONCE = 4  # short rows whose sums are kept in registers together
 SHORT = 512  # bytes: longer rows are read one after the other, as processors foresee it
 BATCH = 8  # rows added up before results are stored
+CHAINS = 4  # running sums at once: each waits for its last addition
+
+
 @cache
 def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> str:
     """Return the module of the product `form` of `dtype` with `columns` vectors.
 
-    "dot": results per row; "sum": rows added to the results; "pack": a copy, row after row.
+    "dot": results per row; "sum": rows added to the results; "pack": a copy, row after row; "scan":
+    the running sums of every row, which has no vector.
     """
     real = {"d": "double", "f": "float"}[dtype.char]
     w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
     if form == "pack":
         text = _PACK.replace("@REAL@", real).replace("@SIZE@", str(w.size)).replace("@HEAD@", head(w))
+    elif form == "scan":
+        text = "".join(_scan_rows(w, count) for count in (CHAINS, 1)) + by_rows(w, [("scan", CHAINS, 0)])
     elif columns > 1:
         passes, text = (skinny_dot if form == "dot" else skinny_sum)(w, columns)
         text += by_rows(w, passes)
@@ -224,6 +230,37 @@ check:
   br i1 %odd, label %tail, label %end
 tail:
 {chain("t", "%whole", True)}  br label %end
+end:
+  ret void
+}}
+"""
+
+
+def _scan_rows(w: Lanes, count: int) -> str:
+    """@scan: `count` rows of running sums, which begin with the zero that changes nothing."""
+    r, rows = w.real, range(count)
+    starts = "".join(
+        f"  %at{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %at{k}, %step\n"
+        f"  %x{k} = getelementptr i8, ptr %x, i64 %skip{k}\n"
+        f"  %before{k} = mul i64 %at{k}, %n\n"
+        f"  %o{k} = getelementptr {r}, ptr %out, i64 %before{k}\n" for k in rows)
+    phis = "".join(f"  %a{k} = phi {r} [ -0.0, %entry ], [ %a{k}.n, %body ]\n" for k in rows)
+    steps = "".join(
+        f"  %p{k} = getelementptr {r}, ptr %x{k}, i64 %j\n"
+        f"  %e{k} = load {r}, ptr %p{k}, align {w.size}\n"
+        f"  %a{k}.n = fadd {r} %a{k}, %e{k}\n"
+        f"  %q{k} = getelementptr {r}, ptr %o{k}, i64 %j\n"
+        f"  store {r} %a{k}.n, ptr %q{k}, align {w.size}\n" for k in rows)
+    return f"""define internal void @scan{count}({SPAN}) nounwind {{
+entry:
+{starts}  br label %loop
+loop:
+  %j = phi i64 [ 0, %entry ], [ %j.n, %body ]
+{phis}  %more = icmp ult i64 %j, %n
+  br i1 %more, label %body, label %end
+body:
+{steps}  %j.n = add i64 %j, 1
+  br label %loop
 end:
   ret void
 }}

@@ -168,7 +168,8 @@ operand:
   %given.at = getelementptr i64, ptr %block, i64 %word
   %given.word = load i64, ptr %given.at, align 8
   %move = mul i64 %b, %step
-  %moved = add i64 %given.word, %move
+  %begins = add i64 %given.word, %other
+  %moved = add i64 %begins, %move
   br label %put
 part:
   %first = ptrtoint ptr %partial to i64

@@ -19,9 +19,9 @@ UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
 
 #: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
-#: block of rows (scalars and what all rows read move 0); `ROOM`, `value` bytes into the thread's
-#: memory; `PARTIAL`, what the unit has added up of result number `value`, at `other` of its partial
-#: results.
+#: block of rows (scalars and what all rows read move 0), from byte `other` on; `ROOM`, `value` bytes
+#: into the thread's memory; `PARTIAL`, what the unit has added up of result number `value`, at `other`
+#: of its partial results.
 OPERAND, ROOM, PARTIAL = range(3)
 
 

@@ -430,8 +430,8 @@ class Candidates:
             return False
         if body & self.mates.turns and body & self.mates.sums:
             return False  # blocks that take turns are small, sums of several are begun anew
-        if results == body and body & body - 1 == 0 and memo.is_wide(body.bit_length() - 1):
-            return False  # a product alone is for BLAS
+        if results == body and body & body - 1 == 0 and memo.is_better_alone(body.bit_length() - 1):
+            return False  # a product alone is for BLAS, a copy alone for NumPy
         for i in members(body & self._links.borders):
             if memo.operands[i] & body & ~(memo.row[i] or 0):
                 return False

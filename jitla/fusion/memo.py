@@ -210,10 +210,10 @@ class Memo:
         """Tell whether no kernel computes `value`."""
         return self.loop[value] is None and self.row[value] is None or bool(self.views >> value & 1)
 
-    def is_wide(self, value: int) -> bool:
-        """Tell whether `value` is a product with a wide matrix that a Row makes."""
+    def is_better_alone(self, value: int) -> bool:
+        """Tell whether a Row gains nothing if `value` is all it makes: wide products, copies."""
         product = product_at(self.values[value], self.facts)
-        return product is not None and product.wide
+        return product is not None and (product.wide or product.form == "join")
 
     def turns(self) -> tuple[int, int]:
         """Return the values to which rows are added in turn, and those that take sums of several blocks."""

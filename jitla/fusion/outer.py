@@ -9,6 +9,8 @@ driver operands that are dense: a product is never written to memory, only what 
 
 from __future__ import annotations
 
+from math import prod
+
 from jitla.fusion.kernel import Product
 from jitla.hops import Hop
 
@@ -21,9 +23,9 @@ MAX_SUM = 1 << 20  # bytes of a sum over rows: every thread has its own
 def takes_wide(product: Product) -> bool:
     """Tell whether a product with a wide matrix is worth being made in blocks of rows."""
     shape, hop = product.matrix.meta.shape, product.hop
-    if hop.meta.ndim != 2 or not product.wide:
+    if hop.meta.ndim < 2 or not product.wide:
         return False
-    rows, length = shape[::-1] if product.turned else shape
+    rows, length = shape[::-1] if product.turned else (prod(shape[:-1]), shape[-1])
     size = product.columns * hop.meta.dtype.itemsize
     if product.form == "sum":
         return rows * size >= MIN_RESULT and length * size <= MAX_SUM

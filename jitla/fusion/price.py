@@ -14,17 +14,19 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.ends import Ends
+from jitla.fusion.ends import BEGIN, Ends
 from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
-from jitla.hops import Hop, Kind, Machine, bytes_of, flops
+from jitla.hops import Hop, Kind, Machine, Meta, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
 STREAMED = 32 << 20  # results this large are written around the caches
 KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0
+SCAN = 5.0  # of an element in running sums of several rows at once
+APART = 8.0  # of an element that is copied into a row of its own
 # Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
 PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
@@ -81,6 +83,10 @@ class Prices:
     def _work(self, hop: Hop) -> float:
         if hop.op.name in ("matmul", "dot"):
             return self._along(hop)
+        if hop.op.name == "cumsum":
+            return SCAN * hop.meta.size * self._element(hop)
+        if hop.op.name in ("concatenate", "stack"):
+            return self._unit * sum(_copying(i.meta, hop.meta.ndim) for i in hop.inputs)
         return flops(hop) * self.machine.unit / self.machine.threads
 
     def _along(self, hop: Hop) -> float:
@@ -230,6 +236,13 @@ def _lines(layout: Layout, size: int) -> float:
     walked = [(abs(s), n) for s, n in zip(layout.strides, layout.shape, strict=True) if s and n != 1]
     step = min((s for s, _ in walked), default=size)
     return float(prod(n for _, n in walked) * min(max(step, size), max(LINE, size)))
+
+
+def _copying(part: Meta, ndim: int) -> float:
+    """Return the additions that copying rows takes to where others lie between them."""
+    if part.ndim < ndim or part.shape[-1] == 1:
+        return APART * part.size
+    return part.size + BEGIN * part.size / max(part.shape[-1], 1)
 
 
 def _with_itself(hop: Hop) -> bool:

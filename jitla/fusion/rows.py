@@ -9,6 +9,8 @@ kernel is made of whole loops over blocks of rows, which pass their values on in
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import NARROW, Product, over_rows
 from jitla.fusion.outer import keeps_driver, takes_wide
@@ -18,6 +20,7 @@ from jitla.hops import Hop, Kind
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
 MIN_LENGTH = 4  # of its rows
+MAX_JOINED = 8  # operands whose rows are put side by side
 MAX_BESIDE = 1 << 17  # bytes of that matrix
 
 
@@ -28,26 +31,54 @@ def row_count(product: Product) -> int:
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
-    if hop.op.name not in ("matmul", "dot") or not facts.is_product(hop):
+    if hop.op.name not in ("matmul", "dot", "cumsum", "concatenate", "stack") or not facts.is_product(hop):
         return None
+    if hop.op.name in ("concatenate", "stack"):
+        return _side_by_side(hop, facts)
+    if hop.op.name == "cumsum":
+        return _running_sums(hop, facts)
     left, right = hop.inputs
-    if left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
+    if left.meta.ndim > 2:  # every matrix of a stack times one other: their rows, one after the other
+        if not _is_stack(left, facts):
+            return None
+        found = Product("dot", hop, left, False, right)
+    elif left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
         found = Product("sum", hop, right, False, left)
-    elif left.op.name == "transpose" and _runs_along(left.inputs[0], 1, facts):
+    elif left.op.name == "transpose" and _runs_along(left.inputs[0], -1, facts):
         found = Product("sum", hop, left.inputs[0], False, right)
-    elif _runs_along(left, 1, facts):
+    elif _runs_along(left, -1, facts):
         found = Product("dot", hop, left, False, right)
     else:
         found = Product("sum", hop, left, True, right)
     if takes_wide(found):
         return found if rows_come_first(found, facts) and not _is_square(found, facts) else None
-    fits = _runs_along(found.matrix, 0 if found.turned else 1, facts) and _is_narrow(found, facts)
+    fits = _runs_along(found.matrix, 0 if found.turned else -1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
     return found if fits and big else None
 
 
+def _running_sums(hop: Hop, facts: Facts) -> Product | None:
+    """Return the running sums of rows as a loop over them, if these lie one after the other."""
+    matrix = hop.inputs[0]
+    fits = matrix.meta.nbytes >= MIN_BYTES and _is_stack(matrix, facts) and _runs_along(matrix, -1, facts)
+    return Product("scan", hop, matrix, False, matrix) if fits else None
+
+
+def _side_by_side(hop: Hop, facts: Facts) -> Product | None:
+    """Return rows put side by side as copies of rows, if all lie in the order of the axes, as the result."""
+    falls = all(a >= b >= 0 for i in hop.inputs for a, b in pairwise(facts.layouts[i].strides))
+    fits = hop.meta.nbytes >= MIN_BYTES and len(hop.inputs) <= MAX_JOINED and falls
+    return Product("join", hop, hop.inputs[0], False, hop.inputs[0]) if fits else None
+
+
 def _length(product: Product) -> int:
-    return product.matrix.meta.shape[0 if product.turned else 1]
+    return product.matrix.meta.shape[0 if product.turned else -1]
+
+
+def _is_stack(matrix: Hop, facts: Facts) -> bool:
+    """Tell whether the rows of all matrices of a stack lie one after the other."""
+    shape, strides = facts.layouts[matrix]
+    return all(s == n * t for s, n, t in zip(strides, shape[1:-1], strides[1:-1], strict=False))
 
 
 def rows_come_first(product: Product, facts: Facts) -> bool:
@@ -56,7 +87,7 @@ def rows_come_first(product: Product, facts: Facts) -> bool:
     walked = [strides[::-1] if product.turned else strides]
     if product.form == "sum":
         walked.append(facts.layouts[product.vector].strides)
-    return all(first >= abs(second) > 0 for first, second in walked)
+    return all(first >= abs(second) > 0 for *_, first, second in walked)
 
 
 def _is_square(product: Product, facts: Facts) -> bool:
@@ -70,13 +101,14 @@ def _is_square(product: Product, facts: Facts) -> bool:
 def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
     """Tell whether neighbours along `axis` are neighbours in memory, and the other axis goes forward."""
     strides = facts.layouts[matrix].strides
-    return strides[axis] == matrix.meta.dtype.itemsize and strides[1 - axis] > 0
+    across = 1 if axis == 0 else -2
+    return strides[axis] == matrix.meta.dtype.itemsize and strides[across] > 0
 
 
 def _is_narrow(product: Product, facts: Facts) -> bool:
     """Tell whether rows meet a vector, or so few that these stay in the cache; weights lie by rows."""
     columns, vector = product.vector.meta.shape[1:], product.vector
-    few = not columns or product.hop.meta.ndim == 2 and 2 <= columns[0] <= NARROW and \
+    few = not columns or product.hop.meta.ndim > 1 and 2 <= columns[0] <= NARROW and \
         _length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_BESIDE
     return few and (product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize)
 
@@ -122,7 +154,7 @@ def row_links(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
     if not rows:
         return ()
     if product is not None:
-        return product.inputs if product.form == "sum" else (product.matrix,)
+        return (product.matrix,) if product.form == "dot" else product.inputs
     if is_row_view(hop) or hop.op.kind is Kind.AGG:
         return hop.inputs
     return tuple(dict.fromkeys(

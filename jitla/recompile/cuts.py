@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from jitla.fusion import NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
+from jitla.fusion import COPIES, NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
 from jitla.hops import Hop, Shape
 
 LINE = 64
@@ -24,14 +24,15 @@ def columns_of(shape: Shape) -> int:
 def wide_tile(stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> Tile | None:
     """Return a product in panels on `rows` rows: rows of results, or a sum; None if results lie otherwise."""
     matrix, vector, result = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
-    if result != contiguous(result.shape, stage.hop.meta.dtype.itemsize):
+    if result != contiguous(result.shape, stage.hop.meta.dtype.itemsize) or not _in_one_run(matrix):
         return None
-    across, along = (1, 0) if stage.turned else (0, 1)
-    sizes, steps = (rows, matrix.shape[along]), (matrix.strides[across], matrix.strides[along])
+    across, along = _axes(stage)
+    sizes = _all_rows(rows, matrix), matrix.shape[along]
+    steps = matrix.strides[across], matrix.strides[along]
     adds = int(stage.form == "sum")
     if adds:
         sizes, steps = sizes[::-1], steps[::-1]
-    return Tile(*sizes, vector.shape[1], *steps, *vector.strides, result.strides[0], adds,
+    return Tile(*sizes, vector.shape[1], *steps, *vector.strides, result.strides[-2], adds,
                 int(mirrored(stage)))
 
 
@@ -45,9 +46,11 @@ def narrow_sizes(
 ) -> tuple[int, int, int, int] | None:
     """Return rows, their length, bytes apart, and bytes from vector to vector; None if they lie otherwise."""
     matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
-    across, along = (1, 0) if stage.turned else (0, 1)
+    across, along = _axes(stage)
     size = stage.hop.meta.dtype.itemsize
-    if matrix.strides[along] != size or matrix.strides[across] < 0:
+    if stage.form == "scan":
+        vector = contiguous((1,), size)
+    if matrix.strides[along] != size or matrix.strides[across] < 0 or not _in_one_run(matrix):
         return None
     if packed:
         vector = contiguous(vector.shape, size)
@@ -56,12 +59,29 @@ def narrow_sizes(
         return None
     if made != contiguous(made.shape, size):
         return None
-    return rows, matrix.shape[along], matrix.strides[across], apart
+    return _all_rows(rows, matrix), matrix.shape[along], matrix.strides[across], apart
+
+
+def _axes(stage: Product) -> tuple[int, int]:
+    """Return across which axis of the matrix its rows follow each other, and along which they lie."""
+    return (1, 0) if stage.turned else (-2, -1)
+
+
+def _all_rows(rows: int, matrix: Layout) -> int:
+    """Return how many rows `rows` matrices of a stack have; of a matrix, one is one."""
+    return rows * prod(matrix.shape[1:-1])
+
+
+def _in_one_run(matrix: Layout) -> bool:
+    """Tell whether the rows of all matrices of a stack lie one after the other."""
+    shape, strides = matrix
+    return all(s == n * t for s, n, t in zip(strides, shape[1:-1], strides[1:-1], strict=False))
 
 
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
-    return isinstance(stage, Product) and columns_of(shapes[stage.vector.meta.shape]) > NARROW
+    return isinstance(stage, Product) and stage.form not in COPIES and \
+        columns_of(shapes[stage.vector.meta.shape]) > NARROW
 
 
 def turns_last(kernel: RowKernel) -> list[Kernel | Product]:
@@ -91,6 +111,7 @@ def nanoseconds(
 ) -> float:
     """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
     moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
-    work = sum(2 * prod(shapes[s.matrix.meta.shape]) * columns_of(shapes[s.vector.meta.shape])
-               for s in kernel.stages if isinstance(s, Product))
+    work = sum(2 * prod(shapes[s.matrix.meta.shape]) * (
+        1 if s.form in COPIES else columns_of(shapes[s.vector.meta.shape]))
+        for s in kernel.stages if isinstance(s, Product))
     return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)

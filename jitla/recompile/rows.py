@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 from jitla.fusion import (
+    COPIES,
     OPERAND,
     PARTIAL,
     ROOM,
@@ -35,7 +37,7 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Meta, Shape, apply, leaf
+from jitla.hops import Hop, Meta, Shape, apply, leaf, make
 from jitla.recompile.asked import Launch, RowTools
 from jitla.recompile.cuts import (
     columns_of,
@@ -163,6 +165,13 @@ class _Binding:
                     return None
                 stages.append(Stage(*made[:2], own, first=made[2]))
                 continue
+            if isinstance(stage, Product) and stage.form == "join":
+                parts = [self._part(stage, i, last, whole_layouts, last_layouts)
+                         for i in range(len(stage.hop.inputs))]
+                if None in parts:
+                    return None
+                stages += [p for p in parts if p is not None]
+                continue
             pair = [self._template(stage, *which) for which in (
                 (self.height, whole_layouts), (last, last_layouts))]
             if pair[0] is None or pair[1] is None:
@@ -239,12 +248,38 @@ class _Binding:
             self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
             return None if tile is None else made(tile)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
-        columns = columns_of(layouts[stage.vector].shape)
+        columns = 1 if stage.form in COPIES else columns_of(layouts[stage.vector].shape)
         return None if sizes is None else self._made(stage.form, stage.hop, columns)(*sizes)
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
         self.kept.append(made := self.tools.product(form, hop.meta.dtype, columns))
         return made
+
+    def _part(
+        self, stage: Product, at: int, last: int, whole: Mapping[Hop, Layout], end: Mapping[Hop, Layout],
+    ) -> Stage | None:
+        """Return the stage that copies the rows of operand number `at` to their place in the result's."""
+        hop, part = stage.hop, stage.hop.inputs[at]
+        meta = Meta((2,) * part.meta.ndim, hop.meta.dtype)
+        x = leaf(0, meta)
+        copy = make("cast", (x,), dtype=hop.meta.dtype)
+        kernel = Kernel("Cell", meta.shape, (x,), (copy,), (copy,))
+        blocks = []
+        for layouts in (whole, end):
+            here, there = layouts[part], layouts[hop]
+            if any(a < b for a, b in pairwise(here.strides)):
+                return None  # the result would lie otherwise, too
+            target = Layout(here.shape, there.strides[:len(here.shape)])
+            found = walk(operands(kernel), here.shape, {x: here}, {copy: target})
+            if found is None:
+                return None
+            executable, _ = self.tools.executable(kernel, structure_key(kernel), found[0], SERIAL)
+            self.kept.append(executable)
+            blocks.append(executable.template(found[1]))
+        joined = hop.meta.ndim == part.meta.ndim
+        before = sum(whole[i].shape[-1] if joined else 1 for i in hop.inputs[:at])
+        return Stage(*blocks, (self._place(part, stage),
+                               _behind(self._place(hop, stage), before * hop.meta.dtype.itemsize)))
 
     def _packing(self, hop: Hop) -> Stage:
         """Return the stage that copies vectors into a thread's memory, one row after the other."""
@@ -256,6 +291,8 @@ class _Binding:
         return Stage(block, block, (given, given, Place(ROOM, self.room[hop])), once=True)
 
     def _operands(self, stage: Kernel | Product) -> tuple[Hop, ...]:
+        if isinstance(stage, Product):  # a loop has a place for a vector, needed or not
+            return stage.matrix, stage.vector, stage.hop
         return tuple(h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
 
     def _place(self, hop: Hop, stage: Kernel | Product) -> Place:
@@ -295,3 +332,10 @@ class _Binding:
         self.kept.append(executable)
         size = prod(self.shapes[hop.meta.shape])
         return executable.template(Geometry((size,), ((hop.meta.dtype.itemsize,),) * 3))
+
+
+def _behind(place: Place, nbytes: int) -> Place:
+    """Return the place so many bytes behind the beginning of rows."""
+    if place.kind == OPERAND:
+        return place._replace(other=nbytes)
+    return place._replace(value=place.value + nbytes)

@@ -212,11 +212,11 @@ class Dispatch(Indexing):
         return self.eager(slow, (x, y), {}) if made is NotImplemented else made
 
     def product(self, name: str, x: Any, y: Any) -> Any:
-        """Record a product of arrays of one or two dimensions."""
+        """Record a product of arrays; one of stacks only by the operator, which goes matrix by matrix."""
         p, q = self.operand(x), self.operand(y)
         if type(p) is not LazyArray or type(q) is not LazyArray:
             return NotImplemented
-        if not 0 < p.ndim < 3 or not 0 < q.ndim < 3:
+        if not p.ndim or not q.ndim or name == "dot" and (p.ndim > 2 or q.ndim > 2):
             return NotImplemented
         return self.traced(name, (p, q))
 

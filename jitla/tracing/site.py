@@ -9,16 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from jitla.errors import MemoryLimitWarning, UnsupportedError
 from jitla.events import log
-from jitla.hops import Flagged, Hop, by_numpy, evaluate, heard, hush, listen
+from jitla.hops import Hop, by_numpy
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
 from jitla.tracing.places import Places, call_at, place_of
+from jitla.tracing.replay import Replay, Request
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.signs import Sign
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
@@ -29,17 +30,6 @@ MAX_EXACT = 8192
 LINES_ALWAYS = 1 << 62
 
 
-class Request(NamedTuple):
-    """What a compiler is asked to make: hops of the values to compute and how they meet memory."""
-
-    roots: tuple[Hop, ...]
-    layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
-    outs: tuple[int | None, ...]
-    aliases: frozenset[tuple[int, int]]
-    # The user's (file, line) of each root, as far as known: hops may be shared with other functions.
-    lines: tuple[tuple[str, int] | None, ...] = ()
-
-
 class Compile(Protocol):
     """Makes the runnable program of a block, given its size-free key, its sizes and how to get its hops."""
 
@@ -47,50 +37,6 @@ class Compile(Protocol):
         self, key: tuple, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
     ) -> Any: ...
-
-
-class Replay:
-    """A block run op by op with NumPy: what is left when no program can be made or one fails."""
-
-    kernels = calls = written = 0
-    effects: Any = None
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.count = 0
-        self.program = self
-
-    def run(self, leaves: list[Any]) -> tuple[Any, ...]:
-        """Return the values of the roots; they are memory of their own, or the leaf stored into."""
-        self.count += 1
-        request = self.request
-        results: list[Any] = []
-        before = listen()
-        try:
-            values = evaluate(request.roots, leaves)
-        finally:
-            hush(before)
-            flags = heard()
-        for value in values:
-            if isinstance(value, np.ndarray) and any(
-                    value is a or np.may_share_memory(value, a) for a in (*results, *leaves)
-                    if isinstance(a, np.ndarray)):
-                value = value.copy("K")
-            results.append(value)
-        stored = {slot for slot in request.outs if slot is not None}
-        stored |= {b for pair in request.aliases for a, b in (pair, pair[::-1]) if a in stored}
-        saved = {slot: leaves[slot].copy("K") for slot in stored} if flags else {}
-        for i, slot in enumerate(request.outs):
-            if slot is not None:
-                leaves[slot][...] = results[i]
-                results[i] = leaves[slot]
-        if flags:
-            raise Flagged(tuple(results), flags, saved)
-        return tuple(results)
-
-    def text(self) -> str:
-        """Say what this is."""
-        return "== replay\nrun op by op with NumPy"
 
 
 class Fallback:

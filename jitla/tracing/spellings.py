@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ def _einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False
     return session.traced("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
 
 
+@lru_cache(maxsize=256)
 def _explicit(subscripts: str) -> tuple[tuple[str, ...], str] | None:
     """Return the labels of operands and result, found as NumPy does; None with an ellipsis."""
     text = subscripts.replace(" ", "")
@@ -105,6 +107,48 @@ def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
     if axis is None or axes is None:
         return NotImplemented
     return array[tuple(None if i in axes else slice(None) for i in range(ndim))]
+
+
+def _ptp(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NONE) -> Any:
+    array = session.operand(a)
+    if out is not None or type(array) is not LazyArray or array.dtype.kind not in "iuf" or not array.size:
+        return NotImplemented
+    axes = axes_of(axis, array.ndim)
+    if axes is None or len(axes) == array.ndim and keepdims is not True:
+        return NotImplemented  # NumPy takes a scalar's difference as an array's, which warns otherwise
+    options = {} if keepdims is _NONE else {"keepdims": keepdims}
+    return np.max(array, axis=axis, **options) - np.min(array, axis=axis, **options)
+
+
+def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _NONE,
+          append: Any = _NONE) -> Any:
+    array = session.operand(a)
+    given = type(n) is int and n == 1 and prepend is _NONE and append is _NONE and type(axis) is int
+    if not given or type(array) is not LazyArray or array.dtype.kind not in "iufc" or \
+            not -array.ndim <= axis < array.ndim:
+        return NotImplemented
+    before = (slice(None),) * (axis % array.ndim)
+    return array[(*before, slice(1, None))] - array[(*before, slice(None, -1))]
+
+
+def _swapaxes(session: Session, a: Any, axis1: Any, axis2: Any) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray or any(
+            type(i) is not int or not -array.ndim <= i < array.ndim for i in (axis1, axis2)):
+        return NotImplemented
+    order = list(range(array.ndim))
+    order[axis1], order[axis2] = order[axis2], order[axis1]
+    return session.view(array, "transpose", (tuple(order),))
+
+
+def _moveaxis(session: Session, a: Any, source: Any, destination: Any) -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray or any(
+            type(i) is not int or not -array.ndim <= i < array.ndim for i in (source, destination)):
+        return NotImplemented
+    order = [i for i in range(array.ndim) if i != source % array.ndim]
+    order.insert(destination % array.ndim, source % array.ndim)
+    return session.view(array, "transpose", (tuple(order),))
 
 
 def _inner(session: Session, a: Any, b: Any, /) -> Any:
@@ -159,6 +203,8 @@ def _arrays(session: Session, given: Any) -> list[Any] | None:
 
 SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
-    np.expand_dims: _expand_dims, np.inner: _inner, np.column_stack: _columns,
+    np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
+    np.ptp: _ptp, np.diff: _diff,
+    np.inner: _inner, np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

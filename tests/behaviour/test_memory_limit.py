@@ -148,13 +148,30 @@ def test_a_rule_of_thumb_is_not_changed_by_a_limit() -> None:
     assert predicted(fast) > 1 * MB
 
 
+def by_squares(x, c):
+    return ((x[:, None] - c) ** 2).sum(-1).argmin(1)
+
+
+def by_norms(x, c):
+    return np.linalg.norm(x[:, None, :] - c, axis=2).min(axis=1)
+
+
+@pytest.mark.parametrize("function", [by_squares, by_norms])
+def test_distances_are_made_without_a_value_per_pair_and_column(function) -> None:
+    x, c = RNG.random((20_000, 50)), RNG.random((20, 50))
+    fast = jitla.jit(function)
+    np.testing.assert_allclose(fast(x, c), function(x, c), rtol=1e-12)
+    assert allocated(lambda: fast(x, c)) < 1.1 * 8 * (20_000 * 20 + 20_000)
+    assert allocated(lambda: function(x, c)) > 8 * 20_000 * 20 * 50
+
+
 def long_rows(x, v):
     return x.T @ (np.sin(x) @ v)
 
 
 @pytest.mark.parametrize(("shape", "written"), [((800, 500), 0), ((8, 100_000), 1)])
 def test_rows_too_long_for_a_cache_are_not_blocks(shape: tuple[int, int], written: int) -> None:
-    fast = jitla.jit(long_rows, memory_limit=shape[0] * MB)  # plans of their own
+    fast = jitla.jit(long_rows)
     x, v = RNG.random(shape), RNG.random(shape[1])
     assert np.allclose(fast(x, v), long_rows(x, v))
     (program,) = jitla.explain(fast).record.programs

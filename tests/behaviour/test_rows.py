@@ -106,7 +106,7 @@ def close(made, wanted, dtype):
     for a, b in zip(made, wanted, strict=True):
         assert type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape
         assert np.asarray(a).strides == np.asarray(b).strides
-        assert np.abs(a - b).max() <= tolerance * max(np.abs(b).max(), 1.0)
+        assert np.abs(a - b).max(initial=0.0) <= tolerance * max(np.abs(b).max(initial=0.0), 1.0)
 
 
 def row_kernels(fast):
@@ -198,6 +198,128 @@ def test_several_vectors_for_matrices_that_lie_otherwise():
                 for _ in range(2):
                     close(fast(A, V, P), function(A, V, P), "f8")
                 assert fast.stats().failures == 0
+
+
+def stack_and_vector(T, V):
+    return np.tanh(T @ V[:, 0])
+
+
+def stack_softmax(T, V):
+    Z = T @ V
+    E = np.exp(Z - Z.max(axis=-1, keepdims=True))
+    return E / E.sum(axis=-1, keepdims=True), T @ V[:, 1]
+
+
+def stack_first_changed(T, V):
+    return np.maximum((T * 2.0) @ V + V[0], 0.0)
+
+
+@pytest.mark.parametrize("columns", [3, 80])
+@pytest.mark.parametrize("function", [stack_and_vector, stack_softmax, stack_first_changed],
+                         ids=lambda f: f.__name__)
+def test_stacks_of_matrices_however_they_lie(function, columns):
+    fast = jitla.jit(function)
+    for shape in ((40, 64, 50), (3, 700, 50), (1, 64, 50), (300, 2, 50), (2, 3, 40, 50), (64, 50),
+                  (0, 5, 50)):
+        T = rng.normal(size=shape)
+        V = rng.normal(size=(50, columns))
+        apart = np.concatenate([T, T], axis=-2)[..., :shape[-2], :]
+        for A in (T, T[::-1], T[..., ::-1], np.asfortranarray(T), apart):
+            wanted = function(A, V)
+            for _ in range(2):
+                close(fast(A, V), wanted, "f8")
+    assert fast.stats().failures == 0
+
+
+def test_rows_of_a_stack_are_read_once():
+    fast = jitla.jit(stack_softmax)
+    fast(rng.normal(size=(40, 64, 50)), rng.normal(size=(50, 7)))
+    assert row_kernels(fast) == 1 and fast.stats().kernel_runs == 1 and fast.stats().numpy_calls == 0
+
+
+def running(X, v):
+    return X - np.cumsum(X * v, axis=-1)
+
+
+def above(X, v):
+    return (np.cumsum(X, axis=-1) > v).sum(axis=-1), np.cumsum(X, axis=-1).max(axis=-1)
+
+
+def running_product(X, v):
+    return np.cumsum(X, axis=-1) @ v
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("function", [running, above, running_product], ids=lambda f: f.__name__)
+def test_running_sums_of_rows_however_they_lie(function, dtype):
+    fast = jitla.jit(function)
+    for shape in ((900, 40), (7, 9000), (9001, 3), (60, 30, 20), (2, 1), (0, 40)):
+        X, v = rng.normal(size=shape).astype(dtype), rng.normal(size=shape[-1]).astype(dtype)
+        if not X.size and function is above:
+            continue
+        for A in (X, X[::-1], X[..., ::-1], np.asfortranarray(X), np.repeat(X, 2, axis=-1)[..., ::2]):
+            wanted = function(A, v)
+            for _ in range(2):
+                made = fast(A, v)
+                close(made, wanted, dtype)
+                if function is not running_product:
+                    assert np.asarray(made).tobytes() == np.asarray(wanted).tobytes()
+    assert fast.stats().failures == 0
+
+
+def test_running_sums_that_overflow_warn_as_numpys():
+    X = np.full((900, 40), 1e307)
+    fast = jitla.jit(running)
+    for function in (running, fast, fast):
+        with pytest.warns(RuntimeWarning, match="overflow encountered in accumulate"):
+            assert np.isneginf(function(X, np.ones(40))[:, -1]).all()
+    assert row_kernels(fast) == 1 and fast.stats().failures == 0
+
+
+def columns_made(X, Y, w):
+    return np.hstack([X * 2, np.maximum(Y, 1)])
+
+
+def column_lengths(X, Y, w):
+    short = np.column_stack([w * 2, w, w - 1])
+    return (short ** 2).sum(axis=1), np.stack([X * 2, X + 1], axis=2).sum(axis=-1)
+
+
+def with_intercept(X, Y, w):
+    Z = np.column_stack([w, X])
+    return Z.T @ (Z @ np.arange(Z.shape[1]).astype(Z.dtype)), Z.max(axis=1)
+
+
+def rows_twice(X, Y, w):
+    Z = np.concatenate([X, Y, X], axis=1)
+    return (Z * 3).min(axis=1), Z + 1
+
+
+JOINS = [columns_made, column_lengths, with_intercept, rows_twice]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8"])
+@pytest.mark.parametrize("function", JOINS, ids=lambda f: f.__name__)
+def test_columns_side_by_side_however_they_lie(function, dtype):
+    fast = jitla.jit(function)
+    for n, k, m in ((900, 40, 7), (3000, 30, 20), (3, 9000, 1), (9001, 4, 3), (1, 20_000, 5)):
+        X, Y = (9 * rng.normal(size=(n, c)).astype(dtype) for c in (k, m))
+        w = np.arange(n).astype(dtype)
+        for A in (X, X[::-1], np.asfortranarray(X), X[:, ::-1], np.hstack([X, X])[:, :k]):
+            for B in (Y, np.asfortranarray(Y)):
+                wanted = function(A, B, w)
+                for _ in range(2):
+                    close(fast(A, B, w), wanted, dtype)
+    assert fast.stats().failures == 0
+
+
+@pytest.mark.parametrize("function", [columns_made, with_intercept, rows_twice], ids=lambda f: f.__name__)
+def test_columns_side_by_side_are_not_written_before(function):
+    fast = jitla.jit(function)
+    X, Y = rng.normal(size=(5000, 40)), rng.normal(size=(5000, 7))
+    fast(X, Y, X[:, 0].copy())
+    assert row_kernels(fast) == 1 and "concatenate" not in "".join(
+        s.title for s in jitla.explain(fast).record.programs[0].steps)
 
 
 def test_more_columns_than_loops_take_are_for_numpy():

@@ -41,6 +41,18 @@ def test_whole_numbers_are_exact(llvm, shape, gap, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("gap", [0, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_running_sums_have_numpys_bits(llvm, shape, gap, dtype):
+    m, n = shape
+    X = np.random.default_rng(n).standard_normal((m, n + gap)).astype(dtype)[:, :n]
+    X[:, :1] = -0.0
+    room = np.full((m + 2, n), 7.0, dtype)
+    run(llvm, "scan", X, np.ones(1, dtype), room[1:-1])
+    assert room[1:-1].tobytes() == np.cumsum(X, axis=1).tobytes() and (room[[0, -1]] == 7.0).all()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
 @pytest.mark.parametrize("columns", [*range(2, 18), 20, 23, 24, 25, 31, 33, 47, 63])
 def test_whole_numbers_are_exact_with_several_vectors(llvm, columns, dtype):
     rng = np.random.default_rng(columns)

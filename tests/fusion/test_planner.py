@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitla.fusion import InterpretedBackend, Kernel, Layout, plan, structure
-from jitla.fusion.candidates import MAX_ARRAYS
+from jitla.fusion.candidates import MAX_ARRAYS, MAX_BODY
 from jitla.hops import Hop, Kind, Meta, apply, leaf, make
 
 F8 = np.dtype("f8")
@@ -74,6 +74,15 @@ def test_wide_sums_are_cut():
     found = plan((x,), {}, SUPPORTS)
     check(found, (x,))
     assert all(len(s.inputs) <= MAX_ARRAYS for s in found.steps)
+
+
+def test_long_chains_are_cut():
+    x = vector(0)
+    for _ in range(2 * MAX_BODY + 9):
+        x = apply("sqrt", x)
+    found = plan((x,), {}, SUPPORTS)
+    check(found, (x,))
+    assert 3 <= len(found.steps) <= 4 and all(len(s.body) <= MAX_BODY for s in found.steps)
 
 
 def test_cells_move_to_the_loop_that_needs_them():

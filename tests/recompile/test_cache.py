@@ -88,6 +88,19 @@ def test_a_kernel_is_compiled_once_for_all_sizes():
     assert len(backend.seen) == 1
 
 
+def test_equal_kernels_of_other_programs_are_compiled_once():
+    """Names, leaves and lines are not part of a kernel; which operands are the same is."""
+    backend = Counting()
+    compiler = Compiler(backend)
+    x, y, z = (leaf(i, Meta((50,), np.dtype("f8"))) for i in range(3))
+    layouts = {i: Layout((50,), (8,)) for i in range(3)}
+    sums = [apply("exp", apply("add", *two)) for two in ((x, y), (y, z), (z, x), (x, x))]
+    for root in sums:
+        program = compiler.build((root,), layouts)
+        program.bind(program.identity(), layouts)
+    assert len(backend.seen) == 2
+
+
 def test_another_layout_is_another_form():
     backend = Counting()
     compiler = Compiler(backend)

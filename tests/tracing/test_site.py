@@ -7,7 +7,8 @@ import pytest
 
 import jitla
 from jitla.hops import Meta, leaf, make
-from jitla.tracing.site import Replay, Request, Site
+from jitla.tracing.replay import Replay, Request
+from jitla.tracing.site import Site
 
 A = np.arange(5.0)
 
