@@ -237,7 +237,7 @@ class Candidates:
         return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
 
     def cost(self, terms: tuple[float, float, float], results: int, body: int, form: str) -> Cost:
-        """Price a kernel that reads, writes and computes so long, and loses at the ends of rows and blocks."""
+        """Price a kernel that reads, writes and computes so long; add what ends of rows and blocks cost."""
         read, write, work = terms
         work += self.losing(body, form)
         if form == ROW:
