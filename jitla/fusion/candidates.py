@@ -361,8 +361,9 @@ class Candidates:
                 if o in stage:
                     write += passes[o]
                     nbytes += memo.values[o].meta.nbytes
-        stages = max(stage.values()) + 1 + (body & self.mates.aggregates).bit_count()
-        return _Passed(read, write, nbytes, given, stages)
+        left = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
+        apart = [i for i in members(body & self.mates.aggregates) if memo.operands[i] & left]
+        return _Passed(read, write, nbytes, given, max(stage.values()) + 1 + len(apart))
 
     # ------------------------------------------------------------------ legality
 
