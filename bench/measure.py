@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 RESAMPLES = 2000
+IDLE = 0.05  # seconds until threads of BLAS that nobody asks for anything have gone to sleep
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ def seconds(
     for _ in range(times):
         call()
     return (clock() - start) / times
+
+
+def settle() -> None:
+    """Wait until threads of BLAS sleep: before, they spin, and what is timed has to share their cores."""
+    time.sleep(IDLE)
 
 
 def repeats(call: Callable[[], object], least: float) -> int:

@@ -1,9 +1,10 @@
 """Plans by cost against plans by rule of thumb, and NumPy: inner loops of machine learning, side by side.
 
-Knows: the public interface. Must not know: how plans are found.
-Receives names of cases and the number of rounds; prints a table, then the same as JSON.
+Knows: the public interface, and where the argument blocks of kernels are made. Must not know: how plans
+are found. Receives names of cases and the number of rounds; prints a table, then the same as JSON.
 
-A rule that leads to the same steps as cost is not timed: its code is the same.
+A rule that leads to the same steps as cost is not timed: its code is the same. Memory is that of arrays and
+the scratch memory that kernels take from the system: predictions are of both.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 import jitla
-from bench.measure import Estimate, estimate, repeats, seconds
+from bench.measure import Estimate, estimate, repeats, seconds, settle
+from jitla.gate import GATE
+from jitla.recompile import Program
 
 Array = np.ndarray
 
@@ -229,7 +235,7 @@ class Case:
             if self.same[rule] == rule:
                 self.plans[rule] = plan
         programs = jitla.explain(self.plans["cost"]).record.programs
-        self.peaks = max(p.cost.peak for p in programs), allocated(self.plans["cost"], self.arguments)
+        self.peaks = max(p.cost.peak for p in programs), allocated(self.function, self.arguments)
         self.plans["NumPy"] = self.function
         self.same["NumPy"] = "NumPy"
         self.times = repeats(lambda: self.plans["cost"](*self.arguments), LEAST)
@@ -239,6 +245,8 @@ class Case:
         names = list(self.plans)
         for name in names[at % len(names):] + names[:at % len(names)]:
             times = max(1, self.times // (4 if name == "NumPy" else 1))
+            if clock is not time.thread_time:
+                settle()
             self.plans[name](*self.arguments)  # what another plan left in the caches is not its own
             taken = seconds(lambda name=name: self.plans[name](*self.arguments), times, clock)
             self.samples.setdefault(name, []).append(taken)
@@ -249,16 +257,48 @@ class Case:
         return estimate([a / b for a, b in pairs])
 
 
-def allocated(call: Callable[..., object], arguments: list[object]) -> int:
-    """The most bytes of arrays that a call has at a time, as NumPy tells the tracer of memory."""
-    tracemalloc.start()
+SCRATCH = slice(40, 48)  # where an argument block says how much scratch memory its kernel takes
+
+
+@contextmanager
+def traced_scratch() -> Iterator[None]:
+    """Have kernels that are bound meanwhile take their scratch memory where the tracer of memory sees it."""
+    made = Program._block
+
+    def block(*given: Any) -> tuple[bytes, Callable[..., object]]:
+        argument, launch = made(*given)
+        return argument, partial(_launch, launch)
+
+    Program._block = block  # type: ignore[method-assign, assignment]
+    GATE._compilers.clear()
     try:
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        result = call(*arguments)
-        return tracemalloc.get_traced_memory()[1] - before if result is not None else 0
+        yield
     finally:
-        tracemalloc.stop()
+        Program._block = made  # type: ignore[method-assign]
+        GATE._compilers.clear()
+
+
+def _launch(launch: Callable[..., object], block: bytes, *operands: object) -> object:
+    scratch = np.empty(int.from_bytes(block[SCRATCH], "little"), np.uint8)
+    flags = launch(block, *operands)
+    del scratch
+    return flags
+
+
+def allocated(function: Callable[..., object], arguments: list[object]) -> int:
+    """The most bytes that a call has at a time: arrays, as NumPy tells the tracer of memory, and scratch."""
+    with traced_scratch():
+        call = jitla.jit(function)
+        for _ in range(2):
+            call(*arguments)
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            result = call(*arguments)
+            return tracemalloc.get_traced_memory()[1] - before if result is not None else 0
+        finally:
+            tracemalloc.stop()
 
 
 def cases(scale: float) -> Iterator[Case]:

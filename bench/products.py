@@ -19,6 +19,7 @@ from statistics import median
 import numpy as np
 
 import jitla
+from bench.measure import settle
 from jitla.fusion import rows
 from jitla.gate import GATE
 
@@ -114,6 +115,9 @@ def run(case: Case, dtype: str, threads: int, pairs: int, clock: Callable[[], fl
         times: list[list[float]] = [[], [], []]
         for _ in range(pairs):
             for mine, function in zip(times, (case.function, calls, fused), strict=True):
+                if clock is not time.thread_time:
+                    settle()
+                    function(*given)  # its own threads may spin
                 start = clock()
                 function(*given)
                 mine.append(clock() - start)

@@ -1,7 +1,7 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
 Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, rows, memo,
-mates, cones, candidates, points, waiting, floors, division, groups, search, recall, build, limits,
+mates, links, cones, candidates, points, waiting, floors, division, groups, search, recall, build, limits,
 heuristics, planner, interp, text, verdict.
 """
 

@@ -34,7 +34,7 @@ def block_height(row_bytes: int, rows: int, wide: bool = False, turns: bool = Fa
     height = max((TURN_BYTES if turns else BLOCK_BYTES) // max(row_bytes, 1), LEAST_HEIGHT)
     if wide:
         height = min(max(WIDE_BYTES // max(row_bytes, 1), WIDE_LEAST), WIDE_ROWS, max(rows // 4, WIDE_LEAST))
-    return min(height - height % LEAST_HEIGHT, rows)
+    return min((height + LEAST_HEIGHT // 2) // LEAST_HEIGHT * LEAST_HEIGHT, rows)
 
 
 def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:

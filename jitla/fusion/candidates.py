@@ -18,6 +18,7 @@ from jitla.fusion.blocks import LEAST_HEIGHT
 from jitla.fusion.cones import Cones
 from jitla.fusion.ends import ended, ends_rows
 from jitla.fusion.kernel import Kernel
+from jitla.fusion.links import Links
 from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
@@ -47,31 +48,17 @@ class Candidate(NamedTuple):
     work: float = 0.0
 
 
-class _Links:
-    """How row kernels read the operands of every value: row by row along axis 0 or axis 1, or as a whole.
+class _Passed(NamedTuple):
+    """Seconds for reading anew, and for leaving in the cache, what the stages of a row kernel share.
 
-    `along[o]` are the values that read operand o along axis 0; `across[i]` and `whole[i]` the operands
-    that value i reads otherwise, `others` the values that have such. `borders` have operands that no row
-    kernel takes in.
+    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about.
     """
 
-    def __init__(self, memo: Memo) -> None:
-        self.along = [0] * len(memo.values)
-        self.across: dict[int, int] = {}
-        self.whole: dict[int, int] = {}
-        self.borders = self.others = 0
-        for i, row in enumerate(memo.row):
-            if row is None:
-                continue
-            along, across = memo.links(i)
-            whole = memo.operands[i] & memo.arrays & ~(along | across)
-            for o in members(along):
-                self.along[o] |= 1 << i
-            if across | whole:
-                self.across[i], self.whole[i] = across, whole
-                self.others |= 1 << i
-            if memo.operands[i] & memo.computed & ~row:
-                self.borders |= 1 << i
+    again: float
+    passed: float
+    nbytes: int
+    given: int
+    stages: int
 
 
 class Candidates:
@@ -92,7 +79,7 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
-        self._shared: dict[int, tuple[float, float, int]] = {}
+        self._shared: dict[int, _Passed] = {}
         self._stages: tuple[list[float], ...] = ()
         self._lost: tuple[dict[int, float], dict[int, float]] = {0: 0.0}, {0: 0.0}
         self._ends = self._ended()
@@ -109,7 +96,8 @@ class Candidates:
             self._moves(prices.reads, prices.writes)
         self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
-        self._links = _Links(memo)
+        self._links = Links(memo)
+        self._wide = sum([1 << i for i in members(memo.computed) if memo.is_wide(i)]) if rows else 0
         #: The seconds for reading every array, by its number, once.
         self.source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
@@ -169,7 +157,7 @@ class Candidates:
         return found if found.seconds < seconds else None
 
     def _cheapest(self, results: int, memory: int, body: int, optional: int) -> Candidate:
-        """Compute `body`, which has to be computed; then also what is `optional`, where that may be cheaper."""
+        """Compute `body`, which must be computed; then also what is `optional`, where that may be cheaper."""
         best = self.price(results, body, memory)
         optional &= self.memo.arrays
         if not optional or self.priced > self.limit:
@@ -249,7 +237,7 @@ class Candidates:
             terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
             form, terms = ROW, self.terms(results, body, ROW)
-        cost = None if terms is None else self.cost(terms, body, form)
+        cost = None if terms is None else self.cost(terms, results, body, form)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or cost is None:
@@ -261,10 +249,22 @@ class Candidates:
             return Candidate(results, body, form, None)
         return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
 
-    def cost(self, terms: tuple[float, float, float], body: int, form: str) -> Cost:
-        """Price a kernel that reads, writes and computes so long, and what it loses at the ends of rows."""
+    def cost(self, terms: tuple[float, float, float], results: int, body: int, form: str) -> Cost:
+        """Price a kernel that reads, writes and computes so long; add what ends of rows and blocks cost."""
         read, write, work = terms
-        return self.prices.terms(read, write, work + self.losing(body, form), 0 if self.near else 1)
+        work += self.losing(body, form)
+        if form == ROW:
+            work += self._beginning(results, body)
+        return self.prices.terms(read, write, work, 0 if self.near else 1)
+
+    def _beginning(self, results: int, body: int) -> float:
+        """Return the seconds for beginning the stages of a row kernel at every block of rows."""
+        memo, passed = self.memo, self._passed(body)
+        rows = memo.rows[results.bit_length() - 1]
+        nbytes = passed.given + passed.nbytes + sum(
+            [h.meta.nbytes for h in memo.hops(results) if h.meta.shape[:1] == (rows,)])
+        return self.prices.begins(
+            passed.stages, rows, nbytes, bool(body & self._wide), bool(results & self.mates.turns))
 
     def losing(self, body: int, form: str = ROW) -> float:
         """Return the seconds that a kernel over `body` loses at the ends of rows.
@@ -299,7 +299,7 @@ class Candidates:
 
         Stages of a row kernel read again, and pass on, in the cache; None if they pass on too much.
         """
-        again, passed, nbytes = self._passed(body) if form == ROW else (0.0, 0.0, 0)
+        again, passed, nbytes, *_ = self._passed(body) if form == ROW else (0.0, 0.0, 0)
         if nbytes and LEAST_HEIGHT * nbytes > MAX_ROOM * self.memo.rows[results.bit_length() - 1]:
             return None
         write = self.writing(results) + passed
@@ -347,14 +347,14 @@ class Candidates:
             found = known[body] = sum([self.work[i] for i in members(body)])
         return found
 
-    def _passed(self, body: int) -> tuple[float, float, int]:
-        """Return the seconds for reading anew, and for leaving in the cache, what stages share; its bytes."""
+    def _passed(self, body: int) -> _Passed:
+        """Return what the stages of a row kernel over `body` share."""
         found = self._shared.get(body)
         if found is None:
             found = self._shared[body] = self._pass(body)
         return found
 
-    def _pass(self, body: int) -> tuple[float, float, int]:
+    def _pass(self, body: int) -> _Passed:
         memo = self.memo
         if not self._stages:
             self._stages = self._moves(self.prices.again, self.prices.passes)
@@ -377,14 +377,19 @@ class Candidates:
                     last[o] = at
                 elif at < first[o]:
                     first[o] = at
-        read, write, nbytes = 0.0, 0.0, 0
+        read, write, nbytes, given = 0.0, 0.0, 0, 0
+        rows = memo.rows[body.bit_length() - 1]
         for o, at in last.items():
+            if o not in stage and rows in memo.values[o].meta.shape:
+                given += memo.values[o].meta.nbytes
             if at > (stage[o] if o in stage else first[o]):
                 read += again[o]
                 if o in stage:
                     write += passes[o]
                     nbytes += memo.values[o].meta.nbytes
-        return read, write, nbytes
+        left = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
+        apart = [i for i in members(body & self.mates.aggregates) if memo.operands[i] & left]
+        return _Passed(read, write, nbytes, given, max(stage.values()) + 1 + len(apart))
 
     # ------------------------------------------------------------------ legality
 

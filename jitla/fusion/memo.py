@@ -210,6 +210,11 @@ class Memo:
         """Tell whether no kernel computes `value`."""
         return self.loop[value] is None and self.row[value] is None or bool(self.views >> value & 1)
 
+    def is_wide(self, value: int) -> bool:
+        """Tell whether `value` is a product with a wide matrix that a Row makes."""
+        product = product_at(self.values[value], self.facts)
+        return product is not None and product.wide
+
     def is_better_alone(self, value: int) -> bool:
         """Tell whether a Row gains nothing if `value` is all it makes: wide products, copies."""
         product = product_at(self.values[value], self.facts)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from jitla.fusion.blocks import block_height
 from jitla.fusion.ends import BEGIN, Ends
 from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
 from jitla.fusion.layout import Layout
@@ -27,8 +28,8 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 ALONG, PACK = 1.0, 8.0
 SCAN = 5.0  # of an element in running sums of several rows at once
 APART = 8.0  # of an element that is copied into a row of its own
-# Of products in panels: time over that of BLAS, and what copying a panel costs, in rows; rows of a block.
-PANELS, REPACK, HEIGHT = 1.03, 4.0, 64
+PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of copying one, in rows
+STAGE = 100.0  # additions that beginning a stage takes at every block of rows
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
@@ -96,7 +97,17 @@ class Prices:
             return ALONG * m * k * n * self._element(hop)
         arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
         part = TRIANGLE if _with_itself(hop) else 1.0
-        return part * arithmetic * (PANELS + REPACK / max(min(m, HEIGHT), 1))
+        # rows of the matrix and of results; of others, made of these, nothing is known here
+        height = block_height((k + n) * hop.meta.dtype.itemsize, m, wide=True)
+        return part * arithmetic * (PANELS + REPACK / max(height, 1))
+
+    def begins(self, stages: int, rows: int, nbytes: float, wide: bool, turns: bool) -> float:
+        """Return the seconds for beginning so many stages anew at every block of rows.
+
+        `nbytes` are those of all values that lie by rows; see `block_height` for `wide` and `turns`.
+        """
+        height = block_height(int(nbytes / max(rows, 1)), rows, wide, turns)
+        return STAGE * self._unit * stages * -(-rows // max(height, 1))
 
     def _element(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
@@ -186,12 +197,17 @@ class Prices:
         """Stages one after the other: what an earlier one has read or left is near."""
         read = write = work = 0.0
         near: set[Hop] = set()
+        by_rows = {h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis is not None}
         for stage in kernel.stages:
             body = stage.body if isinstance(stage, Kernel) else stage.outputs
             read += sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
             write += sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
             work += sum(map(self.work, body)) + self.ends(body)
             near.update((*stage.inputs, *stage.outputs))
+            by_rows.update(h for h in stage.outputs if h.meta.shape[:1] == (kernel.rows,))
+        work += self.begins(
+            len(kernel.stages), kernel.rows, sum(h.meta.nbytes for h in by_rows),
+            kernel.template == "Outer", bool(kernel.in_turn))
         return self.terms(read, write, work)
 
     def call(self, hop: Hop) -> float:

@@ -182,7 +182,7 @@ class Every:
                     made, values = self.memo.set(results), self.memo.set(body)
                     terms = self.kernels.terms(made, values, form)
                     if terms is not None:
-                        yield Step(results, needs, self.kernels.cost(terms, values, form).total)
+                        yield Step(results, needs, self.kernels.cost(terms, made, values, form).total)
 
     def _below(self, hops: Values) -> Values:
         found = set(hops)
