@@ -169,7 +169,7 @@ class Candidates:
         return found if found.seconds < seconds else None
 
     def _cheapest(self, results: int, memory: int, body: int, optional: int) -> Candidate:
-        """Compute `body`, which has to be computed; then also what is `optional`, where that may be cheaper."""
+        """Compute `body`, as has to be; then also what is `optional`, where that may be cheaper."""
         best = self.price(results, body, memory)
         optional &= self.memo.arrays
         if not optional or self.priced > self.limit:

@@ -23,7 +23,7 @@ def iteration(hop: Hop) -> Shape:
 
 
 def ended(hop: Hop) -> Shape:
-    """Return the space of the loops that lose something at the ends of rows with `hop`; () if there are none."""
+    """Return the space of the loops that may lose something with `hop` at the ends of rows, else ()."""
     space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
     return space if len(space) > 1 else ()
 

@@ -97,7 +97,7 @@ class Floors:
         return self._calls[value]
 
     def _elsewhere(self, rest: int) -> tuple[int, float]:
-        """Return the arrays that are there anyway and read for `rest`, and the seconds for computing that once."""
+        """Return the arrays that are there anyway, of those read for `rest`, and the time it takes once."""
         found = self._rest.get(rest)
         if found is None:
             memo = self.memo
