@@ -25,6 +25,11 @@ def test_equal_to_trying_every_choice_where_rows_are_broadcast_and_reduced(seed)
     assert exhaustive.compare(1, seed, exhaustive.small, lambda n: True).gaps == []
 
 
+@pytest.mark.parametrize("seed", [105, 21_323])
+def test_equal_to_trying_every_choice_where_a_wider_kernel_is_no_loop(seed):
+    assert exhaustive.compare(1, seed, exhaustive.small, lambda n: True).gaps == []
+
+
 @pytest.mark.parametrize("first", range(0, 10_000, 1000))
 def test_equal_to_the_best_of_all_legal_plans(first):
     done = 0
