@@ -47,6 +47,11 @@ def test_calls_that_rows_take_in_and_loops_that_wait_for_each_other(seed):
     assert found is not None and not found.dearer
 
 
+def test_what_a_row_kernel_makes_for_a_loop_is_a_point():
+    compared = every.compare(5126, 8)
+    assert compared is not None and not compared.dearer
+
+
 @pytest.mark.parametrize("seed", [200335, 202056])
 def test_unrelated_results_where_related_ones_would_wait(seed):
     found = every.compare(seed, 6)
