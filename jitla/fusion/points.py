@@ -39,14 +39,15 @@ def partitions(memo: Memo, kernels: Candidates) -> list[Partition]:
 
 def _points(memo: Memo, kernels: Candidates) -> int:
     """Values that some plan worth having keeps in memory though nobody has to."""
-    level = _levels(memo, kernels)
+    level, by_rows = _levels(memo, kernels), _by_rows(memo, kernels)
     found = 0
     for i in members(memo.computed & ~memo.forced & ~memo.views):
         users = list(members(memo.users[i]))
         if memo.is_call(i) or not users:
             continue
         alone = len(users) == 1 and all(
-            memo.loop[u] is not None and (memo.loop[u] or 0) >> i & 1 and level[u] == level[i] for u in users)
+            memo.loop[u] is not None and (memo.loop[u] or 0) >> i & 1 and level[u] == level[i]
+            and (not by_rows >> i & 1 or (memo.row[u] or 0) >> i & 1) for u in users)
         if not (alone and not _has_host(i, users[0], memo, kernels)) and \
                 not _always_cheaper_anew(i, users, memo, kernels):
             found |= 1 << i
@@ -60,6 +61,16 @@ def _levels(memo: Memo, kernels: Candidates) -> list[int]:
         for o in members(memo.operands[i] & memo.computed):
             level[i] = max(level[i], level[o] + (0 if kernels.take[i] >> o & 1 else 1))
     return level
+
+
+def _by_rows(memo: Memo, kernels: Candidates) -> int:
+    """Return the values with something in front of them that only row kernels compute together with them."""
+    found = 0
+    for i in members(memo.computed):
+        row = memo.row[i] or 0 if kernels.rows else 0
+        if row & (found | ~(memo.loop[i] or 0)):
+            found |= 1 << i
+    return found
 
 
 def _has_host(i: int, user: int, memo: Memo, kernels: Candidates) -> bool:

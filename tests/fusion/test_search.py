@@ -25,6 +25,11 @@ def test_equal_to_trying_every_choice_where_rows_are_broadcast_and_reduced(seed)
     assert exhaustive.compare(1, seed, exhaustive.small, lambda n: True).gaps == []
 
 
+@pytest.mark.parametrize("seed", [105, 21_323])
+def test_equal_to_trying_every_choice_where_a_wider_kernel_is_no_loop(seed):
+    assert exhaustive.compare(1, seed, exhaustive.small, lambda n: True).gaps == []
+
+
 @pytest.mark.parametrize("first", range(0, 10_000, 1000))
 def test_equal_to_the_best_of_all_legal_plans(first):
     done = 0
@@ -40,6 +45,11 @@ def test_equal_to_the_best_of_all_legal_plans(first):
 def test_calls_that_rows_take_in_and_loops_that_wait_for_each_other(seed):
     found = every.compare(seed, 6)
     assert found is not None and not found.dearer
+
+
+def test_what_a_row_kernel_makes_for_a_loop_is_a_point():
+    compared = every.compare(5126, 8)
+    assert compared is not None and not compared.dearer
 
 
 @pytest.mark.parametrize("seed", [200335, 202056])
