@@ -55,8 +55,8 @@ def _of_modules() -> list[Entry]:
         for function in _TESTS.findall(text):
             rows = {row.upper() for row in _IN_NAMES.findall(function)}
             found += [Entry(row, "=", f"tests/semantics/{name}::{function}") for row in rows]
-        starts = re.findall(rf'^    "({section.lower()}\d+)[ "]', text, re.MULTILINE)
-        named = Counter(row.upper() for row in starts)
+        keys = re.findall(rf'^    "({section.lower()}\d+)[ "]', text, re.MULTILINE)
+        named = Counter(row.upper() for row in keys)
         found += [Entry(row, "=", f"tests/semantics/{name}", programs=n) for row, n in named.items()]
     return found
 

@@ -44,6 +44,9 @@ def faults(source: str, *, sizes: Sequence[int] = SIZES, calls: int = 2) -> list
                     actual = _called(jitted, n, name)
                 differing = [*compare(expected, actual), *compare_warnings(expected, actual)]
                 found += [(mode, n, call, fault) for fault in differing]
+        failures = getattr(jitted["f"], "stats", dict)().get("failures", 0)
+        if mode == "compiled" and failures:  # a fallback hides what is wrong
+            found.append((mode, 0, 0, Fault("failures", "programs", "0", f"{failures:g}")))
     return found
 
 
