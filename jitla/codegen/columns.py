@@ -19,6 +19,7 @@ ROWS_AT_ONCE = 8
 BODY_AT_ONCE = 24  # hops in them
 # Bytes that rows lie apart: of nearer ones several are one stream, in one page they are one too many.
 NEAR, PAGE = 200, 4096
+PAIRED = 448  # bytes: rows that lie nearer are taken in pairs for a lone aggregate too
 AHEAD = 2  # pairs of rows: how far in front of a pair memory is asked for
 LINE = 64  # bytes
 COLUMN_SPAN = (
@@ -265,14 +266,15 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
         w.lines.append("  br label %one")
         _rows(w, "one", 1, ("0", "entry"), "%rows", some)
     else:
-        pairs = len(loop.aggregates) > 1 and width == loop.lanes
+        alone = len(loop.aggregates) == 1
+        pairs = 0 if width != loop.lanes else PAIRED if alone else PAGE
         _most(w, several, pairs)
         w.lines.append("  br i1 %any, label %several, label %between")
         _rows(w, "several", several, ("0", "entry"), "%most", some)
         w.lines += ["  br label %between", "between:"]
         if pairs:
             w.lines.append("  br i1 %paired, label %pair, label %rest")
-            _rows(w, "pair", 2, ("0", "between"), "%reached", some, AHEAD)
+            _rows(w, "pair", 2, ("0", "between"), "%reached", some, 0 if alone else AHEAD)
             w.lines += ["  br label %rest", "rest:"]
         w.lines += [
             "  %left = icmp ne i64 %reached, %rows", "  br i1 %left, label %one, label %done",
@@ -282,10 +284,11 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
     return f"define internal void @{name}({COLUMN_SPAN}) {how}{{\n" + "\n".join(w.lines)
 
 
-def _most(w: Writer, several: int, pairs: bool) -> None:
+def _most(w: Writer, several: int, pairs: int) -> None:
     """Write of how many rows `several` are taken at once: of none, if they would share pages of memory.
 
-    These are taken one by one, or in `pairs`: several aggregates are read and written half as often then.
+    These are taken one by one, or in pairs if they lie less than `pairs` bytes apart: aggregates are
+    read and written half as often then.
     """
     read = [o for o in _moving(w.loop) if o.role == "in" and o.letter == "c"]
     step = f"%y{read[0].word}" if read else "0"
@@ -293,7 +296,8 @@ def _most(w: Writer, several: int, pairs: bool) -> None:
         f"  %from.near = sub i64 {step}, {NEAR}", f"  %mixed = icmp ult i64 %from.near, {PAGE - NEAR}",
         f"  %part = urem i64 %rows, {several}", "  %wholes = sub i64 %rows, %part",
         "  %most = select i1 %mixed, i64 0, i64 %wholes", "  %any = icmp ne i64 %most, 0",
-        f"  %even = and i64 %rows, {-2 if pairs else 0}",
+        f"  %close = icmp ult i64 {step}, {pairs}", "  %even.mask = select i1 %close, i64 -2, i64 0",
+        "  %even = and i64 %rows, %even.mask",
         "  %reached = select i1 %mixed, i64 %even, i64 %most",
         "  %some.even = icmp ne i64 %even, 0", "  %paired = and i1 %mixed, %some.even",
     ]
