@@ -19,6 +19,9 @@ ROWS_AT_ONCE = 8
 BODY_AT_ONCE = 24  # hops in them
 # Bytes that rows lie apart: of nearer ones several are one stream, in one page they are one too many.
 NEAR, PAGE = 200, 4096
+PAIRED = 448  # bytes: rows that lie nearer are taken in pairs for a lone aggregate too
+AHEAD = 2  # pairs of rows: how far in front of a pair memory is asked for
+LINE = 64  # bytes
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
@@ -263,26 +266,40 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
         w.lines.append("  br label %one")
         _rows(w, "one", 1, ("0", "entry"), "%rows", some)
     else:
-        _most(w, several)
+        alone = len(loop.aggregates) == 1
+        pairs = 0 if width != loop.lanes else PAIRED if alone else PAGE
+        _most(w, several, pairs)
         w.lines.append("  br i1 %any, label %several, label %between")
         _rows(w, "several", several, ("0", "entry"), "%most", some)
+        w.lines += ["  br label %between", "between:"]
+        if pairs:
+            w.lines.append("  br i1 %paired, label %pair, label %rest")
+            _rows(w, "pair", 2, ("0", "between"), "%reached", some, 0 if alone else AHEAD)
+            w.lines += ["  br label %rest", "rest:"]
         w.lines += [
-            "  br label %between", "between:", "  %left = icmp ne i64 %most, %rows",
-            "  br i1 %left, label %one, label %done",
+            "  %left = icmp ne i64 %reached, %rows", "  br i1 %left, label %one, label %done",
         ]
-        _rows(w, "one", 1, ("%most", "between"), "%rows", some)
+        _rows(w, "one", 1, ("%reached", "rest" if pairs else "between"), "%rows", some)
     w.lines += ["  br label %done", "done:", "  ret void", "}", ""]
     return f"define internal void @{name}({COLUMN_SPAN}) {how}{{\n" + "\n".join(w.lines)
 
 
-def _most(w: Writer, several: int) -> None:
-    """Write of how many rows `several` are taken at once: of none, if they would share pages of memory."""
+def _most(w: Writer, several: int, pairs: int) -> None:
+    """Write of how many rows `several` are taken at once: of none, if they would share pages of memory.
+
+    These are taken one by one, or in pairs if they lie less than `pairs` bytes apart: aggregates are
+    read and written half as often then.
+    """
     read = [o for o in _moving(w.loop) if o.role == "in" and o.letter == "c"]
     step = f"%y{read[0].word}" if read else "0"
     w.lines += [
         f"  %from.near = sub i64 {step}, {NEAR}", f"  %mixed = icmp ult i64 %from.near, {PAGE - NEAR}",
         f"  %part = urem i64 %rows, {several}", "  %wholes = sub i64 %rows, %part",
         "  %most = select i1 %mixed, i64 0, i64 %wholes", "  %any = icmp ne i64 %most, 0",
+        f"  %close = icmp ult i64 {step}, {pairs}", "  %even.mask = select i1 %close, i64 -2, i64 0",
+        "  %even = and i64 %rows, %even.mask",
+        "  %reached = select i1 %mixed, i64 %even, i64 %most",
+        "  %some.even = icmp ne i64 %even, 0", "  %paired = and i1 %mixed, %some.even",
     ]
 
 
@@ -296,11 +313,11 @@ def _moving(loop: Loop) -> list[Operand]:
 
 
 def _rows(
-    w: Writer, label: str, several: int, start: tuple[str, str], end: str, some: str
+    w: Writer, label: str, several: int, start: tuple[str, str], end: str, some: str, ahead: int = 0
 ) -> None:
     """Write the loop over rows from `start`, a value and its block, to `end`, and over their columns.
 
-    These are `some`, or whole vectors.
+    These are `some`, or whole vectors. Memory is asked for `ahead` turns before.
     """
     moving, wide = _moving(w.loop), f"<{w.width} x i1>"
     w.lines += [
@@ -325,6 +342,8 @@ def _rows(
         f"  br label %{label}.loop", f"{label}.loop:",
         f"  %{label}.i = phi i64 [ 0, %{label} ], [ %{label}.i.next, %{label}.loop ]",
     ]
+    if ahead:
+        _fetch(w, moving, label, several, ahead)
     ats = [_at(w, op, f"%p{op.word}", label, "sum") for op in w.loop.aggregates]
     sums = []
     for op, at in zip(w.loop.aggregates, ats, strict=True):
@@ -342,6 +361,25 @@ def _rows(
         f"  %{label}.lower = icmp ult i64 %{label}.r.next, {end}",
         f"  br i1 %{label}.lower, label %{label}, label %{label}.over", f"{label}.over:",
     ]
+
+
+def _fetch(w: Writer, moving: Sequence[Operand], label: str, several: int, ahead: int) -> None:
+    """Write the request for as much of later rows as is read of these: in one run, which is soon foreseen."""
+    for op in moving:
+        if op.role != "in" or op.letter != "c":
+            continue
+        k, size, name = op.word, several * op.dtype.itemsize, f"%{label}.ahead{op.word}"
+        w.lines += [
+            f"  {name}.far = mul i64 %y{k}, {several * ahead}",
+            f"  {name}.used = mul i64 %{label}.i, {size}",
+            f"  {name}.sum = add i64 {name}.far, {name}.used",
+            f"  {name} = getelementptr i8, ptr %{label}.0.p{k}, i64 {name}.sum",
+        ]
+        for at in range(0, size * w.width, LINE):
+            w.lines += [
+                f"  {name}.{at} = getelementptr i8, ptr {name}, i64 {at}",
+                f"  call void @llvm.prefetch.p0(ptr {name}.{at}, i32 0, i32 3, i32 1)",
+            ]
 
 
 Bases = dict[Operand, "str | Value"]

@@ -17,6 +17,7 @@ from jitla.codegen.vector import Value
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
 STRETCH = 512  # terms that are gathered at once where their order is free
 AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down several streams
+FAR = 1536  # bytes, if the loop looks for extremes as well and reads less at a time
 
 
 def paired(loop: Loop) -> bool:
@@ -77,7 +78,8 @@ def prefetched(loop: Loop) -> dict[int, int]:
     """Return for which operand memory is asked for early, and how many bytes."""
     streams = [o for o in loop.operands if o.role == "in" and o.letter in "csf"]
     lone = paired(loop) and len(streams) == 1 and streams[0].letter in "cf"
-    return {streams[0].word: AHEAD} if lone else {}
+    extremes = any(o.hop.op.name in ("min", "max") for o in loop.aggregates)
+    return {streams[0].word: FAR if extremes else AHEAD} if lone else {}
 
 
 def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:

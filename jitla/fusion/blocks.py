@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-BLOCK_BYTES = 16 << 10  # of all rows of a block: they stay in the first-level cache
+BLOCK_BYTES = 24 << 10  # of all rows of a block: they stay in the first-level cache
 LEAST_HEIGHT = 8  # rows of a block, however long they are
 TURN_BYTES = 64 << 10  # of all rows of a block, if threads take turns at its end: they stay in the second
 WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
