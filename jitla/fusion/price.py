@@ -27,8 +27,8 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0
 PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of copying one, in rows
-# Additions that beginning a stage takes at every block of rows. Apart, 200 and more were measured; how many
-# stages there will be is guessed too high, and with 200 plans were split that are faster as one kernel.
+# Additions that beginning a stage takes at every block of rows. Blocks of 8 rows against 512 gave none for
+# products, up to 400 for loops; with 200 and more, plans were split that are faster as one kernel.
 STAGE = 100.0
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
