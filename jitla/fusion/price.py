@@ -29,7 +29,9 @@ ALONG, PACK = 1.0, 8.0
 SCAN = 5.0  # of an element in running sums of several rows at once
 APART = 8.0  # of an element that is copied into a row of its own
 PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of copying one, in rows
-STAGE = 100.0  # additions that beginning a stage takes at every block of rows
+# Additions that beginning a stage takes at every block of rows. Blocks of 8 rows against 512 gave none for
+# products, up to 400 for loops; with 200 and more, plans were split that are faster as one kernel.
+STAGE = 100.0
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
