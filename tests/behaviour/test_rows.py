@@ -331,10 +331,10 @@ def test_more_columns_than_loops_take_are_for_numpy():
     assert fast.stats().failures == 0
 
 
-def test_results_of_several_vectors_do_not_depend_on_the_threads():
+def test_results_of_several_vectors_do_not_depend_on_the_threads_of_one_plan():
     X, _, _ = arguments(40_003, 31, "f8")
     V, P = rng.normal(size=(31, 9)), rng.random((40_003, 9))
-    fast = jitla.jit(softmax_classes)
+    fast = jitla.jit(fusion="all")(softmax_classes)  # cost may choose another plan for more threads
     found = []
     for threads in (1, 2, 7):
         with jitla.options(threads=threads):
