@@ -241,9 +241,8 @@ class Case:
         self.times = repeats(lambda: self.plans["cost"](*self.arguments), LEAST)
 
     def measure(self, at: int, clock: Callable[[], float]) -> None:
-        """Time all plans once, in an order that turns with `at`."""
-        names = list(self.plans)
-        for name in names[at % len(names):] + names[:at % len(names)]:
+        """Time all plans once, in an order drawn anew every time: a plan feels what ran before it."""
+        for name in np.random.default_rng(at).permutation(list(self.plans)):
             times = max(1, self.times // (4 if name == "NumPy" else 1))
             if clock is not time.thread_time:
                 settle()

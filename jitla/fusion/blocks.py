@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 BLOCK_BYTES = 24 << 10  # of all rows of a block: they stay in the first-level cache
 LEAST_HEIGHT = 8  # rows of a block, however long they are
-TURN_BYTES = 64 << 10  # of all rows of a block, if threads take turns at its end: they stay in the second
+TURN_BYTES = 256 << 10  # of all rows of a block, if threads take turns at its end: they stay in the second
+TURNS = 8  # such blocks at least, for threads to share
 WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
@@ -31,7 +32,9 @@ def block_height(row_bytes: int, rows: int, wide: bool = False, turns: bool = Fa
     It is `wide` if its rows meet more vectors than stay in registers; with `turns` blocks are added up
     one after the other.
     """
-    height = max((TURN_BYTES if turns else BLOCK_BYTES) // max(row_bytes, 1), LEAST_HEIGHT)
+    height = max(BLOCK_BYTES // max(row_bytes, 1), LEAST_HEIGHT)
+    if turns:
+        height = max(min(TURN_BYTES // max(row_bytes, 1), rows // TURNS), height)
     if wide:
         height = min(max(WIDE_BYTES // max(row_bytes, 1), WIDE_LEAST), WIDE_ROWS, max(rows // 4, WIDE_LEAST))
     return min((height + LEAST_HEIGHT // 2) // LEAST_HEIGHT * LEAST_HEIGHT, rows)
