@@ -216,8 +216,9 @@ class _Binding:
         """Return the argument block of one stage on `rows` rows."""
         if isinstance(stage, Product):
             return self._product(stage, rows, layouts)
-        shape = (rows, *self.shapes[stage.shape][1:])
-        found = walk(operands(stage), shape, layouts, {})
+        found = walk(operands(stage), (rows, *self.shapes[stage.shape][1:]), layouts, {})
+        if found is None and rows == 1:
+            found = self._down_columns(stage, rows, self._layouts(self.height))
         if found is None:
             return None
         executable, _ = self.tools.executable(stage, structure_key(stage), found[0], SERIAL)
@@ -227,20 +228,27 @@ class _Binding:
     def _in_turn(
         self, stage: Kernel, last: int, layouts: Mapping[Hop, Layout]
     ) -> tuple[bytes, bytes, bytes] | None:
-        """Return the blocks of a stage that goes on from earlier rows: for whole ones, the last, the first.
+        """Return a stage that goes on from earlier rows: for whole blocks, the last, the first."""
+        whole = self._down_columns(stage, self.height, layouts)
+        end = self._down_columns(stage, last, layouts)
+        if whole is None or end is None:
+            return None
+        form, geometry = whole
+        executable, _ = self.tools.executable(stage, structure_key(stage), form, SERIAL)
+        self.kept.append(executable)
+        alone = self.rows <= self.height
+        return (executable.template(geometry, True), executable.template(end[1], not alone),
+                executable.template(geometry))
 
-        A last row alone is walked as several are.
-        """
+    def _down_columns(
+        self, stage: Kernel, rows: int, layouts: Mapping[Hop, Layout]
+    ) -> tuple[Form, Geometry] | None:
+        """Return how `rows` rows are added to columns: a single one is walked as whole blocks are."""
         found = walk(operands(stage), (self.height, *self.shapes[stage.shape][1:]), layouts, {})
         if found is None or found[0].mode != "cols":
             return None
         form, whole = found
-        executable, _ = self.tools.executable(stage, structure_key(stage), form, SERIAL)
-        self.kept.append(executable)
-        end = Geometry((whole.dims[0] // self.height * last, *whole.dims[1:]), whole.strides)
-        alone = self.rows <= self.height
-        return (executable.template(whole, True), executable.template(end, not alone),
-                executable.template(whole))
+        return form, Geometry((whole.dims[0] // self.height * rows, *whole.dims[1:]), whole.strides)
 
     def _product(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
         if is_wide(stage, self.shapes):

@@ -139,7 +139,17 @@ def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
     if a_min is None or a_max is None or out is not None:
         return NotImplemented
-    return session.traced("clip", (a, a_min, a_max))
+    made = session.traced("clip", (a, a_min, a_max))
+    if type(made) is LazyArray and made.dtype.kind == "f" and any(
+            _is_array(session.operand(bound), made) for bound in (a_min, a_max)):
+        raised = session.traced("maximum", (a, a_min))  # of equal zeros the bound's sign wins here
+        return session.traced("minimum", (raised, a_max))
+    return made
+
+
+def _is_array(bound: Any, made: LazyArray) -> bool:
+    """Tell whether NumPy takes a bound value by value; it has a loop of its own for single ones."""
+    return type(bound) is LazyArray and bound.ndim > 0 and (bound.size > 1 or made.size == 1)
 
 
 def _dot(session: Session, a: Any, b: Any, out: Any = None) -> Any:

@@ -188,3 +188,18 @@ def test_plans_by_rule_of_thumb(function, rule):
     with jitla.options(fusion=rule):
         fast = jitla.jit(function)
         same(fast(*given), function(*given), 1e-11)
+
+
+def column_sums(v, w, b):
+    s = v + w
+    return np.abs(s @ b.T).sum(axis=0), s * 2.0
+
+
+@pytest.mark.parametrize("rows", [128, 129, 130])
+def test_a_last_block_of_one_row_is_added_as_others_are(rows):
+    v, w = rng.normal(size=(2, rows, 16))
+    b = rng.normal(size=(rows, 16))
+    fast = jitla.jit(column_sums)
+    with jitla.options(fusion="all"):
+        same(fast(v, w, b), column_sums(v, w, b), 1e-11)
+    assert fast.stats().failures == 0 and outers(fast)

@@ -3,8 +3,12 @@
 # ruff: noqa: E501 - programs are as users write them
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
 import pytest
 
+import jitla
 from tests.tracing.sameness import same
 
 PROGRAMS = {
@@ -332,3 +336,29 @@ def f(a, b):
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_same(program: str) -> None:
     same(program)
+
+
+ZEROS = np.array([-0.0, 0.0, -2.0, 2.0, np.nan, 1.0])
+BOUNDS = [-0.0, np.float64(0.0), np.array(-0.0), ZEROS[[1]], ZEROS[[0]], ZEROS[::-1].copy(), ZEROS[:, None],
+          ZEROS.astype("f4"), ZEROS[:1, None]]
+
+
+@pytest.mark.parametrize("x", [ZEROS, ZEROS[:1], ZEROS[:, None] * np.ones(40), ZEROS.astype("f4")],
+                         ids=lambda x: f"{x.shape} {x.dtype}")
+def test_limits_that_equal_a_zero_give_it_the_sign_numpy_gives_it(x):
+    def limited(x, low, high):
+        return np.clip(x, low, high)
+
+    fast = jitla.jit(limited)
+    tried = 0
+    for low, high in product(BOUNDS, repeat=2):
+        try:
+            wanted = limited(x, low, high)
+        except ValueError:
+            continue  # shapes that do not fit
+        made = fast(x, low, high)
+        assert made.dtype == wanted.dtype and np.array_equal(made, wanted, equal_nan=True)
+        known = ~np.isnan(wanted)
+        assert (np.signbit(made) == np.signbit(wanted))[known].all(), (low, high)
+        tried += 1
+    assert tried > 20
