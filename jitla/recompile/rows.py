@@ -218,7 +218,8 @@ class _Binding:
             return self._product(stage, rows, layouts)
         found = walk(operands(stage), (rows, *self.shapes[stage.shape][1:]), layouts, {})
         if found is None and rows == 1:
-            found = self._down_columns(stage, rows, self._layouts(self.height))
+            whole = self._down_columns(stage, self._layouts(self.height))
+            found = None if whole is None else (whole[0], self._shorter(whole[1], rows))
         if found is None:
             return None
         executable, _ = self.tools.executable(stage, structure_key(stage), found[0], SERIAL)
@@ -229,26 +230,24 @@ class _Binding:
         self, stage: Kernel, last: int, layouts: Mapping[Hop, Layout]
     ) -> tuple[bytes, bytes, bytes] | None:
         """Return a stage that goes on from earlier rows: for whole blocks, the last, the first."""
-        whole = self._down_columns(stage, self.height, layouts)
-        end = self._down_columns(stage, last, layouts)
-        if whole is None or end is None:
+        found = self._down_columns(stage, layouts)
+        if found is None:
             return None
-        form, geometry = whole
+        form, whole = found
         executable, _ = self.tools.executable(stage, structure_key(stage), form, SERIAL)
         self.kept.append(executable)
         alone = self.rows <= self.height
-        return (executable.template(geometry, True), executable.template(end[1], not alone),
-                executable.template(geometry))
+        return (executable.template(whole, True), executable.template(self._shorter(whole, last), not alone),
+                executable.template(whole))
 
-    def _down_columns(
-        self, stage: Kernel, rows: int, layouts: Mapping[Hop, Layout]
-    ) -> tuple[Form, Geometry] | None:
-        """Return how `rows` rows are added to columns: a single one is walked as whole blocks are."""
+    def _down_columns(self, stage: Kernel, layouts: Mapping[Hop, Layout]) -> tuple[Form, Geometry] | None:
+        """Return how the rows of a whole block are added to columns."""
         found = walk(operands(stage), (self.height, *self.shapes[stage.shape][1:]), layouts, {})
-        if found is None or found[0].mode != "cols":
-            return None
-        form, whole = found
-        return form, Geometry((whole.dims[0] // self.height * rows, *whole.dims[1:]), whole.strides)
+        return found if found is not None and found[0].mode == "cols" else None
+
+    def _shorter(self, whole: Geometry, rows: int) -> Geometry:
+        """Return the walk of `rows` rows: a single one is walked as whole blocks are."""
+        return Geometry((whole.dims[0] // self.height * rows, *whole.dims[1:]), whole.strides)
 
     def _product(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
         if is_wide(stage, self.shapes):
