@@ -101,7 +101,7 @@ def apart() -> Iterator[None]:
 
 
 def run(case: Case, dtype: str, threads: int, pairs: int, clock: Callable[[], float]) -> list[float]:
-    """Median seconds of NumPy, of products apart, and fused, in turn."""
+    """Median seconds of NumPy, of products apart, and fused, in random order."""
     rng = np.random.default_rng(1)
     m, k, n = case.size
     given = [rng.normal(size=s).astype(dtype) for s in ((m, k), (k, n), (m, n), (n,))]
@@ -113,14 +113,16 @@ def run(case: Case, dtype: str, threads: int, pairs: int, clock: Callable[[], fl
         fused = jitla.jit(case.function)
         fused(*given)
         times: list[list[float]] = [[], [], []]
-        for _ in range(pairs):
-            for mine, function in zip(times, (case.function, calls, fused), strict=True):
+        contestants = (case.function, calls, fused)
+        for at in range(pairs):
+            for who in np.random.default_rng(at).permutation(len(contestants)):  # none always follows another
+                function = contestants[who]
                 if clock is not time.thread_time:
                     settle()
                     function(*given)  # its own threads may spin
                 start = clock()
                 function(*given)
-                mine.append(clock() - start)
+                times[who].append(clock() - start)
     return [median(t) for t in times]
 
 

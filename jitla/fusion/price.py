@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from jitla.fusion.blocks import block_height
 from jitla.fusion.ends import BEGIN, Ends
-from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step
+from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step, data_inputs
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, Meta, bytes_of, flops
@@ -219,6 +219,8 @@ class Prices:
     def _call(self, hop: Hop) -> float:
         if hop.op.kind is Kind.LEAF or is_view(hop):
             return 0.0
+        if hop.inputs and not data_inputs(hop):
+            return self.machine.call
         if hop.op.name in ("matmul", "dot"):
             return self.machine.call + self._product(hop)
         moved = bytes_of(hop)

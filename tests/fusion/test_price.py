@@ -50,6 +50,11 @@ def test_functions_cost_more_than_sums_and_singles_less() -> None:
     assert prices.work(exp) > 2 * prices.work(short)
 
 
+def test_counting_elements_costs_a_call() -> None:
+    count = apply("count", X, axis=(0, 1))
+    assert priced(count).call(count) == REFERENCE.call
+
+
 def test_reading_counts_the_bytes_that_memory_moves() -> None:
     whole = priced(X).reads(X)
     repeated = priced(X, s0=Layout((1000, 1000), (0, 8)))
