@@ -1,11 +1,13 @@
 """Noise: NumPy with every inexact function wrong by as much as is allowed to a compiled one.
 
-Knows: numpy, which functions may differ in their last bits. Must not know: programs, jitla.
+Knows: numpy, which functions may differ in their last bits. Must not know: programs, how jitla compiles.
 A difference between two runs that noise makes as large is rounding; any other is a fault.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -247,3 +249,46 @@ class Noisy:
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call
+
+
+class Exactly(Noisy):
+    """What a program sees as `np` where inexact functions are as wrong as compiled ones, each by itself.
+
+    Decisions by their last bits then fall alike: noise would have to meet just these. What is further
+    from NumPy's than is allowed stays NumPy's.
+    """
+
+    def __init__(self, jit: Callable[..., Any]) -> None:
+        super().__init__(1)
+        self._jit = jit
+        self._compiled: dict[str, Callable[..., Any]] = {}
+
+    def _noisy(self, name: str, function: Any) -> Any:
+        return self._shaken(name, function) if name in TRANSCENDENTAL else function
+
+    def times(self, left: Any, right: Any) -> Any:
+        """Do ``left * right``."""
+        return left * right
+
+    def timed(self, target: Any) -> None:
+        """Leave what ``target *= …`` has left."""
+
+    def _shaken(self, name: str, function: Any) -> Any:
+        def call(*operands: Any, **options: Any) -> Any:
+            plain = operands[0] ** operands[1] if name == "power" else function(*operands, **options)
+            floats = isinstance(plain, np.ndarray) and plain.dtype.kind == "f"
+            if options or not floats or not all(map(_is_own, operands)):
+                return plain
+            with np.errstate(all="ignore"):
+                made = self._alone(name, function)(*operands)
+                near = np.abs(made - plain) <= ULPS * np.spacing(np.abs(plain))
+            return _like(plain, np.where(near, made, plain))
+
+        return call
+
+    def _alone(self, name: str, function: Any) -> Callable[..., Any]:
+        """Return the function compiled, for itself."""
+        if name not in self._compiled:
+            alone = operator.pow if name == "power" else function
+            self._compiled[name] = self._jit(lambda *operands: alone(*operands))
+        return self._compiled[name]

@@ -16,7 +16,7 @@ import numpy as np
 from tests.fuzz import load
 from tests.fuzz.compare import Fault, Outcome, alike, compare, compare_warnings, outcome
 from tests.fuzz.modes import failing, outcomes
-from tests.fuzz.noise import TRANSCENDENTAL, ULPS, Noisy
+from tests.fuzz.noise import TRANSCENDENTAL, ULPS, Exactly, Noisy
 
 # (call, threads) where a program does not say: cold, warm, other sizes, layouts, dtypes; again.
 SCHEDULE = ((0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
@@ -184,7 +184,10 @@ def _kept(expected: Outcome, actual: Outcome) -> list[Kept]:
 
 
 class Shaken:
-    """Outcomes of the plain program with noise, after the same calls; made when first asked for."""
+    """Outcomes of the plain program with noise, after the same calls; made when first asked for.
+
+    The first is with functions as wrong as compiled ones.
+    """
 
     def __init__(self, texts: Texts, name: str, calls: list[int]) -> None:
         self.source, self.name, self.calls = texts.module.text, name, calls
@@ -195,7 +198,8 @@ class Shaken:
         """Return the first `count` outcomes."""
         sums = len(SUMMED.findall(self.source)) > 1
         while len(self._made) < count:
-            noise = Noisy(len(self._made), sums)
+            at = len(self._made)
+            noise = Noisy(at - 1, sums) if at else Exactly(load.the_jit())
             names = load.module(self.source, self.name, load.plain_jit, noise)
             for part in self._parts:
                 if part.line:

@@ -1,0 +1,49 @@
+"""Decisions by the last bits of inexact functions are rounding; anything else is a difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fuzz import load
+from tests.fuzz.runner import run
+
+SOURCE = """
+import numpy as np
+
+
+@jit
+def f(x):
+    steep = np.tanh(x) == 1
+    return 1e6 * np.average(x, weights=1.0 + steep)
+
+
+CALLS = ((0, 1),)
+
+
+def make(call):
+    return np.linspace(8.9, 9.1, 2001, dtype="f4"),
+
+
+def state():
+    return ()
+"""
+
+
+def saturated(x: np.ndarray) -> np.ndarray:
+    return np.tanh(x)
+
+
+def wrong(function: Any) -> Any:
+    """Compile, and be wrong by a tenth."""
+    fast = load.the_jit()(function)
+    return lambda *args: fast(*args) * 1.1
+
+
+@pytest.mark.parametrize("jit, faults", [(None, 0), (wrong, 1)])
+def test_decisions_by_last_bits_are_rounding(jit: Any, faults: int) -> None:
+    x = np.linspace(8.9, 9.1, 2001, dtype="f4")
+    assert np.any((np.tanh(x) == 1) != (load.the_jit()(saturated)(x) == 1))
+    assert len(run(SOURCE, "last-bits", jit).faults) == faults
