@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
     """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL.
 
     `cost` is None and `seconds` infinite if it is not legal. `read` and `work` are the seconds that all
-    threads together read and compute, of a call none.
+    threads together read and compute, and lose at ends of rows and blocks, of a call none.
     """
 
     results: int
@@ -51,7 +51,8 @@ class Candidate(NamedTuple):
 class _Passed(NamedTuple):
     """Seconds for reading anew, and for leaving in the cache, what the stages of a row kernel share.
 
-    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about.
+    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about, and
+    how many of them at least, one after the other, by `depth`.
     """
 
     again: float
@@ -59,6 +60,7 @@ class _Passed(NamedTuple):
     nbytes: int
     given: int
     stages: int
+    depth: int
 
 
 class Candidates:
@@ -94,7 +96,8 @@ class Candidates:
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.read, self.write = self._moves(prices.again, prices.passes) if near else \
             self._moves(prices.reads, prices.writes)
-        self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
+        self.launch = 0.0 if near else prices.machine.launch
+        self.least_launch = 0.0 if near else min(self.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
         self._links = Links(memo)
         self._wide = sum([1 << i for i in members(memo.computed) if memo.is_wide(i)]) if rows else 0
@@ -237,7 +240,8 @@ class Candidates:
             terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
             form, terms = ROW, self.terms(results, body, ROW)
-        cost = None if terms is None else self.cost(terms, results, body, form)
+        more = 0.0 if terms is None else self.lost(results, body, form)
+        cost = None if terms is None else self._cost(terms, more)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or cost is None:
@@ -247,24 +251,68 @@ class Candidates:
                     return Candidate(results, results, CALL, called, seconds)
         if terms is None or cost is None:
             return Candidate(results, body, form, None)
-        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
+        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2] + more)
 
     def cost(self, terms: tuple[float, float, float], results: int, body: int, form: str) -> Cost:
         """Price a kernel that reads, writes and computes so long; add what ends of rows and blocks cost."""
-        read, write, work = terms
-        work += self.losing(body, form)
-        if form == ROW:
-            work += self._beginning(results, body)
-        return self.prices.terms(read, write, work, 0 if self.near else 1)
+        return self._cost(terms, self.lost(results, body, form))
+
+    def _cost(self, terms: tuple[float, float, float], lost: float) -> Cost:
+        return self.prices.terms(terms[0], terms[1], terms[2] + lost, 0 if self.near else 1)
+
+    def lost(self, results: int, body: int, form: str) -> float:
+        """Return the seconds that a kernel loses at ends of rows, and of a row kernel of blocks."""
+        lost = self.losing(body, form)
+        return lost + self._beginning(results, body) if form == ROW else lost
 
     def _beginning(self, results: int, body: int) -> float:
         """Return the seconds for beginning the stages of a row kernel at every block of rows."""
-        memo, passed = self.memo, self._passed(body)
-        rows = memo.rows[results.bit_length() - 1]
-        nbytes = passed.given + passed.nbytes + sum(
-            [h.meta.nbytes for h in memo.hops(results) if h.meta.shape[:1] == (rows,)])
+        passed, rows = self._passed(body), self.memo.rows[results.bit_length() - 1]
+        nbytes = passed.given + passed.nbytes + self._by_rows(results, rows)
         return self.prices.begins(
             passed.stages, rows, nbytes, bool(body & self._wide), bool(results & self.mates.turns))
+
+    def _by_rows(self, values: int, rows: int) -> int:
+        """Return the bytes of the values that lie by so many rows."""
+        return sum([h.meta.nbytes for h in self.memo.hops(values) if h.meta.shape[:1] == (rows,)])
+
+    def least_beginning(self, value: int, body: int, needs: int) -> float:
+        """Return the least seconds for beginning the stages of a kernel for `value`, whatever else it makes.
+
+        It computes `body` and reads `needs` in any case. A loop has no stages.
+        """
+        memo = self.memo
+        rows = memo.rows[value]
+        if not rows or self.is_one_space(body):
+            return 0.0
+        nbytes = self._by_rows(1 << value, rows) + sum(
+            [h.meta.nbytes for h in memo.hops(needs) if rows in h.meta.shape])
+        depth = self._passed(body).depth
+        return min([self.prices.begins(depth, rows, nbytes, wide, turns)
+                    for wide, turns in self._heights(1 << value, body, rows)])
+
+    def _heights(self, results: int, body: int, rows: int) -> list[tuple[bool, bool]]:
+        """Return what may decide how high the blocks of a kernel are that makes `results`, and maybe more."""
+        wide, turns = self._wide, self.mates.turns
+        if body & wide or results & turns:
+            return [(bool(body & wide), bool(results & turns))]
+        same = self.mates.rows[rows]
+        found = [(False, False)]
+        if same & wide:
+            found.append((True, False))
+        if same & turns and not body & self.mates.sums:
+            found.append((False, True))
+        return found
+
+    def higher(self, kernel: Candidate) -> float:
+        """Return the seconds that a row kernel may spare in higher blocks, as other results may make them."""
+        results, body = kernel.results, kernel.body
+        rows = self.memo.rows[results.bit_length() - 1]
+        if len(self._heights(results, body, rows)) == 1:
+            return 0.0
+        busy = self.writing(results) + self._passed(body).passed + max(kernel.read, kernel.work)
+        spared = min(self._beginning(results, body), busy)
+        return spared + self.slack(busy) - self.slack(busy - spared)
 
     def losing(self, body: int, form: str = ROW) -> float:
         """Return the seconds that a kernel over `body` loses at the ends of rows.
@@ -291,7 +339,7 @@ class Candidates:
         spared = lost - self.losing(loop.body)
         if not spared or isinf(loop.seconds):
             return loop.seconds
-        busy = self.writing(loop.results) + max(loop.read, loop.work + lost)
+        busy = self.writing(loop.results) + max(loop.read, loop.work)
         return loop.seconds - spared - self.slack(busy) + self.slack(busy - spared)
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
@@ -389,19 +437,16 @@ class Candidates:
                     nbytes += memo.values[o].meta.nbytes
         left = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
         apart = [i for i in members(body & self.mates.aggregates) if memo.operands[i] & left]
-        return _Passed(read, write, nbytes, given, max(stage.values()) + 1 + len(apart))
+        depth = max(stage.values()) + 1
+        return _Passed(read, write, nbytes, given, depth + len(apart), depth)
 
     # ------------------------------------------------------------------ legality
 
     def is_loop(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
-        space = memo.spaces[body.bit_length() - 1]
-        if body & ~self.mates.loops.get(space, 0):
+        if not self.is_one_space(body):
             return False
-        for i in members(body & self.mates.borders):
-            if memo.operands[i] & body & ~(memo.loop[i] or 0):
-                return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
         if not body & self.mates.aggregates:
@@ -411,7 +456,17 @@ class Candidates:
             return False
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
             return False
-        return self._is_walked(results, body, inputs, space)
+        return self._is_walked(results, body, inputs, memo.spaces[body.bit_length() - 1])
+
+    def is_one_space(self, body: int) -> bool:
+        """Tell whether `body` is of one space, no border in it: if it is not, nothing with more is."""
+        memo = self.memo
+        if body & ~self.mates.loops.get(memo.spaces[body.bit_length() - 1], 0):
+            return False
+        for i in members(body & self.mates.borders):
+            if memo.operands[i] & body & ~(memo.loop[i] or 0):
+                return False
+        return True
 
     def _is_walked(self, results: int, body: int, inputs: int, space: int) -> bool:
         """Tell whether the loop adds up in NumPy's order; that depends on the layouts that there are."""

@@ -129,10 +129,10 @@ class Tally:
                            for some in (self.points, self.largest))
         return (
             f"{title}: {self.dags} DAGs ({self.drawn} drawn, {self.wide} left out as too wide, {self.long} "
-            f"as too long), {len(self.gaps)} gaps{self.gaps[:20] or ''}\n  by points {counts}\n  by points of the largest partition {largest}\n"
-            f"  {self.plans} plans tried, {self.costed} costed with pruning; "
-            f"{self.seconds_every:.1f} s against {self.seconds:.1f} s; "
-            f"{self.seconds_drawn:.1f} s to draw\n")
+            f"as too long), {len(self.gaps)} gaps{self.gaps[:20] or ''}\n"
+            f"  by points {counts}\n  by points of the largest partition {largest}\n"
+            f"  {self.plans} plans tried, {self.costed} costed with pruning; {self.seconds_every:.1f} s "
+            f"against {self.seconds:.1f} s, {self.seconds_drawn:.1f} s to draw\n")
 
 
 def compare(
