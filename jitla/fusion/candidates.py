@@ -22,6 +22,7 @@ from jitla.fusion.links import Links
 from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
+from jitla.fusion.stages import Stages
 from jitla.fusion.templates import CELL, MAGG
 from jitla.hops import Hop, Kind, Shape
 
@@ -48,21 +49,6 @@ class Candidate(NamedTuple):
     work: float = 0.0
 
 
-class _Passed(NamedTuple):
-    """Seconds for reading anew, and for leaving in the cache, what the stages of a row kernel share.
-
-    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about, and
-    how many of them at least, one after the other, by `depth`.
-    """
-
-    again: float
-    passed: float
-    nbytes: int
-    given: int
-    stages: int
-    depth: int
-
-
 class Candidates:
     """The cheapest kernel for every set of results asked for, each found once.
 
@@ -81,8 +67,6 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
-        self._shared: dict[int, _Passed] = {}
-        self._stages: tuple[list[float], ...] = ()
         self._lost: tuple[dict[int, float], dict[int, float]] = {0: 0.0}, {0: 0.0}
         self._ends = self._ended()
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
@@ -100,7 +84,7 @@ class Candidates:
         self.least_launch = 0.0 if near else min(self.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
         self._links = Links(memo)
-        self._wide = sum([1 << i for i in members(memo.computed) if memo.is_wide(i)]) if rows else 0
+        self.stages = Stages(memo, prices, self.mates)
         #: The seconds for reading every array, by its number, once.
         self.source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
@@ -263,55 +247,23 @@ class Candidates:
     def lost(self, results: int, body: int, form: str) -> float:
         """Return the seconds that a kernel loses at ends of rows, and of a row kernel of blocks."""
         lost = self.losing(body, form)
-        return lost + self._beginning(results, body) if form == ROW else lost
-
-    def _beginning(self, results: int, body: int) -> float:
-        """Return the seconds for beginning the stages of a row kernel at every block of rows."""
-        passed, rows = self._passed(body), self.memo.rows[results.bit_length() - 1]
-        nbytes = passed.given + passed.nbytes + self._by_rows(results, rows)
-        return self.prices.begins(
-            passed.stages, rows, nbytes, bool(body & self._wide), bool(results & self.mates.turns))
-
-    def _by_rows(self, values: int, rows: int) -> int:
-        """Return the bytes of the values that lie by so many rows."""
-        return sum([h.meta.nbytes for h in self.memo.hops(values) if h.meta.shape[:1] == (rows,)])
+        return lost + self.stages.beginning(results, body) if form == ROW else lost
 
     def least_beginning(self, value: int, body: int, needs: int) -> float:
         """Return the least seconds for beginning the stages of a kernel for `value`, whatever else it makes.
 
         It computes `body` and reads `needs` in any case. A loop has no stages.
         """
-        memo = self.memo
-        rows = memo.rows[value]
-        if not rows or self.is_one_space(body):
-            return 0.0
-        nbytes = self._by_rows(1 << value, rows) + sum(
-            [h.meta.nbytes for h in memo.hops(needs) if rows in h.meta.shape])
-        depth = self._passed(body).depth
-        return min([self.prices.begins(depth, rows, nbytes, wide, turns)
-                    for wide, turns in self._heights(1 << value, body, rows)])
-
-    def _heights(self, results: int, body: int, rows: int) -> list[tuple[bool, bool]]:
-        """Return what may decide how high the blocks of a kernel are that makes `results`, and maybe more."""
-        wide, turns = self._wide, self.mates.turns
-        if body & wide or results & turns:
-            return [(bool(body & wide), bool(results & turns))]
-        same = self.mates.rows[rows]
-        found = [(False, False)]
-        if same & wide:
-            found.append((True, False))
-        if same & turns and not body & self.mates.sums:
-            found.append((False, True))
-        return found
+        is_row = self.memo.rows[value] and not self.is_one_space(body)
+        return self.stages.least(value, body, needs) if is_row else 0.0
 
     def higher(self, kernel: Candidate) -> float:
         """Return the seconds that a row kernel may spare in higher blocks, as other results may make them."""
         results, body = kernel.results, kernel.body
-        rows = self.memo.rows[results.bit_length() - 1]
-        if len(self._heights(results, body, rows)) == 1:
+        if self.stages.is_settled(results, body):
             return 0.0
-        busy = self.writing(results) + self._passed(body).passed + max(kernel.read, kernel.work)
-        spared = min(self._beginning(results, body), busy)
+        busy = self.writing(results) + self.stages.passed(body).passed + max(kernel.read, kernel.work)
+        spared = min(self.stages.beginning(results, body), busy)
         return spared + self.slack(busy) - self.slack(busy - spared)
 
     def losing(self, body: int, form: str = ROW) -> float:
@@ -347,7 +299,7 @@ class Candidates:
 
         Stages of a row kernel read again, and pass on, in the cache; None if they pass on too much.
         """
-        again, passed, nbytes, *_ = self._passed(body) if form == ROW else (0.0, 0.0, 0)
+        again, passed, nbytes, *_ = self.stages.passed(body) if form == ROW else (0.0, 0.0, 0)
         if nbytes and LEAST_HEIGHT * nbytes > MAX_ROOM * self.memo.rows[results.bit_length() - 1]:
             return None
         write = self.writing(results) + passed
@@ -394,51 +346,6 @@ class Candidates:
         if found is None:
             found = known[body] = sum([self.work[i] for i in members(body)])
         return found
-
-    def _passed(self, body: int) -> _Passed:
-        """Return what the stages of a row kernel over `body` share."""
-        found = self._shared.get(body)
-        if found is None:
-            found = self._shared[body] = self._pass(body)
-        return found
-
-    def _pass(self, body: int) -> _Passed:
-        memo = self.memo
-        if not self._stages:
-            self._stages = self._moves(self.prices.again, self.prices.passes)
-        again, passes = self._stages
-        stage: dict[int, int] = {}
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for i in members(body):
-            at, loop, operands = 0, memo.loop[i] or 0, memo.operands[i]
-            for o in members(operands & body):
-                after = stage[o] if loop >> o & 1 else stage[o] + 1
-                if after > at:
-                    at = after
-            stage[i] = at
-            for o in members(operands & memo.arrays):
-                known = last.get(o)
-                if known is None:
-                    first[o] = last[o] = at
-                elif at > known:
-                    last[o] = at
-                elif at < first[o]:
-                    first[o] = at
-        read, write, nbytes, given = 0.0, 0.0, 0, 0
-        rows = memo.rows[body.bit_length() - 1]
-        for o, at in last.items():
-            if o not in stage and rows in memo.values[o].meta.shape:
-                given += memo.values[o].meta.nbytes
-            if at > (stage[o] if o in stage else first[o]):
-                read += again[o]
-                if o in stage:
-                    write += passes[o]
-                    nbytes += memo.values[o].meta.nbytes
-        left = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
-        apart = [i for i in members(body & self.mates.aggregates) if memo.operands[i] & left]
-        depth = max(stage.values()) + 1
-        return _Passed(read, write, nbytes, given, depth + len(apart), depth)
 
     # ------------------------------------------------------------------ legality
 
