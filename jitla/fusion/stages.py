@@ -16,8 +16,7 @@ from jitla.fusion.price import Prices
 class Passed(NamedTuple):
     """Seconds for reading anew, and for leaving in the cache, what the stages of a row kernel share.
 
-    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about, and
-    how many of them at least, one after the other, by `depth`.
+    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about.
     """
 
     again: float
@@ -25,7 +24,6 @@ class Passed(NamedTuple):
     nbytes: int
     given: int
     stages: int
-    depth: int
 
 
 class Stages:
@@ -36,6 +34,10 @@ class Stages:
         self._wide = memo.set(h for h in memo.values if memo.row[memo.number[h]] is not None
                               and memo.is_wide(memo.number[h])) if mates.by_rows else 0
         self._shared: dict[int, Passed] = {}
+        self._depths: dict[int, int] = {}
+        self._nbytes = [h.meta.nbytes for h in memo.values]
+        #: The values that lie by so many rows, and those that have them along any axis.
+        self._lying: dict[int, tuple[int, int]] = {}
 
     def beginning(self, results: int, body: int) -> float:
         """Return the seconds for beginning the stages of a row kernel at every block of rows."""
@@ -46,7 +48,15 @@ class Stages:
 
     def _by_rows(self, values: int, rows: int) -> int:
         """Return the bytes of the values that lie by so many rows."""
-        return sum([h.meta.nbytes for h in self._memo.hops(values) if h.meta.shape[:1] == (rows,)])
+        return sum([self._nbytes[i] for i in members(values & self._lies(rows)[0])])
+
+    def _lies(self, rows: int) -> tuple[int, int]:
+        found = self._lying.get(rows)
+        if found is None:
+            shapes = [h.meta.shape for h in self._memo.values]
+            found = self._lying[rows] = (sum([1 << i for i, s in enumerate(shapes) if s[:1] == (rows,)]),
+                                         sum([1 << i for i, s in enumerate(shapes) if rows in s]))
+        return found
 
     def least(self, value: int, body: int, needs: int) -> float:
         """Return the least that beginning takes in a row kernel for `value`, whatever else it makes.
@@ -56,10 +66,22 @@ class Stages:
         memo = self._memo
         rows = memo.rows[value]
         nbytes = self._by_rows(1 << value, rows) + sum(
-            [h.meta.nbytes for h in memo.hops(needs) if rows in h.meta.shape])
-        depth = self.passed(body).depth
+            [self._nbytes[i] for i in members(needs & self._lies(rows)[1])])
+        depth = self._depth(body)
         return min([self._prices.begins(depth, rows, nbytes, wide, turns)
                     for wide, turns in self._heights(1 << value, body)])
+
+    def _depth(self, body: int) -> int:
+        """Return how many stages at least follow on each other in a row kernel that computes `body`."""
+        found = self._depths.get(body)
+        if found is None:
+            memo, stage = self._memo, dict[int, int]()
+            for i in members(body):
+                loop = memo.loop[i] or 0
+                stage[i] = max([stage[o] + (not loop >> o & 1) for o in members(memo.operands[i] & body)],
+                               default=0)
+            found = self._depths[body] = max(stage.values()) + 1
+        return found
 
     def is_settled(self, results: int, body: int) -> bool:
         """Tell whether no other result of a row kernel makes its blocks higher."""
@@ -107,16 +129,15 @@ class Stages:
                 elif at < first[o]:
                     first[o] = at
         read, write, nbytes, given = 0.0, 0.0, 0, 0
-        rows = memo.rows[body.bit_length() - 1]
+        lies = self._lies(memo.rows[body.bit_length() - 1])[1]
         for o, at in last.items():
-            if o not in stage and rows in memo.values[o].meta.shape:
-                given += memo.values[o].meta.nbytes
+            if o not in stage and lies >> o & 1:
+                given += self._nbytes[o]
             if at > (stage[o] if o in stage else first[o]):
                 read += again(memo.values[o])
                 if o in stage:
                     write += passes(memo.values[o])
-                    nbytes += memo.values[o].meta.nbytes
+                    nbytes += self._nbytes[o]
         left = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
         apart = [i for i in members(body & self._mates.aggregates) if memo.operands[i] & left]
-        depth = max(stage.values()) + 1
-        return Passed(read, write, nbytes, given, depth + len(apart), depth)
+        return Passed(read, write, nbytes, given, max(stage.values()) + 1 + len(apart))
