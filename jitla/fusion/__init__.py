@@ -1,8 +1,8 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
 Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, rows, memo,
-mates, links, cones, candidates, points, waiting, floors, division, groups, search, recall, build, limits,
-heuristics, planner, interp, text, verdict.
+mates, links, cones, stages, candidates, points, waiting, floors, division, groups, search, recall, build,
+limits, heuristics, planner, interp, text, verdict.
 """
 
 from jitla.fusion.blocks import (

@@ -22,6 +22,7 @@ from jitla.fusion.links import Links
 from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
+from jitla.fusion.stages import Stages
 from jitla.fusion.templates import CELL, MAGG
 from jitla.hops import Hop, Kind, Shape
 
@@ -36,7 +37,7 @@ class Candidate(NamedTuple):
     """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL.
 
     `cost` is None and `seconds` infinite if it is not legal. `read` and `work` are the seconds that all
-    threads together read and compute, of a call none.
+    threads together read and compute, and lose at ends of rows and blocks, of a call none.
     """
 
     results: int
@@ -46,19 +47,6 @@ class Candidate(NamedTuple):
     seconds: float = inf
     read: float = 0.0
     work: float = 0.0
-
-
-class _Passed(NamedTuple):
-    """Seconds for reading anew, and for leaving in the cache, what the stages of a row kernel share.
-
-    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about.
-    """
-
-    again: float
-    passed: float
-    nbytes: int
-    given: int
-    stages: int
 
 
 class Candidates:
@@ -79,8 +67,6 @@ class Candidates:
         self._forbidden: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
         self._waits: dict[int, int] = {}
-        self._shared: dict[int, _Passed] = {}
-        self._stages: tuple[list[float], ...] = ()
         self._lost: tuple[dict[int, float], dict[int, float]] = {0: 0.0}, {0: 0.0}
         self._ends = self._ended()
         self._sums: tuple[dict[int, float], ...] = {}, {}, {}
@@ -94,10 +80,11 @@ class Candidates:
         self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
         self.read, self.write = self._moves(prices.again, prices.passes) if near else \
             self._moves(prices.reads, prices.writes)
-        self.least_launch = 0.0 if near else min(prices.machine.launch, prices.machine.call)
+        self.launch = 0.0 if near else prices.machine.launch
+        self.least_launch = 0.0 if near else min(self.launch, prices.machine.call)
         self.mates = Mates(memo, rows)
         self._links = Links(memo)
-        self._wide = sum([1 << i for i in members(memo.computed) if memo.is_wide(i)]) if rows else 0
+        self.stages = Stages(memo, prices, self.mates)
         #: The seconds for reading every array, by its number, once.
         self.source_read = [inf] * len(values)
         for i in members(memo.arrays):  # a view may be nearer than what it is of
@@ -237,7 +224,8 @@ class Candidates:
             terms = self.terms(results, body, LOOP)
         elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
             form, terms = ROW, self.terms(results, body, ROW)
-        cost = None if terms is None else self.cost(terms, results, body, form)
+        more = 0.0 if terms is None else self.lost(results, body, form)
+        cost = None if terms is None else self._cost(terms, more)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
             if self.memo.loop[at] is None or cost is None:
@@ -247,24 +235,36 @@ class Candidates:
                     return Candidate(results, results, CALL, called, seconds)
         if terms is None or cost is None:
             return Candidate(results, body, form, None)
-        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2])
+        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2] + more)
 
     def cost(self, terms: tuple[float, float, float], results: int, body: int, form: str) -> Cost:
         """Price a kernel that reads, writes and computes so long; add what ends of rows and blocks cost."""
-        read, write, work = terms
-        work += self.losing(body, form)
-        if form == ROW:
-            work += self._beginning(results, body)
-        return self.prices.terms(read, write, work, 0 if self.near else 1)
+        return self._cost(terms, self.lost(results, body, form))
 
-    def _beginning(self, results: int, body: int) -> float:
-        """Return the seconds for beginning the stages of a row kernel at every block of rows."""
-        memo, passed = self.memo, self._passed(body)
-        rows = memo.rows[results.bit_length() - 1]
-        nbytes = passed.given + passed.nbytes + sum(
-            [h.meta.nbytes for h in memo.hops(results) if h.meta.shape[:1] == (rows,)])
-        return self.prices.begins(
-            passed.stages, rows, nbytes, bool(body & self._wide), bool(results & self.mates.turns))
+    def _cost(self, terms: tuple[float, float, float], lost: float) -> Cost:
+        return self.prices.terms(terms[0], terms[1], terms[2] + lost, 0 if self.near else 1)
+
+    def lost(self, results: int, body: int, form: str) -> float:
+        """Return the seconds that a kernel loses at ends of rows, and of a row kernel of blocks."""
+        lost = self.losing(body, form)
+        return lost + self.stages.beginning(results, body) if form == ROW else lost
+
+    def least_beginning(self, value: int, body: int, needs: int) -> float:
+        """Return the least seconds for beginning the stages of a kernel for `value`, whatever else it makes.
+
+        It computes `body` and reads `needs` in any case. A loop has no stages.
+        """
+        is_row = self.memo.rows[value] and not self.is_one_space(body)
+        return self.stages.least(value, body, needs) if is_row else 0.0
+
+    def higher(self, kernel: Candidate) -> float:
+        """Return the seconds that a row kernel may spare in higher blocks, as other results may make them."""
+        results, body = kernel.results, kernel.body
+        if self.stages.is_settled(results, body):
+            return 0.0
+        busy = self.writing(results) + self.stages.passed(body).passed + max(kernel.read, kernel.work)
+        spared = min(self.stages.beginning(results, body), busy)
+        return spared + self.slack(busy) - self.slack(busy - spared)
 
     def losing(self, body: int, form: str = ROW) -> float:
         """Return the seconds that a kernel over `body` loses at the ends of rows.
@@ -291,7 +291,7 @@ class Candidates:
         spared = lost - self.losing(loop.body)
         if not spared or isinf(loop.seconds):
             return loop.seconds
-        busy = self.writing(loop.results) + max(loop.read, loop.work + lost)
+        busy = self.writing(loop.results) + max(loop.read, loop.work)
         return loop.seconds - spared - self.slack(busy) + self.slack(busy - spared)
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
@@ -299,7 +299,7 @@ class Candidates:
 
         Stages of a row kernel read again, and pass on, in the cache; None if they pass on too much.
         """
-        again, passed, nbytes, *_ = self._passed(body) if form == ROW else (0.0, 0.0, 0)
+        again, passed, nbytes, *_ = self.stages.passed(body) if form == ROW else (0.0, 0.0, 0)
         if nbytes and LEAST_HEIGHT * nbytes > MAX_ROOM * self.memo.rows[results.bit_length() - 1]:
             return None
         write = self.writing(results) + passed
@@ -347,61 +347,13 @@ class Candidates:
             found = known[body] = sum([self.work[i] for i in members(body)])
         return found
 
-    def _passed(self, body: int) -> _Passed:
-        """Return what the stages of a row kernel over `body` share."""
-        found = self._shared.get(body)
-        if found is None:
-            found = self._shared[body] = self._pass(body)
-        return found
-
-    def _pass(self, body: int) -> _Passed:
-        memo = self.memo
-        if not self._stages:
-            self._stages = self._moves(self.prices.again, self.prices.passes)
-        again, passes = self._stages
-        stage: dict[int, int] = {}
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for i in members(body):
-            at, loop, operands = 0, memo.loop[i] or 0, memo.operands[i]
-            for o in members(operands & body):
-                after = stage[o] if loop >> o & 1 else stage[o] + 1
-                if after > at:
-                    at = after
-            stage[i] = at
-            for o in members(operands & memo.arrays):
-                known = last.get(o)
-                if known is None:
-                    first[o] = last[o] = at
-                elif at > known:
-                    last[o] = at
-                elif at < first[o]:
-                    first[o] = at
-        read, write, nbytes, given = 0.0, 0.0, 0, 0
-        rows = memo.rows[body.bit_length() - 1]
-        for o, at in last.items():
-            if o not in stage and rows in memo.values[o].meta.shape:
-                given += memo.values[o].meta.nbytes
-            if at > (stage[o] if o in stage else first[o]):
-                read += again[o]
-                if o in stage:
-                    write += passes[o]
-                    nbytes += memo.values[o].meta.nbytes
-        left = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
-        apart = [i for i in members(body & self.mates.aggregates) if memo.operands[i] & left]
-        return _Passed(read, write, nbytes, given, max(stage.values()) + 1 + len(apart))
-
     # ------------------------------------------------------------------ legality
 
     def is_loop(self, results: int, body: int, inputs: int) -> bool:
         """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
-        space = memo.spaces[body.bit_length() - 1]
-        if body & ~self.mates.loops.get(space, 0):
+        if not self.is_one_space(body):
             return False
-        for i in members(body & self.mates.borders):
-            if memo.operands[i] & body & ~(memo.loop[i] or 0):
-                return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
         if not body & self.mates.aggregates:
@@ -411,7 +363,17 @@ class Candidates:
             return False
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
             return False
-        return self._is_walked(results, body, inputs, space)
+        return self._is_walked(results, body, inputs, memo.spaces[body.bit_length() - 1])
+
+    def is_one_space(self, body: int) -> bool:
+        """Tell whether `body` is of one space, no border in it: if it is not, nothing with more is."""
+        memo = self.memo
+        if body & ~self.mates.loops.get(memo.spaces[body.bit_length() - 1], 0):
+            return False
+        for i in members(body & self.mates.borders):
+            if memo.operands[i] & body & ~(memo.loop[i] or 0):
+                return False
+        return True
 
     def _is_walked(self, results: int, body: int, inputs: int, space: int) -> bool:
         """Tell whether the loop adds up in NumPy's order; that depends on the layouts that there are."""

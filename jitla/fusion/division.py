@@ -64,7 +64,10 @@ class Purse:
 
 
 class _Group(NamedTuple):
-    """Results of one kernel: what it does not read or compute, what all its results need, and its time."""
+    """Results of one kernel: what it does not read or compute, what all its results need, and its time.
+
+    `work` is with what is `lost` at the ends of rows and blocks.
+    """
 
     kernel: Candidate
     results: int
@@ -72,6 +75,7 @@ class _Group(NamedTuple):
     uncomputed: int
     needs: int
     body: int
+    lost: float
     read: float
     work: float
     busy: float
@@ -210,23 +214,23 @@ class Division:
 
     def _group(self, kernel: Candidate, item: Duty, old: _Group | None) -> _Group:
         """Return a group with one more item: what one of fewer need not compute, a wider one may not."""
-        needs, body = item.needs, item.body
+        needs, body, lost = item.needs, item.body, item.lost
         if old is not None:
-            needs, body = needs | old.needs, body | old.body
+            needs, body, lost = needs | old.needs, body | old.body, max(lost, old.lost)
         if kernel.form == CALL:  # what it reads and computes is in its price alone
             spared = self._spared(kernel, item)
-            return _Group(kernel, kernel.results, -1, -1, needs, body, 0.0, 0.0, 0.0, spared)
+            return _Group(kernel, kernel.results, -1, -1, needs, body, lost, 0.0, 0.0, 0.0, spared)
         kernels = self.kernels
         return _Group(
-            kernel, kernel.results, ~kernels.touches(kernel.body)[0], ~kernel.body, needs, body,
-            kernels.reading_sources(needs), kernels.working(body), max(kernel.read, kernel.work),
+            kernel, kernel.results, ~kernels.touches(kernel.body)[0], ~kernel.body, needs, body, lost,
+            kernels.reading_sources(needs), kernels.working(body) + lost, max(kernel.read, kernel.work),
             self._spared(kernel, item))
 
     def _spared(self, kernel: Candidate, item: Duty) -> float:
         """Return what a row kernel that takes a call or a loop in may do without.
 
         A row kernel may compute something anew only because it were a loop else, which is dearer: a wider
-        one is not.
+        one is not. Other results may make the blocks higher.
         """
         kernels = self.kernels
         if kernel.form == CALL:
@@ -234,7 +238,8 @@ class Division:
         if kernel.form == LOOP:
             return kernel.seconds - kernels.in_rows(kernel)
         body, _ = kernels.grow(kernel.results, self.memory)
+        higher = kernels.higher(kernel)
         if body == kernel.body:
-            return 0.0
+            return higher
         least = kernels.price(kernel.results, body, self.memory)
-        return max(kernel.seconds - kernels.in_rows(least), 0.0) if least.form == LOOP else 0.0
+        return max(kernel.seconds - kernels.in_rows(least), higher) if least.form == LOOP else higher

@@ -18,8 +18,8 @@ class Duty(NamedTuple):
     """What any kernel that makes `value` has to do, with what lies in memory settled.
 
     `needs` are the arrays it reads, by their numbers, `body` what it computes; `alone` what its own kernel
-    takes beside reading, writing and computing; `lost` is lost at the ends of rows. Where a call may make
-    it, computing it takes `least`.
+    takes beside reading, writing and computing; `lost` is lost at the ends of rows and blocks. Where a call
+    may make it, computing it takes `least`.
     """
 
     value: int
@@ -77,8 +77,8 @@ class Floors:
         kernels = self.kernels
         needs = kernels.inputs(body) & self.memo.arrays & ~optional
         read, work, write = kernels.reading(needs), kernels.working(body), kernels.write[value]
-        lost = kernels.losing(body)
-        least, alone = 0.0, kernels.least_launch + kernels.slack(write + max(read, work + lost))
+        lost = kernels.losing(body) + kernels.least_beginning(value, body, needs)
+        least, alone = 0.0, kernels.launch + kernels.slack(write + max(read, work + lost))
         needs = self.memo.shared(needs)
         called = self._call(value) if body == 1 << value else None
         if called is not None:

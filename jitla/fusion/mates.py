@@ -6,6 +6,7 @@ Receives values; returns what can be said before any kernel is looked at.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 
 from jitla.fusion.memo import Memo, members
@@ -92,19 +93,19 @@ class Mates:
 
         It is not always found; then what is returned is less.
         """
-        found: list[tuple[float, int]] = []
+        found: list[tuple[float, int]] = []  # the lightest first
         best, seen, together = 0.0, 0, self._together
         for i, more in items:
             mine, apart = together[i], 0
             if seen & ~mine:
-                heavy = 0.0
-                for weight, others in found:
-                    if weight > heavy and not others & mine:
-                        heavy, apart = weight, others
-                more += heavy
+                for weight, others in reversed(found):
+                    if not others & mine:
+                        apart = others
+                        more += weight
+                        break
             bit = 1 << i
             seen |= bit
-            found.append((more, apart | bit))
+            insort(found, (more, apart | bit))
             if more > best:
                 best = more
         return best

@@ -31,10 +31,11 @@ TEMPLATES = (CELL, MAGG, ROW)
 def members(values: int) -> tuple[int, ...]:
     """Return the numbers in a set, smallest first."""
     found = []
-    while values:
-        low = values & -values
-        found.append(low.bit_length() - 1)
-        values ^= low
+    digits = bin(values)[:1:-1]
+    at = digits.find("1")
+    while at >= 0:
+        found.append(at)
+        at = digits.find("1", at + 1)
     return tuple(found)
 
 

@@ -39,7 +39,7 @@ def partitions(memo: Memo, kernels: Candidates) -> list[Partition]:
 
 def _points(memo: Memo, kernels: Candidates) -> int:
     """Values that some plan worth having keeps in memory though nobody has to."""
-    level, by_rows = _levels(memo, kernels), _by_rows(memo, kernels)
+    level, by_rows, readers = _levels(memo, kernels), _by_rows(memo, kernels), _readers(memo)
     found = 0
     for i in members(memo.computed & ~memo.forced & ~memo.views):
         users = list(members(memo.users[i]))
@@ -48,7 +48,7 @@ def _points(memo: Memo, kernels: Candidates) -> int:
         alone = len(users) == 1 and all(
             memo.loop[u] is not None and (memo.loop[u] or 0) >> i & 1 and level[u] == level[i]
             and (not by_rows >> i & 1 or (memo.row[u] or 0) >> i & 1) for u in users)
-        if not (alone and not _has_host(i, users[0], memo, kernels)) and \
+        if not (alone and not _has_host(i, users[0], readers, kernels)) and \
                 not _always_cheaper_anew(i, users, memo, kernels):
             found |= 1 << i
     return found
@@ -73,16 +73,26 @@ def _by_rows(memo: Memo, kernels: Candidates) -> int:
     return found
 
 
-def _has_host(i: int, user: int, memo: Memo, kernels: Candidates) -> bool:
+def _readers(memo: Memo) -> list[int]:
+    """For every array, by the number of its memory, return the values computed that read it."""
+    found = [0] * len(memo.values)
+    for i in members(memo.computed):
+        for x in members(memo.shared(memo.operands[i])):
+            found[x] |= 1 << i
+    return found
+
+
+def _has_host(i: int, user: int, readers: list[int], kernels: Candidates) -> bool:
     """Tell whether another kernel than that of the only user reads what value `i` is computed from.
 
     It may have time to compute while it reads.
     """
+    memo, hosts = kernels.memo, 0
     cone, _ = kernels.grow(1 << i, memo.forced)
-    arrays = memo.shared((kernels.inputs(cone) | cone) & memo.arrays)
-    return any(memo.shared(memo.operands[j]) & arrays
-               and kernels.mates.are_mates(i, j) and not kernels.mates.are_mates(j, user)
-               for j in members(memo.computed & ~cone & ~(1 << user)))
+    for x in members(memo.shared((kernels.inputs(cone) | cone) & memo.arrays)):
+        hosts |= readers[x]
+    return any(kernels.mates.are_mates(i, j) and not kernels.mates.are_mates(j, user)
+               for j in members(hosts & ~cone & ~(1 << user)))
 
 
 def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidates) -> bool:

@@ -5,7 +5,8 @@ Receives how many DAGs of up to ten points, and of fourteen; prints a summary, f
 
 The search prunes; trying everything does not: it prices every subset of the points of every partition.
 Neither hurries: a DAG of which one does not end within `LONGEST` is left out, and counted. How results
-are divided among kernels is tried otherwise in `tests.fusion.every`.
+are divided among kernels is tried otherwise in `tests.fusion.every`. A seed makes one DAG: with `--first`
+several processes share the work.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from tests.fusion.dags import joined_dag, random_dag
 Dag = tuple[tuple[Hop, ...], dict[int, object]]
 WIDEST = 13  # values in memory when all points are there: with more, dividing them takes too long
 LONGEST = 20_000  # kernels priced for one partition, and a third as many ways to divide one set of results
+SHORTEST = 4_000  # likewise with pruning: what takes more takes too long without
+MANY = 14  # points of long DAGs
+MOST_HOPS = 60  # operators tried to get there
 
 
 def small(seed: int) -> Dag:
@@ -41,9 +45,15 @@ def small(seed: int) -> Dag:
 
 
 def long(seed: int) -> Dag:
-    """Draw a DAG of many operators, most of them over one space."""
+    """Draw a DAG, with more and more operators until it has many points; most are in one partition."""
     rng = random.Random(seed)
-    return joined_dag(rng, rng.randint(20, 36), matrices=rng.random() < 0.3)
+    matrices, hops = rng.random() < 0.5, rng.randint(10, 16)
+    while True:
+        dag = joined_dag(random.Random(seed), hops, matrices)
+        points = sum(len(p.points) for p in prepared(dag)[2])
+        if points >= MANY or hops >= MOST_HOPS:
+            return dag
+        hops += max(1, (MANY - points) // 2)
 
 
 def prepared(dag: Dag) -> tuple[Memo, Candidates, list[Partition]]:
@@ -60,10 +70,16 @@ def width(memo: Memo, parts: list[Partition]) -> int:
     return max((len(p.points) + (p.values & memo.forced & ~memo.views).bit_count() for p in parts), default=0)
 
 
-def searched(dag: Dag, prune: bool) -> list[Found]:
-    """Search every partition of a DAG."""
+def searched(dag: Dag, prune: bool) -> list[Found] | None:
+    """Search every partition of a DAG; None if that takes too long."""
     memo, kernels, parts = prepared(dag)
-    return [Search(p, memo, kernels, kernels.priced + LONGEST, prune).run() for p in parts]
+    most = SHORTEST if prune else LONGEST
+    done: list[Found] = []
+    for p in parts:
+        done.append(Search(p, memo, kernels, kernels.priced + most, prune).run())
+        if done[-1].spent:
+            return None
+    return done
 
 
 @dataclass
@@ -78,6 +94,8 @@ class Tally:
     costed: int = 0
     gaps: list[int] = field(default_factory=list)
     points: Counter[int] = field(default_factory=Counter)
+    largest: Counter[int] = field(default_factory=Counter)
+    seconds_drawn: float = 0.0
     seconds: float = 0.0
     seconds_every: float = 0.0
 
@@ -86,10 +104,10 @@ class Tally:
         start = process_time()
         pruned = searched(dag, True)
         middle = process_time()
-        every = searched(dag, False)
+        every = searched(dag, False) if pruned is not None else None
         self.seconds += middle - start
         self.seconds_every += process_time() - middle
-        if any(f.spent for f in (*pruned, *every)):
+        if pruned is None or every is None:
             self.long += 1
             return
         self.dags += 1
@@ -101,16 +119,20 @@ class Tally:
             self.costed += found.costed
             if not isclose(found.seconds, tried.seconds, rel_tol=1e-9):
                 self.gaps.append(seed)
-        self.points[sum(len(f.partition.points) for f in every)] += 1
+        sizes = [len(f.partition.points) for f in every]
+        self.points[sum(sizes)] += 1
+        self.largest[max(sizes, default=0)] += 1
 
     def show(self, title: str) -> str:
         """Say what was compared."""
-        counts = ", ".join(f"{n}: {k}" for n, k in sorted(self.points.items()))
+        counts, largest = (", ".join(f"{n}: {k}" for n, k in sorted(some.items()))
+                           for some in (self.points, self.largest))
         return (
             f"{title}: {self.dags} DAGs ({self.drawn} drawn, {self.wide} left out as too wide, {self.long} "
-            f"as too long), {len(self.gaps)} gaps{self.gaps[:20] or ''}\n  by points {counts}\n"
-            f"  {self.plans} plans tried, {self.costed} costed with pruning; "
-            f"{self.seconds_every:.1f} s against {self.seconds:.1f} s\n")
+            f"as too long), {len(self.gaps)} gaps{self.gaps[:20] or ''}\n"
+            f"  by points {counts}\n  by points of the largest partition {largest}\n"
+            f"  {self.plans} plans tried, {self.costed} costed with pruning; {self.seconds_every:.1f} s "
+            f"against {self.seconds:.1f} s, {self.seconds_drawn:.1f} s to draw\n")
 
 
 def compare(
@@ -124,8 +146,10 @@ def compare(
         if tally.dags == count or monotonic() - start > seconds:
             break
         tally.drawn += 1
+        begun = process_time()
         dag = draw(seed)
         memo, _, parts = prepared(dag)
+        tally.seconds_drawn += process_time() - begun
         if not wanted(sum(len(p.points) for p in parts)):
             continue
         if width(memo, parts) > widest:
@@ -152,7 +176,7 @@ def main() -> int:
     gaps = 0
     for title, count, draw, wanted, widest in (
             ("1 to 10 points", given.small, small, lambda n: 1 <= n <= 10, WIDEST),
-            ("14 points", given.long, long, lambda n: n == 14, WIDEST + 8)):
+            (f"{MANY} points", given.long, long, lambda n: n == MANY, WIDEST + 8)):
         tally = compare(count, given.first, draw, wanted, widest, 60.0 * given.minutes)
         sys.stdout.write(tally.show(title))
         sys.stdout.flush()

@@ -20,6 +20,16 @@ def test_equal_to_trying_every_choice(first):
     assert max(tally.points) >= 3
 
 
+def test_long_dags_grow_until_most_points_are_in_one_partition():
+    largest = []
+    for seed in range(30):
+        parts = exhaustive.prepared(exhaustive.long(seed))[2]
+        points = [len(p.points) for p in parts]
+        if sum(points) == exhaustive.MANY:
+            largest.append(max(points))
+    assert len(largest) >= 12 and sum(n >= 8 for n in largest) >= 10 and exhaustive.MANY in largest
+
+
 @pytest.mark.parametrize("seed", [297, 484])
 def test_equal_to_trying_every_choice_where_rows_are_broadcast_and_reduced(seed):
     assert exhaustive.compare(1, seed, exhaustive.small, lambda n: True).gaps == []
