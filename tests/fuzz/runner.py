@@ -32,7 +32,7 @@ INEXACT = re.compile(
 LOOSE = re.compile(r"np\.(copysign|signbit)\b|1j|'c(8|16)'")
 
 # What a call leaves to the next one.
-LASTING = re.compile(r"KEPT\.set|C0")
+LASTING = ("KEPT.set", "C0")
 SUMMED = re.compile(r"(sum|mean)\(|@|dot\(|matmul\(")
 EITHER_ZERO = re.compile(r"(maximum|minimum|fmax|fmin|clip|max|min)\(")
 
@@ -116,7 +116,7 @@ def _run_part(
 ) -> Report:
     report, kept = Report(), list[Kept]()
     schedule = tuple(schedule or sides[0].get("CALLS", SCHEDULE))
-    lasting = any(LASTING.search(p.text) for p in texts.parts)
+    lasting = any(word in p.text for p in texts.parts for word in LASTING)
     for at, (call, threads) in enumerate(schedule):
         before = schedule[: at if lasting else min(at, 1)]
         shaken = Shaken(texts, name, [c for c, _ in (*before, (call, threads))])
@@ -228,6 +228,8 @@ def _few_steps(fault: Fault, expected: Outcome, actual: Outcome) -> bool:
     a, b = _leaf(fault, expected), _leaf(fault, actual)
     if a.dtype.kind != "f":
         return False
+    other = ~(a == b)
+    a, b = a[other], b[other]
     with np.errstate(all="ignore"):
         apart = _distance(a.astype(np.longdouble), b.astype(np.longdouble))
         return bool(np.all(apart <= ULPS * np.where(np.isfinite(a), np.abs(np.spacing(a)), 0)))
