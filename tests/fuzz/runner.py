@@ -97,7 +97,7 @@ def runs(
             sides = tuple(load.module(parts[0].text, name, each) for each in jits)
             counted = {}
         for names in sides if at else ():
-            load.again(part, name, names)
+            load.again(part, names)
         before = parts[:at] if "nonlocal" in parts[0].text else ()
         report = _run_part(Texts(parts[0], (*before, part)), name, sides, schedule)
         after = load.stats(sides[1]["f"])
@@ -199,7 +199,7 @@ class Shaken:
             names = load.module(self.source, self.name, load.plain_jit, noise)
             for part in self._parts:
                 if part.line:
-                    load.again(part, self.name, names)
+                    load.again(part, names)
                 last = part is self._parts[-1]
                 for call in self.calls if last else [c for c, _ in names.get("CALLS", SCHEDULE)]:
                     found = outcome(names["f"], names["make"](call), names["state"], f"<{self.name}>")
