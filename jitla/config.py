@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -152,7 +152,16 @@ def _changed(base: Config, changes: Mapping[str, Any]) -> Config:
     for name in changes:
         if name not in _CHECKS:
             raise ConfigError(f"there is no option {name!r}; known are {', '.join(_CHECKS)}")
-    return replace(base, **changes)
+    try:
+        return _replaced(base, tuple(changes), *changes.values())
+    except TypeError:  # a value that has no hash
+        return replace(base, **changes)
+
+
+@lru_cache(64, typed=True)
+def _replaced(base: Config, names: tuple[str, ...], *values: Any) -> Config:
+    """Return `base` with other values: blocks of options are often entered again and again."""
+    return replace(base, **dict(zip(names, values, strict=True)))
 
 
 def from_environment(environ: Mapping[str, str]) -> Config:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import prod
 from types import CodeType
 from typing import Any, Protocol
@@ -134,7 +134,7 @@ class Program:
         """Number of kernels."""
         return len(self._loops)
 
-    @property
+    @cached_property
     def calls(self) -> int:
         """Number of NumPy calls on arrays."""
         return sum(
@@ -142,7 +142,7 @@ class Program:
             for s in self.order.steps
         )
 
-    @property
+    @cached_property
     def materialised(self) -> int:
         """Number of arrays per run that are written to fresh memory and are not results."""
         results = {r for r, out in zip(self.plan.outputs, self.outs, strict=True) if out is None}
@@ -151,7 +151,7 @@ class Program:
             for s in self.order.steps for h in s.outputs
         )
 
-    @property
+    @cached_property
     def written(self) -> int:
         """Number of arrays per run that are written to fresh memory."""
         results = {r for r, out in zip(self.plan.outputs, self.outs, strict=True) if out is None}

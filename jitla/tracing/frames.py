@@ -27,6 +27,7 @@ _PROTOCOLS = {"__array_function__": "func", "__array_ufunc__": "ufunc"}
 _KINDS: dict[int, int] = {}
 _CODES: dict[int, CodeType] = {}
 _BYTES: dict[int, bytes] = {}
+_LINES: dict[tuple[int, int], int] = {}
 
 
 def mark(code: CodeType, kind: int) -> int:
@@ -94,6 +95,17 @@ def user_line() -> tuple[str, int]:
     """Return (file, line) of the innermost user frame."""
     frame = user_frame()
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def line_of(frame: FrameType) -> int:
+    """Return the line `frame` is at; Python counts from the first one each time."""
+    code = frame.f_code
+    at = id(code), frame.f_lasti
+    line = _LINES.get(at)
+    if line is None:
+        mark(code, kind_of(code))
+        line = _LINES[at] = frame.f_lineno
+    return line
 
 
 def origin() -> tuple[FrameType, Any]:

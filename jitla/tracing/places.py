@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from jitla.tracing.frames import INTERNAL, mark, origin
+from jitla.tracing.frames import INTERNAL, line_of, mark, origin
 
 _CALL = compile("lambda f, a, k: f(*a, **k)", "<place>", "eval").co_consts[0]
 _codes: dict[tuple[str, int], CodeType] = {}
@@ -45,7 +45,7 @@ def here() -> Place:
 
 def place_of(frame: FrameType, called: Any = None) -> Place:
     """Return the line `frame` is at."""
-    found = frame.f_code.co_filename, frame.f_lineno, frame.f_globals, called
+    found = frame.f_code.co_filename, line_of(frame), frame.f_globals, called
     return tuple.__new__(Place, found)  # one is made for every operation of a first call
 
 

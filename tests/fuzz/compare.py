@@ -92,8 +92,12 @@ def look(found: Outcome, arguments: tuple[Any, ...], state: Callable[[], Any]) -
 
 def innermost(trace: TracebackType | None, filename: str) -> int:
     """Return the last line of `filename` in a traceback."""
-    lines = [f.lineno or 0 for f in traceback.extract_tb(trace) if f.filename == filename]
-    return lines[-1] if lines else 0
+    line = 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            line = trace.tb_lineno or 0
+        trace = trace.tb_next
+    return line
 
 
 def leaves(held: Any, path: str) -> list[tuple[str, Any]]:
@@ -259,8 +263,12 @@ def compare_aliases(plain: list[tuple[str, Any]], jitted: list[tuple[str, Any]])
 def relations(held: Iterable[Any]) -> dict[tuple[int, int], str]:
     """Return which mutable leaves are the same or overlap."""
     mutable = [(i, x) for i, x in enumerate(held) if isinstance(x, MUTABLE)][:MOST_RELATED]
-    arrays = [(i, x) for i, x in mutable if isinstance(x, np.ndarray)]
-    found = {(i, j): "overlap" for (i, a), (j, b) in combinations(arrays, 2) if np.may_share_memory(a, b)}
+    arrays = [(i, x, x.flags.owndata) for i, x in mutable if isinstance(x, np.ndarray)]
+    found = {
+        (i, j): "overlap" for (i, a, mine), (j, b, own) in combinations(arrays, 2)
+        # Two that own their memory do not meet.
+        if not (mine and own) and np.may_share_memory(a, b)
+    }
     known: dict[int, list[int]] = {}
     for j, x in mutable:
         before = known.setdefault(id(x), [])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from tests.fuzz.arrays import VALUES
 from tests.fuzz.draft import PREAMBLE, Draft, code
+from tests.fuzz.load import arguments
 
 CALLS = 4
 SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 65, 127, 128, 129)
@@ -259,8 +260,8 @@ class Frame:
         ]
         return "\n".join(text)
 
-    def start(self) -> None:
-        """Give the draft the values of the first call."""
+    def start(self, body: str | None = None) -> None:
+        """Give the draft the values of the first call; if a body is given, as the program will make them."""
         draft, names = self.draft, self.draft.names
         for text in (BUMP, *self.helpers):
             exec(code(text), names)
@@ -268,7 +269,12 @@ class Frame:
         draft.helpers = {head.partition("(")[0]: 1 + (", b" in head) for head in heads}
         names["call"], names["KEPT"] = 0, {}
         names["n"], names["m"], names["k"] = self.sizes[0]
-        exec("\n".join(self.lines()), names)
+        if body is None:
+            exec("\n".join(self.lines()), names)
+        else:
+            exec(arguments(self.makers(body)), names)
+            names["me"], *given, names["p"], _ = names["make"](0)
+            names.update(zip(self.given, given, strict=True))
         draft.foreign = dict(self.foreign)
         names["self"], names["log"] = names.pop("me"), []
         del names["n"], names["m"], names["k"], names["call"], names["KEPT"]

@@ -158,11 +158,17 @@ def module(
     return names
 
 
-def again(section: Section, name: str, names: dict[str, Any]) -> None:
+def again(section: Section, names: dict[str, Any]) -> None:
     """Put other arguments for its function into a module that ran; how it is called is said anew."""
     for word in ("AT_ONCE", "FAULTS"):
         names.pop(word, None)
-    exec(_code("\n" * section.line + section.text, f"<{name}>", False), names)
+    exec(arguments(section.text.partition("\n")[2].strip()), names)
+
+
+@lru_cache(64)
+def arguments(text: str) -> CodeType:
+    """Return the code that makes arguments: it has run once when it was drawn, and runs on both sides."""
+    return compile(text, "<arguments>", "exec", dont_inherit=True)
 
 
 def sections(source: str) -> list[Section]:

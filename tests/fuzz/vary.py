@@ -47,16 +47,19 @@ def reframed(frame: Frame, lines: list[str], rng: random.Random) -> Frame:
     """Return a frame with other arguments; the body runs with them, unless none was found."""
     for turn in range(TRIES):
         other = frame.redrawn(rng, bold=turn < TRIES - 1)
-        if _runs(other, lines) is not None:
+        if _runs(other, lines, "\n".join(lines)) is not None:
             break
     return other
 
 
-def _runs(frame: Frame, body: list[str]) -> Draft | None:
-    """Run a body; return the draft with the values it left, or None if it raised."""
+def _runs(frame: Frame, body: list[str], text: str | None = None) -> Draft | None:
+    """Run a body; return the draft with the values it left, or None if it raised.
+
+    If its text is given, its arguments are made by the very code that will make them.
+    """
     draft = frame.draft
     try:
-        frame.start()
+        frame.start(text)
     except Exception:
         return None
     for text in body[:-1]:
