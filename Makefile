@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+PEERS := .peers
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n 2 --dist worksteal
 FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
@@ -12,9 +13,11 @@ SHARD ?= 1/8
 MODE ?= decorate
 SUITE_ARGS ?=
 ACCURACY_ARGS ?= --exhaustive
+KERNELS_ARGS ?=
+PEERS_INDEX ?=
 EXACTNESS_ARGS ?=
 
-.PHONY: all test demo fuzz exactness numpy-suite bench accuracy lint clean
+.PHONY: all test demo fuzz exactness numpy-suite bench kernels accuracy lint clean
 
 all: test
 
@@ -59,6 +62,15 @@ bench: $(VENV)/.bench
 	@set -e; for script in $(BENCHES); do \
 	  echo "== bench.$$script"; $(PY) -m bench.$$script $(BENCH_ARGS); done
 
+$(PEERS)/.done: pyproject.toml
+	$(PYTHON) -m venv $(PEERS) || { $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv $(PEERS); }
+	$(PEERS)/bin/python -m pip install --quiet $(PEERS_INDEX) -e '.[peers]'
+	@touch $@
+
+# Against numexpr, Numba, JAX, torch.compile and Halide, in an environment of their own (docs/kernels.md).
+kernels: $(PEERS)/.done
+	$(PEERS)/bin/python -m bench.kernels $(KERNELS_ARGS)
+
 accuracy: $(VENV)/.bench
 	$(PY) -m bench.accuracy $(ACCURACY_ARGS)
 
@@ -67,4 +79,4 @@ lint: $(VENV)/.lint
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

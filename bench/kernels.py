@@ -1,117 +1,142 @@
-"""Large kernels against NumPy: what decoration gains where memory or arithmetic is the limit.
+"""jitla against its peers on kernels at the limits of the machine, in one process, in turn.
 
-Knows: the public interface, and the limits that `bench.machine` measures. Must not know: how kernels
-are made. Receives the number of elements and of pairs; prints a table, then the same as JSON.
+Knows: rows and contestants. Must not know: how kernels are made, or how peers are asked.
+Receives which rows and peers; prints a table, then the same as JSON.
+
+Every contestant has the same number of threads, and gives NumPy's results before its time is taken.
+Ratios are best peer over jitla within a round; a peer that is not installed or has no such row is "-".
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import numpy as np
 
-import jitla
-from bench.machine import measure, prepare
-from bench.measure import Comparison, compare
+from bench.measure import contest, estimate
+from bench.peers import ROWS
+from bench.peers.contestants import MAKERS, Contestant, enter
+from bench.peers.outcome import HEADER, PEERS, Outcome, line, markdown, means, measured
+from bench.peers.row import Row, differs
 
-Array = np.ndarray
-
-
-def product_sum(x: Array, y: Array, z: Array) -> float:
-    return (x * y * z).sum()
-
-
-def fresh(a: Array, b: Array, c: Array, d: Array, e: Array) -> Array:
-    return a * b + c * d - e
-
-
-def reused(out: Array, a: Array, b: Array, c: Array, d: Array, e: Array) -> None:
-    out[:] = a * b + c * d - e
-
-
-def gaussian(x: Array, y: Array) -> Array:
-    return np.exp(-0.5 * (x - y) * (x - y)) * 0.3989422804014327
-
-
-def log_ratio(x: Array, y: Array) -> Array:
-    return np.log(x * x + 1.0) - np.log(y * y + 1.0)
-
-
-def squash(x: Array, y: Array) -> Array:
-    return 0.5 * np.tanh(0.5 * (x + y)) + 0.5
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function, how many arrays it takes, how many vectors it must move, threads (0: all).
-
-    `limit` is what of the machine bounds it: "read", "copy", or nothing where arithmetic does.
-    """
-
-    name: str
-    function: Callable[..., object]
-    arrays: int
-    vectors: int
-    threads: int
-    limit: str = ""
-
-
-CASES = (
-    Case("(x*y*z).sum()", product_sum, 3, 3, 0, "read"),
-    Case("(x*y*z).sum(), one thread", product_sum, 3, 3, 1, "read"),
-    Case("a*b+c*d-e, fresh output", fresh, 5, 6, 0, "copy"),
-    Case("a*b+c*d-e, fresh output, one thread", fresh, 5, 6, 1, "copy"),
-    Case("out[:] = a*b+c*d-e", reused, 6, 6, 0, "copy"),
-    Case("out[:] = a*b+c*d-e, one thread", reused, 6, 6, 1, "copy"),
-    Case("exp chain, one thread", gaussian, 2, 3, 1),
-    Case("log chain, one thread", log_ratio, 2, 3, 1),
-    Case("tanh chain, one thread", squash, 2, 3, 1),
+VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS", "HL_NUM_THREADS", "JITLA_THREADS", "NPROC",  # the last is XLA's
 )
+PACKAGES = ("numpy", "scipy", "llvmlite", "numba", "numexpr", "jax", "jaxlib", "torch", "halide")
 
 
-def limits() -> dict[tuple[str, bool], float]:
-    """Best GB/s of reading and of copying, with one thread and with all, by (kind, one)."""
-    rows = measure(prepare())
-    return {
-        (kind, key == "one"): max(row[key] for name, row in rows.items() if name.startswith(kind))
-        for kind in ("read", "copy") for key in ("one", "all")
-    }
+def entered(
+    outcome: Outcome, arguments: Sequence[object], names: Sequence[str],
+) -> Iterator[tuple[str, Contestant]]:
+    """Contestants whose results are NumPy's; why others are not among them is noted."""
+    row = outcome.row
+    reference = enter("numpy", row, arguments)
+    assert reference is not None
+    wanted = reference.results(row)
+    outcome.read, outcome.written = row.bytes(arguments, wanted)
+    outcome.work = row.work(*arguments) if row.work else 0.0
+    for name in names:
+        try:
+            contestant = enter(name, row, arguments)
+            wrong = differs(contestant.results(row), wanted, row.tolerance) if contestant else ""
+        except Exception as error:  # what a peer cannot do is no end of the comparison
+            outcome.notes[name] = f"{type(error).__name__}: {error}"[:300]
+            continue
+        if wrong:
+            outcome.notes[name] = wrong
+        elif contestant is not None:
+            yield name, contestant
 
 
-def run(case: Case, arrays: list[Array], pairs: int) -> Comparison:
-    """Plain against decorated, warm."""
-    fast = jitla.jit(case.function)
-    chosen = arrays[-case.arrays:]
-    with jitla.options(threads=case.threads):
-        fast(*chosen)
-        return compare(lambda: case.function(*chosen), lambda: fast(*chosen), pairs)
+def run(row: Row, names: Sequence[str], rounds: int, scale: float) -> Outcome:
+    """Check all contestants, then time them in turn."""
+    rng = np.random.default_rng(5)
+    outcome = Outcome(row)
+    calls = {name: c.call for name, c in entered(outcome, row.make(rng, scale), names)}
+    taken = contest(calls, rounds, rng)
+    outcome.seconds = {name: estimate([t for t in ts if t == t]) for name, ts in taken.items()}
+    outcome.least = {name: float(np.nanmin(ts)) for name, ts in taken.items()}
+    peers = {name: outcome.seconds[name].value for name in PEERS if name in taken}
+    if peers and "jitla" in taken:
+        outcome.best = min(peers, key=lambda name: peers[name])
+        pairs = zip(taken[outcome.best], taken["jitla"], strict=True)
+        outcome.ratio = estimate([p / j for p, j in pairs if p == p and j == j])
+    return outcome
+
+
+def environment(threads: int) -> None:
+    """Begin this process anew where libraries would have other numbers of threads."""
+    wanted = dict.fromkeys(VARIABLES, str(threads))
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **wanted})
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that are there."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def chosen(only: str, long: bool) -> list[Row]:
+    """Rows whose names contain one of the parts of `only`."""
+    parts = only.lower().split(",")
+    return [r for r in ROWS if any(p in r.name.lower() for p in parts) and (long or not r.long)]
+
+
+def parsed() -> argparse.Namespace:
+    """Options from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="parts of names of rows, separated by commas")
+    parser.add_argument("--peers", default=",".join(PEERS), help="separated by commas")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the sizes")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--long", action="store_true", help="rows that take much time and memory, too")
+    parser.add_argument("--markdown", type=Path, help="file for the table")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=20_000_000)
-    parser.add_argument("--pairs", type=int, default=30)
-    options = parser.parse_args()
-    bound = limits()
-    rng = np.random.default_rng(5)
-    arrays = [rng.normal(size=options.size) for _ in range(6)]
-    print(f"{options.size:,} float64, {options.pairs} interleaved pairs, median [95 % interval]")
-    print(f"{'':38}{'NumPy ms':>12}{'jitla ms':>12}{'jitla GB/s':>12}{'of limit':>10}   ratio")
-    report = {}
-    for case in CASES:
-        found = run(case, arrays, options.pairs)
-        rate = case.vectors * options.size * 8 / found.second.value / 1e9
-        share = f"{rate / bound[case.limit, case.threads == 1]:.0%}" if case.limit else ""
-        print(f"{case.name:38}{found.first.value * 1e3:12.1f}{found.second.value * 1e3:12.1f}"
-              f"{rate:12.1f}{share:>10}   {found.ratio.show()}", flush=True)
-        report[case.name] = {
-            "numpy_s": found.first.value, "jitla_s": found.second.value, "gb_per_s": rate,
-            "of_limit": share, "ratio": [found.ratio.value, found.ratio.low, found.ratio.high],
-        }
-    print(json.dumps({"bench": "kernels", "size": options.size, "cases": report}))
+    options = parsed()
+    environment(options.threads)
+    names = [n for n in MAKERS if n in options.peers.split(",") or n == "jitla"]
+    limits = measured(options.threads)
+    print(f"{options.threads} threads, {options.rounds} rounds, sizes times {options.scale:g}: medians, and "
+          f"ratios with 95 % interval\n{versions()}")
+    print(line(HEADER))
+    outcomes = []
+    for row in chosen(options.only, options.long):
+        outcomes.append(run(row, names, options.rounds, options.scale))
+        print(line(outcomes[-1].cells(limits)), flush=True)
+        gc.collect()
+    limits = limits.or_better(measured(options.threads))
+    for o in outcomes:
+        for name, note in o.notes.items():
+            print(f"not shown: {o.row.name}, {name}: {note}")
+    print("geometric means of peer ÷ jitla: ", {k: round(v, 2) for k, v in means(outcomes).items()})
+    if options.markdown:
+        options.markdown.write_text(markdown(outcomes, limits) + "\n", encoding="utf-8")
+    print(json.dumps({
+        "bench": "kernels", "threads": options.threads, "scale": options.scale, "versions": versions(),
+        "limits": vars(limits), "means": means(outcomes),
+        "rows": {o.row.name: o.record(limits) for o in outcomes},
+    }))
+    if any("jitla" in o.notes for o in outcomes):
+        raise SystemExit("jitla is among what is not shown")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Receives callables; returns seconds, medians and 95 % intervals.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 RESAMPLES = 2000
+SHORT = 5e-3  # seconds: what takes less is called once more before, and several times in a row
+SLOW, TRIES = 3.0, 3  # how many times slower than the fastest is run only in so many rounds
 IDLE = 0.05  # seconds until threads of BLAS that nobody asks for anything have gone to sleep
 
 
@@ -87,3 +90,23 @@ def compare(first: Callable[[], object], second: Callable[[], object], pairs: in
         estimate([y for _, y in taken]),
         estimate([y / x for x, y in taken]),
     )
+
+
+def contest(
+    calls: dict[str, Callable[[], object]], rounds: int, rng: np.random.Generator,
+) -> dict[str, list[float]]:
+    """Time `calls`, which are warm, `rounds` times in random order: seconds by name, nan where not run."""
+    least = {name: seconds(call) for name, call in calls.items()}
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(rounds):
+        for name in rng.permutation(list(calls)):
+            if i >= TRIES and least[name] > SLOW * min(least.values()):
+                taken[name].append(float("nan"))
+                continue
+            settle()
+            times = math.ceil(SHORT / least[name])
+            if times > 1:
+                calls[name]()  # wakes its threads
+            taken[name].append(seconds(calls[name], times))
+            least[name] = min(least[name], taken[name][-1])
+    return taken

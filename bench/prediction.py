@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 import jitla
-from bench import kernels
+from bench.peers import cells as memory_bound
+from bench.peers import chains
 from jitla.config import current
 from jitla.fusion import Cost, Layout, Prices, all_layouts
 from jitla.gate import GATE
@@ -191,10 +192,12 @@ def calls(size: int, rng: np.random.Generator) -> Iterator[Case]:
 
 
 def large(size: int, rng: np.random.Generator) -> Iterator[Case]:
-    """The kernels of `bench.kernels`."""
-    arrays = [rng.normal(size=size) for _ in range(6)]
-    for case in kernels.CASES:
-        yield Case("large", case.name, case.function, arrays[-case.arrays:], case.threads)
+    """Kernels of `bench.kernels`."""
+    for row in (*memory_bound.ROWS[:3], *chains.ROWS[1:4]):
+        arguments = row.make(rng, size / memory_bound.LARGE)
+        for threads in (0, 1):
+            at = f"{row.name}, {threads or 'all'} threads"
+            yield Case("large", at, row.plain, arguments, threads)
 
 
 WEIGHED: dict[str, Callable[..., object]] = {

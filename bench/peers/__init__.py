@@ -1,0 +1,11 @@
+"""The rows of `bench.kernels`, each as NumPy and its peers write it, and how peers are asked.
+
+Reading order: row, cells, chains, matrices, products, stencils, gathers, queries, contestants, outcome.
+"""
+
+from bench.peers import cells, chains, gathers, matrices, products, queries, stencils
+
+ROWS = (
+    *cells.ROWS, *chains.ROWS, *matrices.ROWS, *products.ROWS, *stencils.ROWS, *gathers.ROWS,
+    *queries.ROWS,
+)

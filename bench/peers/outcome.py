@@ -1,0 +1,124 @@
+"""What a row came to, and how it is shown.
+
+Knows: the limits of the machine, statistics. Must not know: how contestants are run.
+Receives seconds; returns tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import geometric_mean
+
+from bench import machine
+from bench.measure import Estimate
+from bench.peers.contestants import MAKERS
+from bench.peers.row import Row
+
+PEERS = tuple(name for name in MAKERS if name != "jitla")
+HEADER = ["ms", *MAKERS, "rate of jitla", "of limit", "best peer ÷ jitla", "of leasts", "best"]
+WIDTHS = [35, *[9] * len(MAKERS), 15, 9, 22, 10, 9]
+MOSTLY_READ = 20  # times as much read as written
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do: bytes per second read and copied, instructions of float64 per second."""
+
+    reading: float
+    copying: float
+    issuing: float
+
+    def seconds(self, read: float, written: float, work: float) -> float:
+        """The least time that moving and working takes."""
+        rate = self.copying if written * MOSTLY_READ > read else self.reading
+        return max((read + written) / rate, work / self.issuing)
+
+    def or_better(self, other: Limits) -> Limits:
+        """The best of two measurements."""
+        return Limits(max(self.reading, other.reading), max(self.copying, other.copying),
+                      max(self.issuing, other.issuing))
+
+
+def measured(threads: int) -> Limits:
+    """Measure, with as many threads as the contestants have."""
+    rows = machine.measure(machine.prepare())
+    key = "one" if threads == 1 else "all"
+    best = {kind: max(row[key] for name, row in rows.items() if name.startswith(kind))
+            for kind in ("read", "copy", "multiply-add")}
+    return Limits(best["read"] * 1e9, best["copy"] * 1e9, best["multiply-add"] / 2 * 1e9)
+
+
+@dataclass
+class Outcome:
+    """What must move and be done, medians by contestant, the ratio to the best peer, what went wrong."""
+
+    row: Row
+    read: int = 0
+    written: int = 0
+    work: float = 0.0
+    seconds: dict[str, Estimate] = field(default_factory=dict)
+    least: dict[str, float] = field(default_factory=dict)
+    best: str = ""
+    ratio: Estimate | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def rate(self) -> str:
+        """What jitla computes or moves in a second: instructions count two, as multiply-adds do."""
+        if "jitla" not in self.seconds:
+            return "-"
+        time = self.seconds["jitla"].value * 1e9
+        if self.work:
+            return f"{2 * self.work / time:.1f} GFLOP/s"
+        return f"{(self.read + self.written) / time:.1f} GB/s"
+
+    def share(self, limits: Limits) -> float | None:
+        """Least possible over measured time."""
+        if "jitla" not in self.seconds:
+            return None
+        return limits.seconds(self.read, self.written, self.work) / self.seconds["jitla"].value
+
+    def of_leasts(self) -> float | None:
+        """Best peer over jitla, each by its least time: what other programs disturb least."""
+        peers = [t for n, t in self.least.items() if n in PEERS]
+        return min(peers) / self.least["jitla"] if peers and "jitla" in self.least else None
+
+    def cells(self, limits: Limits) -> list[str]:
+        """The row of the table."""
+        times = [f"{self.seconds[n].value * 1e3:.2f}" if n in self.seconds else "-" for n in MAKERS]
+        share, leasts = self.share(limits), self.of_leasts()
+        return [self.row.name, *times, self.rate(), f"{share:.0%}" if share else "-",
+                self.ratio.show() if self.ratio else "-", f"{leasts:.2f}" if leasts else "-",
+                self.best or "-"]
+
+    def record(self, limits: Limits) -> dict[str, object]:
+        """The same for JSON."""
+        return {
+            "seconds": {n: e.value for n, e in self.seconds.items()}, "least": self.least,
+            "rate": self.rate(), "of_limit": self.share(limits), "best": self.best,
+            "ratio": self.ratio and [self.ratio.value, self.ratio.low, self.ratio.high],
+            "of_leasts": self.of_leasts(), "notes": self.notes,
+        }
+
+
+def line(cells: Sequence[str]) -> str:
+    """A line of the table on a terminal."""
+    return cells[0].ljust(WIDTHS[0]) + "".join(
+        c.rjust(w) for c, w in zip(cells[1:], WIDTHS[1:], strict=True))
+
+
+def markdown(outcomes: Sequence[Outcome], limits: Limits) -> str:
+    """The whole table as the documentation has it."""
+    rows = [HEADER, ["---", *["---:"] * (len(HEADER) - 2), "---"]]
+    rows += [o.cells(limits) for o in outcomes]
+    return "\n".join("| " + " | ".join(r) + " |" for r in rows)
+
+
+def means(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Geometric means of peer ÷ jitla: of the best peer in each row, and of each in the rows it runs."""
+    ratios = {"best peer": [o.ratio.value for o in outcomes if o.ratio]}
+    ratios["best peer, of leasts"] = [r for o in outcomes if (r := o.of_leasts())]
+    for name in PEERS:
+        ratios[name] = [o.seconds[name].value / o.seconds["jitla"].value for o in outcomes
+                        if {name, "jitla"} <= o.seconds.keys()]
+    return {name: geometric_mean(found) for name, found in ratios.items() if found}
