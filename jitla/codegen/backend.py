@@ -230,6 +230,9 @@ def _is_product(hop: Hop) -> bool:
         matrix = hop.inputs[0].meta
         return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \
             matrix.dtype == hop.meta.dtype and hop.meta.dtype.kind == "f"
+    if hop.op.name in ("argmin", "argmax"):  # where every row has its extreme
+        matrix = hop.inputs[0].meta
+        return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and matrix.dtype.kind in "biuf"
     if hop.op.name in ("concatenate", "stack"):  # rows side by side
         return 1 < hop.meta.ndim == hop.attr("axis") + 1 and \
             all(i.meta.dtype == hop.meta.dtype for i in hop.inputs)

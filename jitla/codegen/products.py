@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from jitla.codegen.extremes import extreme_text
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
 from jitla.codegen.passes import AHEAD, SHARE, SPAN, by_rows, fetch_ahead, head, next_rows
@@ -31,8 +32,10 @@ def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> st
     """Return the module of the product `form` of `dtype` with `columns` vectors.
 
     "dot": results per row; "sum": rows added to the results; "pack": a copy, row after row; "scan":
-    the running sums of every row, which has no vector.
+    the running sums of every row, which has no vector; "argmin", "argmax": an index per row, likewise.
     """
+    if form in ("argmin", "argmax"):
+        return extreme_text(form, dtype, target)
     real = {"d": "double", "f": "float"}[dtype.char]
     w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
     if form == "pack":

@@ -19,7 +19,7 @@ from jitla.fusion.blocks import (
 )
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
-    COPIES,
+    ALONE,
     NARROW,
     Backend,
     Call,
@@ -48,7 +48,7 @@ from jitla.fusion.verdict import RunnerUp, Verdict, weigh
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "CELL", "COPIES", "MAGG", "NARROW", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
+    "ALONE", "CELL", "MAGG", "NARROW", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
     "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",

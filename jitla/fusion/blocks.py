@@ -14,6 +14,7 @@ TURN_BYTES = 256 << 10  # of all rows of a block, if threads take turns at its e
 TURNS = 8  # such blocks at least, for threads to share
 WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
+LONG_BYTES, LONG_ROWS = 4 << 20, 96  # of long rows: so many of them, while they stay in the third
 WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
@@ -36,7 +37,9 @@ def block_height(row_bytes: int, rows: int, wide: bool = False, turns: bool = Fa
     if turns:
         height = max(min(TURN_BYTES // max(row_bytes, 1), rows // TURNS), height)
     if wide:
-        height = min(max(WIDE_BYTES // max(row_bytes, 1), WIDE_LEAST), WIDE_ROWS, max(rows // 4, WIDE_LEAST))
+        long = min(LONG_BYTES // max(row_bytes, 1), LONG_ROWS)
+        height = max(WIDE_BYTES // max(row_bytes, 1), long, WIDE_LEAST)
+        height = min(height, WIDE_ROWS, max(rows // 4, WIDE_LEAST))
     return min((height + LEAST_HEIGHT // 2) // LEAST_HEIGHT * LEAST_HEIGHT, rows)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
-from jitla.fusion.kernel import COPIES, Call, Kernel, Product, RowKernel, Step, data_inputs
+from jitla.fusion.kernel import ALONE, Call, Kernel, Product, RowKernel, Step, data_inputs
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.rows import is_row_view, product_at
 from jitla.hops import Hop
@@ -62,7 +62,7 @@ def _axis(
     """
     found: set[int | None] = set()
     for stage in stages:
-        if isinstance(stage, Product) and stage.form in COPIES:
+        if isinstance(stage, Product) and stage.form in ALONE:
             found |= {0} if value in stage.inputs else set()
         elif isinstance(stage, Product):
             if value is stage.matrix:

@@ -29,6 +29,7 @@ from jitla.hops import Hop, Kind, Shape
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
 MAX_ROOM = 1 << 20  # bytes per thread between the stages of a row kernel: more do not stay in its cache
+WIDE_ROOM = 4 << 20  # the same if they meet a wide matrix: blocks of them are larger, anyhow
 MAX_CHOICES = 5  # values in memory that a kernel may compute anew: all subsets of so many are tried
 LOOP, ROW, CALL = "loop", "row", "call"
 
@@ -300,7 +301,8 @@ class Candidates:
         Stages of a row kernel read again, and pass on, in the cache; None if they pass on too much.
         """
         again, passed, nbytes, *_ = self.stages.passed(body) if form == ROW else (0.0, 0.0, 0)
-        if nbytes and LEAST_HEIGHT * nbytes > MAX_ROOM * self.memo.rows[results.bit_length() - 1]:
+        most = WIDE_ROOM if body & self.stages.wide else MAX_ROOM
+        if nbytes and LEAST_HEIGHT * nbytes > most * self.memo.rows[results.bit_length() - 1]:
             return None
         write = self.writing(results) + passed
         return self.reading(self.inputs(body)) + again, write, self.working(body)

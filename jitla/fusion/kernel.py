@@ -18,7 +18,8 @@ from jitla.hops import Hop, Kind
 
 NARROW = 63  # vectors that rows are multiplied with at once; more are met in panels
 
-COPIES = ("scan", "join")  # forms of products that make rows of rows, without a vector
+EXTREMES = ("argmin", "argmax")  # forms of products that find where rows have their extremes
+ALONE = ("scan", "join", *EXTREMES)  # those that make rows of rows, without a vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,10 @@ class Product:
     `form` "dot": one result per row, its elements times `vector` added up. "sum": the rows, each
     times its element of `vector`, added up. "scan": the running sums of every row; there is no vector,
     the matrix stands for it. "join": the rows of all operands side by side, copied one operand after
-    the other. `matrix` is the value whose rows are meant; it lies in
-    memory as they do, or with its axes exchanged (`turned`). `vector` may be several, the columns of
-    a narrow matrix: then "dot" makes a row of results per row, "sum" a row per column of the matrix.
+    the other. "argmin", "argmax": where every row has its extreme, an index each. `matrix` is the
+    value whose rows are meant; it lies in memory as they do, or with its axes exchanged (`turned`).
+    `vector` may be several, the columns of a narrow matrix: then "dot" makes a row of results per row,
+    "sum" a row per column of the matrix.
     """
 
     form: str
@@ -86,14 +88,14 @@ class Product:
     @property
     def inputs(self) -> tuple[Hop, ...]:
         """Values the loop reads."""
-        if self.form in COPIES:
+        if self.form in ALONE:
             return tuple(dict.fromkeys(self.hop.inputs))
         return (self.matrix, self.vector)
 
     @property
     def columns(self) -> int:
         """With how many vectors rows are multiplied."""
-        shape = self.vector.meta.shape if self.form not in COPIES else ()
+        shape = self.vector.meta.shape if self.form not in ALONE else ()
         return shape[1] if len(shape) > 1 else 1
 
     @property

@@ -12,11 +12,12 @@ from __future__ import annotations
 from math import prod
 
 from jitla.fusion.kernel import Product
-from jitla.hops import Hop
+from jitla.hops import Hop, Kind
 
 MIN_RESULT = 1 << 17  # bytes of what a row kernel makes piece by piece: less stays in the cache anyway
 MAX_DEPTH = 384  # of a product: beyond, arithmetic hides whatever is done with its results
 MAX_ROW = 1 << 16  # bytes of a row of results: many such rows do not stay in the cache
+MIN_SHRUNK, SHRINKS = 4 << 20, 4  # bytes of a matrix whose rows are made so many times shorter, at least
 SPARSE = 0.3  # part of a value that may be other than 0 for the rest to be passed over
 MAX_SUM = 1 << 20  # bytes of a sum over rows: every thread has its own
 
@@ -29,7 +30,18 @@ def takes_wide(product: Product) -> bool:
     size = product.columns * hop.meta.dtype.itemsize
     if product.form == "sum":
         return rows * size >= MIN_RESULT and length * size <= MAX_SUM
-    return rows * size >= MIN_RESULT and 4 <= length <= MAX_DEPTH and size <= MAX_ROW
+    shallow = length <= MAX_DEPTH or is_shrunk(product)
+    return rows * size >= MIN_RESULT and 4 <= length and shallow and size <= MAX_ROW
+
+
+def is_shrunk(product: Product) -> bool:
+    """Tell whether long rows are made, too large a matrix for the caches, that the product makes short.
+
+    Then it pays to make few of them at a time, however deep the product is.
+    """
+    matrix = product.matrix
+    made = matrix.op.kind is not Kind.LEAF and matrix.meta.nbytes >= MIN_SHRUNK
+    return made and SHRINKS * product.columns <= matrix.meta.shape[-1]
 
 
 def is_sparse(hop: Hop) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from jitla.fusion.blocks import block_height
 from jitla.fusion.ends import BEGIN, Ends
-from jitla.fusion.kernel import NARROW, Call, Kernel, RowKernel, Step, data_inputs
+from jitla.fusion.kernel import EXTREMES, NARROW, Call, Kernel, RowKernel, Step, data_inputs
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, Meta, bytes_of, flops
@@ -27,6 +27,7 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0
 SCAN = 5.0  # of an element in running sums of several rows at once
+SEEN, FOUND = 3.0, 100.0  # of an element that is compared with its row's extreme, of finding that in the row
 APART = 8.0  # of an element that is copied into a row of its own
 PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of copying one, in rows
 # Additions that beginning a stage takes at every block of rows. Blocks of 8 rows against 512 gave none for
@@ -88,6 +89,9 @@ class Prices:
             return self._along(hop)
         if hop.op.name == "cumsum":
             return SCAN * hop.meta.size * self._element(hop)
+        if hop.op.name in EXTREMES:
+            matrix = hop.inputs[0]
+            return SEEN * matrix.meta.size * self._element(matrix) + FOUND * hop.meta.size * self._unit
         if hop.op.name in ("concatenate", "stack"):
             return self._unit * sum(_copying(i.meta, hop.meta.ndim) for i in hop.inputs)
         return flops(hop) * self.machine.unit / self.machine.threads

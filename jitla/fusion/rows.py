@@ -12,12 +12,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from jitla.fusion.ends import iteration
-from jitla.fusion.kernel import NARROW, Product, over_rows
+from jitla.fusion.kernel import EXTREMES, NARROW, Product, over_rows
 from jitla.fusion.outer import keeps_driver, takes_wide
 from jitla.fusion.templates import Facts, Template
 from jitla.hops import Hop, Kind
 
+PRODUCTS = frozenset(("matmul", "dot", "cumsum", "concatenate", "stack", *EXTREMES))
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
+MIN_SEARCHED = 1 << 13  # the same if its rows are searched, which takes NumPy far longer than reading them
 MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
 MIN_LENGTH = 4  # of its rows
 MAX_JOINED = 8  # operands whose rows are put side by side
@@ -31,12 +33,14 @@ def row_count(product: Product) -> int:
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
-    if hop.op.name not in ("matmul", "dot", "cumsum", "concatenate", "stack") or not facts.is_product(hop):
+    if hop.op.name not in PRODUCTS or not facts.is_product(hop):
         return None
     if hop.op.name in ("concatenate", "stack"):
         return _side_by_side(hop, facts)
     if hop.op.name == "cumsum":
-        return _running_sums(hop, facts)
+        return _along_rows("scan", hop, facts)
+    if hop.op.name in EXTREMES:
+        return _along_rows(hop.op.name, hop, facts)
     left, right = hop.inputs
     if left.meta.ndim > 2:  # every matrix of a stack times one other: their rows, one after the other
         if not _is_stack(left, facts):
@@ -57,11 +61,12 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     return found if fits and big else None
 
 
-def _running_sums(hop: Hop, facts: Facts) -> Product | None:
-    """Return the running sums of rows as a loop over them, if these lie one after the other."""
+def _along_rows(form: str, hop: Hop, facts: Facts) -> Product | None:
+    """Return what is made of each row alone as a loop over rows, if these lie one after the other."""
     matrix = hop.inputs[0]
-    fits = matrix.meta.nbytes >= MIN_BYTES and _is_stack(matrix, facts) and _runs_along(matrix, -1, facts)
-    return Product("scan", hop, matrix, False, matrix) if fits else None
+    least = MIN_SEARCHED if form in EXTREMES else MIN_BYTES
+    fits = matrix.meta.nbytes >= least and _is_stack(matrix, facts) and _runs_along(matrix, -1, facts)
+    return Product(form, hop, matrix, False, matrix) if fits else None
 
 
 def _side_by_side(hop: Hop, facts: Facts) -> Product | None:

@@ -31,7 +31,7 @@ class Stages:
 
     def __init__(self, memo: Memo, prices: Prices, mates: Mates) -> None:
         self._memo, self._prices, self._mates = memo, prices, mates
-        self._wide = memo.set(h for h in memo.values if memo.row[memo.number[h]] is not None
+        self.wide = memo.set(h for h in memo.values if memo.row[memo.number[h]] is not None
                               and memo.is_wide(memo.number[h])) if mates.by_rows else 0
         self._shared: dict[int, Passed] = {}
         self._depths: dict[int, int] = {}
@@ -44,7 +44,7 @@ class Stages:
         passed, rows = self.passed(body), self._memo.rows[results.bit_length() - 1]
         nbytes = passed.given + passed.nbytes + self._by_rows(results, rows)
         return self._prices.begins(
-            passed.stages, rows, nbytes, bool(body & self._wide), bool(results & self._mates.turns))
+            passed.stages, rows, nbytes, bool(body & self.wide), bool(results & self._mates.turns))
 
     def _by_rows(self, values: int, rows: int) -> int:
         """Return the bytes of the values that lie by so many rows."""
@@ -89,7 +89,7 @@ class Stages:
 
     def _heights(self, results: int, body: int) -> list[tuple[bool, bool]]:
         """Return what may decide how high the blocks of a kernel are that makes `results`, and maybe more."""
-        wide, turns = self._wide, self._mates.turns
+        wide, turns = self.wide, self._mates.turns
         if body & wide or results & turns:
             return [(bool(body & wide), bool(results & turns))]
         same = self._mates.rows[self._memo.rows[results.bit_length() - 1]]

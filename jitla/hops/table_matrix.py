@@ -117,6 +117,7 @@ def _accumulator(ufunc: np.ufunc, dtype: Any) -> np.dtype:
     return ufunc.resolve_dtypes((None, np.dtype(dtype), None), reduction=True)[1]
 
 
+CALL_PER_ROW = 400.0  # additions that NumPy's loops over one row each take to begin
 ROW_START = 50.0  # additions that beginning and ending a row takes, whose elements are joined
 
 
@@ -189,6 +190,12 @@ def _count(x: Any, axis: tuple[int, ...]) -> Any:
     return np.intp(math.prod(np.shape(x)[i] for i in axis))
 
 
+def _arg_flops(metas: Metas, attrs: Attrs) -> float:
+    """NumPy begins anew for every row, and finds its result's place."""
+    x, axis = metas[0], attrs["axis"]
+    return 2.0 * x.size + (0.0 if axis is None else CALL_PER_ROW * x.size / max(x.shape[axis], 1))
+
+
 def _over_input(per_element: float) -> Callable[[Metas, Attrs], float]:
     return lambda metas, attrs: per_element * metas[0].size
 
@@ -196,8 +203,8 @@ def _over_input(per_element: float) -> Callable[[Metas, Attrs], float]:
 call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", flops=_over_input(3))
 call("var", np.var, _statistic(np.var), "variance over axes", flops=_over_input(25))
 call("std", np.std, _statistic(np.std), "standard deviation over axes", flops=_over_input(25))
-call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_over_input(2))
-call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_over_input(2))
+call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_arg_flops)
+call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_arg_flops)
 call("count", _count, lambda x, axis: Meta((), INTP),
      "number of elements that a reduction over `axis` joins")
 

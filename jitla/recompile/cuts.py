@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from jitla.fusion import COPIES, NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
+from jitla.fusion import ALONE, NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
 from jitla.hops import Hop, Shape
 
 LINE = 64
@@ -47,8 +47,8 @@ def narrow_sizes(
     """Return rows, their length, bytes apart, and bytes from vector to vector; None if they lie otherwise."""
     matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
     across, along = _axes(stage)
-    size = stage.hop.meta.dtype.itemsize
-    if stage.form == "scan":
+    size, result = stage.matrix.meta.dtype.itemsize, stage.hop.meta.dtype.itemsize
+    if stage.form in ALONE:
         vector = contiguous((1,), size)
     if matrix.strides[along] != size or matrix.strides[across] < 0 or not _in_one_run(matrix):
         return None
@@ -57,7 +57,7 @@ def narrow_sizes(
     apart = vector.strides[0]
     if size != (vector.strides[-1] if columns_of(vector.shape) > 1 else apart):
         return None
-    if made != contiguous(made.shape, size):
+    if made != contiguous(made.shape, result):
         return None
     return _all_rows(rows, matrix), matrix.shape[along], matrix.strides[across], apart
 
@@ -80,7 +80,7 @@ def _in_one_run(matrix: Layout) -> bool:
 
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
-    return isinstance(stage, Product) and stage.form not in COPIES and \
+    return isinstance(stage, Product) and stage.form not in ALONE and \
         columns_of(shapes[stage.vector.meta.shape]) > NARROW
 
 
@@ -112,6 +112,6 @@ def nanoseconds(
     """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
     moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
     work = sum(2 * prod(shapes[s.matrix.meta.shape]) * (
-        1 if s.form in COPIES else columns_of(shapes[s.vector.meta.shape]))
+        1 if s.form in ALONE else columns_of(shapes[s.vector.meta.shape]))
         for s in kernel.stages if isinstance(s, Product))
     return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)

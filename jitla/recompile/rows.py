@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from jitla.fusion import (
-    COPIES,
+    ALONE,
     OPERAND,
     PARTIAL,
     ROOM,
@@ -255,8 +255,8 @@ class _Binding:
             self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
             return None if tile is None else made(tile)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
-        columns = 1 if stage.form in COPIES else columns_of(layouts[stage.vector].shape)
-        return None if sizes is None else self._made(stage.form, stage.hop, columns)(*sizes)
+        columns = 1 if stage.form in ALONE else columns_of(layouts[stage.vector].shape)
+        return None if sizes is None else self._made(stage.form, stage.matrix, columns)(*sizes)
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
         self.kept.append(made := self.tools.product(form, hop.meta.dtype, columns))

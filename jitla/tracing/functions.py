@@ -116,12 +116,12 @@ def _arg_like(name: str) -> Callable[..., Any]:
                 *, keepdims: Any = False) -> Any:
         array = session.operand(a)
         keep = False if keepdims is _NONE else keepdims
-        if out is not None or type(array) is not LazyArray or array.size == 0 or keep is not False:
+        if out is not None or type(array) is not LazyArray or array.size == 0 or type(keep) is not bool:
             return NotImplemented
         if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
             return NotImplemented
         normal = axis if axis is None else axis % array.ndim
-        return session.traced(name, (array,), (("axis", normal), ("keepdims", False)))
+        return session.traced(name, (array,), (("axis", normal), ("keepdims", keep)))
     return handler
 
 

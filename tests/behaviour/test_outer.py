@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import warnings
 
@@ -203,3 +204,36 @@ def test_a_last_block_of_one_row_is_added_as_others_are(rows):
     with jitla.options(fusion="all"):
         same(fast(v, w, b), column_sums(v, w, b), 1e-11)
     assert fast.stats().failures == 0 and outers(fast)
+
+
+def attention(Q, K, V, M):
+    S = Q @ K.T / np.sqrt(Q.shape[-1])
+    S = S - S.max(-1, keepdims=True)
+    E = np.exp(S)
+    P = E / E.sum(-1, keepdims=True)
+    return P @ V
+
+
+def masked_attention(Q, K, V, M):
+    S = np.where(M, Q @ K.T * 0.125, -np.inf)
+    E = np.exp(S - S.max(axis=-1, keepdims=True))
+    return (E @ V) / E.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("function", [attention, masked_attention], ids=lambda f: f.__name__)
+def test_attention_never_writes_the_matrix_of_all_pairs(function, dtype):
+    fast = jitla.jit(function)
+    for n in (1100, 1473, 1100):
+        Q, K, V = (rng.normal(size=(n, 64)).astype(dtype) for _ in range(3))
+        M = np.tri(n, dtype=bool)
+        M[[0, 7, n - 1]] = False  # nothing at all to look at
+        M[n // 2] = True
+        with np.errstate(invalid="ignore"):
+            made, wanted = fast(Q, K, V, M), function(Q, K, V, M)
+        same(made, wanted, 1e-13 if dtype == "f8" else 2e-5)
+        assert np.isnan(wanted).any() == (function is masked_attention)
+    assert fast.stats().failures == 0 and outers(fast)
+    if dtype == "f8":
+        assert fast.stats().numpy_calls == 0
+        assert not re.search(r"[1-9]\d* intermediates? in memory", str(jitla.explain(fast)))

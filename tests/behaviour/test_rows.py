@@ -424,3 +424,69 @@ def test_small_matrices_and_lone_products_stay_with_blas():
     lone = jitla.jit(lambda X, v: X @ v)
     lone(*arguments(2000, 50, "f8")[::2])
     assert row_kernels(lone) == 0
+
+
+def nearest(X, w, v):
+    D = ((X[:, None] - X[:3]) ** 2).sum(-1)
+    return D.argmin(1), D.min(1)
+
+
+def nearest_by_product(X, w, v):
+    C = X[:5] + v
+    D = (X * X).sum(axis=1)[:, None] - 2.0 * (X @ C.T) + (C * C).sum(axis=1)
+    return D.argmin(axis=1)
+
+
+def signs(X, w, v):
+    return (X > v).argmax(axis=-1), (X < v).argmin(axis=-1)
+
+
+def kept(X, w, v):
+    Y = np.abs(X - v)
+    return Y, np.argmax(Y, axis=1, keepdims=True), Y.argmin(1)[:, None] * w[:, None]
+
+
+def weights_behind(X, w, v):
+    at = (X * v).argmax(axis=1)
+    return X.T @ (w * at), at
+
+
+def along_stacks(X, w, v):
+    T = np.stack([X, X * v, -X], axis=1)
+    return T.argmin(-1), (T * v).argmax(2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize(
+    "function", [nearest, signs, kept, along_stacks], ids=lambda f: f.__name__)
+def test_extremes_of_rows_are_found_where_numpy_finds_them(function, dtype, threads, monkeypatch):
+    monkeypatch.setattr(backend, "runtime_threads", lambda: threads)
+    g = jitla.jit(function)
+    for m, n in [(1, 9000), (7, 2000), (161, 65), (3000, 33), (20_011, 5), (9000, 1)]:
+        X = rng.integers(-3, 4, (m, n)).astype(dtype)
+        X[m // 2:, n // 3] = np.nan
+        args = X, rng.normal(size=m).astype(dtype), rng.normal(size=n).astype(dtype)
+        for got, wanted in zip(g(*args), function(*args), strict=True):
+            assert got.dtype == wanted.dtype and got.shape == wanted.shape
+            assert got.tobytes() == wanted.tobytes(), (m, n)
+    assert g.stats().failures == 0 and row_kernels(g)
+
+
+@pytest.mark.parametrize("function", [nearest_by_product, weights_behind], ids=lambda f: f.__name__)
+def test_extremes_beside_products(function):
+    g = jitla.jit(function)
+    for m, n in [(300, 41), (9001, 20)]:
+        args = rng.integers(-9, 9, (m, n)) * 1.0, rng.integers(-9, 9, m) * 1.0, rng.integers(1, 9, n) * 1.0
+        got, wanted = g(*args), function(*args)
+        for x, y in zip(got, wanted, strict=True) if type(got) is tuple else [(got, wanted)]:
+            assert x.tolist() == y.tolist()
+
+
+def test_rows_without_elements_have_no_extreme():
+    g = jitla.jit(lambda X: (X * 2.0).argmin(axis=1))
+    for shape in [(5000, 8), (0, 8), (5000, 1)]:
+        assert g(np.ones(shape)).tolist() == [0] * shape[0]
+    for _ in range(3):
+        with pytest.raises(ValueError, match="empty sequence"):
+            g(np.ones((5000, 0)))

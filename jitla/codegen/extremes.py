@@ -1,0 +1,299 @@
+"""Where rows have their least or greatest element, as IR: the first of several, a NaN before all others.
+
+Knows: vectors, argument blocks of products. Must not know: how rows are cut into blocks.
+Receives a form, a dtype and a target; returns the text of a module whose entry is @k.
+
+Of every stretch of a row the extreme is found first, without its place; then the first element like it
+in the stretch that had it. Vectors overlap at the end of a row: an element may be looked at twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from jitla.codegen.flags import quiet
+from jitla.codegen.lanes import Lanes
+from jitla.codegen.layout import Target
+from jitla.codegen.passes import head
+from jitla.codegen.vector import BOOL, memory_type
+
+__all__ = ["extreme_text"]
+
+STRETCH = 512  # elements, a multiple of the lanes
+GROUP = 64  # elements that are compared with the extreme at once: a bit each
+MOST_LANES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Elements of `dtype`: their type, and how the better of two is told."""
+
+    dtype: np.dtype
+    form: str
+    width: int
+
+    @property
+    def element(self) -> str:
+        """IR type of an element."""
+        return memory_type(self.dtype)
+
+    @property
+    def vector(self) -> str:
+        """IR type of a vector."""
+        return self.lanes.vector
+
+    @property
+    def lanes(self) -> Lanes:
+        """Names of types and of operations of floats."""
+        return Lanes(self.element, self.dtype.itemsize, self.width)
+
+    @property
+    def floats(self) -> bool:
+        """Whether elements may be NaN."""
+        return self.dtype.kind == "f"
+
+    @property
+    def before(self) -> str:
+        """Instruction that tells whether one element is better than another."""
+        how = "lt" if self.form == "argmin" else "gt"
+        return f"fcmp o{how}" if self.floats else f"icmp {'s' if self.dtype.kind == 'i' else 'u'}{how}"
+
+    @property
+    def equal(self) -> str:
+        """Instruction that tells whether elements are the same."""
+        return "fcmp oeq" if self.floats else "icmp eq"
+
+    def better(self, name: str, x: str, y: str) -> str:
+        """Lines of the better of two vectors; which one does not matter where there is NaN."""
+        return (f"  {name}.b = {self.before} {self.vector} {x}, {y}\n"
+                f"  {name} = select {self.lanes.mask} {name}.b, {self.vector} {x}, {self.vector} {y}\n")
+
+    def load(self, name: str, at: str) -> str:
+        """Lines that load a vector from element `at` of the row on."""
+        return (f"  {name}.p = getelementptr {self.element}, ptr %row, i64 {at}\n"
+                f"  {name} = load {self.vector}, ptr {name}.p, align {self.dtype.itemsize}\n")
+
+    def nans(self, name: str, x: str, y: str, before: str) -> str:
+        """Lines that add to a mask, an integer per lane, where one of two vectors has NaN."""
+        mask = self.masks
+        return (f"  {name}.b = fcmp uno {self.vector} {x}, {y}\n"
+                f"  {name}.m = sext <{self.width} x i1> {name}.b to {mask}\n"
+                f"  {name} = or {mask} {before}, {name}.m\n") if self.floats else ""
+
+    @property
+    def masks(self) -> str:
+        """IR type of such a mask."""
+        return f"<{self.width} x i{8 * self.dtype.itemsize}>"
+
+
+@cache
+def extreme_text(form: str, dtype: np.dtype, target: Target) -> str:
+    """Return the module of `form`, "argmin" or "argmax", of rows of `dtype`: an index for every one."""
+    of = _Order(dtype, form, min(target.lanes(dtype.itemsize), MOST_LANES))
+    text = f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
+entry:
+{head(of.lanes)}  %few = icmp ult i64 %n, {of.width}
+  %last = sub i64 %n, {of.width}
+  %rest = add i64 %n, 0
+{of.lanes.tail_mask() if of.floats else ""}  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %found ]
+  %row = phi ptr [ %x, %entry ], [ %row.next, %found ]
+  %more = icmp ult i64 %i, %rows
+  br i1 %more, label %go, label %done
+go:
+  br i1 %few, label %few.first, label %stretch
+{_few(of)}{_stretch(of)}{_search(of, "same", "%at", f"{of.equal} {of.vector} %same.e, %same.what")}{
+    _search(of, "nan", "%c", f"fcmp uno {of.vector} %nan.e, %nan.e") if of.floats else ""}found:
+  %index = phi i64 [ %few.at, %few.loop ], [ %same.index, %same.hit ]{
+    ", [ %nan.index, %nan.hit ]" if of.floats else ""}
+  %to = getelementptr i64, ptr %out, i64 %i
+  store i64 %index, ptr %to, align 8
+  %i.next = add i64 %i, 1
+  %row.next = getelementptr i8, ptr %row, i64 %step
+  br label %next
+done:
+  ret void
+}}
+declare i64 @llvm.cttz.i64(i64, i1)
+{of.lanes.declared() if of.floats else "declare i64 @llvm.umin.i64(i64, i64)"}
+"""
+    return f'target triple = "{target.triple}"\n' + quiet(text, target.features)
+
+
+def _few(of: _Order) -> str:
+    """Lines for rows shorter than a vector: floats in one, filled up with the first element.
+
+    One by one LLVM chooses between floats by branches that nobody can foresee; not between integers.
+    """
+    if not of.floats:
+        return _one_by_one(of)
+    v = of.vector
+    return f"""few.first:
+  %few.e0 = load {of.element}, ptr %row, align {of.dtype.itemsize}
+  %few.fill.0 = insertelement {v} poison, {of.element} %few.e0, i64 0
+  %few.fill = shufflevector {v} %few.fill.0, {v} poison, <{of.width} x i32> zeroinitializer
+  %few.e = call {v} @llvm.masked.load.{of.lanes.code}.p0(ptr align {of.dtype.itemsize} %row, {
+      of.lanes.mask} %mask, {v} %few.fill)
+{_folded(of, "%few.e", "%few.h")}  %few.same = fcmp oeq {v} %few.e, %few.h
+  %few.same.bits = bitcast {of.lanes.mask} %few.same to i{of.width}
+  %few.nan = fcmp uno {v} %few.e, %few.e
+  %few.nan.bits = bitcast {of.lanes.mask} %few.nan to i{of.width}
+  %few.real = icmp eq i{of.width} %few.nan.bits, 0
+  %few.bits = select i1 %few.real, i{of.width} %few.same.bits, i{of.width} %few.nan.bits
+  %few.many = zext i{of.width} %few.bits to i64
+  %few.at = call i64 @llvm.cttz.i64(i64 %few.many, i1 true)
+  br label %few.loop
+few.loop:
+  br label %found
+"""
+
+
+def _one_by_one(of: _Order) -> str:
+    """Lines that look at one element after the other."""
+    kind = of.element
+    return f"""few.first:
+  %few.e0 = load {kind}, ptr %row, align {of.dtype.itemsize}
+  br label %few.loop
+few.loop:
+  %few.j = phi i64 [ 1, %few.first ], [ %few.j.next, %few.one ]
+  %few.best = phi {kind} [ %few.e0, %few.first ], [ %few.best.next, %few.one ]
+  %few.at = phi i64 [ 0, %few.first ], [ %few.at.next, %few.one ]
+  %few.more = icmp ult i64 %few.j, %n
+  br i1 %few.more, label %few.one, label %found
+few.one:
+  %few.p = getelementptr {kind}, ptr %row, i64 %few.j
+  %few.e = load {kind}, ptr %few.p, align {of.dtype.itemsize}
+  %few.less = {of.before} {kind} %few.e, %few.best
+  %few.best.next = select i1 %few.less, {kind} %few.e, {kind} %few.best
+  %few.at.next = select i1 %few.less, i64 %few.j, i64 %few.at
+  %few.j.next = add i64 %few.j, 1
+  br label %few.loop
+"""
+
+
+def _stretch(of: _Order) -> str:
+    """Lines of the loop over stretches, which leave the best element and where the first such begins."""
+    w, v, kind = of.width, of.vector, of.element
+
+    def mask(name: str, *ways: str) -> str:
+        return f"  {name} = phi {of.masks} {', '.join(ways)}\n" if of.floats else ""
+
+    return f"""stretch:
+  %c = phi i64 [ 0, %go ], [ %c.next, %again ]
+  %sofar = phi {kind} [ {"0.0" if of.floats else "0"}, %go ], [ %best, %again ]
+  %begun = phi i64 [ 0, %go ], [ %at, %again ]
+  %c.far = add i64 %c, {STRETCH}
+  %c.end = call i64 @llvm.umin.i64(i64 %c.far, i64 %n)
+  %c.last = sub i64 %c.end, {w}
+  %c.first = call i64 @llvm.umin.i64(i64 %c, i64 %last)
+{of.load("%v0", "%c.first")}{of.nans("%u0", "%v0", "%v0", "zeroinitializer")}  %j0 = add i64 %c, {w}
+  br label %pairs
+pairs:
+  %j = phi i64 [ %j0, %stretch ], [ %j.next, %pair ]
+  %a = phi {v} [ %v0, %stretch ], [ %a.next, %pair ]
+  %b = phi {v} [ %v0, %stretch ], [ %b.next, %pair ]
+{mask("%u", "[ %u0, %stretch ]", "[ %u.next, %pair ]")}  %j.next = add i64 %j, {2 * w}
+  %two = icmp ule i64 %j.next, %c.end
+  br i1 %two, label %pair, label %singles
+pair:
+  %j1 = add i64 %j, {w}
+{of.load("%e0", "%j")}{of.load("%e1", "%j1")}{of.better("%a.next", "%e0", "%a")}{
+    of.better("%b.next", "%e1", "%b")}{of.nans("%u.next", "%e0", "%e1", "%u")}  br label %pairs
+singles:
+  %l = phi i64 [ %j, %pairs ], [ %l.next, %single ]
+  %s = phi {v} [ %a, %pairs ], [ %s.next, %single ]
+{mask("%t", "[ %u, %pairs ]", "[ %t.next, %single ]")}  %one = icmp ult i64 %l, %c.end
+  br i1 %one, label %single, label %over
+single:
+  %l.at = call i64 @llvm.umin.i64(i64 %l, i64 %c.last)
+{of.load("%e2", "%l.at")}{of.better("%s.next", "%e2", "%s")}{
+    of.nans("%t.next", "%e2", "%e2", "%t")}  %l.next = add i64 %l, {w}
+  br label %singles
+over:
+{of.better("%both", "%s", "%b")}{_folded(of, "%both", "%all")}{_any_nan(of)
+    }  %h = extractelement {v} %all, i64 0
+  %begins = icmp eq i64 %c, 0
+  %less = {of.before} {kind} %h, %sofar
+  %take = or i1 %begins, %less
+  %best = select i1 %take, {kind} %h, {kind} %sofar
+  %at = select i1 %take, i64 %c, i64 %begun
+  %c.next = add i64 %c, {STRETCH}
+  %further = icmp ult i64 %c.next, %n
+{_no_better(of)}again:
+  br label %stretch
+"""
+
+
+def _folded(of: _Order, x: str, name: str) -> str:
+    """Lines that put the best of the lanes of `x` into all lanes of `name`: of vectors, not one by one."""
+    text, apart, v = "", of.width // 2, of.vector
+    while apart:
+        lanes = ", ".join(f"i32 {i ^ apart}" for i in range(of.width))
+        text += (f"  {name}.r{apart} = shufflevector {v} {x}, {v} poison, <{of.width} x i32> <{lanes}>\n")
+        made = name if apart == 1 else f"{name}.f{apart}"
+        text += of.better(made, x, f"{name}.r{apart}")
+        x, apart = made, apart // 2
+    return text
+
+
+def _any_nan(of: _Order) -> str:
+    """Lines that look for the first NaN of a stretch if it has one."""
+    if not of.floats:
+        return ""
+    return (f"  %nans = icmp slt {of.masks} %t, zeroinitializer\n"
+            f"  %nans.bits = bitcast <{of.width} x i1> %nans to i{of.width}\n"
+            f"  %some.nan = icmp ne i{of.width} %nans.bits, 0\n"
+            "  br i1 %some.nan, label %nan, label %ordered\nordered:\n")
+
+
+def _no_better(of: _Order) -> str:
+    """Lines that go on to the next stretch, if there is one, and bools may be better there."""
+    if of.dtype != BOOL:
+        return "  br i1 %further, label %again, label %same\n"
+    return (f"  %open = icmp ne i8 %best, {int(of.form == 'argmax')}\n"
+            "  %on = and i1 %further, %open\n  br i1 %on, label %again, label %same\n")
+
+
+def _search(of: _Order, name: str, start: str, test: str) -> str:
+    """Lines that find the first element from `start` on for which `test` holds: there is one."""
+    what = ""
+    if name == "same":
+        what = (f"  %same.one = insertelement {of.vector} poison, {of.element} %best, i64 0\n"
+                f"  %same.what = shufflevector {of.vector} %same.one, {of.vector} poison, "
+                f"<{of.width} x i32> zeroinitializer\n")
+    return f"""{name}:
+{what}  br label %{name}.group
+{name}.group:
+  %{name}.g = phi i64 [ {start}, %{name} ], [ %{name}.g.next, %{name}.none ]
+  %{name}.from = call i64 @llvm.umin.i64(i64 %{name}.g, i64 %last)
+  %{name}.far = add i64 %{name}.from, {GROUP}
+  %{name}.end = call i64 @llvm.umin.i64(i64 %{name}.far, i64 %n)
+  br label %{name}.part
+{name}.part:
+  %{name}.q = phi i64 [ %{name}.from, %{name}.group ], [ %{name}.q.next, %{name}.part ]
+  %{name}.bits = phi i64 [ 0, %{name}.group ], [ %{name}.bits.next, %{name}.part ]
+  %{name}.l = call i64 @llvm.umin.i64(i64 %{name}.q, i64 %last)
+{of.load(f"%{name}.e", f"%{name}.l")}  %{name}.hits = {test}
+  %{name}.few = bitcast <{of.width} x i1> %{name}.hits to i{of.width}
+  %{name}.many = zext i{of.width} %{name}.few to i64
+  %{name}.shift = sub i64 %{name}.l, %{name}.from
+  %{name}.moved = shl i64 %{name}.many, %{name}.shift
+  %{name}.bits.next = or i64 %{name}.bits, %{name}.moved
+  %{name}.q.next = add i64 %{name}.q, {of.width}
+  %{name}.more = icmp ult i64 %{name}.q.next, %{name}.end
+  br i1 %{name}.more, label %{name}.part, label %{name}.whole
+{name}.whole:
+  %{name}.some = icmp ne i64 %{name}.bits.next, 0
+  br i1 %{name}.some, label %{name}.hit, label %{name}.none
+{name}.none:
+  %{name}.g.next = add i64 %{name}.from, {GROUP}
+  br label %{name}.group
+{name}.hit:
+  %{name}.in = call i64 @llvm.cttz.i64(i64 %{name}.bits.next, i1 true)
+  %{name}.index = add i64 %{name}.from, %{name}.in
+  br label %found
+"""
