@@ -6,6 +6,7 @@ Receives a `Loop`; returns IR text of functions.
 
 from __future__ import annotations
 
+from jitla.codegen.bands import apart, bands
 from jitla.codegen.layout import BLOCKS, COLD, INNER, PLAIN, STEP, Loop, copy_operands, seek, word
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
@@ -80,18 +81,38 @@ exit:
 
 def cell_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel without aggregates."""
+    past = streams(loop)
+    if loop.rank and not loop.polynomials and not past:
+        return _banded(loop, math)
     lines = entry(loop)
     block_of_unit(lines, loop)
     tail = padded_tail(loop) if loop.polynomials else span(loop, "tail", 1, math, how=PLAIN)
     how = PLAIN if loop.calls else ""
     parts = [span(loop, "span", loop.lanes, math, how=how), tail]
-    if streams(loop):
+    if past:
         parts += [span(loop, "stream", loop.lanes, math, nontemporal=True, how=how), _stream_line(loop)]
         lines.append("  call void @line(ptr %ops, ptr %steps, i64 %from, i64 %len)")
         end = NEXT + "  call void @llvm.x86.sse.sfence()\n"
         return "".join(parts) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"
     text = "\n".join(lines) + "\n" + calls(loop.lanes, "%len", "%from")
     return "".join(parts) + text + NEXT + "  ret void\n}\n"
+
+
+def _banded(loop: Loop, math: MathCall) -> str:
+    """Return the functions of a kernel over several rows: whole rows are taken as many as lie evenly apart."""
+    lines = entry(loop)
+    lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
+    lines += apart(loop)
+    block_of_unit(lines, loop)
+    last = loop.rank - 1
+    lines += [
+        f"  %beside = sub i64 %size{last}, %at{last}", "  %ahead = sub i64 %end, %u",
+        "  %near = call i64 @llvm.umin.i64(i64 %beside, i64 %ahead)", "  %entire = icmp eq i64 %blocks, 1",
+        "  %many = select i1 %entire, i64 %near, i64 1",
+        "  call void @band(ptr %ops, ptr %steps, ptr %apart, i64 %from, i64 %len, i64 %many)",
+    ]
+    end = NEXT.replace("%u.next = add i64 %u, 1", "%u.next = add i64 %u, %many")
+    return bands(loop, math) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"
 
 
 def streams(loop: Loop) -> bool:
