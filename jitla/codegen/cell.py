@@ -99,7 +99,7 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
 
 
 def _banded(loop: Loop, math: MathCall) -> str:
-    """Return the functions of a kernel over several rows: whole rows are taken as many as lie evenly apart."""
+    """Return the functions of a kernel over several rows: whole ones are taken as many as lie evenly apart."""
     lines = entry(loop)
     lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
     lines += apart(loop)
