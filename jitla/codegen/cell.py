@@ -99,7 +99,7 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
 
 
 def _banded(loop: Loop, math: MathCall) -> str:
-    """Return the functions of a kernel over several rows: whole ones are taken as many as lie evenly apart."""
+    """Return the functions of a kernel over rows: whole ones are taken as many as lie evenly apart."""
     lines = entry(loop)
     lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
     lines += apart(loop)
@@ -122,7 +122,10 @@ def streams(loop: Loop) -> bool:
 
 
 def _stream_line(loop: Loop) -> str:
-    """Return @line: up to an aligned address, then aligned vectors if all outputs agree."""
+    """Return @line: aligned vectors if all outputs agree, between two that begin and end with the line.
+
+    Elements that lie in two of them are computed twice: nothing of what is read may be overwritten.
+    """
     outs = [o for o in loop.operands if o.role == "out"]
     lines: list[str] = []
     apart = []
@@ -145,29 +148,32 @@ def _stream_line(loop: Loop) -> str:
     return f"""define internal void @line(ptr %ops, ptr %steps, i64 %from, i64 %len) {COLD}{{
 entry:
 {checks}
-  %agree = icmp eq i64 {total}, 0
-  %peel.a = select i1 %agree, i64 %e{first}, i64 0
-  %peel = call i64 @llvm.umin.i64(i64 %peel.a, i64 %len)
-  %main = add i64 %from, %peel
-  %long = sub i64 %len, %peel
-  %peels = icmp ne i64 %peel, 0
+  %equal = icmp eq i64 {total}, 0
+  %roomy = icmp uge i64 %len, {2 * loop.lanes}
+  %agree = and i1 %equal, %roomy
+  br i1 %agree, label %past, label %plain
+past:
+  %peels = icmp ne i64 %e{first}, 0
   br i1 %peels, label %first, label %second
 first:
-  call void @tail(ptr %ops, ptr %steps, i64 %from, i64 %peel, ptr null)
+  call void @span(ptr %ops, ptr %steps, i64 %from, i64 1, ptr null)
   br label %second
 second:
+  %main = add i64 %from, %e{first}
+  %long = sub i64 %len, %e{first}
   %v = lshr i64 %long, {shift}
-  %stream = icmp ne i64 %v, 0
-  %go = and i1 %stream, %agree
-  br i1 %go, label %streamed, label %plain
-streamed:
   call void @stream(ptr %ops, ptr %steps, i64 %main, i64 %v, ptr null)
-  %did = shl i64 %v, {shift}
-  br label %plain
+  %left = and i64 %long, {loop.lanes - 1}
+  %leaves = icmp ne i64 %left, 0
+  br i1 %leaves, label %last, label %over
+last:
+  %end = add i64 %from, %len
+  %back = sub i64 %end, {loop.lanes}
+  call void @span(ptr %ops, ptr %steps, i64 %back, i64 1, ptr null)
+  br label %over
+over:
+  ret void
 plain:
-  %skip = phi i64 [ 0, %second ], [ %did, %streamed ]
-  %here = add i64 %main, %skip
-  %length = sub i64 %long, %skip
-{calls(loop.lanes, "%length", "%here")}  ret void
+{calls(loop.lanes, "%len", "%from")}  ret void
 }}
 """
