@@ -7,6 +7,7 @@ Receives a `Loop`; returns IR text of functions.
 from __future__ import annotations
 
 from jitla.codegen.bands import apart, bands
+from jitla.codegen.delayed import delayed_kernel
 from jitla.codegen.layout import BLOCKS, COLD, INNER, PLAIN, STEP, Loop, copy_operands, seek, word
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
@@ -36,11 +37,12 @@ ready:
 """
 
 
-def entry(loop: Loop) -> list[str]:
+def entry(loop: Loop, how: str = "") -> list[str]:
     """Return the first lines of a kernel: %words, %geo, %steps, %ops with the operands."""
     n = len(loop.operands)
+    how = how or (PLAIN if loop.rank else COLD)
     lines = [
-        f"define void @k(ptr %block, i64 %begin, i64 %end) {PLAIN if loop.rank else COLD}{{", "entry:",
+        f"define void @k(ptr %block, i64 %begin, i64 %end) {how}{{", "entry:",
         f"  %ops = alloca [{n} x i64], align 16",
         "  %words = getelementptr i64, ptr %block, i64 8",
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
@@ -81,6 +83,8 @@ exit:
 
 def cell_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel without aggregates."""
+    if loop.schedule.delayed:
+        return delayed_kernel(loop, math, entry(loop, COLD))
     past = streams(loop)
     if loop.rank and not loop.polynomials and not past:
         return _banded(loop, math)
