@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from jitla.codegen.delayed import slots
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
@@ -117,7 +118,7 @@ def _delayed_units(
     delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
     most = max(1, rows // (DELAYS * (delay + 1)))
     bands = 1 if workers == 1 else min(CHUNKS * workers, most)
-    scratch = bands * (3 * delay + 1) * step * size
+    scratch = bands * slots(delay, step * size) * step * size
     return bands, (inner, step, bands, delay, rows), scratch
 
 

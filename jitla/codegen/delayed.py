@@ -10,24 +10,40 @@ are read by others: they stay in their slots until all bands are done, and @fin 
 
 from __future__ import annotations
 
-from jitla.codegen.bands import bands
+from jitla.codegen.bands import apart, bands
 from jitla.codegen.layout import BLOCKS, COLD, DEPTH, HEADER, INNER, ROWS, STEP, Loop, seek, word
 from jitla.codegen.scalar import MathCall
 
-# Of the row `i` of a band, `t` before its end: the first `delay` rows, the last ones, then a ring.
-_SLOT = """define internal i64 @slot(i64 %i, i64 %t, i64 %delay) {
+GROUP, GROUP_BYTES = 16, 32_768  # most rows that are computed at once, and bytes of them
+# Of the row `i` of a band, `t` before its end: the first `delay` rows, the last ones, then a ring; and how
+# many rows from there on lie in one run.
+_SLOT = """define internal i64 @slot(i64 %i, i64 %t, i64 %delay, i64 %ring) {
 entry:
   %twice = shl i64 %delay, 1
   %first = icmp ult i64 %i, %delay
   %last = icmp ule i64 %t, %delay
   %from.end = sub i64 %twice, %t
   %inside = sub i64 %i, %delay
-  %round = add i64 %delay, 1
-  %turn = urem i64 %inside, %round
-  %ring = add i64 %twice, %turn
-  %later = select i1 %last, i64 %from.end, i64 %ring
+  %turn = urem i64 %inside, %ring
+  %behind = add i64 %twice, %turn
+  %later = select i1 %last, i64 %from.end, i64 %behind
   %slot = select i1 %first, i64 %i, i64 %later
   ret i64 %slot
+}
+define internal i64 @run(i64 %i, i64 %t, i64 %delay, i64 %ring) {
+entry:
+  %first = icmp ult i64 %i, %delay
+  %last = icmp ule i64 %t, %delay
+  %begun = sub i64 %delay, %i
+  %head = call i64 @llvm.umin.i64(i64 %begun, i64 %t)
+  %inside = sub i64 %i, %delay
+  %turn = urem i64 %inside, %ring
+  %round = sub i64 %ring, %turn
+  %free = sub i64 %t, %delay
+  %middle = call i64 @llvm.umin.i64(i64 %round, i64 %free)
+  %later = select i1 %last, i64 %t, i64 %middle
+  %run = select i1 %first, i64 %head, i64 %later
+  ret i64 %run
 }
 """
 
@@ -41,15 +57,23 @@ _BOUNDS = """  %j.next = add i64 %j, 1
 """
 
 
+def slots(delay: int, row_bytes: int) -> int:
+    """Return how many rows a band needs memory for."""
+    return 3 * delay + max(1, min(GROUP, GROUP_BYTES // row_bytes))
+
+
 def delayed_kernel(loop: Loop, math: MathCall, entry: list[str]) -> str:
     """Return the functions of a kernel that stores its one result late; `entry` are its first lines."""
     out = loop.operands[-1]
     size = out.dtype.itemsize
     lines = [*entry, *_sizes(loop)]
-    row = ["  %start = mul i64 %u, %step"]
+    lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
+    row = ["  %start = mul i64 %u, %step", "  %beside = add i64 1, 0"]
     if loop.rank:
+        lines += [*apart(loop), f"  store i64 %rowbytes, ptr %apart{out.word}, align 8"]
         row = ["  %start = add i64 0, 0"]
         seek(row, loop, "%u")
+        row.append(f"  %beside = sub i64 %size{loop.rank - 1}, %at{loop.rank - 1}")
     rows = "\n".join(row)
     return bands(loop, math) + _SLOT + _place(loop) + "\n".join(lines) + f"""
   %some = icmp ult i64 %begin, %end
@@ -65,24 +89,36 @@ row:
   %len = call i64 @llvm.umin.i64(i64 %left, i64 %step)
   %i = sub i64 %u, %b
   %t = sub i64 %e, %u
-  %slot = call i64 @slot(i64 %i, i64 %t, i64 %delay)
+  %slot = call i64 @slot(i64 %i, i64 %t, i64 %delay, i64 %ring)
+  %run = call i64 @run(i64 %i, i64 %t, i64 %delay, i64 %ring)
+  %near = call i64 @llvm.umin.i64(i64 %run, i64 %beside)
+  %many = call i64 @llvm.umin.i64(i64 %near, i64 %group)
   %room.at = mul i64 %slot, %rowbytes
   %room = getelementptr i8, ptr %mem, i64 %room.at
   %skip = mul i64 %start, -{size}
   %moved = getelementptr i8, ptr %room, i64 %skip
   store ptr %moved, ptr %op{out.word}, align 8
-  call void @band(ptr %ops, ptr %steps, ptr %steps, i64 %start, i64 %len, i64 1)
-  %free = icmp uge i64 %i, %delay2
-  br i1 %free, label %store, label %stored
+  call void @band(ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %len, i64 %many)
+  %u.next = add i64 %u, %many
+  br label %free
+free:
+  %w = phi i64 [ %u, %row ], [ %w.next, %kept ]
+  %freed = icmp ult i64 %w, %u.next
+  br i1 %freed, label %look, label %stored
+look:
+  %w.next = add i64 %w, 1
+  %w.i = sub i64 %w, %b
+  %read = icmp uge i64 %w.i, %delay2
+  br i1 %read, label %store, label %kept
 store:
-  %v = sub i64 %u, %delay
-  %v.i = sub i64 %i, %delay
-  %v.t = add i64 %t, %delay
-  %v.slot = call i64 @slot(i64 %v.i, i64 %v.t, i64 %delay)
+  %v = sub i64 %w, %delay
+  %v.i = sub i64 %w.i, %delay
+  %v.slot = call i64 @slot(i64 %v.i, i64 -1, i64 %delay, i64 %ring)
   call void @place(ptr %block, i64 %v, ptr %mem, i64 %v.slot)
-  br label %stored
+  br label %kept
+kept:
+  br label %free
 stored:
-  %u.next = add i64 %u, 1
   %more = icmp ult i64 %u.next, %e
   br i1 %more, label %row, label %next
 next:
@@ -102,9 +138,12 @@ def _sizes(loop: Loop) -> list[str]:
     word(lines, "delay", "%geo", DEPTH)
     word(lines, "scratch", "%block", 6, "ptr")
     return [
-        *lines, "  %delay2 = shl i64 %delay, 1", "  %delay3 = add i64 %delay2, %delay",
-        "  %slots = add i64 %delay3, 1", f"  %rowbytes = mul i64 %step, {loop.operands[-1].dtype.itemsize}",
-        "  %share = mul i64 %slots, %rowbytes",
+        *lines, "  %delay2 = shl i64 %delay, 1",
+        f"  %rowbytes = mul i64 %step, {loop.operands[-1].dtype.itemsize}",
+        f"  %fitting = udiv i64 {GROUP_BYTES}, %rowbytes",
+        f"  %few = call i64 @llvm.umin.i64(i64 %fitting, i64 {GROUP})",
+        "  %group = call i64 @llvm.umax.i64(i64 %few, i64 1)", "  %ring = add i64 %delay, %group",
+        "  %slots = add i64 %delay2, %ring", "  %share = mul i64 %slots, %rowbytes",
     ]
 
 
