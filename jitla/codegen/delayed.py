@@ -47,6 +47,26 @@ entry:
 }
 """
 
+# Store the rows that rows %u up to %u.next were the last to read.
+_FREE = """free:
+  %w = phi i64 [ %u, %row ], [ %w.next, %kept ]
+  %freed = icmp ult i64 %w, %u.next
+  br i1 %freed, label %look, label %stored
+look:
+  %w.next = add i64 %w, 1
+  %w.i = sub i64 %w, %b
+  %read = icmp uge i64 %w.i, %delay2
+  br i1 %read, label %store, label %kept
+store:
+  %v = sub i64 %w, %delay
+  %v.i = sub i64 %w.i, %delay
+  %v.slot = call i64 @slot(i64 %v.i, i64 -1, i64 %delay, i64 %ring)
+  call void @place(ptr %block, i64 %v, ptr %mem, i64 %v.slot)
+  br label %kept
+kept:
+  br label %free
+"""
+
 _BOUNDS = """  %j.next = add i64 %j, 1
   %lower = mul i64 %height, %j
   %b = udiv i64 %lower, %bands
@@ -101,24 +121,7 @@ row:
   call void @band(ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %len, i64 %many)
   %u.next = add i64 %u, %many
   br label %free
-free:
-  %w = phi i64 [ %u, %row ], [ %w.next, %kept ]
-  %freed = icmp ult i64 %w, %u.next
-  br i1 %freed, label %look, label %stored
-look:
-  %w.next = add i64 %w, 1
-  %w.i = sub i64 %w, %b
-  %read = icmp uge i64 %w.i, %delay2
-  br i1 %read, label %store, label %kept
-store:
-  %v = sub i64 %w, %delay
-  %v.i = sub i64 %w.i, %delay
-  %v.slot = call i64 @slot(i64 %v.i, i64 -1, i64 %delay, i64 %ring)
-  call void @place(ptr %block, i64 %v, ptr %mem, i64 %v.slot)
-  br label %kept
-kept:
-  br label %free
-stored:
+{_FREE}stored:
   %more = icmp ult i64 %u.next, %e
   br i1 %more, label %row, label %next
 next:
