@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from jitla.codegen.delayed import slots
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
@@ -36,6 +37,7 @@ STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetc
 LINE = 64  # bytes, of which a unit of columns has a multiple
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
+DELAYS = 8  # times as many rows as they wait for are in a band at least: it keeps some of them to the end
 CHUNKS = 4  # per worker, for uneven work
 BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
 MAX_REASONS = 4096  # kinds of operators that are known to be supported, or not
@@ -87,6 +89,8 @@ def _units(
     """
     mode, dims = loop.form.mode, geometry.dims
     inner = dims[-1]
+    if loop.schedule.delayed:
+        return _delayed_units(loop, geometry, workers)
     if mode == "full":
         total = prod(dims)
         depth = max(0, (total // SUBTREE).bit_length() - 1)
@@ -102,6 +106,20 @@ def _units(
     step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
     return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
+
+
+def _delayed_units(
+    loop: Loop, geometry: Geometry, workers: int
+) -> tuple[int, tuple[int, ...], int]:
+    """Return what `_units` does: a unit is a band of rows, in one dimension of runs of elements."""
+    inner, out, size = geometry.dims[-1], geometry.strides[-1], loop.operands[-1].dtype.itemsize
+    step = inner if loop.rank else min(BLOCK, inner)
+    rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
+    delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
+    most = max(1, rows // (DELAYS * (delay + 1)))
+    bands = 1 if workers == 1 else min(CHUNKS * workers, most)
+    scratch = bands * slots(delay, step * size) * step * size
+    return bands, (inner, step, bands, delay, rows), scratch
 
 
 def _itemsize(loop: Loop) -> int:
@@ -164,7 +182,7 @@ class LlvmBackend:
         """Return machine code for `kernel` in layout `form`."""
         loop = lay_out(kernel, form, schedule, self.jit.target)
         text = module_text(loop, MathFunctions(loop))
-        names = ("k", "fin") if form.mode == "full" else ("k",)
+        names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
         return LlvmExecutable(loop, text, library, threads)

@@ -6,6 +6,8 @@ Receives a `Loop`; returns IR text of functions.
 
 from __future__ import annotations
 
+from jitla.codegen.bands import apart, bands
+from jitla.codegen.delayed import delayed_kernel
 from jitla.codegen.layout import BLOCKS, COLD, INNER, PLAIN, STEP, Loop, copy_operands, seek, word
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
@@ -35,11 +37,12 @@ ready:
 """
 
 
-def entry(loop: Loop) -> list[str]:
+def entry(loop: Loop, how: str = "") -> list[str]:
     """Return the first lines of a kernel: %words, %geo, %steps, %ops with the operands."""
     n = len(loop.operands)
+    how = how or (PLAIN if loop.rank else COLD)
     lines = [
-        f"define void @k(ptr %block, i64 %begin, i64 %end) {PLAIN if loop.rank else COLD}{{", "entry:",
+        f"define void @k(ptr %block, i64 %begin, i64 %end) {how}{{", "entry:",
         f"  %ops = alloca [{n} x i64], align 16",
         "  %words = getelementptr i64, ptr %block, i64 8",
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
@@ -80,18 +83,40 @@ exit:
 
 def cell_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel without aggregates."""
+    if loop.schedule.delayed:
+        return delayed_kernel(loop, math, entry(loop, COLD))
+    past = streams(loop)
+    if loop.rank and not loop.polynomials and not past:
+        return _banded(loop, math)
     lines = entry(loop)
     block_of_unit(lines, loop)
     tail = padded_tail(loop) if loop.polynomials else span(loop, "tail", 1, math, how=PLAIN)
     how = PLAIN if loop.calls else ""
     parts = [span(loop, "span", loop.lanes, math, how=how), tail]
-    if streams(loop):
+    if past:
         parts += [span(loop, "stream", loop.lanes, math, nontemporal=True, how=how), _stream_line(loop)]
         lines.append("  call void @line(ptr %ops, ptr %steps, i64 %from, i64 %len)")
         end = NEXT + "  call void @llvm.x86.sse.sfence()\n"
         return "".join(parts) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"
     text = "\n".join(lines) + "\n" + calls(loop.lanes, "%len", "%from")
     return "".join(parts) + text + NEXT + "  ret void\n}\n"
+
+
+def _banded(loop: Loop, math: MathCall) -> str:
+    """Return the functions of a kernel over rows: whole ones are taken as many as lie evenly apart."""
+    lines = entry(loop)
+    lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
+    lines += apart(loop)
+    block_of_unit(lines, loop)
+    last = loop.rank - 1
+    lines += [
+        f"  %beside = sub i64 %size{last}, %at{last}", "  %ahead = sub i64 %end, %u",
+        "  %near = call i64 @llvm.umin.i64(i64 %beside, i64 %ahead)", "  %entire = icmp eq i64 %blocks, 1",
+        "  %many = select i1 %entire, i64 %near, i64 1",
+        "  call void @band(ptr %ops, ptr %steps, ptr %apart, i64 %from, i64 %len, i64 %many)",
+    ]
+    end = NEXT.replace("%u.next = add i64 %u, 1", "%u.next = add i64 %u, %many")
+    return bands(loop, math) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"
 
 
 def streams(loop: Loop) -> bool:
@@ -101,7 +126,10 @@ def streams(loop: Loop) -> bool:
 
 
 def _stream_line(loop: Loop) -> str:
-    """Return @line: up to an aligned address, then aligned vectors if all outputs agree."""
+    """Return @line: aligned vectors if all outputs agree, between two that begin and end with the line.
+
+    Elements that lie in two of them are computed twice: nothing of what is read may be overwritten.
+    """
     outs = [o for o in loop.operands if o.role == "out"]
     lines: list[str] = []
     apart = []
@@ -124,29 +152,32 @@ def _stream_line(loop: Loop) -> str:
     return f"""define internal void @line(ptr %ops, ptr %steps, i64 %from, i64 %len) {COLD}{{
 entry:
 {checks}
-  %agree = icmp eq i64 {total}, 0
-  %peel.a = select i1 %agree, i64 %e{first}, i64 0
-  %peel = call i64 @llvm.umin.i64(i64 %peel.a, i64 %len)
-  %main = add i64 %from, %peel
-  %long = sub i64 %len, %peel
-  %peels = icmp ne i64 %peel, 0
+  %equal = icmp eq i64 {total}, 0
+  %roomy = icmp uge i64 %len, {2 * loop.lanes}
+  %agree = and i1 %equal, %roomy
+  br i1 %agree, label %past, label %plain
+past:
+  %peels = icmp ne i64 %e{first}, 0
   br i1 %peels, label %first, label %second
 first:
-  call void @tail(ptr %ops, ptr %steps, i64 %from, i64 %peel, ptr null)
+  call void @span(ptr %ops, ptr %steps, i64 %from, i64 1, ptr null)
   br label %second
 second:
+  %main = add i64 %from, %e{first}
+  %long = sub i64 %len, %e{first}
   %v = lshr i64 %long, {shift}
-  %stream = icmp ne i64 %v, 0
-  %go = and i1 %stream, %agree
-  br i1 %go, label %streamed, label %plain
-streamed:
   call void @stream(ptr %ops, ptr %steps, i64 %main, i64 %v, ptr null)
-  %did = shl i64 %v, {shift}
-  br label %plain
+  %left = and i64 %long, {loop.lanes - 1}
+  %leaves = icmp ne i64 %left, 0
+  br i1 %leaves, label %last, label %over
+last:
+  %end = add i64 %from, %len
+  %back = sub i64 %end, {loop.lanes}
+  call void @span(ptr %ops, ptr %steps, i64 %back, i64 1, ptr null)
+  br label %over
+over:
+  ret void
 plain:
-  %skip = phi i64 [ 0, %second ], [ %did, %streamed ]
-  %here = add i64 %main, %skip
-  %length = sub i64 %long, %skip
-{calls(loop.lanes, "%length", "%here")}  ret void
+{calls(loop.lanes, "%len", "%from")}  ret void
 }}
 """

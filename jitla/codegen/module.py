@@ -60,6 +60,8 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
         # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
         narrowest = min(_width(h) for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
         chains = min(widest // narrowest, 8 if len(kernel.body) <= 3 else 4)
+        if form.ndim > 1 and kernel.shape[-1] >= SHORT and "s" not in form.inner:
+            chains = max(chains, 2)  # rows of such kernels are read in many places: fewer turns
     lanes = target.lanes(widest) * max(chains, schedule.unroll)
     if form.mode in ("full", "rows"):
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.

@@ -70,14 +70,14 @@ class Writer:
             elif op.role == "in" and "b" not in varying:
                 self.fixed[op.hop] = self.b.splat(f"{at}.0", op.dtype)
 
-    def pointer(self, op: Operand, base: str, name: str = "q") -> str:
-        """Write the address of element %i of `op`, counted from `base`."""
+    def pointer(self, op: Operand, base: str, name: str = "q", index: str = "%i") -> str:
+        """Write the address of element `index` of `op`, counted from `base`."""
         at = f"%{name}{op.word}"
         if op.letter == "c":
             kind = memory_type(op.dtype)
-            self.lines.append(f"  {at} = getelementptr {kind}, ptr {base}, i64 %i")
+            self.lines.append(f"  {at} = getelementptr {kind}, ptr {base}, i64 {index}")
         else:
-            self.lines.append(f"  {at}.d = mul i64 %i, %s{op.word}")
+            self.lines.append(f"  {at}.d = mul i64 {index}, %s{op.word}")
             self.lines.append(f"  {at} = getelementptr i8, ptr {base}, i64 {at}.d")
         return at
 

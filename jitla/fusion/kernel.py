@@ -170,11 +170,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How a kernel is run: `threads` (0 = all), `unroll` vectors per step, `nontemporal` output stores."""
+    """How a kernel is run: `threads` (0 = all), `unroll` vectors per step, `nontemporal` output stores.
+
+    With `delayed` stores its one result may overwrite what it is computed from elsewhere, as far as the
+    geometry says.
+    """
 
     threads: int = 0
     unroll: int = 1
     nontemporal: bool = False
+    delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +205,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Sizes and byte strides of one binding: `dims`, and per array operand its strides over them."""
+    """Sizes and byte strides of one binding: `dims`, and per array operand its strides over them.
+
+    If stores are delayed: what an element is computed from lies at most `apart` bytes from it, as far as
+    it is overwritten.
+    """
 
     dims: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
+    apart: int = 0
 
 
 class Executable(Protocol):

@@ -383,7 +383,7 @@ class _Writer:
 
 def exposed(targets: set[int], aliases: Aliases) -> set[int]:
     """Return the slots of leaves that change when those at `targets` are written."""
-    return targets | {b for pair in aliases for a, b in (pair, pair[::-1]) if a in targets}
+    return targets | {b for x, y, _ in aliases for a, b in ((x, y), (y, x)) if a in targets}
 
 
 def narrowed(value: Any, kind: type) -> tuple[Any, int]:

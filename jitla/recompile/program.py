@@ -7,7 +7,7 @@ Receives a plan with its store targets; returns results for the objects at the l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from math import prod
 from types import CodeType
@@ -41,7 +41,7 @@ from jitla.recompile.asked import RowTools
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rows import RowLoop
-from jitla.recompile.stores import Aliases, Order, Outs, order_steps
+from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
@@ -295,8 +295,14 @@ class Program:
         if found is None:
             raise _Misfit
         form, geometry = found
+        late = [(stored[h], self.order.delayed[h]) for h in stored if h in self.order.delayed]
+        if late:
+            if not delays(form, geometry):
+                raise _Misfit
+            geometry = replace(geometry, apart=farthest(*late[0], loop.operands.sizes[-1]))
         streams = self._streams(loop, form, places, stored)
-        schedule = Schedule(threads=self._workshop.threads, nontemporal=streams)
+        schedule = Schedule(
+            threads=self._workshop.threads, nontemporal=streams and not late, delayed=bool(late))
         if (form, schedule) not in loop.variants:
             loop.variants[form, schedule] = self._workshop.executable(
                 loop.kernel, loop.key, form, schedule)

@@ -7,12 +7,14 @@ Receives a plan, the store targets and the pairs of leaves that overlap; returns
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from jitla.fusion import Kernel, Layout, Plan, Step, is_view, operands, walk
-from jitla.hops import Hop, Kind, topo
+from jitla.fusion import Form, Geometry, Kernel, Layout, Plan, Step, is_view, operands, walk
+from jitla.hops import Hop, Kind, is_exact, may_raise, topo
 
-Aliases = frozenset[tuple[int, int]]
+# Slots of two leaves that overlap, and how many steps of their longest stride they begin apart; -1 if they
+# are not the same view but for that.
+Aliases = frozenset[tuple[int, int, int]]
 Outs = tuple[int | None, ...]
 
 
@@ -22,7 +24,8 @@ class Order:
 
     `direct`: values a kernel writes straight into the leaf at a slot. `through`: positions of roots
     that are copied into their leaf at the very end. `detached`: positions of roots that are views of
-    memory about to be overwritten, to be copied before that.
+    memory about to be overwritten, to be copied before that. `delayed`: of some direct values, how
+    many steps of the leaf's longest stride away they read what they overwrite.
     """
 
     steps: tuple[Step, ...]
@@ -30,6 +33,7 @@ class Order:
     direct: Mapping[Hop, int]
     through: tuple[int, ...]
     detached: tuple[int, ...]
+    delayed: Mapping[Hop, int] = field(default_factory=dict)
 
 
 def reach(roots: Iterable[Hop]) -> dict[Hop, frozenset[int]]:
@@ -60,10 +64,10 @@ def order_steps(
     shared = _Sharing(plan, targets, aliases)
     direct = {
         plan.outputs[i]: slot for i, slot in targets.items()
-        if shared.elementwise(plan.outputs[i], slot) and _disjoint_elements(
+        if shared.able(plan.outputs[i], slot) and _disjoint_elements(
             layouts[slot], plan.outputs[i].meta.dtype.itemsize)
     }
-    direct = _that_walk(plan, direct, layouts, places)
+    direct = _that_walk(plan, direct, layouts, places, shared)
     while (wrong := shared.conflict(direct)) is not None:
         del direct[wrong]
     late = [s for s in plan.steps if any(h in direct for h in s.outputs)]
@@ -75,7 +79,23 @@ def order_steps(
         if shared.reach[root] & exposed and (i not in through or len(targets) > 1)
         and root not in direct
     )
-    return Order((*early, *late), len(early), direct, through, detached)
+    delayed = {h: far for h, slot in direct.items() if (far := shared.far(h, slot)) >= 0}
+    return Order((*early, *late), len(early), direct, through, detached, delayed)
+
+
+def delays(form: Form, geometry: Geometry) -> bool:
+    """Tell whether rows are walked in the order in which they are overwritten, and hold whole runs."""
+    out = geometry.strides[-1]
+    return form.mode == "cell" and form.inner[-1] == "c" and min(out) > 0 and \
+        all(a >= b for a, b in zip(out, out[1:], strict=False))
+
+
+def farthest(layout: Layout, reach: int, itemsize: int) -> int:
+    """Return how many bytes away views of this layout begin, of which a `reach` is known."""
+    spans = [(s, n) for n, s in zip(*layout, strict=True) if n > 1]
+    longest = max(s for s, _ in spans)
+    slab = sum(s * (n - 1) for s, n in spans if s != longest) + itemsize
+    return (reach + 1) * longest - slab
 
 
 def _disjoint_elements(layout: Layout, itemsize: int) -> bool:
@@ -89,15 +109,18 @@ def _disjoint_elements(layout: Layout, itemsize: int) -> bool:
 
 
 def _that_walk(
-    plan: Plan, direct: dict[Hop, int], layouts: Mapping[int, Layout], places: Mapping[Hop, Layout]
+    plan: Plan, direct: dict[Hop, int], layouts: Mapping[int, Layout], places: Mapping[Hop, Layout],
+    shared: _Sharing,
 ) -> dict[Hop, int]:
-    """Keep the stores whose kernel can walk over the leaf as well as over a fresh result."""
+    """Keep the stores whose kernel can walk over the leaf as well as over a fresh result, late if need be."""
     kept: dict[Hop, int] = {}
     for step in plan.steps:
         mine = {h: direct[h] for h in step.outputs if h in direct}
         if isinstance(step, Kernel) and mine:
             stored = {h: layouts[slot] for h, slot in mine.items()}
-            if walk(operands(step), step.shape, places, stored) is not None:
+            found = walk(operands(step), step.shape, places, stored)
+            late = any(shared.far(h, slot) >= 0 for h, slot in mine.items())
+            if found is not None and (not late or delays(*found)):
                 kept |= mine
     return kept
 
@@ -108,7 +131,8 @@ class _Sharing:
     def __init__(self, plan: Plan, targets: Mapping[int, int], aliases: Aliases) -> None:
         self.plan = plan
         self.targets = targets
-        self.pairs = aliases | {(b, a) for a, b in aliases}
+        self.pairs = {(a, b) for a, b, _ in aliases} | {(b, a) for a, b, _ in aliases}
+        self.reaches = {(a, b): r for a, b, r in aliases} | {(b, a): r for a, b, r in aliases}
         self.reach = reach(plan.outputs)
         self.maker = {h: s for s in plan.steps for h in s.outputs}
 
@@ -117,8 +141,8 @@ class _Sharing:
         slots = set(slots)
         return frozenset(slots | {b for a, b in self.pairs if a in slots})
 
-    def elementwise(self, root: Hop, slot: int) -> bool:
-        """Tell whether the kernel that makes `root` may write it to `slot` while it runs."""
+    def able(self, root: Hop, slot: int) -> bool:
+        """Tell whether the kernel that makes `root` may write it to `slot` while it runs, soon or late."""
         step = self.maker.get(root)
         if not isinstance(step, Kernel) or root.op.kind is Kind.AGG:
             return False
@@ -127,11 +151,25 @@ class _Sharing:
         changed = self.overlapping((slot,))
         if any(t in changed and t != slot for t in self.targets.values()):
             return False
-        return all(
-            not self.reach[h] & changed
-            or h.op.name == "leaf" and h.attr("slot") == slot and h.meta.shape == step.shape
-            for h in step.inputs
-        )
+        touched = [h for h in step.inputs if self.reach[h] & changed]
+        if any(h.op.name != "leaf" or h.meta.shape != step.shape for h in touched):
+            return False
+        return all(h.attr("slot") == slot for h in touched) or self.far(root, slot) >= 0
+
+    def far(self, root: Hop, slot: int) -> int:
+        """Return how far from where its results go the kernel that makes `root` reads that memory.
+
+        -1 if nowhere else, or if it cannot store late: that takes one result, whose flags say all.
+        """
+        step = self.maker[root]
+        changed = self.overlapping((slot,))
+        others = [h.attr("slot") for h in step.inputs if self.reach[h] & changed and h.attr("slot") != slot]
+        raising = [h for h in step.body if may_raise(h)]
+        if len(step.outputs) > 1 or any(h.op.transcendental for h in step.body) or \
+                not all(map(is_exact, raising)):
+            return -1
+        reaches = [self.reaches.get((slot, k), -1) for k in others]
+        return -1 if min(reaches, default=-1) < 0 else max(reaches)
 
     def _read_later(self, root: Hop, step: Step) -> bool:
         return any(root in s.inputs for s in self.plan.steps if s is not step)

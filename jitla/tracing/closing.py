@@ -49,11 +49,16 @@ _CAST = OP_ID["cast"]
 
 
 class Store(NamedTuple):
-    """A write into existing memory: entry `index` goes to leaf `slot`; `aliases` overlap it otherwise."""
+    """A write into existing memory: entry `index` goes to leaf `slot`; `aliases` overlap it otherwise.
+
+    These are the same view but for where it begins, at most `reach` steps of its longest stride away; -1
+    if not all of them are, or if it does not matter.
+    """
 
     index: int
     slot: int
     aliases: tuple[int, ...]
+    reach: int
 
 
 class Closed:

@@ -29,6 +29,7 @@ from jitla.tracing.signature import LAYOUTS, METAS, TRACED, is_traced, meta_id
 from jitla.tracing.tape import OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
+_NUMBERS = frozenset({int, type(None)})
 _GETITEM = OP_ID["getitem"]
 _CAST = OP_ID["cast"]
 _BROADCAST = OP_ID["broadcast_to"]
@@ -128,7 +129,7 @@ class Indexing(Memory):
             index = _static_index(key)
             if index is not None and not self.site.many_plans:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
-        if type(key) in LAZY or type(key) is tuple or type(key) is slice:
+        if type(key) in LAZY or (type(key) is tuple or type(key) is slice) and not _known(key):
             key = self.plain(key)
         return self.wrap(self.value(array)[key])
 
@@ -183,7 +184,8 @@ class Indexing(Memory):
     def setitem(self, array: LazyArray, key: Any, value: Any, others: int | None = None) -> None:
         """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
         memory = self.settle(array)
-        key = self.plain(key)
+        if not _known(key):
+            key = self.plain(key)
         if type(value) is LazyArray and value._s is self and _basic(key) and memory.flags.writeable:
             target = memory[key]
             if type(target) is np.ndarray:
@@ -340,6 +342,18 @@ def _basic(key: Any) -> bool:
     """Say whether ``x[key]`` is a view (or an element) and not a copy."""
     parts = key if type(key) is tuple else (key,)
     return all(type(p) in _BASIC or isinstance(p, np.integer) for p in parts)
+
+
+def _known(key: Any) -> bool:
+    """Say whether `key` is seen at a glance to hold nothing but Python's integers."""
+    for part in key if type(key) is tuple else (key,):
+        if type(part) is slice:
+            if part.start.__class__ not in _NUMBERS or part.stop.__class__ not in _NUMBERS:
+                return False
+            part = part.step
+        if part.__class__ not in _NUMBERS:
+            return False
+    return True
 
 
 def _static_index(key: Any) -> tuple | None:

@@ -14,8 +14,11 @@ from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import Lazy, LazyArray, in_memory
 from jitla.tracing.closing import Closing, Store
-from jitla.tracing.enacting import same_view
+from jitla.tracing.enacting import address, same_view
 from jitla.tracing.signature import layout_id
+
+SMALL = 1 << 20  # bytes: arrays up to this size are in a cache, where a copy of them costs little
+REACHES = (0, 1, 2, 4, 8)
 
 _getrefcount = sys.getrefcount
 
@@ -77,7 +80,29 @@ class Memory(Closing):
             k for k, leaf in enumerate(self.leaves)
             if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
         )
-        self.close(store=Store(index, slot, aliases), consumed=consumed)
+        reach = -1
+        if aliases and target.nbytes > SMALL:
+            reach = _reach(target, [self.leaves[k] for k in aliases])
+        self.close(store=Store(index, slot, aliases, reach), consumed=consumed)
+
+
+def _reach(target: np.ndarray, others: list[np.ndarray]) -> int:
+    """Return how many steps of its longest stride `target` begins away from others that lie alike, or -1.
+
+    It is rounded up, so that few plans are made.
+    """
+    alike = (target.shape, target.strides, target.dtype)
+    if any((a.shape, a.strides, a.dtype) != alike for a in others):
+        return -1
+    spans = [(s, n) for s, n in zip(target.strides, target.shape, strict=True) if n > 1]
+    longest = max(spans)[0]
+    if min(spans)[0] <= 0:
+        return -1
+    slab = sum(s * (n - 1) for s, n in spans if s != longest) + target.itemsize
+    at = address(target)
+    apart = max(abs(address(a) - at) for a in others)
+    least = -(-(apart + slab) // longest) - 1
+    return next((r for r in REACHES if r >= least), -1)
 
 
 def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:

@@ -19,7 +19,7 @@ class Request(NamedTuple):
     roots: tuple[Hop, ...]
     layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
     outs: tuple[int | None, ...]
-    aliases: frozenset[tuple[int, int]]
+    aliases: frozenset[tuple[int, int, int]]
     # The user's (file, line) of each root, as far as known: hops may be shared with other functions.
     lines: tuple[tuple[str, int] | None, ...] = ()
 
@@ -53,7 +53,7 @@ class Replay:
                 value = value.copy("K")
             results.append(value)
         stored = {slot for slot in request.outs if slot is not None}
-        stored |= {b for pair in request.aliases for a, b in (pair, pair[::-1]) if a in stored}
+        stored |= {b for x, y, _ in request.aliases for a, b in ((x, y), (y, x)) if a in stored}
         saved = {slot: leaves[slot].copy("K") for slot in stored} if flags else {}
         for i, slot in enumerate(request.outs):
             if slot is not None:

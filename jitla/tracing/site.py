@@ -153,7 +153,7 @@ class Site:
 
     def _request(
         self, block: Block, roots: tuple[int, ...], outs: tuple[int | None, ...],
-        aliases: frozenset[tuple[int, int]],
+        aliases: frozenset[tuple[int, int, int]],
     ) -> Request:
         hops = hops_of(block)
         lines = tuple(block.lines.get(i) for i in roots)
@@ -236,12 +236,12 @@ class Site:
 
 def _stores(
     roots: tuple[int, ...], store: Any
-) -> tuple[tuple[int | None, ...], frozenset[tuple[int, int]]]:
-    """Return into which leaf each root is written, and which leaves that overlaps."""
+) -> tuple[tuple[int | None, ...], frozenset[tuple[int, int, int]]]:
+    """Return into which leaf each root is written, which leaves that overlaps, and how far they reach."""
     if store is None:
         return (None,) * len(roots), frozenset()
     outs = tuple(store.slot if i == store.index else None for i in roots)
-    return outs, frozenset((store.slot, k) for k in store.aliases)
+    return outs, frozenset((store.slot, k, store.reach) for k in store.aliases)
 
 
 def _layouts(block: Block) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -145,7 +145,7 @@ def test_what_a_store_overwrites_is_saved() -> None:
     x = np.array([1.0, -4.0, 9.0, 16.0])
     a, tail = leaf(0, Meta((4,), x.dtype)), leaf(1, Meta((3,), x.dtype))
     program = COMPILERS["llvm"].build(
-        (apply("sqrt", tail),), {0: ((3,), (8,)), 1: ((3,), (8,))}, (0,), frozenset({(0, 1)}))
+        (apply("sqrt", tail),), {0: ((3,), (8,)), 1: ((3,), (8,))}, (0,), frozenset({(0, 1, -1)}))
     bound = program.bind(program.identity(), program.layouts)
     bound.alert = True
     with pytest.raises(Flagged) as hit:

@@ -49,7 +49,7 @@ def test_result_may_be_aggregated_too():
 def test_overlapping_read_takes_a_temporary():
     base = np.arange(6.0)
     x, y = base[1:], base[:-1]
-    program = build([apply("add", leaf_of(0, x), leaf_of(1, y))], [x, y], [0], {(0, 1)})
+    program = build([apply("add", leaf_of(0, x), leaf_of(1, y))], [x, y], [0], {(0, 1, -1)})
     bound(program).run([x, y])
     assert base.tolist() == [0, 1, 3, 5, 7, 9]
     assert program.materialised == 1
@@ -118,8 +118,8 @@ def _views(rng: random.Random, base: np.ndarray) -> list[np.ndarray]:
     return rng.sample(views, 4)
 
 
-def _pairs(leaves: list[np.ndarray]) -> set[tuple[int, int]]:
-    return {(i, j) for i in range(len(leaves)) for j in range(len(leaves))
+def _pairs(leaves: list[np.ndarray]) -> set[tuple[int, int, int]]:
+    return {(i, j, -1) for i in range(len(leaves)) for j in range(len(leaves))
             if i != j and np.shares_memory(leaves[i], leaves[j])}
 
 

@@ -7,13 +7,19 @@ import weakref
 import numpy as np
 
 import jitla
-from jitla.tracing.memory import same_view
+from jitla.tracing.enacting import address, same_view
 from tests.tracing.sameness import proxies_alive, same
 
 
 def test_same_view() -> None:
     x = np.arange(6.0)
     assert same_view(x[1:], x[1:]) and not same_view(x[1:], x[:-1]) and not same_view(x, x.view("i8"))
+
+
+def test_address() -> None:
+    x = np.arange(6.0)
+    for view in (x, x[1:], x[::-1], x[2:2], x.reshape(2, 3).T):
+        assert address(view) == view.__array_interface__["data"][0]
 
 
 def test_results_own_their_memory() -> None:
