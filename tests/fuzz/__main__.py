@@ -26,6 +26,7 @@ from tests.fuzz.tally import Tally
 CHUNK = 960  # whole families
 REAL = 6  # one chunk in so many compiles at the level users get, the others at level 0
 PROMPT = 11  # in one chunk of so many programs observe flags as soon as they may
+LARGE = 3  # in one chunk of so many small arrays are copied before they are updated in place, as usual
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 
@@ -63,6 +64,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.quick_kernels()
     if first // CHUNK % PROMPT == 1 and not given.plain:
         load.observe_at_once()
+    if first // CHUNK % LARGE and not given.plain:
+        load.store_late()
     gc.freeze()
     gc.disable()
     group = DATA if given.kernels == "reuse" else 1

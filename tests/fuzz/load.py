@@ -104,6 +104,13 @@ def observe_at_once() -> None:
     effects.WORTH = 0.0
 
 
+def store_late() -> None:
+    """Let arrays of any size be updated in place from their shifted parts without a copy."""
+    from jitla.tracing import memory
+
+    memory.SMALL = 0
+
+
 class _Reroute(ast.NodeTransformer):
     """Send operators that round differently through functions that the noise reaches."""
 
