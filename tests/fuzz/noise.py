@@ -74,13 +74,13 @@ class Noisy:
         result = left * right
         if isinstance(result, np.ndarray) and (
                 result.size == 1 or any(map(_is_reversed, (left, right)))):
-            return self._complex_nudged(result)
+            return self._complex_nudged(result, any(map(_is_reversed, (left, right))))
         return result
 
     def timed(self, target: Any) -> None:
         """Shake what ``target *= …`` has left."""
         if np.iscomplexobj(target) and isinstance(target, np.ndarray) and target.flags.writeable:
-            target[...] = self._complex_nudged(target)
+            target[...] = self._complex_nudged(target, _is_reversed(target))
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
@@ -142,7 +142,8 @@ class Noisy:
                 return result
             with np.errstate(all="ignore"):
                 length = np.shape(left)[-1] if np.ndim(left) else 1
-                sizes = function(np.abs(left), np.abs(right))
+                # as floats: the least integer has no opposite
+                sizes = function(*(np.abs(np.multiply(x, 1.0)) for x in (left, right)))
                 # BLAS leaves out factors that are zero, or does not
                 sizes = np.where(self._strange(function, left, right), np.inf, sizes)
                 bound = sizes * (2 * length * np.finfo(kind).eps)
@@ -222,10 +223,15 @@ class Noisy:
 
         return call
 
-    def _complex_nudged(self, result: Any) -> Any:
+    def _complex_nudged(self, result: Any, otherwise: bool = False) -> Any:
+        """Shake both parts; rounded otherwise, a part that overflows is infinite or NaN."""
         if not np.iscomplexobj(result):
             return result
-        moved = self._nudged(result.real, None) + 1j * self._nudged(result.imag, None)
+        moved = np.asarray(self._nudged(result.real, None) + 1j * self._nudged(result.imag, None))
+        if otherwise:
+            for part in (moved.real, moved.imag):
+                strange = self._rng.choice((np.inf, -np.inf, np.nan), np.shape(part))
+                np.copyto(part, strange, where=~np.isfinite(part))
         return _like(result, moved) if np.ndim(result) else type(result)(moved)
 
     def _either_sign(self, function: Any) -> Any:
