@@ -155,8 +155,9 @@ class Noisy:
                 else:
                     moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
                 # Factors that are not finite, sums that overflow on the way: what comes out is open.
-                strange = self._rng.choice((0.0, np.inf, -np.inf, np.nan), np.shape(result))
-                moved = np.where(np.isfinite(sizes) | (strange == 0), moved, kind.type(1) * strange)
+                for part in (moved.real, moved.imag) if kind.kind == "c" else (moved,):
+                    strange = self._rng.choice((0.0, np.inf, -np.inf, np.nan), np.shape(result))
+                    np.copyto(part, strange, where=~np.isfinite(sizes) & (strange != 0))
             return _like(result, moved) if isinstance(result, np.ndarray) else moved[()]
 
         return call
