@@ -148,9 +148,16 @@ class Plans:
                 for s, kept in zip(self.searches, self.wanted, strict=True)]
 
 
+class Impossible(Exception):
+    """With such a choice something has no kernel that may make it."""
+
+
 def _kept(search: Search, kept: int) -> tuple[float, int, Any]:
-    seconds, kernels = search.arrange(kept)
-    return seconds, kept, kernels
+    memory = search.kernels.in_memory(kept)
+    found = search.groups.arrange(search.results & memory, memory)
+    if found is None:
+        raise Impossible
+    return found[0], kept, found[1]
 
 
 def ranked(
@@ -163,7 +170,10 @@ def ranked(
     chosen = tuple(plans.chosen)
     bound = {}
     for choice in plans.every():
-        program = plans.build(choice)
+        try:
+            program = plans.build(choice)
+        except Impossible:
+            continue
         bound[choice] = program.bind(program.identity(), draft.layouts)
     taken: dict[Any, list[float]] = {choice: [] for choice in bound}
     for _ in range(rounds):

@@ -24,7 +24,7 @@ from jitla.tracing.array import (
     pending,
 )
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
-from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
+from jitla.tracing.indexing import Bound, Indexing, becomes, fits, lone_complex
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.places import call_here
@@ -262,9 +262,10 @@ class Dispatch(Indexing):
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:
                 meta = METAS[made._m]
-                if meta.shape == memory.shape and np.can_cast(meta.dtype, memory.dtype, "same_kind"):
+                if meta.shape == memory.shape and becomes(meta.dtype, memory.dtype):
                     self.store(memory, self._conformed(made._n, made._m, memory, True), (made._n, 0))
                     return out
+            del made  # nobody wants it: it is not computed
         return self.eager(ufunc, inputs, {"out": out})
 
     def function(self, func: Any, args: tuple, kwargs: dict) -> Any:

@@ -250,9 +250,7 @@ class Indexing(Memory):
         """Store ``ufunc(array, other)`` into the memory of `array`, if its dtype and shape allow it."""
         result = self.ufuncs(ufunc, array, other)
         known = METAS[result._m]
-        if result._v is not None or known.shape != memory.shape:
-            return False
-        if not np.can_cast(known.dtype, memory.dtype, "same_kind"):
+        if result._v is not None or known.shape != memory.shape or not becomes(known.dtype, memory.dtype):
             return False
         n, meta = result._n, result._m
         self.nodes[n] = Gone(meta)
@@ -280,7 +278,7 @@ class Indexing(Memory):
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
         made = METAS[result._m]
-        if made.shape != known.shape or not np.can_cast(made.dtype, known.dtype, "same_kind"):
+        if made.shape != known.shape or not becomes(made.dtype, known.dtype):
             return False
         n, meta = result._n, result._m
         self.nodes[n] = Gone(meta)
@@ -325,6 +323,14 @@ def fits(shape: Shape, target: Shape) -> bool:
         return False
     pairs = zip(shape[::-1], target[::-1], strict=False)
     return all(n in (1, m) for n, m in pairs)
+
+
+def becomes(made: np.dtype, known: np.dtype) -> bool:
+    """Say whether a result in place is the operation's, cast, with all its warnings.
+
+    Floats that become narrower overflow in the operation, NumPy says, not in a cast.
+    """
+    return np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind")
 
 
 def _consumed(index: int, others: int | None) -> tuple[int, int]:

@@ -74,13 +74,13 @@ class Noisy:
         result = left * right
         if isinstance(result, np.ndarray) and (
                 result.size == 1 or any(map(_is_reversed, (left, right)))):
-            return self._complex_nudged(result)
+            return self._complex_nudged(result, any(map(_is_reversed, (left, right))))
         return result
 
     def timed(self, target: Any) -> None:
         """Shake what ``target *= …`` has left."""
         if np.iscomplexobj(target) and isinstance(target, np.ndarray) and target.flags.writeable:
-            target[...] = self._complex_nudged(target)
+            target[...] = self._complex_nudged(target, _is_reversed(target))
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
@@ -142,7 +142,8 @@ class Noisy:
                 return result
             with np.errstate(all="ignore"):
                 length = np.shape(left)[-1] if np.ndim(left) else 1
-                sizes = function(np.abs(left), np.abs(right))
+                # as floats: the least integer has no opposite
+                sizes = function(*(np.abs(np.multiply(x, 1.0)) for x in (left, right)))
                 # BLAS leaves out factors that are zero, or does not
                 sizes = np.where(self._strange(function, left, right), np.inf, sizes)
                 bound = sizes * (2 * length * np.finfo(kind).eps)
@@ -154,8 +155,9 @@ class Noisy:
                 else:
                     moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
                 # Factors that are not finite, sums that overflow on the way: what comes out is open.
-                strange = self._rng.choice((0.0, np.inf, -np.inf, np.nan), np.shape(result))
-                moved = np.where(np.isfinite(sizes) | (strange == 0), moved, kind.type(1) * strange)
+                for part in (moved.real, moved.imag) if kind.kind == "c" else (moved,):
+                    strange = self._rng.choice((0.0, np.inf, -np.inf, np.nan), np.shape(result))
+                    np.copyto(part, strange, where=~np.isfinite(sizes) & (strange != 0))
             return _like(result, moved) if isinstance(result, np.ndarray) else moved[()]
 
         return call
@@ -222,10 +224,15 @@ class Noisy:
 
         return call
 
-    def _complex_nudged(self, result: Any) -> Any:
+    def _complex_nudged(self, result: Any, otherwise: bool = False) -> Any:
+        """Shake both parts; rounded otherwise, a part that overflows is infinite or NaN."""
         if not np.iscomplexobj(result):
             return result
-        moved = self._nudged(result.real, None) + 1j * self._nudged(result.imag, None)
+        moved = np.asarray(self._nudged(result.real, None) + 1j * self._nudged(result.imag, None))
+        if otherwise:
+            for part in (moved.real, moved.imag):
+                strange = self._rng.choice((np.inf, -np.inf, np.nan), np.shape(part))
+                np.copyto(part, strange, where=~np.isfinite(part))
         return _like(result, moved) if np.ndim(result) else type(result)(moved)
 
     def _either_sign(self, function: Any) -> Any:

@@ -50,7 +50,7 @@ def indexed(draft: Draft) -> str | None:
     forms = [
         f"{a}[{index}] = {n}", f"{a}[{index}] += {n}", f"np.add.at({a}, {index}, {n})",
         f"{name} = {a}[{index}] * 2", f"{name} = np.take({a}, {index}, axis=0)",
-        f"{a}[{index}] = {a}[{index}] * 0.5", f"{name} = {a}[np.argsort({a}, axis=None) % {a}.shape[0]]",
+        f"{a}[{index}] = {a}[{index}] * 0.5", f"{name} = {a}[np.argsort({a}, axis=None)[:99] % {a}.shape[0]]",
         f"{name} = {a}[{index}]; {name} += {n}", f"{a}[{a}.shape[0] - 1] = {a}[0]",
     ]
     if held.ndim == 2:
