@@ -19,6 +19,7 @@ from jitla.codegen import (
     vecmath_log,
     vecmath_pairs,
     vecmath_power,
+    vecmath_special,
     vecmath_trig,
 )
 from jitla.codegen.layout import PLAIN
@@ -54,9 +55,19 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "logaddexp2": vecmath_pairs.logaddexp2,
     "power": vecmath_power.power,
     "float_power": vecmath_power.power,
+    "erf": vecmath_special.erf,
+    "erfc": vecmath_special.erfc,
+    "ndtr": vecmath_special.ndtr,
+    "expit": vecmath_special.expit,
+    "log_expit": vecmath_special.log_expit,
+    "logit": vecmath_special.logit,
+    "xlogy": vecmath_special.xlogy,
+    "xlog1py": vecmath_special.xlog1py,
 }
 #: Functions of two arguments; the others have one.
-OF_TWO = frozenset({"arctan2", "hypot", "logaddexp", "logaddexp2", "power", "float_power"})
+OF_TWO = frozenset({
+    "arctan2", "float_power", "hypot", "logaddexp", "logaddexp2", "power", "xlog1py", "xlogy",
+})
 CALLING = frozenset({"sin", "cos", "tan"})
 #: Functions that run 4 to 17 % slower if LLVM does not optimise them, alone or among others that are
 #: called; it makes those that are missing here no faster.
