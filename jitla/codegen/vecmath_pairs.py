@@ -14,7 +14,7 @@ from jitla.codegen.vecmath_exp import exp2_parts, exp_parts, halves_of_power
 from jitla.codegen.vecmath_log import log_parts
 from jitla.codegen.vecmath_tables import TABLES
 
-__all__ = ["arctan2", "hypot", "logaddexp", "logaddexp2"]
+__all__ = ["arctan2", "hypot", "logaddexp", "logaddexp2", "sum_in_two"]
 
 
 def eighth_turn(code: Code) -> tuple[float, float]:
@@ -49,6 +49,13 @@ def arctan2(code: Code, y: Value, x: Value) -> Value:
     total = base + t
     result = total + (((base - total) + t) + (tail + q * low))
     return code.with_sign(result, code.sign_of(y))
+
+
+def sum_in_two(a: Value, b: Value) -> tuple[Value, Value]:
+    """The rounded sum and what rounding lost, whichever is larger."""
+    total = a + b
+    added = total - a
+    return total, (a - (total - added)) + (b - added)
 
 
 def hypot(code: Code, x: Value, y: Value) -> Value:
@@ -99,9 +106,7 @@ def larger_plus(
         upper = code.upper_half(log)
         tail = ((log - upper) + tail) * factor[0] + (log + tail) * factor[1]
         log = upper * factor[0]
-    result = m + log
-    added = result - m
-    lost = (m - (result - added)) + (log - added)
+    result, lost = sum_in_two(m, log)
     result = code.select(code.abs(m) < math.inf, result + (lost + tail), m + d)
     # Of NaN NumPy's loops say that it is invalid; so does inf - inf.
     unknown = code.select(code.compare("uno", x, y), math.inf, code.value(0.0, "f"))

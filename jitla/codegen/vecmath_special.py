@@ -18,6 +18,7 @@ from jitla.codegen.vecmath_exp import (
     scale,
 )
 from jitla.codegen.vecmath_log import log, log1p, log_parts
+from jitla.codegen.vecmath_pairs import sum_in_two
 from jitla.codegen.vecmath_tables import TABLES
 
 __all__ = ["erf", "erfc", "expit", "log_expit", "logit", "ndtr", "xlog1py", "xlogy"]
@@ -50,21 +51,26 @@ def erfc_parts(
     high, rest = table["LN2_EXPONENT"]
     shifted = code.form.magic - (square + 0.5) * table["LOG2E"][0]
     n = shifted - code.form.magic
-    top, bottom = (-square - n * high) - 0.5, n * rest + more
-    r = top - bottom
-    total, lost = one_plus(r, exp_tail(code, r, (top - r) - bottom))
+    start, rest = (-square - n * high) - 0.5, n * rest + more
+    r = start - rest
+    total, lost = one_plus(r, exp_tail(code, r, (start - r) - rest))
     w = code.poly((a - 3.0) / (a + 3.0), table["ERFCX"])
     under = a + 0.5
-    return shifted.bits(), quotient(code, total + (lost + (total + lost) * w), under,
-                                    (0.5 - (under - a)) + low)
+    more = lost + (total + lost) * w
+    top = total + more
+    return shifted.bits(), quotient(
+        code, top, under, (0.5 - (under - a)) + low, (total - top) + more)
 
 
-def quotient(code: Code, top: Value, bottom: Value, low: Value) -> Value:
-    """top/(bottom + low), little more than rounded once."""
+def quotient(
+    code: Code, top: Value, bottom: Value, low: Value, top_low: Value | None = None
+) -> Value:
+    """(top + top_low)/(bottom + low), little more than rounded once."""
     inverse = 1.0 / bottom
     y = top * inverse
     upper, under = code.upper_half(y), code.upper_half(bottom)
     rest = ((top - upper * under) - (y - upper) * under) - y * ((bottom - under) + low)
+    rest = rest if top_low is None else rest + top_low
     return y + rest * inverse
 
 
@@ -109,8 +115,10 @@ def ndtr(code: Code, x: Value) -> Value:
     n, y = erfc_parts(code, 0.5 * square, 0.5 * more, a, rest)
     tail = scale(code, y, n - 1)
     left = x < 0.0
-    near = 0.5 * (a + erf_tail(code, a))
-    near = 0.5 + code.select(left, -near, near)
+    step, more = 0.5 * a, 0.5 * (erf_tail(code, a) + rest)
+    step, more = code.select(left, -step, step), code.select(left, -more, more)
+    total = 0.5 + step
+    near = total + (((0.5 - total) + step) + more)
     return code.select(a < 0.5, near, code.select(left, tail, 1.0 - tail))
 
 
@@ -120,9 +128,7 @@ def expit(code: Code, x: Value) -> Value:
     left = x < 0.0
     whole = 1.0 + e
     lost = (e - (whole - 1.0)) + low
-    y = code.select(left, e, 1.0) / whole
-    inverse = code.select(left, 1.0 - y, y)
-    return y + (code.select(left, low, 0.0) - y * lost) * inverse
+    return quotient(code, code.select(left, e, 1.0), whole, lost, code.select(left, low, 0.0))
 
 
 def small_power(code: Code, x: Value) -> tuple[Value, Value]:
@@ -138,9 +144,8 @@ def log_expit(code: Code, x: Value) -> Value:
     e, low = small_power(code, x)
     whole = 1.0 + e
     log_of_whole, rest = log_parts(code, whole, (e - (whole - 1.0)) + low, e, low)
-    base = code.select(x < 0.0, x, 0.0)
-    total = log_of_whole - base
-    result = -(total + ((log_of_whole - (total + base)) + rest))
+    total, lost = sum_in_two(log_of_whole, code.select(x < 0.0, -x, 0.0))
+    result = -(total + (lost + rest))
     return code.select(x > -math.inf, result, x)
 
 

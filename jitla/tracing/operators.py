@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from jitla.hops import adopt
 from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
 from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.powers import of_constant
-from jitla.tracing.tape import KIND_CODE, OP_ID
+from jitla.tracing.tape import KIND_CODE, OP_ID, enroll
 
 # A Python int up to this size converts to any float without question.
 SMALL_INT = 1 << 62
@@ -181,6 +182,16 @@ def _binary_call(ufunc: Any) -> Callable[..., Any]:
         return backward(y, x)
 
     return record
+
+
+def learn(ufunc: Any) -> bool:
+    """Record plain calls of `ufunc` from now on, if it is one of SciPy's that the op table knows."""
+    op = adopt(ufunc)
+    if op is None:
+        return False
+    enroll(op)
+    UFUNCS[ufunc] = _unary(op.name, ufunc) if ufunc.nin == 1 else _binary_call(ufunc)
+    return True
 
 
 def _install() -> None:

@@ -12,7 +12,7 @@ from tests.codegen.vecmath_loop import compiled
 
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)
 WIDTH = {F64: 4, F32: 8}
-OF_ONE = [name for name in FUNCTIONS if name not in OF_TWO]
+OF_ONE = [name for name in FUNCTIONS if name not in OF_TWO and hasattr(np, name)]
 ODD = ("tanh", "sinh", "arcsinh", "arctanh", "arcsin", "arctan", "sin", "tan", "cbrt")
 EVEN = ("cosh", "cos")
 ONE_UNIT = ("exp", "exp2", "log", "log2", "log10")
