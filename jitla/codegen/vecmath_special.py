@@ -48,10 +48,10 @@ def erfc_parts(
     It is e**(-a*a - 1/2) * (1 + W) / (a + 1/2), W below 0.08 a polynomial in (a - 3)/(a + 3).
     """
     table = TABLES[code.form.bits]
-    high, rest = table["LN2_EXPONENT"]
+    high, remainder = table["LN2_EXPONENT"]
     shifted = code.form.magic - (square + 0.5) * table["LOG2E"][0]
     n = shifted - code.form.magic
-    start, rest = (-square - n * high) - 0.5, n * rest + more
+    start, rest = (-square - n * high) - 0.5, n * remainder + more
     r = start - rest
     total, lost = one_plus(r, exp_tail(code, r, (start - r) - rest))
     w = code.poly((a - 3.0) / (a + 3.0), table["ERFCX"])

@@ -186,9 +186,9 @@ cell(np.floor_divide, _verb("floordiv"), "quotient rounded down")
 cell(np.remainder, _verb("rem"), "remainder with the divisor's sign")
 cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign")
 cell(np.power, _by_kind(f=_math("power")), "x to the power y; integers are left to NumPy",
-     transcendental=True, flops=60)
+     transcendental=True, flops=145)
 cell(np.float_power, _math("float_power"), "power in at least float64",
-     transcendental=True, flops=60)
+     transcendental=True, flops=145)
 cell(np.negative, _verb("neg"), "-x", ANY, on_complex=parts.by_part("neg"))
 cell(np.positive, _same, "+x", ANY, on_complex=_same)
 cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itself", ANY,
@@ -253,9 +253,9 @@ transcendental(np.tanh, 64, "hyperbolic tangent", ANY)
 transcendental(np.arcsinh, 97, "inverse hyperbolic sine", ANY)
 transcendental(np.arccosh, 110, "inverse hyperbolic cosine")
 transcendental(np.arctanh, 57, "inverse hyperbolic tangent", ANY)
-transcendental(np.arctan2, 90, "angle of the point (y, x)")
+transcendental(np.arctan2, 54, "angle of the point (y, x)")
 transcendental(np.hypot, 40, "length of the vector (x, y)", ALL)
-transcendental(np.logaddexp, 90, "log(e**x + e**y)")
+transcendental(np.logaddexp, 84, "log(e**x + e**y)")
 transcendental(np.logaddexp2, 90, "log2(2**x + 2**y)")
 
 # --------------------------------------------------------------------------- comparisons

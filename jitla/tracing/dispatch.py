@@ -26,7 +26,7 @@ from jitla.tracing.array import (
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
 from jitla.tracing.kinds import is_wild
-from jitla.tracing.operators import SMALL_INT, learn
+from jitla.tracing.operators import SMALL_INT, meet
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import SHORTCUTS
 from jitla.tracing.signature import (
@@ -231,7 +231,7 @@ class Dispatch(Indexing):
 
     def ufunc(self, ufunc: Any, method: str, inputs: tuple, kwargs: dict) -> Any:
         """Serve ``__array_ufunc__`` where the call is not plain, or of a ufunc not met before."""
-        if ufunc not in UFUNCS and learn(ufunc) and not kwargs and method == "__call__":
+        if ufunc not in UFUNCS and meet(ufunc) and not kwargs and method == "__call__":
             return UFUNCS[ufunc](*inputs)
         if method == "__call__" and len(kwargs) == 1 and ufunc in UFUNCS and ufunc.nout == 1:
             out = kwargs.get("out")

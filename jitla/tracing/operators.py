@@ -162,7 +162,8 @@ _COMPARE = {
 _UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
 _MORE_BINARY = (
     np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or, np.logical_xor,
-    np.arctan2, np.copysign, np.fmod, np.hypot, np.logaddexp, np.power,
+    np.arctan2, np.copysign, np.fmod, np.hypot, np.logaddexp, np.logaddexp2,
+    np.power, np.float_power,
 )
 _MORE_UNARY = (
     np.sqrt, np.square, np.reciprocal, np.sign, np.floor, np.ceil, np.trunc, np.rint, np.exp,
@@ -184,7 +185,7 @@ def _binary_call(ufunc: Any) -> Callable[..., Any]:
     return record
 
 
-def learn(ufunc: Any) -> bool:
+def meet(ufunc: Any) -> bool:
     """Record plain calls of `ufunc` from now on, if it is one of SciPy's that the op table knows."""
     op = adopt(ufunc)
     if op is None:
