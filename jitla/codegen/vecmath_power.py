@@ -31,7 +31,9 @@ def power(code: Code, x: Value, y: Value) -> Value:
     odd, broken = parity(code, y)
     zero, down = a.equals(0.0), y < 0.0
     unknown = code.compare("uno", x, y)
-    known = code.select(unknown, 0.0, y)  # what is computed in vain raises no flags
+    ending = zero | a.equals(math.inf)
+    # What is computed in vain raises no flags, and has no tiny results, which processors make slowly.
+    known = code.select(unknown | ending, 0.0, y)
     way = of_doubles if code.form is DOUBLE else of_singles
     magnitude = way(code, a, known, zero & down)
     # A negative base to no integer is inf - inf: the processor's flags tell of it.
@@ -39,7 +41,7 @@ def power(code: Code, x: Value, y: Value) -> Value:
     magnitude = magnitude - (outside - outside)
     edge = code.select(zero, code.select(down, math.inf, code.value(0.0, "f")),
                        code.select(down, 0.0, code.value(math.inf, "f")))
-    magnitude = code.select(zero | a.equals(math.inf), edge, magnitude)
+    magnitude = code.select(ending, edge, magnitude)
     result = (magnitude.bits() | (code.select(odd, code.sign_of(x), code.value(0, "i")))).real()
     result = code.select(unknown, x + y, result)
     return code.select(x.equals(1.0) | y.equals(0.0), 1.0, result)
