@@ -1,11 +1,11 @@
-"""Largest error of each function with vector code, in units of the last place, beside NumPy's.
+"""Largest error of each function with vector code, in units of the last place, beside NumPy's or SciPy's.
 
 Knows: the public interface; wider arithmetic as reference. Must not know: how functions are made.
 Receives function names, how many points, and whether every float32 is to be tried; prints a table,
 then the same as JSON; fails if a promised limit is passed.
 
-The reference for float32 is NumPy's float64, for float64 the C library's long double, whose own
-error is below 0.002 units of a float64 on x86-64. What has no such reference is not measured.
+The reference for float32 is the function of float64, for float64 the C library's long double, whose
+own error is below 0.002 units of a float64 on x86-64, and mpmath, on fewer points, for SciPy's functions.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
+import mpmath
 import numpy as np
+from scipy import special
 
 import jitla
 
 Array = np.ndarray
+Points = tuple[Array, ...]
 CHUNK = 1 << 20
 EVERY = 1 << 32
 # Float64 limits of docs/differences.md; all others may be off by 2.
-ONE_UNIT = ("exp", "exp2", "log", "log2", "log10")
+ONE_UNIT = ("exp", "exp2", "log", "log2", "log10", "power")
 EXHAUSTIVE = ("exp", "log", "sin", "cos", "tanh", "sqrt")
 # Where the function is defined, and beyond which points of magnitude its value is not interesting.
 DOMAIN = {
@@ -32,8 +35,25 @@ DOMAIN = {
     "cos": (-np.inf, np.inf), "tan": (-np.inf, np.inf), "sinh": (-711, 711), "cosh": (-711, 711),
     "tanh": (-np.inf, np.inf), "arcsin": (-1, 1), "arccos": (-1, 1), "arctan": (-np.inf, np.inf),
     "arcsinh": (-np.inf, np.inf), "arccosh": (1, np.inf), "arctanh": (-1, 1),
-    "cbrt": (-np.inf, np.inf), "sqrt": (0, np.inf),
+    "cbrt": (-np.inf, np.inf), "sqrt": (0, np.inf), "erf": (-np.inf, np.inf), "erfc": (-6, 27.2),
+    "ndtr": (-38.4, 9), "expit": (-745, 40), "log_expit": (-np.inf, 745), "logit": (0, 1),
 }  # fmt: skip
+# Of two arguments: where both are drawn.
+PAIRED = {
+    "power": ((0.0, 20.0), (-50.0, 50.0)), "arctan2": ((-9.0, 9.0), (-9.0, 9.0)),
+    "hypot": ((-9.0, 9.0), (-9.0, 9.0)), "logaddexp": ((-9.0, 9.0), (-9.0, 9.0)),
+    "logaddexp2": ((-9.0, 9.0), (-9.0, 9.0)), "xlogy": ((-9.0, 9.0), (0.0, 99.0)),
+    "xlog1py": ((-9.0, 9.0), (-1.0, 99.0)),
+}  # fmt: skip
+# Sums of powers may cancel in the logarithm: their errors are those of results of this size.
+LEAST = {"logaddexp": 0.25, "logaddexp2": 0.25}
+EXACT: dict[str, Callable[..., mpmath.mpf]] = {
+    "erf": mpmath.erf, "erfc": mpmath.erfc, "ndtr": lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2,
+    "expit": lambda x: 1 / (1 + mpmath.exp(-x)), "log_expit": lambda x: -mpmath.log1p(mpmath.exp(-x)),
+    "logit": lambda x: mpmath.log(x / (1 - x)), "xlogy": lambda x, y: x * mpmath.log(y),
+    "xlog1py": lambda x, y: x * mpmath.log1p(y),
+}  # fmt: skip
+FEW = 20_000  # points of what mpmath computes
 
 
 def limit(name: str, dtype: np.dtype) -> float:
@@ -68,61 +88,109 @@ def drawn(name: str, dtype: np.dtype, count: int) -> Iterator[Array]:
         ]).astype(dtype)
 
 
-def errors(made: Array, wanted: Array) -> Array:
+def pairs(name: str, dtype: np.dtype, count: int) -> Iterator[Points]:
+    """Yield `count` pairs: uniform in their ranges, beside 1, log-uniform."""
+    rng = np.random.default_rng(count)
+    for _ in range(-(-count // CHUNK)):
+        part = min(CHUNK, count) // 4
+        xs = []
+        for low, high in PAIRED[name]:
+            sign = rng.choice([-1.0, 1.0], part)
+            x = np.concatenate([
+                rng.uniform(low, high, 2 * part), 1 + sign * 10.0 ** rng.uniform(-12, -1, part),
+                sign * 10.0 ** rng.uniform(-6, 2, part),
+            ])
+            xs.append(x[(x >= low) & (x <= high)].astype(dtype))
+        size = min(x.size for x in xs)
+        yield tuple(rng.permutation(x[:size]) for x in xs)
+
+
+def plain_of(name: str) -> Callable[..., Array]:
+    """NumPy's function, or SciPy's."""
+    found: Callable[..., Array] = getattr(np, name, None) or getattr(special, name)
+    return found
+
+
+def reference(name: str, wider: np.dtype, points: Points) -> Array:
+    """The values in wider arithmetic."""
+    if wider == np.float64 or name not in EXACT:
+        return plain_of(name)(*(x.astype(wider) for x in points))
+    made = np.empty(points[0].size, wider)
+    with mpmath.workdps(40):
+        for i, values in enumerate(zip(*points, strict=True)):
+            exact = EXACT[name](*(mpmath.mpf(float(v)) for v in values))
+            high = float(exact)
+            made[i] = wider.type(high) + wider.type(float(exact - high))
+    return made
+
+
+def errors(made: Array, wanted: Array, least: float = 0.0) -> Array:
     """Units of the last place between results and a wider reference; inf where they disagree."""
     dtype = made.dtype
     rounded = wanted.astype(dtype)
-    unit = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, 1)).astype(dtype))
+    size = np.maximum(np.abs(np.where(np.isfinite(rounded), rounded, 1)), least)
+    unit = np.spacing(size.astype(dtype))
     off = np.abs(made.astype(wanted.dtype) - wanted) / unit
     same = (made == rounded) | (np.isnan(made) & np.isnan(rounded))
     # Both overflow to the same infinity, or neither is a number.
     return np.where(same & ~np.isfinite(rounded), 0.0, np.where(np.isnan(off), np.inf, off))
 
 
-def worst(functions: list[Callable[[Array], Array]], name: str, chunks: Iterator[Array],
-          wider: np.dtype) -> tuple[list[tuple[float, float]], int]:
-    """Return (error, point) of each of `functions`, and how many points were tried."""
-    found = [(0.0, 0.0)] * len(functions)
-    tried = 0
+def inside(name: str, chunks: Iterator[Array], most: int) -> Iterator[Points]:
+    """Yield up to `most` points of each chunk that the function is defined at."""
     low, high = DOMAIN[name]
     for chunk in chunks:
         x = chunk[np.isfinite(chunk) & (chunk >= low) & (chunk <= high)]
-        tried += x.size
-        if not x.size:
-            continue
-        wanted = getattr(np, name)(x.astype(wider))
+        if x.size:
+            yield (x[:: max(1, -(-x.size // most))],)
+
+
+def worst(functions: list[Callable[..., Array]], name: str, chunks: Iterator[Points],
+          wider: np.dtype) -> tuple[list[tuple[float, list[float]]], int]:
+    """Return (error, point) of each of `functions`, and how many points were tried."""
+    found: list[tuple[float, list[float]]] = [(0.0, [])] * len(functions)
+    tried = 0
+    for points in chunks:
+        tried += points[0].size
+        wanted = reference(name, wider, points)
         for i, function in enumerate(functions):
-            off = errors(function(x), wanted)
+            off = errors(function(*points), wanted, LEAST.get(name, 0.0))
             at = int(off.argmax())
-            found[i] = max(found[i], (float(off[at]), float(x[at])))
+            found[i] = max(found[i], (float(off[at]), [float(x[at]) for x in points]))
     return found, tried
 
 
 def row(name: str, dtype: np.dtype, count: int, exhaustive: bool) -> dict[str, object]:
     """Measure one function and print its row."""
-    plain = getattr(np, name)
-    fast = jitla.jit(lambda x: plain(x))
+    plain = plain_of(name)
+    fast = jitla.jit(lambda *xs: plain(*xs))
     single = dtype == np.float32
-    chunks = patterns(EVERY if exhaustive else count) if single else drawn(name, dtype, count)
+    few = name in EXACT and not single
+    if name in PAIRED:
+        chunks = pairs(name, dtype, FEW if few else count)
+    else:
+        spread = patterns(EVERY if exhaustive else count) if single else drawn(
+            name, dtype, CHUNK if few else count)
+        chunks = inside(name, spread, FEW if few else CHUNK)
     wider = np.dtype(np.float64 if single else np.longdouble)
     (mine, theirs), tried = worst([fast, plain], name, chunks, wider)
     bound = limit(name, dtype)
     mark = "" if mine[0] <= bound else "   PASSED ITS LIMIT"
-    print(f"{name:9}{dtype!s:9}{tried:14,}{mine[0]:9.3f}{theirs[0]:9.3f}{bound:8.1f}"
+    print(f"{name:11}{dtype!s:9}{tried:14,}{mine[0]:9.3f}{theirs[0]:11.4g}{bound:8.1f}"
           f"   {mine[1]!r}{mark}", flush=True)
-    return {"points": tried, "jitla": mine[0], "numpy": theirs[0], "at": mine[1], "limit": bound}
+    return {"points": tried, "jitla": mine[0], "plain": theirs[0], "at": mine[1], "limit": bound}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("functions", nargs="*", default=list(DOMAIN))
+    parser.add_argument("functions", nargs="*", default=[*DOMAIN, *PAIRED])
     parser.add_argument("--points", type=int, default=4 * CHUNK, help="per function and dtype")
     parser.add_argument("--exhaustive", action="store_true",
                         help=f"every float32 of {', '.join(EXHAUSTIVE)}")
     options = parser.parse_args()
-    print(f"{'':18}{'points':>14}{'jitla':>9}{'NumPy':>9}{'limit':>8}   worst point")
+    print(f"{'':20}{'points':>14}{'jitla':>9}{'plain':>11}{'limit':>8}   worst point")
     report: dict[str, dict[str, object]] = {}
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), jitla.options(compile="sync"):
         for dtype in (np.dtype(np.float64), np.dtype(np.float32)):
             for name in options.functions:
                 every = options.exhaustive and name in EXHAUSTIVE and dtype == np.float32

@@ -83,6 +83,29 @@ def log_rest(z: mpf) -> mpf:
     return (mp.log((1 + s) / (1 - s)) / s - 2) / z
 
 
+def log_far(z: mpf) -> mpf:
+    """R with 3*atanh(s)/s = 3 + z + z**2*R(z), z = s*s."""
+    s = mp.sqrt(z)
+    return (3 * mp.atanh(s) / s - 3 - z) / z**2
+
+
+def log2_whole(z: mpf) -> mpf:
+    """L with log2((1+s)/(1-s)) = s*L(z), z = s*s."""
+    s = mp.sqrt(z)
+    return 2 * mp.atanh(s) / s / LN2
+
+
+def erf_rest(z: mpf) -> mpf:
+    """R with erf(x) = x + x*R(z), z = x*x."""
+    return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
+
+
+def erfcx_rest(q: mpf) -> mpf:
+    """W with erfc(x) = e**(-x*x - 1/2) * (1 + W(q)) / (x + 1/2), q = (x - 3)/(x + 3)."""
+    x = 3 * (1 + q) / (1 - q)
+    return (x + mpf(1) / 2) * mp.erfc(x) * mp.exp(x * x + mpf(1) / 2) - 1
+
+
 def cosh_rest(z: mpf) -> mpf:
     """C with cosh(x) = 1 + z*C(z), z = x*x."""
     return (mp.cosh(mp.sqrt(z)) - 1) / z
@@ -123,6 +146,11 @@ POLYNOMIALS: list[tuple[str, Core, float, float, int, int]] = [
     ("SIN_SHORT", series(odd_rest(mp.sin), -mpf(1) / 6, 1e-20), 0.0, QUARTER**2, 2, NONE),
     ("COS_SHORT", series(cos_rest, mpf(1) / 24, 1e-20), 0.0, QUARTER**2, 2, NONE),
     ("CBRT", mp.cbrt, 0.7071, 1.4143, 5, 2),
+    ("ERF", series(erf_rest, 2 / mp.sqrt(mp.pi) - 1, 1e-20), 0.0, 0.2501, 8, 4),
+    ("ERFCX", erfcx_rest, -0.7143, 0.8066, 21, 10),
+    ("POW_LOG", series(log_far, mpf(3) / 5, 1e-20), 0.0, S * S * 1.0001, 7, NONE),
+    ("POW_LOG2_SHORT", series(log2_whole, 2 / LN2, 1e-20), 0.0, S * S * 1.0001, 4, NONE),
+    ("POW_EXP2_SHORT", lambda r: 2**r, -0.50001, 0.50001, 7, NONE),
     ("LOG", series(log_rest, mpf(2) / 3, 1e-20), 0.0, S * S * 1.0001, 6, 2),
 ]
 RATIONALS: list[tuple[str, Core, float, float, tuple[int, int], tuple[int, int]]] = [
@@ -151,11 +179,13 @@ CONSTANTS: list[tuple[str, mpf, int, int, int]] = [
     ("LN2_HALVES", LN2, 2, 26, 12),
     ("LOG2E_HALVES", 1 / LN2, 2, 26, 12),
     ("LOG10E_HALVES", 1 / LN10, 2, 26, 12),
+    ("POW_LOG2E", 2 / (3 * LN2), 2, 26, 12),
     ("LOG10_2_EXPONENT", LN2 / LN10, 2, 42, 15),
     ("LOG2E", 1 / LN2, 1, 53, 24),
     ("PI", mp.pi, 2, 53, 24),
     ("HALF_PI", mp.pi / 2, 4, 33, 12),
     ("HALF_PI_SHORT", mp.pi / 2, 2, 33, 12),
+    ("ROOT_HALF", mp.sqrt(mpf(1) / 2), 2, 26, 12),
     ("TWO_OVER_PI", 2 / mp.pi, 1, 53, 24),
     ("CBRT2", mp.cbrt(2), 1, 53, 24),
 ]

@@ -12,14 +12,23 @@ from itertools import count
 
 import numpy as np
 
-from jitla.codegen import vecmath_arc, vecmath_exp, vecmath_hyper, vecmath_log, vecmath_trig
+from jitla.codegen import (
+    vecmath_arc,
+    vecmath_exp,
+    vecmath_hyper,
+    vecmath_log,
+    vecmath_pairs,
+    vecmath_power,
+    vecmath_special,
+    vecmath_trig,
+)
 from jitla.codegen.layout import PLAIN
 from jitla.codegen.vecmath_code import DOUBLE, SINGLE, Code, Value
 
 __all__ = ["OPTIMISED", "definitions", "emit_math", "family", "inline_math", "length", "supports"]
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
-FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
+FUNCTIONS: dict[str, Callable[..., Value]] = {
     "exp": vecmath_exp.exp,
     "exp2": vecmath_exp.exp2,
     "expm1": vecmath_exp.expm1,
@@ -40,7 +49,25 @@ FUNCTIONS: dict[str, Callable[[Code, Value], Value]] = {
     "sin": vecmath_trig.sin,
     "cos": vecmath_trig.cos,
     "tan": vecmath_trig.tan,
+    "arctan2": vecmath_pairs.arctan2,
+    "hypot": vecmath_pairs.hypot,
+    "logaddexp": vecmath_pairs.logaddexp,
+    "logaddexp2": vecmath_pairs.logaddexp2,
+    "power": vecmath_power.power,
+    "float_power": vecmath_power.power,
+    "erf": vecmath_special.erf,
+    "erfc": vecmath_special.erfc,
+    "ndtr": vecmath_special.ndtr,
+    "expit": vecmath_special.expit,
+    "log_expit": vecmath_special.log_expit,
+    "logit": vecmath_special.logit,
+    "xlogy": vecmath_special.xlogy,
+    "xlog1py": vecmath_special.xlog1py,
 }
+#: Functions of two arguments; the others have one.
+OF_TWO = frozenset({
+    "arctan2", "float_power", "hypot", "logaddexp", "logaddexp2", "power", "xlog1py", "xlogy",
+})
 CALLING = frozenset({"sin", "cos", "tan"})
 #: Functions that run 4 to 17 % slower if LLVM does not optimise them, alone or among others that are
 #: called; it makes those that are missing here no faster.
@@ -63,10 +90,15 @@ def family(name: str) -> str:
     return "circular" if name in CALLING else name
 
 
+def arguments(name: str) -> list[str]:
+    """What the operands are called in the text of the function alone."""
+    return ["%x", "%y"] if name in OF_TWO else ["%x"]
+
+
 @cache
 def length(name: str, dtype: np.dtype) -> int:
     """How many instructions the function has."""
-    return len(inline_math(name, dtype, 2, False, ["%x"], str)[0])
+    return len(inline_math(name, dtype, 2, False, arguments(name), str)[0])
 
 
 @cache
@@ -104,11 +136,13 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
     """
     numbers = count()
     form = FORMATS[dtype]
+    args = arguments(name)
     lines, result = inline_math(
-        name, dtype, width, fma, ["%x"], lambda hint: f"%{hint}{next(numbers)}"
+        name, dtype, width, fma, args, lambda hint: f"%{hint}{next(numbers)}"
     )
     symbol = f"jitla_{name}_f{form.bits}x{width}"
     t = form.real if width == 1 else f"<{width} x {form.real}>"
     body = "\n".join(f"  {line}" for line in (*lines, f"ret {t} {result}"))
     how = "" if name in OPTIMISED else PLAIN
-    return symbol, f"define internal {t} @{symbol}({t} %x) {how}{{\n{body}\n}}\n"
+    given = ", ".join(f"{t} {arg}" for arg in args)
+    return symbol, f"define internal {t} @{symbol}({given}) {how}{{\n{body}\n}}\n"

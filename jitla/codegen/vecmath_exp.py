@@ -11,7 +11,10 @@ import math
 from jitla.codegen.vecmath_code import Code, Value
 from jitla.codegen.vecmath_tables import TABLES
 
-__all__ = ["exp", "exp2", "expm1", "tanh"]
+__all__ = [
+    "exp", "exp2", "exp2_parts", "exp_parts", "expm1", "halves_of_power", "one_plus", "power_of_two",
+    "reduce", "scale", "tanh",
+]
 
 # Beyond these the result is inf or 0 anyway, and the exponent still fits the scaling.
 EXP_RANGE = {64: (-746.0, 710.0), 32: (-105.0, 89.0)}
@@ -58,12 +61,24 @@ def power_of_two(code: Code, n: Value) -> Value:
     return ((n + code.form.bias) << code.form.mantissa).real()
 
 
-def scale(code: Code, y: Value, n: Value) -> Value:
-    """y * 2**n in two exact steps, so that only a subnormal result rounds."""
+def halves_of_power(code: Code, n: Value) -> tuple[Value, Value]:
+    """Two powers of two whose product is 2**n, which need not be a normal number."""
     form = code.form
     doubled = n + 2 * form.bias
     half = doubled >> 1
-    return y * (half << form.mantissa).real() * ((doubled - half) << form.mantissa).real()
+    return (half << form.mantissa).real(), ((doubled - half) << form.mantissa).real()
+
+
+def scale(code: Code, y: Value, n: Value) -> Value:
+    """y * 2**n in two exact steps, so that only a subnormal result rounds."""
+    first, second = halves_of_power(code, n)
+    return y * first * second
+
+
+def exp_parts(code: Code, x: Value) -> tuple[Value, Value, Value]:
+    """n, y and what y lacks, with e**x = 2**n * (y + the rest)."""
+    n, r, low = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
+    return n, *one_plus(r, exp_tail(code, r, low))
 
 
 def exp(code: Code, x: Value) -> Value:
@@ -76,18 +91,29 @@ def exp(code: Code, x: Value) -> Value:
     return scale(code, total + rest, n)
 
 
-def exp2(code: Code, x: Value) -> Value:
-    """2**x: r*ln2 is formed exactly from halves."""
+def exp2_parts(code: Code, x: Value, more: Value | None = None) -> tuple[Value, Value, Value]:
+    """n, y and what y lacks, with 2**(x + more) = 2**n * (y + the rest); ``more`` is small.
+
+    r*ln2 is formed exactly from halves.
+    """
     table = TABLES[code.form.bits]
     x = clamp(code, x, *EXP2_RANGE[code.form.bits])
     shifted = x + code.form.magic
     r = x - (shifted - code.form.magic)
     upper = code.upper_half(r)
     high, remainder = table["LN2_HALVES"]
-    low = (r - upper) * high + r * remainder
+    lower = r - upper
+    if more is not None:
+        lower, r = lower + more, r + more
+    low = lower * high + r * remainder
     tail = low + (r * r) * code.poly(r, table["EXP2"])
-    total, rest = one_plus(upper * high, tail)
-    return scale(code, total + rest, shifted.bits())
+    return shifted.bits(), *one_plus(upper * high, tail)
+
+
+def exp2(code: Code, x: Value) -> Value:
+    """2**x."""
+    n, total, rest = exp2_parts(code, x)
+    return scale(code, total + rest, n)
 
 
 def expm1(code: Code, x: Value) -> Value:

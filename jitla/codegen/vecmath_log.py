@@ -11,7 +11,7 @@ import math
 from jitla.codegen.vecmath_code import Code, Value
 from jitla.codegen.vecmath_tables import TABLES
 
-__all__ = ["log", "log1p", "log2", "log10", "log_pair"]
+__all__ = ["above_one", "edges", "log", "log1p", "log2", "log10", "log_pair", "log_parts", "split"]
 
 
 def split(code: Code, x: Value) -> tuple[Value, Value]:
@@ -113,9 +113,23 @@ def log_pair(
     near_low: Value | float = 0.0,
     doubled: Value | None = None,
 ) -> Value:
+    """log(u + lost), as `log_parts` makes it, in one number."""
+    total, rest = log_parts(code, u, lost, near, near_low, doubled)
+    return total + rest
+
+
+def log_parts(
+    code: Code,
+    u: Value,
+    lost: Value,
+    near: Value,
+    near_low: Value | float = 0.0,
+    doubled: Value | None = None,
+) -> tuple[Value, Value]:
     """log(u + lost), plus ln 2 where ``doubled``; ``lost`` is at most a rounding error of u.
 
     Where u is in [sqrt(1/2), sqrt(2)), u + lost is given more exactly as 1 + near + near_low.
+    The second of the two parts is what the first lacks.
     """
     form = code.form
     k, m = split(code, u)
@@ -134,4 +148,4 @@ def log_pair(
     whole = k * high
     total = whole + f
     remainder = ((whole - total) + f) + lost
-    return total + (remainder - (first - (second + k * rest)))
+    return total, remainder - (first - (second + k * rest))

@@ -1,6 +1,6 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, interp, flags,
+Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, table_special, interp, flags,
 cost, machine, text.
 """
 
@@ -50,11 +50,12 @@ from jitla.hops.spec import (
 )
 from jitla.hops.table_cell import common_dtype
 from jitla.hops.table_matrix import index_key
+from jitla.hops.table_special import adopt
 from jitla.hops.table_sums import parsed
 from jitla.hops.text import parse, place, show
 
 __all__ = [
-    "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
+    "adopt", "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
     "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops",
     "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
     "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",

@@ -22,7 +22,7 @@ ANY = INVALID | DIVIDE | OVERFLOW
 NARROWED = 32
 KINDS = {"divide by zero": DIVIDE, "overflow": OVERFLOW, "invalid value": INVALID}
 
-# Neither NumPy's loops of these nor their casts say anything.
+# Neither the loops of these, NumPy's or SciPy's, nor their casts say anything.
 _SILENT = frozenset({
     "negative", "positive", "absolute", "fabs", "sign", "copysign", "conjugate", "gcd", "lcm",
     "floor", "ceil", "trunc", "rint", "equal", "not_equal", "less", "less_equal", "greater",
@@ -31,7 +31,8 @@ _SILENT = frozenset({
     "bitwise_count", "invert", "left_shift", "right_shift", "isnan", "isinf", "isfinite", "signbit",
     "leaf", "const", "min", "max", "any", "all", "argmin", "argmax", "count", "transpose",
     "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "concatenate", "stack",
-    "getitem", "full", "arange", "eye", "real", "imag",
+    "getitem", "full", "arange", "eye", "real", "imag", "erf", "erfc", "ndtr", "expit", "log_expit",
+    "logit", "xlogy", "xlog1py",
 })
 _ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 _SOME = {

@@ -14,6 +14,7 @@ import numpy as np
 
 from jitla.errors import InternalError
 from jitla.hops.node import Hop, const_value, topo
+from jitla.hops.spec import lookup
 from jitla.hops.table_cell import value
 
 
@@ -135,6 +136,5 @@ class NumpyBuilder:
             np.divide(dividend, divisor)
 
     def math(self, name: str, *xs: Any) -> Any:
-        """Return the transcendental that NumPy calls `name`."""
-        fn: Callable[..., Any] = getattr(np, name)
-        return fn(*xs)
+        """Return the transcendental called `name`."""
+        return lookup(name).ref(*xs)

@@ -45,7 +45,7 @@ class ScalarBuilder(Protocol):
     `floordiv`/`rem` follow NumPy's floor semantics (ints: 0 for a zero divisor; floats:
     npy_divmod); `fmod` has C's sign. `minimum`/`maximum` propagate NaN, `fmin`/`fmax` ignore it;
     which of two zeros they return is free. `copysign` may get a constant first.
-    `math(name, *xs)` is a transcendental by its NumPy name. Integer arithmetic wraps, also `neg`
+    `math(name, *xs)` is a transcendental by its name in the table. Integer arithmetic wraps, also `neg`
     and `abs` of the least integer; `and_ or_ xor not_` of integers are bitwise;
     shifts by at least the width give 0 (or the sign, for `shr` of negative values).
     Complex values are made by `pair` (and whoever reads operands); only `real` and `imag` take

@@ -26,7 +26,7 @@ from jitla.tracing.array import (
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, Indexing, becomes, fits, lone_complex
 from jitla.tracing.kinds import is_wild
-from jitla.tracing.operators import SMALL_INT
+from jitla.tracing.operators import SMALL_INT, meet
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import SHORTCUTS
 from jitla.tracing.signature import (
@@ -230,7 +230,9 @@ class Dispatch(Indexing):
         return record(x, y) if record is not None else self.eager(ufunc, (x, y), {})
 
     def ufunc(self, ufunc: Any, method: str, inputs: tuple, kwargs: dict) -> Any:
-        """Serve ``__array_ufunc__`` where the call is not plain."""
+        """Serve ``__array_ufunc__`` where the call is not plain, or of a ufunc not met before."""
+        if ufunc not in UFUNCS and meet(ufunc) and not kwargs and method == "__call__":
+            return UFUNCS[ufunc](*inputs)
         if method == "__call__" and len(kwargs) == 1 and ufunc in UFUNCS and ufunc.nout == 1:
             out = kwargs.get("out")
             if out is not None and out[0] is not None:

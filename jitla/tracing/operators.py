@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from jitla.hops import adopt
 from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
 from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.powers import of_constant
-from jitla.tracing.tape import KIND_CODE, OP_ID
+from jitla.tracing.tape import KIND_CODE, OP_ID, enroll
 
 # A Python int up to this size converts to any float without question.
 SMALL_INT = 1 << 62
@@ -161,7 +162,8 @@ _COMPARE = {
 _UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
 _MORE_BINARY = (
     np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or, np.logical_xor,
-    np.arctan2, np.copysign, np.fmod, np.hypot, np.logaddexp, np.power,
+    np.arctan2, np.copysign, np.fmod, np.hypot, np.logaddexp, np.logaddexp2,
+    np.power, np.float_power,
 )
 _MORE_UNARY = (
     np.sqrt, np.square, np.reciprocal, np.sign, np.floor, np.ceil, np.trunc, np.rint, np.exp,
@@ -181,6 +183,16 @@ def _binary_call(ufunc: Any) -> Callable[..., Any]:
         return backward(y, x)
 
     return record
+
+
+def meet(ufunc: Any) -> bool:
+    """Record plain calls of `ufunc` from now on, if it is one of SciPy's that the op table knows."""
+    op = adopt(ufunc)
+    if op is None:
+        return False
+    enroll(op)
+    UFUNCS[ufunc] = _unary(op.name, ufunc) if ufunc.nin == 1 else _binary_call(ufunc)
+    return True
 
 
 def _install() -> None:

@@ -36,8 +36,8 @@ def signs_of(entry: int, hop: Hop, flags: int) -> list[Sign] | None:
     """Return the signs of those `flags` that computing `hop` may have raised; None: it shows nothing."""
     if hop.meta.dtype.kind in "iu" and hop.op.name != "cast":
         return [Sign(entry, flags, False, _any(_bad_division(hop)))]
-    if hop.op.name == "logaddexp":
-        return None  # NumPy's loop compares NaNs in a way that raises flags
+    if hop.op.name in ("logaddexp", "logaddexp2"):
+        return None  # NumPy's loops compare NaNs in a way that raises flags
     if hop.meta.dtype.kind != "f" or any(i.meta.dtype.kind != "f" for i in hop.inputs):
         return None
     if hop.op.kind is not Kind.CELL:

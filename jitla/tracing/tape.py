@@ -11,22 +11,25 @@ by its type, whose value is the next one in the list of scalars. `attrs` is a tu
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, const, leaf
+from jitla.hops import Hop, Kind, Meta, OpSpec, Weak, all_ops, apply, const, leaf
 from jitla.tracing.places import Places
 from jitla.tracing.signature import LAYOUTS, LEAF_OP, METAS, Symbols, meta_id
 
 LEAF = LEAF_OP
 SCALAR = 1
 
-OPS: tuple[str, ...] = ("<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind is not Kind.LEAF))
+# Entries of the op table that are made later follow.
+OPS: list[str] = ["<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind is not Kind.LEAF)]
 # For each op: whether it is element-wise.
-CELLS: tuple[bool, ...] = (
-    False, False, *(op.kind is Kind.CELL for op in all_ops() if op.kind is not Kind.LEAF))
+CELLS: list[bool] = [
+    False, False, *(op.kind is Kind.CELL for op in all_ops() if op.kind is not Kind.LEAF)]
 OP_ID: dict[str, int] = {name: i for i, name in enumerate(OPS)}
+_lock = Lock()
 
 # Operand codes of scalars: Python kinds are weak, NumPy kinds have their dtype.
 WEAK: tuple[type, ...] = (float, int, bool, complex)
@@ -98,6 +101,16 @@ def scalar_operand(code: int, slot: int, line: Any = None) -> Hop | Weak:
     if kind in WEAK:
         return Weak(slot, kind)
     return leaf(slot, Meta((), np.dtype(kind)), "scalar", line)
+
+
+def enroll(op: OpSpec) -> int:
+    """Return the number of an element-wise operator, which may be new in the op table."""
+    with _lock:
+        if op.name not in OP_ID:
+            CELLS.append(True)
+            OPS.append(op.name)
+            OP_ID[op.name] = len(OPS) - 1
+        return OP_ID[op.name]
 
 
 def split(entry: Entry) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:

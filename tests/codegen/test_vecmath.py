@@ -6,7 +6,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from jitla.codegen.vecmath import FUNCTIONS
 from tests.codegen.vecmath_loop import compiled
 from tests.codegen.vecmath_points import (
     DOMAIN,
@@ -15,6 +14,7 @@ from tests.codegen.vecmath_points import (
     F64,
     FALLING,
     ODD,
+    OF_ONE,
     PERIODIC,
     WIDTH,
     bits,
@@ -29,7 +29,7 @@ from tests.codegen.vecmath_points import (
 MPMATH = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh",
           "arccosh": "acosh", "arctanh": "atanh"}  # fmt: skip
 
-names = pytest.mark.parametrize("name", FUNCTIONS)
+names = pytest.mark.parametrize("name", OF_ONE)
 dtypes = pytest.mark.parametrize("dtype", [F64, F32], ids=str)
 
 

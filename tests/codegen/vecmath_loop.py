@@ -14,7 +14,7 @@ from itertools import count
 import llvmlite.binding as llvm
 import numpy as np
 
-from jitla.codegen.vecmath import definitions, inline_math
+from jitla.codegen.vecmath import arguments, definitions, inline_math
 
 serial = count()
 
@@ -34,25 +34,30 @@ def machine(features: str) -> llvm.TargetMachine:
 
 
 def text(name: str, dtype: np.dtype, width: int) -> str:
-    """Module with ``void k(in, out, n)``; n is a multiple of the width."""
+    """Module with ``void k(in, ..., out, n)``; n is a multiple of the width."""
+    args = arguments(name)
     numbers = count()
     scalar = "double" if dtype.itemsize == 8 else "float"
     t = scalar if width == 1 else f"<{width} x {scalar}>"
     lines, result = inline_math(
-        name, dtype, width, False, ["%x"], lambda hint: f"%{hint}{next(numbers)}"
+        name, dtype, width, False, args, lambda hint: f"%{hint}{next(numbers)}"
+    )
+    given = ", ".join(f"ptr noalias %in{arg[1:]}" for arg in args)
+    loads = "\n".join(
+        f"  %p{arg[1:]} = getelementptr {scalar}, ptr %in{arg[1:]}, i64 %i\n"
+        f"  {arg} = load {t}, ptr %p{arg[1:]}, align {dtype.itemsize}" for arg in args
     )
     body = "\n".join("  " + line for line in lines)
     calls = "".join(definitions(name, dtype, width).values())
     return f"""
 {calls}
-define void @k(ptr noalias %in, ptr noalias %out, i64 %n) {{
+define void @k({given}, ptr noalias %out, i64 %n) {{
 entry:
   br label %loop
 loop:
   %i = phi i64 [0, %entry], [%next, %loop]
-  %p = getelementptr {scalar}, ptr %in, i64 %i
   %q = getelementptr {scalar}, ptr %out, i64 %i
-  %x = load {t}, ptr %p, align {dtype.itemsize}
+{loads}
 {body}
   store {t} {result}, ptr %q, align {dtype.itemsize}
   %next = add i64 %i, {width}
@@ -67,7 +72,7 @@ end:
 @cache
 def compiled(
     name: str, dtype: np.dtype, width: int, features: str = "host"
-) -> Callable[[np.ndarray], np.ndarray]:
+) -> Callable[..., np.ndarray]:
     """The function as a callable on one-dimensional arrays of any length."""
     module = llvm.parse_assembly(text(name, dtype, width))
     module.verify()
@@ -79,13 +84,15 @@ def compiled(
         .export_symbol("k")
         .link(jit, f"vecmath{next(serial)}")
     )
-    raw = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(library["k"])
+    pointers = [ctypes.c_void_p] * (len(arguments(name)) + 1)
+    raw = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(library["k"])
 
-    def call(x: np.ndarray) -> np.ndarray:
-        padded = np.resize(x.astype(dtype), -(-x.size // width) * width)
-        out = np.empty_like(padded)
-        raw(padded.ctypes.data, out.ctypes.data, padded.size)
-        return out[: x.size]
+    def call(*xs: np.ndarray) -> np.ndarray:
+        size = xs[0].size
+        padded = [np.resize(x.astype(dtype), -(-size // width) * width) for x in xs]
+        out = np.empty_like(padded[0])
+        raw(*(x.ctypes.data for x in padded), out.ctypes.data, out.size)
+        return out[:size]
 
     call.raw, call.library = raw, (jit, library)  # type: ignore[attr-defined]
     return call

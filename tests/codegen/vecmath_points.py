@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from jitla.codegen.vecmath import FUNCTIONS, OF_TWO
 from tests.codegen.vecmath_loop import compiled
 
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)
 WIDTH = {F64: 4, F32: 8}
+OF_ONE = [name for name in FUNCTIONS if name not in OF_TWO and hasattr(np, name)]
 ODD = ("tanh", "sinh", "arcsinh", "arctanh", "arcsin", "arctan", "sin", "tan", "cbrt")
 EVEN = ("cosh", "cos")
 ONE_UNIT = ("exp", "exp2", "log", "log2", "log10")
@@ -66,15 +68,15 @@ def points(name: str, dtype: np.dtype, count: int = 20000) -> np.ndarray:
     return within(name, np.concatenate([x.astype(dtype), patterns, -patterns]))
 
 
-def run(name: str, x: np.ndarray) -> np.ndarray:
+def run(name: str, *xs: np.ndarray) -> np.ndarray:
     """The compiled function."""
-    return compiled(name, x.dtype, WIDTH[x.dtype])(x)
+    return compiled(name, xs[0].dtype, WIDTH[xs[0].dtype])(*xs)
 
 
-def reference(name: str, x: np.ndarray) -> np.ndarray:
+def reference(name: str, *xs: np.ndarray) -> np.ndarray:
     """NumPy in extended precision."""
     with np.errstate(all="ignore"):
-        return getattr(np, name)(x.astype(np.longdouble))
+        return getattr(np, name)(*(x.astype(np.longdouble) for x in xs))
 
 
 def units(got: np.ndarray, want: np.ndarray) -> np.ndarray:

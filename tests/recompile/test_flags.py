@@ -26,7 +26,8 @@ UNARY = ["sqrt", "square", "reciprocal", "exp", "exp2", "expm1", "log", "log2", 
          "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh",
          "arctanh", "cbrt", "floor", "sign", "rint", "isnan", "negative", "absolute"]
 BINARY = ["add", "subtract", "multiply", "divide", "floor_divide", "remainder", "fmod", "power",
-          "maximum", "fmin", "arctan2", "hypot", "logaddexp", "copysign", "less", "greater_equal"]
+          "maximum", "fmin", "arctan2", "hypot", "logaddexp", "logaddexp2", "float_power", "copysign", "less",
+          "greater_equal"]
 
 
 def leaves_of(arrays: list[np.ndarray]) -> list[Hop]:
