@@ -23,6 +23,7 @@ from jitla.tracing.array import (
     in_memory,
     pending,
 )
+from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, Indexing, becomes, fits, lone_complex
 from jitla.tracing.kinds import is_wild
@@ -41,6 +42,7 @@ from jitla.tracing.signature import (
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
+_ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
@@ -167,6 +169,10 @@ class Dispatch(Indexing):
         python = reflected and type(y) is complex and type(x) is LazyScalar and type(slow) is not np.ufunc
         if y is None or x._s is not self or python:
             return self.eager(slow, args, {})
+        if name in _ORDERS and _is_complex_order(x, y):
+            if type(other) is np.ndarray and slow in OPERATORS:  # so scalars of NumPy call a ufunc
+                slow, other = OPERATORS[slow], other[()]
+            return self.eager(slow, (other, x) if reflected else (x, other), {})
         if y is not other:
             return UFUNCS.get(slow, slow)(*((y, x) if reflected else (x, y)))
         code = y._m if type(y) in LAZY else KIND_CODE[type(y)]
@@ -453,6 +459,12 @@ def _python_ints_fit(operands: tuple) -> bool:
 def _scalar_integer(x: Any) -> bool:
     """Say whether `x` is a proxy of an integer or bool scalar, whose operators warn and wrap apart."""
     return type(x) is LazyScalar and METAS[x._m].dtype.kind in INTEGRAL
+
+
+def _is_complex_order(x: Lazy, y: Any) -> bool:
+    """Say whether complex scalars are put in order, which depends on both types if a part is NaN."""
+    pair = [METAS[v._m] if type(v) in LAZY else Meta((), np.dtype(type(v))) for v in (x, y)]
+    return all(m.shape == () for m in pair) and any(m.dtype.kind == "c" for m in pair)
 
 
 # Without and with keywords.

@@ -142,9 +142,18 @@ def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: A
     made = session.traced("clip", (a, a_min, a_max))
     if type(made) is LazyArray and made.dtype.kind == "f" and any(
             _is_array(session.operand(bound), made) for bound in (a_min, a_max)):
-        raised = session.traced("maximum", (a, a_min))  # of equal zeros the bound's sign wins here
-        return session.traced("minimum", (raised, a_max))
+        # Of equal zeros the bound's sign wins here. Each pair would be promoted for itself.
+        x, low, high = (_like(session, each, made) for each in (a, a_min, a_max))
+        return session.traced("minimum", (session.traced("maximum", (x, low)), high))
     return made
+
+
+def _like(session: Session, x: Any, made: LazyArray) -> Any:
+    """Return an operand in the dtype of what is made of it, but for Python scalars."""
+    known = session.operand(x)
+    if type(known) not in LAZY or known.dtype == made.dtype:
+        return x
+    return session.traced("cast", (x,), (("dtype", made.dtype),))
 
 
 def _is_array(bound: Any, made: LazyArray) -> bool:

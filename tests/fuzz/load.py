@@ -127,17 +127,25 @@ class _Reroute(ast.NodeTransformer):
         shaken = ast.Expr(ast.copy_location(self._call("timed", [again], again), node))
         return [node, ast.copy_location(shaken, node)]
 
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        target = node.targets[0]
+        if len(node.targets) == 1 and isinstance(target, ast.Subscript):
+            held = ast.parse(ast.unparse(target.value), mode="eval").body
+            node.value = self._call("storable", [node.value, held], node.value)
+        return node
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         called = node.func
-        if isinstance(called, ast.Attribute) and called.attr in ("dot", "sum", "mean"):
+        if isinstance(called, ast.Attribute) and called.attr in ("dot", "sum", "mean", "astype"):
             if not (isinstance(called.value, ast.Name) and called.value.id == "np"):
                 return self._call(called.attr, [called.value, *node.args], node, node.keywords)
         return node
 
     def _call(
         self, name: str | None, operands: list[ast.expr], node: ast.expr, options: Sequence[ast.keyword] = ()
-    ) -> ast.AST:
+    ) -> ast.expr:
         if name is None:
             return node
         function = ast.Attribute(ast.Name("np", ast.Load()), name, ast.Load())

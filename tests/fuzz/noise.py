@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz import undefined
+
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
     "arccosh arctanh hypot logaddexp cbrt power float_power".split()
@@ -81,6 +83,8 @@ class Noisy:
         """Shake what ``target *= …`` has left."""
         if np.iscomplexobj(target) and isinstance(target, np.ndarray) and target.flags.writeable:
             target[...] = self._complex_nudged(target, _is_reversed(target))
+
+    storable, astype = staticmethod(undefined.storable), staticmethod(undefined.astype)
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)

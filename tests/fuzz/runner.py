@@ -160,6 +160,9 @@ def _judged(
     report: Report, shaken: Shaken, expected: Outcome, actual: Outcome, kept: list[Kept]
 ) -> list[Fault]:
     faults = compare(expected, actual) or compare_warnings(expected, actual)
+    if faults and shaken.outcomes(1)[0].undefined:
+        report.undefined += 1
+        return []
     if faults and (INEXACT.search(shaken.source) or LOOSE.search(shaken.source)):
         left = [f for f in faults if not _is_rounding(f, shaken, expected, actual)]
         report.rounding += not left

@@ -24,7 +24,7 @@ CALLS = ((0, 1),)
 
 
 def make(call):
-    return np.linspace(8.9, 9.1, 2001, dtype="f4"),
+    return (np.linspace(8.9, 9.1, 2001, dtype="f4"),)
 
 
 def state():
@@ -47,3 +47,46 @@ def test_decisions_by_last_bits_are_rounding(jit: Any, faults: int) -> None:
     x = np.linspace(8.9, 9.1, 2001, dtype="f4")
     assert np.any((np.tanh(x) == 1) != (load.the_jit()(saturated)(x) == 1))
     assert len(run(SOURCE, "last-bits", jit).faults) == faults
+
+
+FAR = """
+import numpy as np
+
+
+@jit
+def f(x):
+    kept = np.zeros(7, "u4")
+    kept[:] = x * 2
+    return kept
+
+
+CALLS = ((0, 1),)
+
+
+def make(call):
+    return (np.full(7, {}),)
+
+
+def state():
+    return ()
+"""
+
+
+def changed(function: Any) -> Any:
+    """Compile, and be wrong in one element."""
+    fast = load.the_jit()(function)
+
+    def call(*args: Any) -> Any:
+        result = fast(*args)
+        result[3] += 1
+        return result
+
+    return call
+
+
+@pytest.mark.parametrize("x, undefined", [(2.0**32 + 1, 1), (2.0**30, 0)])
+def test_what_integers_cannot_hold_is_left_out_though_numpy_does_not_warn(
+    x: float, undefined: int,
+) -> None:
+    report = run(FAR.format(x), "far", changed)
+    assert (report.undefined, len(report.faults)) == (undefined, 1 - undefined)

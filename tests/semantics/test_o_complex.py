@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import warnings
 from contextlib import nullcontext
@@ -210,6 +211,20 @@ def test_o2_complex_scalars_with_nan_are_ordered_as_scalars(
             x = np.array([first, 1 + 1j])
             with np.errstate(all="ignore"):
                 assert f(x, x[1:]) == f.__wrapped__(x, x[1:])
+
+
+@pytest.mark.parametrize("first, second", [("F", "d"), ("F", "F"), ("D", "d"), ("D", "F"), ("f", "D")])
+def test_o2_scalars_of_two_types_are_ordered_as_those(first: str, second: str) -> None:
+    def f(x, y):
+        s, t, r = x.sum(), y.sum(), x[0]
+        return s > t, t < s, s <= t, t >= s, r < t, t > r, s > y[0], np.less(s, t), s < x, r > y
+
+    fast, parts = jitla.jit(f), (-np.inf, 1.0, np.nan)
+    values = np.array([complex(a, b) for a in parts for b in parts])
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x, y in itertools.product(values[:, None].astype(first), values[:, None].astype(second)):
+            assert repr(fast(x, y)) == repr(f(x, y))
 
 
 def test_o7_the_warning_of_a_lost_imaginary_part_is_numpys() -> None:
