@@ -66,6 +66,14 @@ def _is_reversed(operand: Any) -> bool:
     return isinstance(operand, np.ndarray) and operand.dtype == np.complex64 and min(operand.strides) < 0
 
 
+def _with_methods(found: Any, function: Any) -> Any:
+    """Give a function the methods of the ufunc it stands for: those keep NumPy's bits."""
+    if found is not function and isinstance(function, np.ufunc):
+        for method in METHODS:
+            setattr(found, method, getattr(function, method))
+    return found
+
+
 class Noisy:
     """What a program sees as `np` in a run with noise."""
 
@@ -107,11 +115,7 @@ class Noisy:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
-        found = self._noisy(name, function)
-        if found is not function and isinstance(function, np.ufunc):
-            for method in METHODS:  # those keep NumPy's bits
-                setattr(found, method, getattr(function, method))
-        return found
+        return _with_methods(self._noisy(name, function), function)
 
     def _noisy(self, name: str, function: Any) -> Any:
         if name in TRANSCENDENTAL:
@@ -293,7 +297,7 @@ class _Functions:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(scipy.special, name)
-        return self._noise._shaken(name, function) if name in SPECIAL else function
+        return _with_methods(self._noise._shaken(name, function), function) if name in SPECIAL else function
 
 
 class Exactly(Noisy):
