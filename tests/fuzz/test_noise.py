@@ -47,3 +47,35 @@ def test_decisions_by_last_bits_are_rounding(jit: Any, faults: int) -> None:
     x = np.linspace(8.9, 9.1, 2001, dtype="f4")
     assert np.any((np.tanh(x) == 1) != (load.the_jit()(saturated)(x) == 1))
     assert len(run(SOURCE, "last-bits", jit).faults) == faults
+
+TAILS = """
+import numpy as np
+from scipy import special
+
+
+@jit
+def f(x, y):
+    tails = special.erfc(x), special.ndtr(-x), special.expit(-30 * x)
+    return *tails, np.logaddexp(y, -1.0), special.xlogy.outer(x[:3], y + 2)
+
+
+CALLS = ((0, 1),)
+
+
+def make(call):
+    return np.linspace(0, 27, 999), np.linspace(-0.6, -0.3, 999)
+
+
+def state():
+    return ()
+"""
+
+
+def off(function: Any) -> Any:
+    """Be wrong by little."""
+    return lambda *args: tuple(t * (1 + 1e-12) for t in function(*args))
+
+
+@pytest.mark.parametrize("jit, faults", [(None, 0), (off, 1)])
+def test_tails_that_scipy_loses_and_sums_that_cancel_are_rounding(jit: Any, faults: int) -> None:
+    assert bool(run(TAILS, "tails", jit).faults) is bool(faults)
