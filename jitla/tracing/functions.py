@@ -137,7 +137,7 @@ def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) 
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
-    if a_min is None or a_max is None or out is not None:
+    if a_min is None or a_max is None or out is not None or _is_spread(a):
         return NotImplemented
     made = session.traced("clip", (a, a_min, a_max))
     if type(made) is LazyArray and made.dtype.kind == "f" and any(
@@ -154,6 +154,11 @@ def _like(session: Session, x: Any, made: LazyArray) -> Any:
     if type(known) not in LAZY or known.dtype == made.dtype:
         return x
     return session.traced("cast", (x,), (("dtype", made.dtype),))
+
+
+def _is_spread(a: Any) -> bool:
+    """Tell whether the bounds order the axes of a result, for `a` does not move along one of them."""
+    return type(a) is LazyArray and a._v is not None and a._v.ndim > 1 and 0 in a._v.strides
 
 
 def _is_array(bound: Any, made: LazyArray) -> bool:

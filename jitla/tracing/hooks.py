@@ -145,7 +145,9 @@ class Hooks:
         """Do an in-place operation."""
         session = LOCAL.session
         if session is None:
-            return op(target, value)
+            if not isinstance(target, (np.ndarray, np.generic)):
+                return op(target, value)
+            return call_at(place_of(_getframe(1)), op, (target, value), {})
         kind = type(target)
         if kind is LazyArray:
             ufunc = _INPLACE_UFUNC.get(op)
@@ -181,7 +183,10 @@ class Hooks:
         """Do ``obj[key] = value``."""
         session = LOCAL.session
         if session is None:
-            obj[key] = value
+            if isinstance(obj, np.ndarray):
+                call_at(place_of(_getframe(1)), operator.setitem, (obj, key, value), {})
+            else:
+                obj[key] = value
             return
         kind = type(obj)
         if kind is LazyArray:

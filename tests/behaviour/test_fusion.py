@@ -110,3 +110,13 @@ def test_explain_names_the_users_lines() -> None:
     text = str(jitla.explain(chain, A, B, C, D, E))
     assert "return a * b + c * d - e" in text
     assert "test_fusion.py" in text
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_bounds_order_the_axes_of_what_is_spread(dtype: str) -> None:
+    spread, bound = np.broadcast_to(np.linspace(-4, 4, 5, dtype=dtype), (8, 5)), np.ones((5, 8)).T
+    limited = jitla.jit(lambda a, b: (np.clip(a, -2, b), np.clip(a, -b, b)))
+    for _ in range(3):
+        made, plain = limited(spread, bound), limited.__wrapped__(spread, bound)
+        assert_same(plain, made)
+        assert [m.strides for m in made] == [p.strides for p in plain]

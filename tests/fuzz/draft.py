@@ -16,6 +16,7 @@ from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from tests.fuzz.arrays import Box, array, window
 from tests.fuzz.others import Net, Tagged, foreign
@@ -23,7 +24,8 @@ from tests.fuzz.others import Net, Tagged, foreign
 MOST_CELLS = 40_000
 NUMBERS = "?bBhHiIlLqQefdFD"
 PREAMBLE = {
-    "np": np, "functools": functools, "warnings": warnings, "array": array, "window": window, "Box": Box,
+    "np": np, "special": special, "functools": functools, "warnings": warnings, "array": array,
+    "window": window, "Box": Box,
     "foreign": foreign, "Net": Net, "Tagged": Tagged, "jit": lambda f: f,
 }
 # What a copy of the values has in common with them.

@@ -87,6 +87,8 @@ def _unary(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
             inner = f"np.abs({inner})"
         if call in ("np.exp", "np.sinh", "np.cosh", "np.expm1", "np.exp2") and draft.chance(0.6):
             inner = f"-np.abs({inner})"
+        if call in ("special.logit", "np.arctanh", "np.arccos") and draft.chance(0.7):
+            inner = draft.pick((f"np.abs({inner}) % 1", f"special.expit({inner})", f"np.clip({inner}, 0, 1)"))
         return f"{call}({inner})"
     call = draft.weighted(ANY_UNARY)
     return f"({call}{inner})" if call in "-~" else f"{call}({inner})"
@@ -102,11 +104,13 @@ def _binary(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     if draft.chance(0.2):
         call = draft.weighted(BINARY_CALLS)
         call = "np.add" if draft.exact and call in INEXACT_CALLS else call
+        right = f"np.abs({right})" if "xlog" in call and draft.chance(0.6) else right
         return f"{call}({left}, {right})"
     sign = draft.weighted(OPERATORS)
     sign = "*" if draft.exact and sign == "**" else sign
     if sign == "**":
-        return f"({left}) ** {draft.pick(EXPONENTS)}"
+        forms = (f"({left}) ** {draft.pick(EXPONENTS)}",) * 3
+        return draft.pick((*forms, f"np.abs({left}) ** {right}", f"({left}) ** {right}", f"2.0 ** {left}"))
     if sign in ("/", "//", "%") and draft.chance(0.6):
         right = f"(np.abs({right}) + 1)"
     if draft.chance(0.3):

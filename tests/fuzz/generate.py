@@ -22,10 +22,12 @@ from tests.fuzz.mixed import mixed
 from tests.fuzz.regions import region
 from tests.fuzz.statements import simple
 from tests.fuzz.trouble import troubled
-from tests.fuzz.unusual import unusual
+from tests.fuzz.unusual import inexact, unusual
 from tests.fuzz.vary import reframed, varied
 
-THEMES = {"mixed": mixed, "functions": functional, "trouble": troubled, "rows": region}
+THEMES = {
+    "mixed": mixed, "functions": functional, "trouble": troubled, "rows": region, "inexact": inexact,
+}
 # So many programs in a row are variations of one: the locality that lets kernels be met again. So many
 # of them have one text, called with other arguments: sizes, layouts, dtypes, values, aliases.
 FAMILY, DATA = 30, 10
@@ -142,7 +144,7 @@ def assemble(seed: int, frame: Frame, lines: list[str]) -> str:
     mark = "@jit\n" if frame.jitted_helper else ""
     helpers = "\n\n".join(mark + h for h in (BUMP, *frame.helpers))
     imports = [f"import {name}" for name in ("functools", "warnings") if f"{name}." in text]
-    imports.append("import numpy as np")
+    imports += ["import numpy as np", *["from scipy import special"] * ("special." in text)]
     return "\n".join(
         [
             f'"""Program {seed}."""',

@@ -19,7 +19,7 @@ from tests.fuzz.noise import Noisy
 
 PLAIN = False
 QUICK = False
-NEEDED = ("scipy.sparse", "tests.fuzz.generate", "tests.fuzz.runner", "tests.fuzz.tally")
+NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.runner", "tests.fuzz.tally")
 OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanation", "jitla.account",
         "jitla.machines")
 
@@ -169,7 +169,7 @@ def module(
     names: dict[str, Any] = {"jit": jit, "__name__": name}
     exec(_code(source, filename, noise is not None), names)
     if noise is not None:
-        names["np"] = noise
+        names["np"], names["special"] = noise, noise.special
     return names
 
 

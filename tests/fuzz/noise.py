@@ -1,6 +1,7 @@
 """Noise: NumPy with every inexact function wrong by as much as is allowed to a compiled one.
 
-Knows: numpy, which functions may differ in their last bits. Must not know: programs, how jitla compiles.
+Knows: numpy, scipy.special, which functions may differ in their last bits. Must not know: programs, how
+jitla compiles.
 A difference between two runs that noise makes as large is rounding; any other is a fault.
 """
 
@@ -12,13 +13,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import scipy.special
 
 from tests.fuzz import undefined
 
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
-    "arccosh arctanh hypot logaddexp cbrt power float_power".split()
+    "arccosh arctanh hypot logaddexp logaddexp2 cbrt power float_power".split()
 )
+# Functions of scipy.special, which programs call `special`.
+SPECIAL = frozenset("erf erfc ndtr expit log_expit logit xlogy xlog1py".split())
+# Logarithms of sums cancel below these; tails of the others lose digits in SciPy, and end too soon.
+CANCELLING = {"logaddexp": 0.25, "logaddexp2": 0.5}
+TAILS = {"erfc": 2.0, "ndtr": 2.0, "expit": 0.0}
 # Sums keep NumPy's bits, but a sum of sums or of a product may be reordered as a whole.
 SUMS = frozenset(("sum", "mean"))
 PRODUCTS = frozenset(("matmul", "dot", "outer"))
@@ -41,6 +48,17 @@ def _like(result: Any, cells: Any) -> np.ndarray:
     return moved
 
 
+def _allowed(name: str, result: Any, operands: tuple[Any, ...]) -> Any:
+    """Say how far from NumPy's or SciPy's result that of another inexact function may be."""
+    kind = np.finfo(np.asarray(result).dtype)
+    with np.errstate(all="ignore"):
+        bound = ULPS * np.spacing(np.maximum(np.abs(result), CANCELLING.get(name, 0.0), dtype=kind.dtype))
+        if name in TAILS:
+            square = np.square(np.where(np.isfinite(operands[0]), operands[0], 0.0))
+            bound = bound * (4 + TAILS[name] * square) + kind.tiny
+        return np.where(np.isfinite(result), bound, 0)
+
+
 def _is_own(x: Any) -> bool:
     return isinstance(x, OWN) and (type(x) is np.ndarray or not isinstance(x, np.ndarray))
 
@@ -48,6 +66,14 @@ def _is_own(x: Any) -> bool:
 def _is_reversed(operand: Any) -> bool:
     """Say whether NumPy may walk complex64 backwards, which it rounds otherwise."""
     return isinstance(operand, np.ndarray) and operand.dtype == np.complex64 and min(operand.strides) < 0
+
+
+def _with_methods(found: Any, function: Any) -> Any:
+    """Give a function the methods of the ufunc it stands for: those keep NumPy's bits."""
+    if found is not function and isinstance(function, np.ufunc):
+        for method in METHODS:
+            setattr(found, method, getattr(function, method))
+    return found
 
 
 class Noisy:
@@ -62,6 +88,11 @@ class Noisy:
     def linalg(self) -> SimpleNamespace:
         """Return `np.linalg`, whose norm adds up as is best."""
         return SimpleNamespace(**{**vars(np.linalg), "norm": self._norm})
+
+    @property
+    def special(self) -> _Functions:
+        """Return what a program sees as `special`."""
+        return _Functions(self)
 
     def _norm(self, x: Any, *given: Any, **options: Any) -> Any:
         result = np.linalg.norm(x, *given, **options)
@@ -88,11 +119,7 @@ class Noisy:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
-        found = self._noisy(name, function)
-        if found is not function and isinstance(function, np.ufunc):
-            for method in METHODS:  # those keep NumPy's bits
-                setattr(found, method, getattr(function, method))
-        return found
+        return _with_methods(self._noisy(name, function), function)
 
     def _noisy(self, name: str, function: Any) -> Any:
         if name in TRANSCENDENTAL:
@@ -121,18 +148,22 @@ class Noisy:
                 return operands[0] ** operands[1]
             if name == "power" and not any(isinstance(o, (np.ndarray, np.generic)) for o in operands):
                 return operands[0] ** operands[1]
-            return self._nudged(function(*operands, **options), options.get("out"))
+            before = [np.copy(o) if "out" in options else o for o in operands]
+            result = function(*operands, **options)
+            return self._nudged(result, options.get("out"), options.get("where", True), name, (*before,))
 
         return call
 
-    def _nudged(self, result: Any, out: Any) -> Any:
+    def _nudged(
+        self, result: Any, out: Any, where: Any = True, name: str = "", operands: tuple[Any, ...] = ()
+    ) -> Any:
         if np.asarray(result).dtype.kind != "f" or np.size(result) == 0:
             return result
-        steps = self._rng.integers(-ULPS, ULPS + 1, np.shape(result) if self._apart else ())
+        part = self._rng.integers(-ULPS, ULPS + 1, np.shape(result) if self._apart else ()) / ULPS
         with np.errstate(all="ignore"):
-            moved = _like(result, result + np.where(np.isfinite(result), steps * np.spacing(result), 0))
+            moved = _like(result, result + part * _allowed(name, result, operands))
         if out is not None:
-            np.copyto(out, moved)
+            np.copyto(out, moved, where=where)
             return out
         return moved if isinstance(result, np.ndarray) else moved[()]
 
@@ -262,6 +293,17 @@ class Noisy:
         return call
 
 
+class _Functions:
+    """What a program sees as `special` in a run with noise."""
+
+    def __init__(self, noise: Noisy) -> None:
+        self._noise = noise
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(scipy.special, name)
+        return _with_methods(self._noise._shaken(name, function), function) if name in SPECIAL else function
+
+
 class Exactly(Noisy):
     """What a program sees as `np` where inexact functions are as wrong as compiled ones, each by itself.
 
@@ -292,7 +334,7 @@ class Exactly(Noisy):
                 return plain
             with np.errstate(all="ignore"):
                 made = self._alone(name, function)(*operands)
-                near = np.abs(made - plain) <= ULPS * np.spacing(np.abs(plain))
+                near = np.abs(made - plain) <= _allowed(name, plain, operands)
             return _like(plain, np.where(near, made, plain))
 
         return call

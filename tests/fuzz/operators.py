@@ -20,6 +20,16 @@ FLOAT_UNARY = {
     "np.cosh": 0.3,
     "np.arcsin": 0.3,
     "np.tan": 0.3,
+    "np.arccos": 0.2,
+    "np.arctanh": 0.2,
+    "np.arcsinh": 0.2,
+    "np.arccosh": 0.2,
+    "special.erf": 0.5,
+    "special.erfc": 0.5,
+    "special.ndtr": 0.5,
+    "special.expit": 0.7,
+    "special.log_expit": 0.4,
+    "special.logit": 0.4,
 }
 ANY_UNARY = {
     "np.abs": 3,
@@ -75,6 +85,10 @@ BINARY_CALLS = {
     "np.hypot": 0.4,
     "np.arctan2": 0.4,
     "np.logaddexp": 0.4,
+    "np.logaddexp2": 0.2,
+    "np.float_power": 0.3,
+    "special.xlogy": 0.3,
+    "special.xlog1py": 0.3,
     "np.copysign": 0.4,
     "np.fmod": 0.4,
     "np.logical_and": 0.5,
@@ -86,7 +100,10 @@ BINARY_CALLS = {
     "np.heaviside": 0.2,
     "np.greater": 0.3,
 }
-INEXACT_CALLS = ("np.hypot", "np.arctan2", "np.logaddexp", "np.power")
+INEXACT_CALLS = (
+    "np.hypot", "np.arctan2", "np.logaddexp", "np.logaddexp2", "np.power", "np.float_power",
+    "special.xlogy", "special.xlog1py",
+)
 REDUCTIONS = {
     "sum": 8,
     "mean": 3,
@@ -128,4 +145,4 @@ NUMBERS = (
     "1j",
     "(0.5 - 2j)",
 )
-EXPONENTS = ("2", "0.5", "-1", "1", "3", "2.0", "1.5", "0")
+EXPONENTS = ("2", "0.5", "-1", "1", "3", "2.0", "1.5", "0", "-2.5", "4", "np.float32(0.7)", "1 / 3")

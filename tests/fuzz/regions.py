@@ -55,6 +55,39 @@ ROWS = (
     "{o} = np.var({X}, axis=1) + {w}\n{p} = np.std({X}, axis=0, ddof=1)",
     "{o} = (({X}[:, None, :] - {X}[None, :3, :]) ** 2).sum(axis=2).argmin(axis=1)",
 )
+# The place of the least or greatest element of each row, of what is computed with the row.
+PLACES = (
+    "{o} = (({X} * {X}).sum(axis=1)[:, None] - 2 * ({X} @ {X}[:{k4}].T)).argmin(axis=1)",
+    "{o} = ({X} @ {X}[:{k4}].T).argmax(axis=1)\n{p} = np.bincount({o}, minlength=5) * {n}",
+    "{o} = np.abs({X} - {v}).argmin(axis=1)\n{p} = {X}[np.arange({X}.shape[0]), {o}]",
+    "{o} = ({X} * {w}[:, None]).argmax(axis=-1)",
+    "{o} = np.argmin({X} - {X}.mean(axis=1, keepdims=True), axis=1, keepdims=True)",
+    "{o} = np.argmax(np.where({X} > {n}, {X}, -np.inf), axis=1)\n{p} = {X}.min(axis=1)",
+    "{o} = np.floor({X}).argmin(axis=1)\n{p} = np.floor({X}).argmax(axis=1) - {o}",
+    "{o} = ({X} > {n}).argmax(axis=1)\n{p} = ({X}.astype('i4') % 3).argmin(axis=1)",
+    "{o} = np.exp({X} - {X}.max(axis=1)[:, None])\n{p} = ({o} / {o}.sum(axis=1)[:, None]).argmax(axis=1)",
+    "{o} = np.sqrt({X} - {n}).argmax(axis=1)\n{p} = ({X} / {v}).argmin(axis=1)",
+    "{o} = {X}[:, ::-1].argmin(axis=1)\n{p} = {X}[::-2].argmax(axis=1)",
+    "{o} = (({X} - {v}) ** 2).argmin(axis=1)\n{p} = (({X} - {v}) ** 2).min(axis=1)",
+    "{o} = ({X}.T * {v}[:, None]).argmin(axis=0)\n{p} = ({X} + 1).argmax()",
+)
+# Products that weigh rows by what is computed of products of rows.
+WEIGHED = (
+    "{o} = {Y} @ {Y}.T * {n}\n{o} = np.exp({o} - {o}.max(axis=1, keepdims=True))\n"
+    "{p} = ({o} / {o}.sum(axis=1, keepdims=True)) @ {Y}",
+    "{o} = np.exp({Y} @ {Y}[1:].T / 8)\n{p} = ({o} @ {Y}[1:]) / {o}.sum(axis=1)[:, None]",
+    "{o} = np.where(np.arange({Y}.shape[0])[:, None] >= np.arange({Y}.shape[0]), {Y} @ {Y}.T, -np.inf)\n"
+    "{o} = np.exp({o} - {o}.max(axis=-1, keepdims=True))\n{o} /= {o}.sum(axis=-1, keepdims=True)\n"
+    "{p} = {o} @ {Y}",
+    "{p} = np.maximum({Y} @ {Y}[:7].T, 0) @ {Y}[:7]",
+    "{p} = special.expit({Y} @ ({Y} * {v}).T) @ {w0}",
+    "{o} = np.exp(-(({Y} * {Y}).sum(axis=1)[:, None] + ({Y} * {Y}).sum(axis=1) - 2 * ({Y} @ {Y}.T)))\n"
+    "{p} = ({o} @ {Y}) / {o}.sum(axis=1, keepdims=True)",
+    "{o} = {Y} @ {Y}.T\n{p} = {o}.argmax(axis=1)",
+    "{o} = np.tanh({Y} @ {Y}.T + {w0}[:, None])\n{p} = ({o} * {o}).sum(axis=1)\n{s} = ({o} @ {Y}).sum()",
+    "{o} = {Y} @ {Y}.T\n{o} = {o} - {o}.max(axis=1, keepdims=True)\n"
+    "{p} = np.log(np.exp({o}).sum(axis=1)) + ({o} @ {Y}).mean(axis=1)",
+)
 PRODUCTS = (
     "{o} = np.einsum('ij,j->i', {X}, {v})",
     "{o} = np.einsum('ij,ij->i', {X}, {X} * 2)",
@@ -95,9 +128,11 @@ def region(draft: Draft) -> str | None:
     names = {"o": draft.new_name(), "p": draft.new_name(), "s": draft.new_name("s")}
     n = number(draft)
     n = "0.5" if "j" in n else n
-    form = draft.pick(draft.weighted({PASSES: 5 if large else 2, ROWS: 3, PRODUCTS: 2}))
+    kinds = {PASSES: 5 if large else 2, ROWS: 3, PLACES: 2, WEIGHED: 1.5, PRODUCTS: 2}
+    form = draft.pick(draft.weighted(kinds))
     # What nobody reads is not computed.
     form += "\nlog.append({o})" * draft.chance(0.7)
+    names |= {"Y": f"{x}[:160]", "w0": f"{w}[:160]", "k4": draft.pick((1, 3, 4, 7))}
     return form.format(X=x, v=v, w=w, n=n, d=draft.pick((0, 1)), k=draft.pick((1, 2, "np.inf")), **names)
 
 

@@ -23,7 +23,7 @@ SCHEDULE = ((0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 SHAKES = (2, 6, 30)  # what few of them allow, more of them do
 SLACK = 4.0
 INEXACT = re.compile(
-    r"np\.(" + "|".join(sorted(TRANSCENDENTAL))
+    r"special\.|np\.(" + "|".join(sorted(TRANSCENDENTAL))
     + r"|matmul|dot|einsum|linalg|maximum|minimum|fmax|fmin|clip)\b"
     r"|sum\(|mean\(|@ |\.dot\(|\*\*|\.(max|min|clip)\("
 )

@@ -138,10 +138,35 @@ def overlap(draft: Draft) -> str | None:
             f"{a}[0], {a}[-1] = {a}[-1], {a}[0]",
             f"{a} -= {a}.mean(axis=0)",
             f"{a}[:] = {a}[:, ::-1]",
+            *shifted(draft, a),
         ]
         if held.shape[0] == held.shape[1]:
             forms += [f"{a} += {a}.T", f"{a}[:] = {a}.T"]
     return _done(draft, draft.pick(forms))
+
+
+def shifted(draft: Draft, a: str) -> list[str]:
+    """Return updates of a part of an array of two axes or more from parts beside it."""
+    n, k, sign = number(draft), draft.pick((1, 1, 2, 3)), draft.pick(("=", "+=", "-="))
+    forms = [
+        f"{a}[1:-1, 1:-1] {sign} 0.25 * ({a}[:-2, 1:-1] + {a}[2:, 1:-1] + {a}[1:-1, :-2] + {a}[1:-1, 2:])",
+        f"{a}[{k}:] {sign} {a}[:-{k}] * {n}",
+        f"{a}[:-{k}] {sign} {a}[{k}:] - {a}[:-{k}] * {n}",
+        f"{a}[1:-1] {sign} ({a}[2:] - {a}[:-2]) * {n}",
+        f"{a}[:, {k}:] {sign} {a}[:, :-{k}] * {n}",
+        f"{a}[1:, 1:] {sign} {a}[:-1, :-1] + {n}",
+        f"{a}[:-1, 1:] {sign} {a}[1:, :-1] * {n}",
+        f"{a}[{k}:, ::-1] {sign} {a}[:-{k}] * {n}",
+        f"{a}[{k}::-1] {sign} {a}[:{k} + 1] + {n}",
+        f"{a}[::-1][{k}:] {sign} {a}[::-1][:-{k}] * {n}",
+        f"{a}[1:] {sign} np.where({a}[1:] > {a}[:-1], {a}[:-1], {a}[1:])",
+        f"for t in range(3):\n    {a}[1:-1] = ({a}[:-2] + {a}[1:-1] + {a}[2:]) / 3",
+        f"np.add({a}[1:], {a}[:-1], out={a}[1:])",
+        f"{a}[::2] {sign} {a}[1::2][:1] * {n}",
+        f"{a}.T[{k}:] {sign} {a}.T[:-{k}] * {n}",
+        f"{a}[..., 1:-1] {sign} {a}[..., :-2] - {a}[..., 2:] * {n}",
+    ]
+    return draft.rng.sample(forms, 6)
 
 
 def out_argument(draft: Draft) -> str | None:

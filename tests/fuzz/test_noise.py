@@ -90,3 +90,36 @@ def test_what_integers_cannot_hold_is_left_out_though_numpy_does_not_warn(
 ) -> None:
     report = run(FAR.format(x), "far", changed)
     assert (report.undefined, len(report.faults)) == (undefined, 1 - undefined)
+
+
+TAILS = """
+import numpy as np
+from scipy import special
+
+
+@jit
+def f(x, y):
+    tails = special.erfc(x), special.ndtr(-x), special.expit(-30 * x)
+    return *tails, np.logaddexp(y, -1.0), special.xlogy.outer(x[:3], y + 2)
+
+
+CALLS = ((0, 1),)
+
+
+def make(call):
+    return np.linspace(0, 27, 999), np.linspace(-0.6, -0.3, 999)
+
+
+def state():
+    return ()
+"""
+
+
+def off(function: Any) -> Any:
+    """Be wrong by little."""
+    return lambda *args: tuple(t * (1 + 1e-12) for t in function(*args))
+
+
+@pytest.mark.parametrize("jit, faults", [(None, 0), (off, 1)])
+def test_tails_that_scipy_loses_and_sums_that_cancel_are_rounding(jit: Any, faults: int) -> None:
+    assert bool(run(TAILS, "tails", jit).faults) is bool(faults)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.fuzz.draft import Draft
 from tests.fuzz.expressions import array_expression, number, place, view
+from tests.fuzz.operators import FLOAT_UNARY, INEXACT_CALLS
 
 CALLS = ("np.add", "np.multiply", "np.subtract", "np.maximum", "np.minimum", "np.divide")
 
@@ -214,9 +215,60 @@ def stacked_views(draft: Draft) -> str | None:
     ))
 
 
+INEXACT_UNARY = tuple(FLOAT_UNARY)
+NUMPYS_UNARY = tuple(name for name in FLOAT_UNARY if name.startswith("np."))
+NUMPYS_CALLS = tuple(name for name in INEXACT_CALLS if name.startswith("np."))
+ENDS = (
+    "np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, 2, 1e300, 5e-324, -1e-310])",
+    "np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, 3, 1e30, -1e-40], np.float32)",
+    "np.linspace(-745, 745, 37)", "np.linspace(-104, 104, 41, dtype='f4')", "np.linspace(0, 1, 33)",
+    "np.arange(-5, 6)", "np.array([0.5, -1, 1.5, np.inf, 0], np.float16)",
+)
+
+
+def inexact(draft: Draft) -> str | None:
+    """Call functions whose last bits are open: with `out=`, `where=`, dtypes, scalars, special values."""
+    found = draft.arrays(lambda a: a.dtype.kind == "f" and a.size < 5000)
+    if draft.exact or not found:
+        return None
+    a, n, name, other = draft.pick(found), number(draft), draft.new_name(), draft.new_name()
+    b = place(draft, draft.value(a)) or a
+    f, g, ends = draft.pick(INEXACT_UNARY), draft.pick(INEXACT_CALLS), draft.pick(ENDS)
+    mask = f"{a} {draft.pick(('<', '>', '!='))} {draft.pick(('0', '0.5', '1'))}"
+    # With `where=` SciPy 1.17's own functions write beyond their memory.
+    fw, gw = draft.pick(NUMPYS_UNARY), draft.pick(NUMPYS_CALLS)
+    return draft.pick((
+        f"{name} = {f}({ends})\n{other} = {name} * 2",
+        f"{name} = {ends}\n{other} = {g}({name}[:, None], {name})",
+        f"{name} = {ends}\n{other} = {g}({name}, {n}) + {g}({n}, {name})",
+        f"{name} = {ends}\n{other} = {name}[:, None] ** {name}",
+        f"{name} = {f}({a}, out={a} * 1)",
+        f"{name} = {a} * 1\n{fw}({name}, out={name}, where={mask})",
+        f"{f}({a}, out={a}[::-1])",
+        f"{name} = {g}({a}, {b}, out={a} + 0)",
+        f"{name} = {gw}({a}, {b}, where={mask}, out=np.ones({a}.shape))",
+        f"{gw}({a}, {n}, out={a}, where={mask})",
+        f"{name} = {f}({a}, dtype='f8')",
+        f"{name} = {f}({a}.astype('f4'))\n{other} = {g}({name}, {n})",
+        f"{name} = {f}(float({a}.size)) * {a}",
+        f"{name} = {f}(np.sum({a})) + {g}({a}.max() if {a}.size else 0, {n})",
+        f"{name} = {g}({n}, {a}[..., -1:]) * {a}",
+        f"{name} = {f}({a}.astype('f2')) + {g}({a}.astype(np.float16), np.float16(0.5))",
+        f"{name} = {f}({a} * 1e3) - {g}({a} * 1e2, {b})",
+        f"{name} = {a}.copy()\n{name} **= {draft.pick(('1.5', '-0.5', '3', n))}",
+        f"{name} = {n} ** {a}\n{other} = np.abs({a}) ** {b}",
+        f"{name} = {g}({a}, {b})\n{other} = {g}({a}[..., ::-1], {b})",
+        f"{name} = {f}({g}({a}, {b}) * {n}).sum()",
+        f"{a}[...] = {f}({a})\n{a} += {g}({a}, {n})",
+        f"{name} = {g}.outer(np.ravel({a})[:20], np.ravel({b})[:20])",
+        f"{name} = np.where({mask}, {f}({a}), {g}({a}, {n}))",
+        f"{name} = np.logaddexp.reduce({a}, axis=-1)\n{other} = np.hypot.reduce(np.abs({b}))",
+    ))
+
+
 UNUSUAL = {
     masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2, crossed: 3, scattered: 3,
-    stacked_views: 3,
+    stacked_views: 3, inexact: 4,
 }
 
 

@@ -832,3 +832,25 @@ def make(n):
         return np.full(5, 9.0),
     return np.ones({shape!r}, {dtype!r}),
 """, filters=("always", "default"), sizes=(1,), calls=8)
+
+
+def test_in_place_operations_warn_at_their_lines_where_underflow_warns_too():
+    """Then nothing is traced."""
+    check("""
+def f(x, k):
+    with np.errstate(all="warn"):
+        return inner(x, k)
+@jit
+def inner(x, k):
+    x += (
+        x)
+    t = x[1:]
+    t *= x[:-1]
+    x[
+        0] = np.float64(1e300)
+    k["s"] = 1
+    k["s"] += 1
+    return t
+def make(n):
+    return np.full(n, 3e38, "f4"), {}
+""", sizes=(3, 70), filters=("always", "default", "error"))
