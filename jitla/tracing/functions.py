@@ -137,7 +137,7 @@ def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) 
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
-    if a_min is None or a_max is None or out is not None or _is_spread(a):
+    if a_min is None or a_max is None or out is not None or any(map(_is_spread, (a, a_min, a_max))):
         return NotImplemented
     made = session.traced("clip", (a, a_min, a_max))
     if type(made) is LazyArray and made.dtype.kind == "f" and any(
@@ -156,9 +156,10 @@ def _like(session: Session, x: Any, made: LazyArray) -> Any:
     return session.traced("cast", (x,), (("dtype", made.dtype),))
 
 
-def _is_spread(a: Any) -> bool:
-    """Tell whether the bounds order the axes of a result, for `a` does not move along one of them."""
-    return type(a) is LazyArray and a._v is not None and a._v.ndim > 1 and 0 in a._v.strides
+def _is_spread(x: Any) -> bool:
+    """Tell whether others order the axes of a result, for `x` does not move along one of them."""
+    return type(x) is LazyArray and x._v is not None and x._v.ndim > 1 and any(
+        by == 0 and n > 1 for by, n in zip(x._v.strides, x._v.shape, strict=True))
 
 
 def _is_array(bound: Any, made: LazyArray) -> bool:
