@@ -219,23 +219,12 @@ ready{t}:
 """ for t in (2, VECTORS))
 
 
-def _entry(w: Lanes) -> str:
-    base = HEADER + 2 * OPERANDS
-    loads = "".join(
-        f"  %{name}.w = getelementptr i64, ptr %block, i64 {at}\n"
-        f"  %{name} = load {kind}, ptr %{name}.w, align 8\n" for name, at, kind in (
-            ("given", 6, "i64"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
-            *((name, base + i, "i64") for i, name in enumerate(WORDS))))
-    aside = DEPTH * VECTORS * w.width * w.size
-    widths = "".join(
-        f"  %cols{t} = call i64 @llvm.umin.i64(i64 %left, i64 {t * w.width})\n"
-        f"  %full{t} = icmp eq i64 %cols{t}, {t * w.width}\n" for t in (2, VECTORS))
-    return f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
-entry:
-{loads}  %over = add i64 %given, {LINE - 1}
+def _rooms(w: Lanes) -> str:
+    """Lines that say where panels are: made once, %panels.at, or else at %room; edges aside."""
+    return f"""  %over = add i64 %given, {LINE - 1}
   %aligned = and i64 %over, -{LINE}
   %room = inttoptr i64 %aligned to ptr
-  %edge = getelementptr i8, ptr %room, i64 {aside}
+  %edge = getelementptr i8, ptr %room, i64 {DEPTH * VECTORS * w.width * w.size}
   %lies = icmp eq i64 %panels, {PACKED}
   %packs = icmp eq i64 %panels, {PACKS}
   %side = select i1 %packs, ptr %o, ptr %v
@@ -243,7 +232,22 @@ entry:
   %side.over = add i64 %side.word, {LINE - 1}
   %side.aligned = and i64 %side.over, -{LINE}
   %panels.at = inttoptr i64 %side.aligned to ptr
-  %in.line = icmp eq i64 %across, {w.size}
+"""
+
+
+def _entry(w: Lanes) -> str:
+    base = HEADER + 2 * OPERANDS
+    loads = "".join(
+        f"  %{name}.w = getelementptr i64, ptr %block, i64 {at}\n"
+        f"  %{name} = load {kind}, ptr %{name}.w, align 8\n" for name, at, kind in (
+            ("given", 6, "i64"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
+            *((name, base + i, "i64") for i, name in enumerate(WORDS))))
+    widths = "".join(
+        f"  %cols{t} = call i64 @llvm.umin.i64(i64 %left, i64 {t * w.width})\n"
+        f"  %full{t} = icmp eq i64 %cols{t}, {t * w.width}\n" for t in (2, VECTORS))
+    return f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
+entry:
+{loads}{_rooms(w)}  %in.line = icmp eq i64 %across, {w.size}
   %anew = icmp eq i64 %adds, 0
   %all.rows = icmp eq i64 %upper, 0
   %none = icmp sle i64 %columns, 0

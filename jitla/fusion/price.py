@@ -27,7 +27,7 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0
 SCAN = 5.0  # of an element in running sums of several rows at once
-SEEN, FOUND = 3.0, 100.0  # of an element that is compared with its row's extreme, of finding that in the row
+SEEN, FOUND = 2.5, 50.0  # of an element that is compared with its row's extreme, of finding that in the row
 APART = 8.0  # of an element that is copied into a row of its own
 PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of copying one, in rows
 # Additions that beginning a stage takes at every block of rows. Blocks of 8 rows against 512 gave none for
