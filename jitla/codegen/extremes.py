@@ -3,96 +3,40 @@
 Knows: vectors, argument blocks of products. Must not know: how rows are cut into blocks.
 Receives a form, a dtype and a target; returns the text of a module whose entry is @k.
 
-Of every stretch of a row the extreme is found first, without its place; then the first element like it
-in the stretch that had it. Vectors overlap at the end of a row: an element may be looked at twice.
+Of elements that are as wide as an index, lanes keep where they found their extreme. Of narrower ones the
+extreme of every stretch of a row is found first, without its place; then the first element like it in the
+stretch that had it. Vectors overlap at the end of a row: an element may be looked at twice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from jitla.codegen.flags import quiet
-from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
+from jitla.codegen.order import Order
 from jitla.codegen.passes import head
-from jitla.codegen.vector import BOOL, memory_type
+from jitla.codegen.vector import BOOL
 
 __all__ = ["extreme_text"]
 
 STRETCH = 512  # elements, a multiple of the lanes
+KEPT = 1 << 14  # elements whose indices are kept in lanes, a multiple of these
 GROUP = 64  # elements that are compared with the extreme at once: a bit each
 MOST_LANES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Elements of `dtype`: their type, and how the better of two is told."""
-
-    dtype: np.dtype
-    form: str
-    width: int
-
-    @property
-    def element(self) -> str:
-        """IR type of an element."""
-        return memory_type(self.dtype)
-
-    @property
-    def vector(self) -> str:
-        """IR type of a vector."""
-        return self.lanes.vector
-
-    @property
-    def lanes(self) -> Lanes:
-        """Names of types and of operations of floats."""
-        return Lanes(self.element, self.dtype.itemsize, self.width)
-
-    @property
-    def floats(self) -> bool:
-        """Whether elements may be NaN."""
-        return self.dtype.kind == "f"
-
-    @property
-    def before(self) -> str:
-        """Instruction that tells whether one element is better than another."""
-        how = "lt" if self.form == "argmin" else "gt"
-        return f"fcmp o{how}" if self.floats else f"icmp {'s' if self.dtype.kind == 'i' else 'u'}{how}"
-
-    @property
-    def equal(self) -> str:
-        """Instruction that tells whether elements are the same."""
-        return "fcmp oeq" if self.floats else "icmp eq"
-
-    def better(self, name: str, x: str, y: str) -> str:
-        """Lines of the better of two vectors; which one does not matter where there is NaN."""
-        return (f"  {name}.b = {self.before} {self.vector} {x}, {y}\n"
-                f"  {name} = select {self.lanes.mask} {name}.b, {self.vector} {x}, {self.vector} {y}\n")
-
-    def load(self, name: str, at: str) -> str:
-        """Lines that load a vector from element `at` of the row on."""
-        return (f"  {name}.p = getelementptr {self.element}, ptr %row, i64 {at}\n"
-                f"  {name} = load {self.vector}, ptr {name}.p, align {self.dtype.itemsize}\n")
-
-    def nans(self, name: str, x: str, y: str, before: str) -> str:
-        """Lines that add to a mask, an integer per lane, where one of two vectors has NaN."""
-        mask = self.masks
-        return (f"  {name}.b = fcmp uno {self.vector} {x}, {y}\n"
-                f"  {name}.m = sext <{self.width} x i1> {name}.b to {mask}\n"
-                f"  {name} = or {mask} {before}, {name}.m\n") if self.floats else ""
-
-    @property
-    def masks(self) -> str:
-        """IR type of such a mask."""
-        return f"<{self.width} x i{8 * self.dtype.itemsize}>"
 
 
 @cache
 def extreme_text(form: str, dtype: np.dtype, target: Target) -> str:
     """Return the module of `form`, "argmin" or "argmax", of rows of `dtype`: an index for every one."""
-    of = _Order(dtype, form, min(target.lanes(dtype.itemsize), MOST_LANES))
+    of = Order(dtype, form, min(target.lanes(dtype.itemsize), MOST_LANES))
+    same = f"{of.equal} {of.vector} %same.e, %same.what"
+    searched = _stretch(of) + _search(of, "same", "%at", same)
+    ways = f"[ %at, %{'ordered' if of.floats else 'over'} ]" if of.indexed else "[ %same.index, %same.hit ]"
+    if of.floats:
+        ways += ", [ %nan.index, %nan.hit ]"
     text = f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
 {head(of.lanes)}  %few = icmp ult i64 %n, {of.width}
@@ -106,10 +50,9 @@ next:
   br i1 %more, label %go, label %done
 go:
   br i1 %few, label %few.first, label %stretch
-{_few(of)}{_stretch(of)}{_search(of, "same", "%at", f"{of.equal} {of.vector} %same.e, %same.what")}{
+{_few(of)}{_kept(of) if of.indexed else searched}{
     _search(of, "nan", "%c", f"fcmp uno {of.vector} %nan.e, %nan.e") if of.floats else ""}found:
-  %index = phi i64 [ %few.at, %few.loop ], [ %same.index, %same.hit ]{
-    ", [ %nan.index, %nan.hit ]" if of.floats else ""}
+  %index = phi i64 [ %few.at, %few.loop ], {ways}
   %to = getelementptr i64, ptr %out, i64 %i
   store i64 %index, ptr %to, align 8
   %i.next = add i64 %i, 1
@@ -124,7 +67,7 @@ declare i64 @llvm.cttz.i64(i64, i1)
     return f'target triple = "{target.triple}"\n' + quiet(text, target.features)
 
 
-def _few(of: _Order) -> str:
+def _few(of: Order) -> str:
     """Lines for rows shorter than a vector: floats in one, filled up with the first element.
 
     One by one LLVM chooses between floats by branches that nobody can foresee; not between integers.
@@ -152,7 +95,7 @@ few.loop:
 """
 
 
-def _one_by_one(of: _Order) -> str:
+def _one_by_one(of: Order) -> str:
     """Lines that look at one element after the other."""
     kind = of.element
     return f"""few.first:
@@ -175,47 +118,130 @@ few.one:
 """
 
 
-def _stretch(of: _Order) -> str:
-    """Lines of the loop over stretches, which leave the best element and where the first such begins."""
-    w, v, kind = of.width, of.vector, of.element
-
-    def mask(name: str, *ways: str) -> str:
-        return f"  {name} = phi {of.masks} {', '.join(ways)}\n" if of.floats else ""
-
+def _kept(of: Order) -> str:
+    """Lines of the loop over stretches whose lanes keep where they found the best one."""
+    w, masks = of.width, of.masks
     return f"""stretch:
   %c = phi i64 [ 0, %go ], [ %c.next, %again ]
-  %sofar = phi {kind} [ {"0.0" if of.floats else "0"}, %go ], [ %best, %again ]
+  %sofar = phi {of.element} [ {"0.0" if of.floats else "0"}, %go ], [ %best, %again ]
+  %begun = phi i64 [ 0, %go ], [ %at, %again ]
+  %c.far = add i64 %c, {KEPT}
+  %c.end = call i64 @llvm.umin.i64(i64 %c.far, i64 %n)
+  %c.last = sub i64 %c.end, {w}
+  %c.first = call i64 @llvm.umin.i64(i64 %c, i64 %last)
+{of.load("%v0", "%c.first")}{of.places("%v0", "%c.first")}{
+    of.nans("%u0", "%v0", "%v0", "zeroinitializer")}  %j0 = add i64 %c, {w}
+  %i0 = add {masks} %v0.i, splat ({of.index} {w})
+  %d0.i = sub {masks} %v0.i, splat ({of.index} {w})
+  br label %pairs
+{_kept_vectors(of)}over:
+  %far.i = add {masks} %b.i, splat ({of.index} {w})
+{of.first("%both", "%s", "%s.i", "%b", "%far.i")}{_first_lane(of)}{_any_nan(of)
+    }  %h = extractelement {of.vector} %all, i64 0
+  %hi = extractelement {masks} %all.i, i64 0
+  %hi.far = {"sext i32 %hi to i64" if of.index == "i32" else "add i64 %hi, 0"}
+  %here = add i64 %c, %hi.far
+  %begins = icmp eq i64 %c, 0
+  %less = {of.before} {of.element} %h, %sofar
+  %take = or i1 %begins, %less
+  %best = select i1 %take, {of.element} %h, {of.element} %sofar
+  %at = select i1 %take, i64 %here, i64 %begun
+  %c.next = add i64 %c, {KEPT}
+  %further = icmp ult i64 %c.next, %n
+  br i1 %further, label %again, label %found
+again:
+  br label %stretch
+"""
+
+
+def _kept_vectors(of: Order) -> str:
+    """Lines of the loops over a stretch's vectors: pairs that share their indices, then single ones."""
+    w, v, masks = of.width, of.vector, of.masks
+
+    def pair(x: str, begin: str, at: str, before: str = "stretch", turn: str = "pair") -> str:
+        return (f"  %{x} = phi {v} [ {begin}, %{before} ], [ %{x}.next, %{turn} ]\n"
+                f"  %{x}.i = phi {masks} [ {at}, %{before} ], [ %{x}.next.i, %{turn} ]\n")
+
+    def mask(x: str, begin: str, before: str = "stretch", turn: str = "pair") -> str:
+        return f"  %{x} = phi {masks} [ {begin}, %{before} ], [ %{x}.next, %{turn} ]\n" if of.floats else ""
+
+    return f"""pairs:
+  %j = phi i64 [ %j0, %stretch ], [ %j.next, %pair ]
+  %e0.i = phi {masks} [ %i0, %stretch ], [ %e0.next, %pair ]
+{pair("a", "%v0", "%v0.i")}{pair("b", "%v0", "%d0.i")}{mask("u", "%u0")}  %j.next = add i64 %j, {2 * w}
+  %two = icmp ule i64 %j.next, %c.end
+  br i1 %two, label %pair, label %singles
+pair:
+  %j1 = add i64 %j, {w}
+  %e0.next = add {masks} %e0.i, splat ({of.index} {2 * w})
+{of.load("%e0", "%j")}{of.load("%e1", "%j1")}{of.keep("%a.next", "%e0", "%e0.i", "%a")}{
+    of.keep("%b.next", "%e1", "%e0.i", "%b")}{of.nans("%u.next", "%e0", "%e1", "%u")}  br label %pairs
+singles:
+  %l = phi i64 [ %j, %pairs ], [ %l.next, %single ]
+{pair("s", "%a", "%a.i", "pairs", "single")}{mask("t", "%u", "pairs", "single")
+    }  %one = icmp ult i64 %l, %c.end
+  br i1 %one, label %single, label %over
+single:
+  %l.at = call i64 @llvm.umin.i64(i64 %l, i64 %c.last)
+{of.load("%e2", "%l.at")}{of.places("%e2", "%l.at")}{of.keep("%s.next", "%e2", "%e2.i", "%s")}{
+    of.nans("%t.next", "%e2", "%e2", "%t")}  %l.next = add i64 %l, {w}
+  br label %singles
+"""
+
+
+def _first_lane(of: Order) -> str:
+    """Lines that put the best of the lanes of %both, and of equal ones the first, into %all."""
+    text, apart, x = "", of.width // 2, "%both"
+    while apart:
+        lanes = ", ".join(f"i32 {i ^ apart}" for i in range(of.width))
+        other = f"%all.r{apart}"
+        for part, kind in (("", of.vector), (".i", of.masks)):
+            text += (f"  {other}{part} = shufflevector {kind} {x}{part}, {kind} poison, "
+                     f"<{of.width} x i32> <{lanes}>\n")
+        made = "%all" if apart == 1 else f"%all.f{apart}"
+        text += of.first(made, x, f"{x}.i", other, f"{other}.i")
+        x, apart = made, apart // 2
+    return text
+
+
+def _stretch(of: Order) -> str:
+    """Lines of the loop over stretches, which leave the best element and where the first such begins.
+
+    None is NaN: floats are wide.
+    """
+    w, v, kind = of.width, of.vector, of.element
+    return f"""stretch:
+  %c = phi i64 [ 0, %go ], [ %c.next, %again ]
+  %sofar = phi {kind} [ 0, %go ], [ %best, %again ]
   %begun = phi i64 [ 0, %go ], [ %at, %again ]
   %c.far = add i64 %c, {STRETCH}
   %c.end = call i64 @llvm.umin.i64(i64 %c.far, i64 %n)
   %c.last = sub i64 %c.end, {w}
   %c.first = call i64 @llvm.umin.i64(i64 %c, i64 %last)
-{of.load("%v0", "%c.first")}{of.nans("%u0", "%v0", "%v0", "zeroinitializer")}  %j0 = add i64 %c, {w}
+{of.load("%v0", "%c.first")}  %j0 = add i64 %c, {w}
   br label %pairs
 pairs:
   %j = phi i64 [ %j0, %stretch ], [ %j.next, %pair ]
   %a = phi {v} [ %v0, %stretch ], [ %a.next, %pair ]
   %b = phi {v} [ %v0, %stretch ], [ %b.next, %pair ]
-{mask("%u", "[ %u0, %stretch ]", "[ %u.next, %pair ]")}  %j.next = add i64 %j, {2 * w}
+  %j.next = add i64 %j, {2 * w}
   %two = icmp ule i64 %j.next, %c.end
   br i1 %two, label %pair, label %singles
 pair:
   %j1 = add i64 %j, {w}
 {of.load("%e0", "%j")}{of.load("%e1", "%j1")}{of.better("%a.next", "%e0", "%a")}{
-    of.better("%b.next", "%e1", "%b")}{of.nans("%u.next", "%e0", "%e1", "%u")}  br label %pairs
+    of.better("%b.next", "%e1", "%b")}  br label %pairs
 singles:
   %l = phi i64 [ %j, %pairs ], [ %l.next, %single ]
   %s = phi {v} [ %a, %pairs ], [ %s.next, %single ]
-{mask("%t", "[ %u, %pairs ]", "[ %t.next, %single ]")}  %one = icmp ult i64 %l, %c.end
+  %one = icmp ult i64 %l, %c.end
   br i1 %one, label %single, label %over
 single:
   %l.at = call i64 @llvm.umin.i64(i64 %l, i64 %c.last)
-{of.load("%e2", "%l.at")}{of.better("%s.next", "%e2", "%s")}{
-    of.nans("%t.next", "%e2", "%e2", "%t")}  %l.next = add i64 %l, {w}
+{of.load("%e2", "%l.at")}{of.better("%s.next", "%e2", "%s")}  %l.next = add i64 %l, {w}
   br label %singles
 over:
-{of.better("%both", "%s", "%b")}{_folded(of, "%both", "%all")}{_any_nan(of)
-    }  %h = extractelement {v} %all, i64 0
+{of.better("%both", "%s", "%b")}{_folded(of, "%both", "%all")}  %h = extractelement {v} %all, i64 0
   %begins = icmp eq i64 %c, 0
   %less = {of.before} {kind} %h, %sofar
   %take = or i1 %begins, %less
@@ -228,7 +254,7 @@ over:
 """
 
 
-def _folded(of: _Order, x: str, name: str) -> str:
+def _folded(of: Order, x: str, name: str) -> str:
     """Lines that put the best of the lanes of `x` into all lanes of `name`: of vectors, not one by one."""
     text, apart, v = "", of.width // 2, of.vector
     while apart:
@@ -240,7 +266,7 @@ def _folded(of: _Order, x: str, name: str) -> str:
     return text
 
 
-def _any_nan(of: _Order) -> str:
+def _any_nan(of: Order) -> str:
     """Lines that look for the first NaN of a stretch if it has one."""
     if not of.floats:
         return ""
@@ -250,7 +276,7 @@ def _any_nan(of: _Order) -> str:
             "  br i1 %some.nan, label %nan, label %ordered\nordered:\n")
 
 
-def _no_better(of: _Order) -> str:
+def _no_better(of: Order) -> str:
     """Lines that go on to the next stretch, if there is one, and bools may be better there."""
     if of.dtype != BOOL:
         return "  br i1 %further, label %again, label %same\n"
@@ -258,7 +284,7 @@ def _no_better(of: _Order) -> str:
             "  %on = and i1 %further, %open\n  br i1 %on, label %again, label %same\n")
 
 
-def _search(of: _Order, name: str, start: str, test: str) -> str:
+def _search(of: Order, name: str, start: str, test: str) -> str:
     """Lines that find the first element from `start` on for which `test` holds: there is one."""
     what = ""
     if name == "same":

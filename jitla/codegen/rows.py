@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from jitla.codegen.layout import HEADER
 from jitla.codegen.rows_code import COMBINE, OWN, PLACE, PLACES
 from jitla.errors import BackendError
-from jitla.fusion import Combine, Cut, Stage
+from jitla.fusion import BEFORE, Combine, Cut, Stage
 
 __all__ = ["pack_rows"]
 
@@ -40,7 +40,7 @@ def pack_rows(
         for blob in (stage.whole, stage.last, stage.first):
             at.append(blobs_at + len(blobs) // 8 if blob else at[0])
             blobs += blob
-        table += [*at, len(stage.places), int(stage.once), _words(stage)]
+        table += [*at, len(stage.places), stage.once, _words(stage)]
         table += [w for p in stage.places for w in p]
     for combine in combines:
         table += [blobs_at + len(blobs) // 8, combine.operand, combine.offset, combine.size,
@@ -50,9 +50,10 @@ def pack_rows(
     if copied > MAX_WORDS:
         raise BackendError(f"the stages of rows have blocks of {8 * copied} bytes")
     free = next((i for i, s in enumerate(stages) if s.first), len(stages))
+    before = sum(s.once == BEFORE for s in stages)
     own = [cut.blocks, cut.per_unit, cut.slots, cut.room, cut.part, busy_at, len(stages), stages_at,
-           len(combines), combines_at, cut.spare, copied, free, 0]
-    scratch = (cut.units - 1) * cut.part + cut.slots * cut.room
+           len(combines), combines_at, cut.spare, copied, free, before, 0, 0]
+    scratch = (cut.units - 1) * cut.part + cut.slots * cut.room + cut.shared
     words = [*([0] * n), *kinds, *own, *([0] * cut.slots), *table]
     size = HEADER + len(words) + len(blobs) // 8
     head = [entry, size, cut.units, grain, finish if combines else 0, scratch, 0, n | flags]

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 from jitla.codegen.layout import HEADER
 from jitla.codegen.pool_os import PAUSE
-from jitla.fusion import OPERAND, PARTIAL
+from jitla.fusion import BEFORE, OPERAND, PARTIAL, SHARED
 
 __all__ = ["COMBINE", "OWN", "PLACE", "PLACES", "rows_text"]
 
 # Words behind the operands and their kinds.
 BLOCKS, PER_UNIT, SLOTS, ROOM_BYTES, PART_BYTES, BUSY_AT, STAGES, STAGES_AT, COMBINES, COMBINES_AT, \
-    SPARE_AT, COPIED, FREE, TURN, OWN = range(15)
+    SPARE_AT, COPIED, FREE, EARLY, TURN, STATE, OWN = range(17)
 # Words of a stage in front of its operands' places, and of a place.
 WHOLE, LAST, FIRST, COUNT, ONCE, WORDS, PLACES = range(7)
 PLACE = 4
@@ -33,15 +33,15 @@ def rows_text(triple: str) -> str:
         ("blocks", BLOCKS), ("per", PER_UNIT), ("slots", SLOTS), ("room.bytes", ROOM_BYTES),
         ("part", PART_BYTES), ("busy.at", BUSY_AT), ("stages", STAGES), ("stages.at", STAGES_AT),
         ("combines", COMBINES), ("combines.at", COMBINES_AT), ("spare", SPARE_AT), ("copied", COPIED),
-        ("free", FREE)))
+        ("free", FREE), ("early", EARLY)))
     stage = _loads("at", (
         ("whole", WHOLE), ("last", LAST), ("begin", FIRST), ("count", COUNT),
         ("once", ONCE), ("words", WORDS)))
     combine = _loads("at", (("blob", 0), ("operand", 1), ("offset", 2), ("size", 3),
                             ("mirrored", 4), ("itemsize", 5)))
-    text = _OWN + _CLAIM + _STAGES + _RESULTS + _ENTRY + _FINISH
+    text = _OWN + _CLAIM + _STAGES + _EARLY + _RESULTS + _ENTRY + _FINISH
     for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine), ("NEXT", _NEXT),
-                        ("TURN", str(TURN))):
+                        ("TURN", str(TURN)), ("STATE", str(STATE))):
         text = text.replace(f"@{name}@", lines)
     return f'target triple = "{triple}"\n' + text
 
@@ -134,7 +134,7 @@ done:
 
 ; Put the operands of all stages where block number %b of rows has them.
 define internal void @place(ptr %block, ptr %table, i64 %stages, ptr %copies, ptr %partial, i64 %room,
-                            i64 %b, i1 %given) nounwind {{
+                            i64 %shared, i64 %b, i1 %given) nounwind {{
 entry:
   br label %stage
 stage:
@@ -160,9 +160,13 @@ which:
   %other = load i64, ptr %other.at, align 8
   %word = add i64 %value, {HEADER}
   switch i64 %kind, label %inner [ i64 {OPERAND}, label %operand
-                                   i64 {PARTIAL}, label %part ]
+                                   i64 {PARTIAL}, label %part
+                                   i64 {SHARED}, label %shares ]
 inner:
   %near = add i64 %room, %value
+  br label %put
+shares:
+  %everyones = add i64 %shared, %value
   br label %put
 operand:
   %given.at = getelementptr i64, ptr %block, i64 %word
@@ -179,7 +183,7 @@ part:
   %its = select i1 %given, i64 %result, i64 %mine
   br label %put
 put:
-  %w = phi i64 [ %near, %inner ], [ %moved, %operand ], [ %its, %part ]
+  %w = phi i64 [ %near, %inner ], [ %everyones, %shares ], [ %moved, %operand ], [ %its, %part ]
   %here = getelementptr i64, ptr %to, i64 %i
   store i64 %w, ptr %here, align 8
   %i.next = add i64 %i, 1
@@ -205,7 +209,7 @@ done:
 
 ; Run all stages on one block of rows, and move their operands on to the next. Those behind the `free`
 ; ones go on from where the block before this one ends, whoever has it: it is claimed, so it comes.
-define internal void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening, i64 %free, ptr %turn,
+define internal void @rows(ptr %table, i64 %stages, ptr %copies, i64 %when, i64 %free, ptr %turn,
                            i64 %b) nounwind {{
 entry:
   br label %stage
@@ -215,8 +219,7 @@ stage:
   %copy = phi ptr [ %copies, %entry ], [ %copy.next, %stage.end ]
 @STAGE@  %places = getelementptr i64, ptr %at, i64 {PLACES}
   %to = getelementptr i64, ptr %copy, i64 {HEADER}
-  %always = icmp eq i64 %once, 0
-  %now = or i1 %always, %opening
+  %now = icmp ule i64 %once, %when
   br i1 %now, label %may, label %moving
 may:
   %waits = icmp eq i64 %s, %free
@@ -249,6 +252,29 @@ move:
   %i.next = add i64 %i, 1
   br label %one
 @NEXT@"""
+
+_EARLY = f"""
+; Have one thread run the stages that come before all others; the others wait until it has.
+define internal void @early(ptr %table, i64 %early, ptr %copies, ptr %state) nounwind {{
+entry:
+  %swap = cmpxchg ptr %state, i64 0, i64 1 acquire acquire, align 8
+  %mine = extractvalue {{ i64, i1 }} %swap, 1
+  br i1 %mine, label %run, label %look
+run:
+  call void @rows(ptr %table, i64 %early, ptr %copies, i64 {BEFORE}, i64 %early, ptr %state, i64 0)
+  store atomic i64 2, ptr %state release, align 8
+  br label %done
+look:
+  %now = load atomic i64, ptr %state acquire, align 8
+  %ready = icmp eq i64 %now, 2
+  br i1 %ready, label %done, label %rest
+rest:
+  {PAUSE}
+  br label %look
+done:
+  ret void
+}}
+"""
 
 _RESULTS = f"""
 ; Fill a unit's partial results with zeros; the first unit's are the results themselves.
@@ -293,6 +319,11 @@ entry:
   %room.p = getelementptr i8, ptr %rooms, i64 %skip
   %room = ptrtoint ptr %room.p to i64
   %spare.here = add i64 %room, %spare
+  %rooms.bytes = mul i64 %slots, %room.bytes
+  %behind = getelementptr i8, ptr %rooms, i64 %rooms.bytes
+  %shared = ptrtoint ptr %behind to i64
+  %state = getelementptr i64, ptr %own, i64 @STATE@
+  %calm = icmp eq i64 %early, 0
   %table = getelementptr i64, ptr %block, i64 %stages.at
   %results = getelementptr i64, ptr %block, i64 %combines.at
   %final.block = sub i64 %blocks, 1
@@ -325,10 +356,14 @@ fetch:
   call void @fetch(ptr %block, ptr %table, i64 %stages, ptr %copies, i64 %b, i1 %final,
                    i64 %spare.here)
   call void @place(ptr %block, ptr %table, i64 %stages, ptr %copies, ptr %partial,
-                   i64 %room, i64 %b, i1 %given)
+                   i64 %room, i64 %shared, i64 %b, i1 %given)
+  br i1 %calm, label %go, label %early.run
+early.run:
+  call void @early(ptr %table, i64 %early, ptr %copies, ptr %state)
   br label %go
 go:
-  call void @rows(ptr %table, i64 %stages, ptr %copies, i1 %opening, i64 %free, ptr %turn, i64 %b)
+  %when = zext i1 %opening to i64
+  call void @rows(ptr %table, i64 %stages, ptr %copies, i64 %when, i64 %free, ptr %turn, i64 %b)
   %b.next = add i64 %b, 1
   br i1 %turns, label %over, label %after
 over:

@@ -18,7 +18,7 @@ import numpy as np
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import HEADER, Target
 from jitla.codegen.panels import any_panel, edge, panel
-from jitla.fusion import Tile
+from jitla.fusion import PACKED, PACKS, Tile
 
 __all__ = ["pack_wide", "wide_text"]
 
@@ -195,22 +195,44 @@ end:
 def _takes(w: Lanes) -> str:
     """Blocks of @k that copy a panel and have all rows meet it, one for every width."""
     return "".join(f"""take{t}:
+  br i1 %lies, label %ready{t}, label %panel{t}
+panel{t}:
+  %to{t} = select i1 %packs, ptr %q, ptr %room
   %runs{t} = and i1 %in.line, %full{t}
   br i1 %runs{t}, label %copy{t}, label %gather{t}
 copy{t}:
-  call void @panel{t}(ptr %room, ptr %vc, i64 %kc, i64 %down)
-  br label %ready{t}
+  call void @panel{t}(ptr %to{t}, ptr %vc, i64 %kc, i64 %down)
+  br label %made{t}
 gather{t}:
-  call void @panel(ptr %room, ptr %vc, i64 %kc, i64 %down, i64 %across, i64 %cols{t}, i64 {t * w.width})
-  br label %ready{t}
+  call void @panel(ptr %to{t}, ptr %vc, i64 %kc, i64 %down, i64 %across, i64 %cols{t}, i64 {t * w.width})
+  br label %made{t}
+made{t}:
+  br i1 %packs, label %panel.end, label %ready{t}
 ready{t}:
+  %at{t} = phi ptr [ %q, %take{t} ], [ %room, %made{t} ]
   %far{t} = add i64 %c0, %cols{t}
   %near{t} = call i64 @llvm.umin.i64(i64 %far{t}, i64 %rows)
   %rows{t} = select i1 %all.rows, i64 %rows, i64 %near{t}
-  call void @rows{t}(ptr %xk, i64 %rows{t}, i64 %step, i64 %along, ptr %room, i64 %kc, ptr %oc, i64 %apart,
+  call void @rows{t}(ptr %xk, i64 %rows{t}, i64 %step, i64 %along, ptr %at{t}, i64 %kc, ptr %oc, i64 %apart,
                      i1 %first, i64 %cols{t}, ptr %edge)
   br label %panel.end
 """ for t in (2, VECTORS))
+
+
+def _rooms(w: Lanes) -> str:
+    """Lines that say where panels are: made once, %panels.at, or else at %room; edges aside."""
+    return f"""  %over = add i64 %given, {LINE - 1}
+  %aligned = and i64 %over, -{LINE}
+  %room = inttoptr i64 %aligned to ptr
+  %edge = getelementptr i8, ptr %room, i64 {DEPTH * VECTORS * w.width * w.size}
+  %lies = icmp eq i64 %panels, {PACKED}
+  %packs = icmp eq i64 %panels, {PACKS}
+  %side = select i1 %packs, ptr %o, ptr %v
+  %side.word = ptrtoint ptr %side to i64
+  %side.over = add i64 %side.word, {LINE - 1}
+  %side.aligned = and i64 %side.over, -{LINE}
+  %panels.at = inttoptr i64 %side.aligned to ptr
+"""
 
 
 def _entry(w: Lanes) -> str:
@@ -220,23 +242,19 @@ def _entry(w: Lanes) -> str:
         f"  %{name} = load {kind}, ptr %{name}.w, align 8\n" for name, at, kind in (
             ("given", 6, "i64"), ("x", HEADER, "ptr"), ("v", HEADER + 1, "ptr"), ("o", HEADER + 2, "ptr"),
             *((name, base + i, "i64") for i, name in enumerate(WORDS))))
-    aside = DEPTH * VECTORS * w.width * w.size
     widths = "".join(
         f"  %cols{t} = call i64 @llvm.umin.i64(i64 %left, i64 {t * w.width})\n"
         f"  %full{t} = icmp eq i64 %cols{t}, {t * w.width}\n" for t in (2, VECTORS))
     return f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{loads}  %over = add i64 %given, {LINE - 1}
-  %aligned = and i64 %over, -{LINE}
-  %room = inttoptr i64 %aligned to ptr
-  %edge = getelementptr i8, ptr %room, i64 {aside}
-  %in.line = icmp eq i64 %across, {w.size}
+{loads}{_rooms(w)}  %in.line = icmp eq i64 %across, {w.size}
   %anew = icmp eq i64 %adds, 0
   %all.rows = icmp eq i64 %upper, 0
   %none = icmp sle i64 %columns, 0
   br i1 %none, label %end.all, label %deep
 deep:
   %k0 = phi i64 [ 0, %entry ], [ %k1, %deep.end ]
+  %q0 = phi ptr [ %panels.at, %entry ], [ %q.next, %deep.end ]
   %kleft = sub i64 %depth, %k0
   %kc = call i64 @llvm.umin.i64(i64 %kleft, i64 {DEPTH})
   %at.start = icmp eq i64 %k0, 0
@@ -248,6 +266,7 @@ deep:
   br label %panel
 panel:
   %c0 = phi i64 [ 0, %deep ], [ %c1, %panel.end ]
+  %q = phi ptr [ %q0, %deep ], [ %q.next, %panel.end ]
   %left = sub i64 %columns, %c0
   %vco = mul i64 %c0, %across
   %vc = getelementptr i8, ptr %vk, i64 %vco
@@ -260,6 +279,9 @@ panel:
   %odd = xor i1 %even, true
   %three = or i1 %much, %odd
   %taken = select i1 %three, i64 {VECTORS * w.width}, i64 {2 * w.width}
+  %taken.all = mul i64 %taken, %kc
+  %taken.bytes = mul i64 %taken.all, {w.size}
+  %q.next = getelementptr i8, ptr %q, i64 %taken.bytes
   br i1 %three, label %take{VECTORS}, label %take2
 {_takes(w)}panel.end:
   %c1 = add i64 %c0, %taken

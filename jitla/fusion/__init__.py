@@ -6,9 +6,15 @@ limits, heuristics, planner, interp, text, verdict.
 """
 
 from jitla.fusion.blocks import (
+    ALWAYS,
+    BEFORE,
+    OPENING,
     OPERAND,
+    PACKED,
+    PACKS,
     PARTIAL,
     ROOM,
+    SHARED,
     Combine,
     Cut,
     Place,
@@ -16,6 +22,8 @@ from jitla.fusion.blocks import (
     Tile,
     block_height,
     blocks_per_unit,
+    packs_once,
+    panels_bytes,
 )
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
@@ -48,11 +56,13 @@ from jitla.fusion.verdict import RunnerUp, Verdict, weigh
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "ALONE", "CELL", "MAGG", "NARROW", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
+    "ALONE", "ALWAYS", "BEFORE", "CELL", "MAGG", "NARROW", "OPENING", "OPERAND", "PACK", "PACKED", "PACKS",
+    "PARTIAL", "ROOM", "SHARED", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
     "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
     "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
     "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
-    "is_view", "operands", "over_rows", "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
+    "is_view", "operands", "over_rows", "packs_once", "panels_bytes",
+    "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
     "structure", "structure_key", "walk", "weigh",
 ]

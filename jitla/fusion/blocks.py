@@ -16,6 +16,10 @@ WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they s
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 LONG_BYTES, LONG_ROWS = 4 << 20, 96  # of long rows: so many of them, while they stay in the third
 WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
+PACKED_BYTES = 768 << 10  # of all rows of such a block, if panels are made once: lower ones do, too
+PACKED_ROWS = 4 * WIDE_LEAST  # from so many rows on a matrix is copied into panels once,
+MAX_PANELS = 32 << 20  # if these take no more bytes
+PANEL_BYTES = 192  # of a panel's rows at most
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
@@ -23,15 +27,31 @@ SHARE = 8  # and so many times what a unit adds up or copies before it begins
 #: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
 #: block of rows (scalars and what all rows read move 0), from byte `other` on; `ROOM`, `value` bytes
 #: into the thread's memory; `PARTIAL`, what the unit has added up of result number `value`, at `other`
-#: of its partial results.
-OPERAND, ROOM, PARTIAL = range(3)
+#: of its partial results; `SHARED`, `value` bytes into memory that all threads read.
+OPERAND, ROOM, PARTIAL, SHARED = range(4)
+#: When a stage is run: on every block of rows, on the first one of every unit, once by one of the threads,
+#: before all others.
+ALWAYS, OPENING, BEFORE = range(3)
+PACKED, PACKS = 1, 2  # what is done with panels
 
 
-def block_height(row_bytes: int, rows: int, wide: bool = False, turns: bool = False) -> int:
+def panels_bytes(depth: int, columns: int, itemsize: int) -> int:
+    """Return the bytes that a matrix takes in panels at most, the last of which may not be full."""
+    return depth * (columns * itemsize + PANEL_BYTES) + 2 * PANEL_BYTES
+
+
+def packs_once(rows: int, nbytes: int) -> bool:
+    """Tell whether matrices that all of `rows` rows meet are copied into panels, of so many bytes, once."""
+    return 0 < nbytes <= MAX_PANELS and rows >= PACKED_ROWS
+
+
+def block_height(
+    row_bytes: int, rows: int, wide: bool = False, turns: bool = False, packed: bool = False
+) -> int:
     """Return how many of `rows` rows, of so many bytes in all values together, make a block.
 
-    It is `wide` if its rows meet more vectors than stay in registers; with `turns` blocks are added up
-    one after the other.
+    It is `wide` if its rows meet more vectors than stay in registers, all of them `packed` if these lie in
+    panels; with `turns` blocks are added up one after the other.
     """
     height = max(BLOCK_BYTES // max(row_bytes, 1), LEAST_HEIGHT)
     if turns:
@@ -39,6 +59,8 @@ def block_height(row_bytes: int, rows: int, wide: bool = False, turns: bool = Fa
     if wide:
         long = min(LONG_BYTES // max(row_bytes, 1), LONG_ROWS)
         height = max(WIDE_BYTES // max(row_bytes, 1), long, WIDE_LEAST)
+        if packed:
+            height = max(PACKED_BYTES // max(row_bytes, 1), WIDE_LEAST)
         height = min(height, WIDE_ROWS, max(rows // 4, WIDE_LEAST))
     return min((height + LEAST_HEIGHT // 2) // LEAST_HEIGHT * LEAST_HEIGHT, rows)
 
@@ -64,14 +86,14 @@ class Place(NamedTuple):
 class Stage(NamedTuple):
     """A kernel on one block of rows: its block for whole ones, for the last one, and its operands.
 
-    With `once` it is run in the first block of rows of every unit only. With `first`, its block for the
-    first rows of all, it goes on from what earlier rows came to: it is run in turn, as all behind it are.
+    `once` says when it is run: those that are run before all others come first. With `first`, its block for
+    the first rows of all, it goes on from what earlier rows came to: it is run in turn, as all behind it are.
     """
 
     whole: bytes
     last: bytes
     places: tuple[Place, ...]
-    once: bool = False
+    once: int = ALWAYS
     first: bytes = b""
 
 
@@ -93,7 +115,7 @@ class Combine(NamedTuple):
 class Cut(NamedTuple):
     """How rows are shared out: blocks of rows, how many make a unit, memory slots and their bytes.
 
-    `spare` is where in a slot the stages' own scratch memory begins.
+    `spare` is where in a slot the stages' own scratch memory begins. All threads have `shared` bytes.
     """
 
     blocks: int
@@ -102,6 +124,7 @@ class Cut(NamedTuple):
     room: int
     spare: int
     part: int
+    shared: int = 0
 
     @property
     def units(self) -> int:
@@ -114,7 +137,8 @@ class Tile(NamedTuple):
 
     Of the rows `step` and `along` them, of the matrix `down` and `across`, and between rows of results,
     whose columns lie in one run. With `adds` results are added to what is there; with `upper` those far
-    below the diagonal are left out.
+    below the diagonal are left out. If `panels` is `PACKED`, the columns of the matrix lie in panels, one
+    behind the other; if it is `PACKS`, only these are made, where the results would lie.
     """
 
     rows: int
@@ -127,3 +151,4 @@ class Tile(NamedTuple):
     apart: int
     adds: int = 0
     upper: int = 0
+    panels: int = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 
-from jitla.fusion.blocks import block_height, blocks_per_unit
+from jitla.fusion.blocks import block_height, blocks_per_unit, packs_once, panels_bytes
 from jitla.fusion.kernel import Product, RowKernel, Step, over_rows
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Shape
@@ -62,14 +62,20 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
         return 0
     rows = resize(step.shape)[0] if step.stages else step.rows
     each = row_bytes(step, resize)
-    height = block_height(each, rows, step.template == "Outer", bool(step.in_turn))
+    wide = [s for s in step.stages if isinstance(s, Product) and s.wide]
+    matrices = dict.fromkeys(s.vector for s in wide if s.form == "dot")
+    panels = sum(panels_bytes(*resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
+    if not packs_once(rows, panels):
+        panels = 0
+    packed = panels > 0 and all(s.form == "dot" for s in wide)
+    height = block_height(each, rows, bool(wide), bool(step.in_turn), packed)
     sums = {s.hop for s in step.stages if isinstance(s, Product) and s.form == "sum"}
     seen = {*step.inputs, *step.outputs, *sums}
     inner = sum(_row(h, 0, resize) for s in step.stages for h in s.outputs if h not in seen)
     part = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in sums)
     blocks = -(-rows // height)
     units = blocks if step.in_turn else -(-blocks // blocks_per_unit(blocks, each * height, part))
-    return (units - 1) * part + min(threads, units) * inner * height
+    return (units - 1) * part + min(threads, units) * inner * height + panels
 
 
 def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.blocks import block_height
+from jitla.fusion.blocks import block_height, packs_once, panels_bytes
 from jitla.fusion.ends import BEGIN, Ends
 from jitla.fusion.kernel import EXTREMES, NARROW, Call, Kernel, RowKernel, Step, data_inputs
 from jitla.fusion.layout import Layout
@@ -27,7 +27,7 @@ KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0
 SCAN = 5.0  # of an element in running sums of several rows at once
-SEEN, FOUND = 3.0, 100.0  # of an element that is compared with its row's extreme, of finding that in the row
+SEEN, FOUND = 2.5, 50.0  # of an element that is compared with its row's extreme, of finding that in the row
 APART = 8.0  # of an element that is copied into a row of its own
 PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of copying one, in rows
 # Additions that beginning a stage takes at every block of rows. Blocks of 8 rows against 512 gave none for
@@ -105,6 +105,9 @@ class Prices:
         part = TRIANGLE if _with_itself(hop) else 1.0
         # rows of the matrix and of results; of others, made of these, nothing is known here
         height = block_height((k + n) * hop.meta.dtype.itemsize, m, wide=True)
+        left, size = self.layouts.get(hop.inputs[0]), hop.meta.dtype.itemsize
+        if left is not None and left.strides[-1] == size and packs_once(m, panels_bytes(k, n, size)):
+            height = m  # each row meets panels that are made once
         return part * arithmetic * (PANELS + REPACK / max(height, 1))
 
     def begins(self, stages: int, rows: int, nbytes: float, wide: bool, turns: bool) -> float:

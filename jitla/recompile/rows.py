@@ -14,9 +14,14 @@ from typing import Any
 
 from jitla.fusion import (
     ALONE,
+    BEFORE,
+    OPENING,
     OPERAND,
+    PACKED,
+    PACKS,
     PARTIAL,
     ROOM,
+    SHARED,
     Combine,
     Cut,
     Form,
@@ -28,11 +33,14 @@ from jitla.fusion import (
     RowKernel,
     Schedule,
     Stage,
+    Tile,
     block_height,
     blocks_per_unit,
     contiguous,
     operands,
     over_rows,
+    packs_once,
+    panels_bytes,
     result_of,
     structure_key,
     walk,
@@ -95,6 +103,7 @@ class _Binding:
         self.axis |= {h: 0 for h in kernel.views}
         self.rows = next(
             places[h].shape[a] for h, a in self.axis.items() if a is not None and h in self.number)
+        self.panels, self.shared = self._panels()
         self.height = self._height()
         self.inner = [  # values that only stages see
             h for s in kernel.stages for h in s.outputs if h not in self.number and h not in summed]
@@ -116,6 +125,18 @@ class _Binding:
         here = self.places[stage.vector]
         return here != contiguous(here.shape, stage.vector.meta.dtype.itemsize)
 
+    def _panels(self) -> tuple[dict[Hop, int], int]:
+        """Give wide matrices that all rows meet their places in shared memory, if they are copied there."""
+        found: dict[Hop, int] = {}
+        at = 0
+        for stage in self.kernel.stages:
+            if isinstance(stage, Product) and stage.form == "dot" and is_wide(stage, self.shapes):
+                hop = stage.vector
+                if hop not in found and hop in self.number and self.axis[hop] is None:
+                    found[hop] = at
+                    at += padded(panels_bytes(*self.places[hop].shape, hop.meta.dtype.itemsize))
+        return (found, at) if packs_once(self.rows, at) else ({}, 0)
+
     def _bytes(self, hop: Hop) -> int:
         """Bytes of a value that does not lie by rows."""
         return prod(self.shapes[hop.meta.shape]) * hop.meta.dtype.itemsize
@@ -125,7 +146,8 @@ class _Binding:
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
         self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
         wide = any(is_wide(s, self.shapes) for s in self.kernel.stages)
-        return block_height(self.each, self.rows, wide, bool(self.kernel.in_turn))
+        packed = all(self._in_panels(s) for s in self.kernel.stages if is_wide(s, self.shapes))
+        return block_height(self.each, self.rows, wide, bool(self.kernel.in_turn), packed)
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
@@ -156,7 +178,7 @@ class _Binding:
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height
         whole_layouts, last_layouts = self._layouts(self.height), self._layouts(last)
-        stages = [self._packing(h) for h in self.packed]
+        stages = [*map(self._panelling, self.panels), *map(self._packing, self.packed)]
         for stage in turns_last(self.kernel):
             own = tuple(self._place(h, stage) for h in self._operands(stage))
             if isinstance(stage, Kernel) and any(h in self.kernel.in_turn for h in stage.outputs):
@@ -183,7 +205,7 @@ class _Binding:
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
         room = padded(self.size) + padded(spare)
         cut = Cut(blocks, self._per_unit(blocks), 0, room, padded(self.size),
-                  sum(padded(self._bytes(h)) for h in self.part))
+                  sum(padded(self._bytes(h)) for h in self.part), self.shared)
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
             for h in self.number)
@@ -252,6 +274,8 @@ class _Binding:
     def _product(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
         if is_wide(stage, self.shapes):
             tile = wide_tile(stage, rows, layouts)
+            if tile is not None and self._in_panels(stage):
+                tile = tile._replace(panels=PACKED)
             self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
             return None if tile is None else made(tile)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
@@ -288,6 +312,18 @@ class _Binding:
         return Stage(*blocks, (self._place(part, stage),
                                _behind(self._place(hop, stage), before * hop.meta.dtype.itemsize)))
 
+    def _in_panels(self, stage: object) -> bool:
+        """Tell whether `stage` is a product that finds its matrix in panels."""
+        return isinstance(stage, Product) and stage.form == "dot" and stage.vector in self.panels
+
+    def _panelling(self, hop: Hop) -> Stage:
+        """Return the stage that copies the columns of a wide matrix into panels."""
+        (depth, columns), (down, across) = self.places[hop]
+        self.kept.append(made := self.tools.wide(hop.meta.dtype))
+        block = made(Tile(0, depth, columns, 0, 0, down, across, 0, panels=PACKS))
+        given = Place(OPERAND, self.number[hop])
+        return Stage(block, block, (given, given, Place(SHARED, self.panels[hop])), BEFORE)
+
     def _packing(self, hop: Hop) -> Stage:
         """Return the stage that copies vectors into a thread's memory, one row after the other."""
         here = self.places[hop]
@@ -295,7 +331,7 @@ class _Binding:
         block = self._made("pack", hop, columns)(
             here.shape[0], columns, here.strides[0], here.strides[-1])
         given = Place(OPERAND, self.number[hop])
-        return Stage(block, block, (given, given, Place(ROOM, self.room[hop])), once=True)
+        return Stage(block, block, (given, given, Place(ROOM, self.room[hop])), OPENING)
 
     def _operands(self, stage: Kernel | Product) -> tuple[Hop, ...]:
         if isinstance(stage, Product):  # a loop has a place for a vector, needed or not
@@ -310,6 +346,8 @@ class _Binding:
             return Place(ROOM, self.room[hop])
         if hop in self.part:
             return Place(PARTIAL, self.number[hop], 0, self.part[hop])
+        if isinstance(stage, Product) and hop is stage.vector and self._in_panels(stage):
+            return Place(SHARED, self.panels[hop])
         if hop in self.packed and isinstance(stage, Product) and hop is stage.vector:
             return Place(ROOM, self.room[hop])
         if hop in self.number:

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.codegen.extremes import GROUP, STRETCH
-from tests.codegen.driver import BACKEND
+from jitla.codegen.extremes import GROUP, KEPT, STRETCH, extreme_text
+from tests.codegen.driver import BACKEND, drive
+from tests.codegen.test_targets import RUNS, V4
 
 DTYPES = ["f8", "f4", *(kind + size for kind in "iu" for size in "8421"), "?"]
 LENGTHS = [*range(1, 36), *(n + d for n in (GROUP, STRETCH, 2 * STRETCH) for d in (-1, 0, 1, 5))]
 rng = np.random.default_rng(8)
 
 
-@pytest.fixture(scope="module")
-def llvm() -> LlvmBackend:
-    return BACKEND
+@pytest.fixture(scope="module", params=[None, *RUNS], ids=lambda t: t.cpu if t else "host")
+def llvm(request: pytest.FixtureRequest) -> LlvmBackend:
+    return LlvmBackend(launch=drive, threads=1, target=request.param) if request.param else BACKEND
 
 
 def check(llvm, X):
@@ -83,3 +84,24 @@ def test_zeros_are_equal_and_infinities_numbers(llvm, dtype):
         X[2], X[3] = np.inf, -np.inf
         X[4, n // 2], X[5, n // 2] = -np.inf, np.inf
         check(llvm, X)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u4"])
+def test_stretches_whose_indices_are_kept(llvm, dtype):
+    for n in (KEPT - 1, KEPT, KEPT + 1, 2 * KEPT + 3):
+        X = np.full((8, n), 3, dtype)
+        for i, at in enumerate((0, KEPT - 2, KEPT - 1, KEPT, n - 1)):
+            X[i, at % n] = 1
+            X[i, (at + 5) % n] = 5
+        X[5, [7, -1]] = 1, 1
+        X[6, [n // 3, n // 2]] = 5, 5
+        if dtype[0] == "f":
+            X[7, [n // 2, n - 1]] = np.nan, np.nan
+        check(llvm, X)
+
+
+@pytest.mark.parametrize("form", ["argmin", "argmax"])
+def test_code_for_wider_vectors_is_emitted(form):
+    far = LlvmBackend(launch=drive, threads=1, target=V4)
+    for dtype in DTYPES:
+        assert len(far.jit.compile(extreme_text(form, np.dtype(dtype), V4))) > 500, dtype

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.fusion import Tile
+from jitla.fusion import PACKED, PACKS, Tile, panels_bytes
 from tests.codegen.driver import BACKEND
 
 SHAPES = [(1, 1, 1), (1, 7, 64), (4, 4, 24), (5, 3, 12), (3, 8, 8), (7, 300, 13), (9, 513, 65), (4, 0, 5),
@@ -75,3 +75,23 @@ def test_infinities_meet_no_zeros_of_padding():
     tile = Tile(5, 3, 66, *A.strides, *B.strides, out.strides[0])
     assert llvm.launch(made(tile), A, B, out) == 0  # no flag
     assert (out == np.inf).all()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_panels_that_are_made_once(llvm, shape, dtype):
+    rng = np.random.default_rng(shape[2])
+    m, k, n = shape
+    A, Y = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
+    made = llvm.wide(A.dtype)
+    for B in layouts(Y):
+        size = panels_bytes(k, n, A.itemsize)
+        room = np.full(size + 64, 77, np.uint8)
+        panels = room[8:8 + size]  # wherever it lies
+        llvm.launch(made(Tile(0, k, n, 0, 0, *B.strides, 0, panels=PACKS)), B, B, panels)
+        assert (room[:8] == 77).all() and (room[8 + size:] == 77).all()
+        given = run(llvm, A, B, np.empty((m, n), dtype))
+        out = np.empty((m, n), dtype)
+        tile = Tile(*A.shape, n, *A.strides, 0, 0, out.strides[0], panels=PACKED)
+        llvm.launch(made(tile), A, panels, out)
+        assert (out == given).all()
