@@ -129,7 +129,7 @@ def test_it_holds_where_nothing_can_be_written(measured: Path) -> None:
 
 
 def test_fewer_threads_are_planned_for(measured: Path) -> None:
-    with jitla.options(cache_dir=measured, threads=1) as config:
+    with jitla.options(cache_dir=measured, num_threads=1) as config:
         assert GATE.compiler(config)._tools.machine.threads == 1
 
 

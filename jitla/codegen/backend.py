@@ -164,7 +164,7 @@ class LlvmBackend:
         if self._launch is None:
             # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
             prefix = f'target triple = "{self.jit.target.triple}"\n'
-            self._launch = load_native(Jit(self.jit.objects, level=0).load, prefix)
+            self._launch = load_native(Jit(self.jit.objects, 0, self.jit.target).load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:

@@ -1,6 +1,6 @@
 """What kernels need while they run: threads and memory. No native code is made here.
 
-Reading order: entry, methods, pool, buffers, process.
+Reading order: entry, methods, processors, pool, buffers, process.
 """
 
 from jitla.runtime.process import (
