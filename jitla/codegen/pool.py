@@ -56,7 +56,8 @@ _STATE = """
 @pool.looked = internal global i64 0, align 8    ; when that was asked
 @pool.stack = internal global i64 -1, align 8    ; by whom: about where the stack of its thread is
 @pool.limit = internal global i32 0, align 4     ; threads that may take part in the job
-@jitla_pool = global [9 x i64] [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 1, i64 $wake, i64 0, i64 0], align 64
+@jitla_pool = global [9 x i64]
+  [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 1, i64 $wake, i64 0, i64 0], align 64
 """
 
 _WAITING = """

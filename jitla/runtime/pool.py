@@ -82,7 +82,7 @@ class Pool:
 
 
 def default_threads() -> int:
-    """Number of threads for kernels that do not say how many: what OpenMP is to use, where there are so many."""
+    """Number of threads for kernels that do not say how many: no more than OpenMP is to use."""
     most = processors()
     return min(openmp_threads() or most, most)
 
