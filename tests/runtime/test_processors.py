@@ -42,7 +42,7 @@ def system(root: Path, cgroup: str, files: dict[str, str]) -> Path:
     ("0::/\n", {"sys/fs/cgroup/cpu.max": "300000 0\n"}, 8),
     # the tightest of the group and those it is in
     ("0::/a/b\n", {"sys/fs/cgroup/a/b/cpu.max": "max 100000", "sys/fs/cgroup/a/cpu.max": "200000 100000"}, 2),
-    ("0::/a/b\n", {"sys/fs/cgroup/a/b/cpu.max": "100000 50000", "sys/fs/cgroup/a/cpu.max": "300000 75000"}, 2),
+    ("0::/a/b\n", {"sys/fs/cgroup/a/b/cpu.max": "200000 100000", "sys/fs/cgroup/a/cpu.max": "3 1"}, 2),
     # a container whose group is named from outside
     ("0::/outer/pod\n", {"sys/fs/cgroup/cpu.max": "500000 100000"}, 5),
     # version 1; both at once
