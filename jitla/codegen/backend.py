@@ -37,6 +37,7 @@ STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetc
 LINE = 64  # bytes, of which a unit of columns has a multiple
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
+LATE_BYTES = 32 << 20  # of rows that wait, in all bands; only one band may have more
 DELAYS = 8  # times as many rows as they wait for are in a band at least: it keeps some of them to the end
 CHUNKS = 4  # per worker, for uneven work
 BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
@@ -117,9 +118,9 @@ def _delayed_units(
     rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
     delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
     most = max(1, rows // (DELAYS * (delay + 1)))
-    bands = 1 if workers == 1 else min(CHUNKS * workers, most)
-    scratch = bands * slots(delay, step * size) * step * size
-    return bands, (inner, step, bands, delay, rows), scratch
+    waiting = slots(delay, step * size) * step * size
+    bands = 1 if workers == 1 else max(1, min(CHUNKS * workers, most, LATE_BYTES // waiting))
+    return bands, (inner, step, bands, delay, rows), bands * waiting
 
 
 def _itemsize(loop: Loop) -> int:

@@ -1,7 +1,7 @@
-"""How many processors this process may use: affinity, and the quotas of the groups it is in.
+"""How many processors and bytes this process may use: affinity, and the limits of the groups it is in.
 
-Knows: where Linux says so, in both versions of its control groups. Must not know: threads.
-Receives nothing; returns a number.
+Knows: where Linux says so, in both versions of its control groups. Must not know: threads, buffers.
+Receives nothing; returns numbers.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-__all__ = ["processors"]
+__all__ = ["memory", "processors"]
 
-#: Where the groups are usually mounted: version 1 with the controller's name, version 2 without.
-FIRST = ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct")
-SECOND = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
+#: Where the groups are usually mounted: version 1 by controller, version 2 under no controller's name.
+MOUNTS = {
+    "cpu": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"), "memory": ("sys/fs/cgroup/memory",),
+    "": ("sys/fs/cgroup", "sys/fs/cgroup/unified"),
+}
+#: Of a system that does not say how much memory it has.
+USUAL_MEMORY = 1 << 32
 
 
 def processors(root: Path = Path("/")) -> int:
@@ -27,32 +31,50 @@ def processors(root: Path = Path("/")) -> int:
     return max(1, min([most, *shares]))
 
 
-def _quotas(root: Path) -> Iterator[tuple[int, int]]:
+def memory(root: Path = Path("/")) -> int:
+    """Bytes of memory that the system has, or that the groups of this process leave of it."""
+    most = USUAL_MEMORY
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [_numbers([_text(group / name)]) for group, name in _groups(
+        root, "memory", "memory.limit_in_bytes", "memory.max")]
+    return min([most, *(limit for found in limits for limit in found if limit > 0)])
+
+
+def _quotas(root: Path) -> Iterator[list[int]]:
     """Microseconds of processor time, and in how many they may be used, of every group above."""
+    for group, name in _groups(root, "cpu", "cpu.cfs_quota_us", "cpu.max"):
+        words = [_text(group / name)]
+        if name == "cpu.max":
+            words = words[0].split()
+        else:
+            words.append(_text(group / "cpu.cfs_period_us"))
+        found = _numbers(words)
+        if len(found) == 2:
+            yield found
+
+
+def _groups(root: Path, controller: str, first: str, second: str) -> Iterator[tuple[Path, str]]:
+    """The groups this process is in and those around them, and the file of theirs in that version.
+
+    A container may see only the outermost.
+    """
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if not controllers:
-            for group in _groups(root, SECOND, path):
-                yield from _pair(_text(group / "cpu.max").split())
-        elif "cpu" in controllers.split(","):
-            for group in _groups(root, FIRST, path):
-                yield from _pair([_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")])
+        if controllers and controller not in controllers.split(","):
+            continue
+        inner = PurePosixPath(path.strip().lstrip("/"))
+        for mount in MOUNTS[controller if controllers else ""]:
+            for group in (inner, *inner.parents):
+                yield root / mount / group, first if controllers else second
 
 
-def _groups(root: Path, mounts: tuple[str, ...], path: str) -> Iterator[Path]:
-    """The group at `path` and those it is in; a container may see only the outermost."""
-    inner = PurePosixPath(path.strip().lstrip("/"))
-    for mount in mounts:
-        yield from (root / mount / group for group in (inner, *inner.parents))
-
-
-def _pair(words: list[str]) -> Iterator[tuple[int, int]]:
+def _numbers(words: list[str]) -> list[int]:
     try:
-        quota, period = map(int, words)
+        return [int(word) for word in words]
     except ValueError:
-        return  # no such group, or "max": no quota
-    yield quota, period
+        return []  # no such group, or "max": no limit
 
 
 def _text(path: Path) -> str:

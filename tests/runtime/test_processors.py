@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jitla.config import openmp_threads
-from jitla.runtime.processors import processors
+from jitla.runtime.processors import memory, processors
 
 ROOT = Path(__file__).parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="one thread elsewhere")
@@ -60,6 +60,18 @@ def system(root: Path, cgroup: str, files: dict[str, str]) -> Path:
 ])
 def test_quotas(tmp_path: Path, cgroup: str, files: dict[str, str], wanted: int) -> None:
     assert processors(system(tmp_path, cgroup, files)) == wanted
+
+
+@pytest.mark.parametrize(("cgroup", "files", "wanted"), [
+    ("0::/a\n", {"sys/fs/cgroup/a/memory.max": "1000000\n", "sys/fs/cgroup/memory.max": "max\n"}, 1_000_000),
+    ("4:memory:/a\n0::/\n", {"sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000\n"}, 2_000_000),
+    ("4:memory:/\n", {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+    ("0::/\n", {"sys/fs/cgroup/memory.max": ""}, None),
+    ("", {}, None),
+])
+def test_limits_of_memory(tmp_path: Path, cgroup: str, files: dict[str, str], wanted: int | None) -> None:
+    found = memory(system(tmp_path, cgroup, files))
+    assert found == wanted if wanted else found > 1 << 28
 
 
 def test_affinity_and_quota_both_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
