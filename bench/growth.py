@@ -100,7 +100,8 @@ SMALL: tuple[tuple[str, Callable[..., object], int], ...] = (
     ("norm", lambda x: np.sqrt((x * x).sum()), 1), ("x[1:]-x[:-1]", lambda x: x[1:] - x[:-1], 1),
     ("argmin", lambda x, y: np.abs(x - y).argmin(), 2), ("cumsum", lambda x: np.cumsum(x) * 2.0, 1),
     ("x+=y", lambda x, y: np.add(x, y, out=x), 2), ("clip", lambda x: np.clip(x, 0.2, 0.8) * 2.0, 1),
-    ("sort", lambda x: np.sort(x)[::-1] + 1.0, 1), ("concatenate", lambda x, y: np.concatenate([x, y * 2]), 2),
+    ("sort", lambda x: np.sort(x)[::-1] + 1.0, 1),
+    ("concatenate", lambda x, y: np.concatenate([x, y * 2]), 2),
     ("outer", lambda x, y: (x[:, None] * y).sum(1), 2), ("float(x[0])", lambda x: float(x[0]) + 1.0, 1),
     ("any", lambda x: (x > 2.0).any(), 1), ("unchanged", lambda x: x, 1),
     ("polynomial", lambda x: ((x * 3.0 + 2.0) * x + 1.0) * x, 1),
@@ -188,7 +189,7 @@ def main() -> None:
                 print(f"{curve.name:24} {found['elements']:11,} {found['ns']:9.3f} {found['median_ns']:9.3f} "
                       f"{found['predicted_ns']:9.3f} {found['excess']:9.2f}{mark}", flush=True)
     over = [c for c in curves if c["excess"] > SLACK], [c for c in calls if c["added_us"] > ALLOWED_US]
-    print(f"\n{len(over[0])} of {len(curves)} sizes and {len(over[1])} of {len(calls)} calls are out of bounds")
+    print(f"\nout of bounds: {len(over[0])} of {len(curves)} sizes, {len(over[1])} of {len(calls)} calls")
     print(json.dumps({"bench": "growth", "curves": curves, "calls": calls}))
 
 

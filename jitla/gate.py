@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
+SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 
@@ -70,6 +71,8 @@ class Gate:
         if self._machine is None:
             found = self.room("machines").load(cache_directory(config), self._host())
             self._machine = found or self.room("hops").REFERENCE
+        backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
+        runtime.keep_asleep(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
         return recompile.Compiler(

@@ -9,6 +9,7 @@ from jitla.runtime.process import (
     empty_ordered,
     install,
     installed,
+    keep_asleep,
     keep_limit,
     layouts,
     methods,
@@ -19,6 +20,7 @@ from jitla.runtime.process import (
 )
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
+    "methods",
     "reserve_threads", "set_threads", "statistics", "threads",
 ]

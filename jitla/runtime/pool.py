@@ -61,6 +61,10 @@ class Pool:
             self._words[self._at["ready"]] = threads
             self._rouse()
 
+    def keep_asleep(self, microseconds: int) -> None:
+        """Wake sleeping threads only for jobs that are estimated to take so long."""
+        self._words[self._at["wake"]] = max(microseconds, 1) - 1
+
     def _start(self) -> None:
         """Start the workers that are missing; the launcher of the first shared job calls this."""
         threads = self["threads"]

@@ -19,7 +19,8 @@ from jitla.runtime.methods import Methods
 from jitla.runtime.pool import Pool
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
+    "methods",
     "reserve_threads", "set_threads", "statistics", "threads",
 ]
 
@@ -129,6 +130,12 @@ def reserve_threads(n: int) -> None:
     """Have `n` threads for kernels that ask for so many; other kernels use no more than before."""
     _PROCESS.reserved = max(n, _PROCESS.reserved)
     _PROCESS.resize()
+
+
+def keep_asleep(seconds: float) -> None:
+    """Wake sleeping threads only for kernels that are estimated to take so long."""
+    if _PROCESS.pool is not None:
+        _PROCESS.pool.keep_asleep(round(seconds * 1e6))
 
 
 def threads() -> int:
