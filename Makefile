@@ -7,7 +7,7 @@ PEERS := .peers
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n 2 --dist worksteal
 FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
-BENCHES ?= machine kernels prediction plans products overhead compiling enumeration ranks vecmath
+BENCHES ?= machine growth kernels prediction plans products overhead compiling enumeration ranks vecmath
 BENCH_ARGS ?=
 SHARD ?= 1/8
 MODE ?= decorate
@@ -16,8 +16,12 @@ ACCURACY_ARGS ?= --exhaustive
 KERNELS_ARGS ?=
 PEERS_INDEX ?=
 EXACTNESS_ARGS ?=
+LEVELS ?= x86-64-v2 x86-64-v3 x86-64-v4
+THREADS ?= 1 2 7
+LEVELS_TESTS ?= tests/behaviour tests/semantics tests/fuzz tests/recompile tests/plans
+MATRIX_ARGS ?=
 
-.PHONY: all test demo fuzz exactness numpy-suite bench kernels accuracy lint clean
+.PHONY: all test levels matrix demo fuzz exactness numpy-suite bench kernels accuracy lint clean
 
 all: test
 
@@ -42,6 +46,20 @@ $(VENV)/.lint: $(PY) pyproject.toml
 
 test: $(VENV)/.test
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+# Tests of results once more, with code for every level of x86-64, and on other numbers of threads. A level that
+# this processor does not have is named and passed by: tests/behaviour/test_levels.py makes code for it.
+levels: $(VENV)/.test
+	@set -e; for level in $(LEVELS); do \
+	  missing=$$($(PY) -c "from jitla.codegen import *; print(*lacking(level_target('$$level')))"); \
+	  if [ -n "$$missing" ]; then echo "== $$level: not here, no $$missing"; continue; fi; \
+	  for threads in $(THREADS); do echo "== $$level, $$threads threads"; \
+	    JITLA_CPU=$$level JITLA_NUM_THREADS=$$threads $(PY) -m pytest -q $(PYTEST_ARGS) $(LEVELS_TESTS); \
+	  done; done
+
+# A part of the tests on every Python that is installed, with the oldest and the newest NumPy for it.
+matrix:
+	$(PYTHON) -m tests.matrix $(MATRIX_ARGS)
 
 demo: $(VENV)/.demo
 	$(PY) -m jitla demo
@@ -79,4 +97,4 @@ lint: $(VENV)/.lint
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .matrix build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

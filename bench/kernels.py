@@ -29,7 +29,7 @@ from bench.peers.row import Row, differs
 
 VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS", "HL_NUM_THREADS", "JITLA_THREADS", "NPROC",  # the last is XLA's
+    "NUMBA_NUM_THREADS", "HL_NUM_THREADS", "JITLA_NUM_THREADS", "NPROC",  # the last is XLA's
 )
 PACKAGES = ("numpy", "scipy", "llvmlite", "numba", "numexpr", "jax", "jaxlib", "torch", "halide")
 

@@ -387,7 +387,7 @@ def main() -> None:
     parser.add_argument("--reference", action="store_true", help="plan with the constants of no machine")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        jitla.configure(cache_dir=directory, threads=options.threads)
+        jitla.configure(cache_dir=directory, num_threads=options.threads)
         if not options.reference:
             jitla.calibrate()
         wanted = [w for w in options.only.split(",") if w]

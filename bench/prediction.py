@@ -75,7 +75,7 @@ class Case:
 
         GATE.bind = noting  # type: ignore[method-assign]
         try:
-            with jitla.options(threads=self.threads):
+            with jitla.options(num_threads=self.threads):
                 GATE.compiler(current()).clear()  # plans are for the sizes they were first made for
                 jitla.jit(self.function)(*self.arguments)
         finally:

@@ -106,7 +106,7 @@ def run(case: Case, dtype: str, threads: int, pairs: int, clock: Callable[[], fl
     m, k, n = case.size
     given = [rng.normal(size=s).astype(dtype) for s in ((m, k), (k, n), (m, n), (n,))]
     given[1] *= k ** -0.5  # so that nothing overflows
-    with jitla.options(threads=threads):
+    with jitla.options(num_threads=threads):
         with apart():
             calls = jitla.jit(case.function)
             calls(*given)

@@ -205,7 +205,7 @@ def main() -> None:
           f"{'worst us':>10}{'ratio':>7}")
     # with one thread, only the processor's time counts, not that of other programs
     clock = time.thread_time if given.threads == 1 else time.perf_counter
-    with jitla.options(threads=given.threads):
+    with jitla.options(num_threads=given.threads):
         jitla.calibrate()
         for name, function in CASES.items():
             r = rows[name] = ranked(function, arguments, given.rounds, clock)

@@ -49,7 +49,7 @@ def run(name: str, *xs: Array) -> Comparison:
     out = np.empty_like(xs[0])
     plain = into(getattr(np, name, None) or getattr(special, name))
     fast = jitla.jit(plain)
-    with jitla.options(threads=1):
+    with jitla.options(num_threads=1):
         fast(out, *xs)
         return compare(lambda: plain(out, *xs), lambda: fast(out, *xs), PAIRS)
 

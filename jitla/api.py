@@ -7,6 +7,7 @@ Receives functions from users; returns decorated functions, explanations, tables
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Generator
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
@@ -131,7 +132,7 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
         if twin is None:
             return function(*args, **kwargs)
         session = tracing.LOCAL.session
-        if session is None:
+        if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
             site = state.site()
             if site is None:
                 return function(*args, **kwargs)

@@ -41,6 +41,8 @@ SPAN = 1e-4  # seconds that one measurement lasts: short enough to fall between 
 LONG = 4 << 20  # bytes read or written at once: of less, threads would not share the work
 COLD = 64 << 20  # bytes of all slices: between two uses of one, the caches have seen the others
 MAX_WAKE = 5e-6  # seconds; what takes longer is a thread that slept, or another program
+ASLEEP = 1e-3  # seconds after which threads sleep
+MIN_ROUSE, MAX_ROUSE = 10e-6, 200e-6  # seconds; what takes longer is another program
 PAGE = 2 << 20  # bytes of fresh memory used at once
 
 
@@ -100,7 +102,7 @@ class _Measuring:
             "measured", self.threads, (self._alike(near), self._alike(shared), memory),
             _best([f[-1] for f in far]), unit=best["unit"], launch=best["launch"],
             product=self.threads / best["product"], scalar=max(best["scalar"] / best["unit"], 1.0),
-            wake=self._wake(), call=best["call"], fault=_fault())
+            wake=self._wake(), call=best["call"], fault=_fault(), rouse=self._rouse())
 
     def _quick(self) -> dict[str, float]:
         """Seconds, measured in a few milliseconds each, of what stays next to the processor."""
@@ -164,6 +166,19 @@ class _Measuring:
         alone, shared = min(found[0]), min(found[-1])
         fair = (alone - self.launch) / self.threads + self.launch
         return min(max(shared - fair, self.launch), MAX_WAKE)
+
+    def _rouse(self) -> float:
+        """What sharing a kernel costs over its fair part of the time where the other threads sleep."""
+        x = np.linspace(0.5, 1.5, 1 << 18)
+        h = apply("log", apply("exp", _leaf(0, x)))
+        alone, shared = (self._program([h], [x], k) for k in (0, len(self.compilers) - 1))
+        usual, found = [], []
+        for _ in range(ROUNDS):
+            usual.append(_seconds(alone, 1, time.perf_counter))
+            time.sleep(ASLEEP)
+            found.append(_seconds(shared, 1, time.perf_counter))
+        over = min(found) - min(usual) / self.threads
+        return min(max(over, MIN_ROUSE), MAX_ROUSE)
 
     def _program(
         self, roots: Sequence[Hop], arrays: Sequence[np.ndarray], compiler: int = 0

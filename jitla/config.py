@@ -21,7 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jitla.errors import ConfigError, JitlaWarning
 
-__all__ = ["Config", "cache_directory", "configure", "current", "describe", "from_environment", "options"]
+__all__ = [
+    "Config", "cache_directory", "configure", "current", "describe", "from_environment", "openmp_threads",
+    "options",
+]
 
 _PREFIX = "JITLA_"
 _SWITCH = {"1": True, "true": True, "on": True, "yes": True,
@@ -106,8 +109,12 @@ class Config:
         "which operators share a loop: the cheapest plan, or one by a rule of thumb")
     memory_limit: int = _option(
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
-    threads: int = _option(
-        0, _number(0, 1024), "threads that one kernel may use; 0: all that the process may use")
+    num_threads: int = _option(
+        0, _number(0, 1024), "threads that one kernel may use; 0: OMP_NUM_THREADS, else all processors "
+        "that the process may use")
+    cpu: str = _option(
+        "", _choice("", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
+        "level of processors that kernels are made for; empty: the one that is here")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     events: int = _option(
@@ -187,6 +194,12 @@ def current() -> Config:
     return _LOCAL.get() or _process
 
 
+def openmp_threads() -> int:
+    """Return what ``OMP_NUM_THREADS`` asks for, which whoever shares out processors sets; 0: nothing."""
+    outermost = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(outermost) if outermost.isdecimal() else 0
+
+
 def cache_directory(config: Config) -> str:
     """Return where files are kept from process to process; it need not be there."""
     if config.cache_dir:
@@ -203,8 +216,8 @@ def cache_directory(config: Config) -> str:
 def configure(**changes: Any) -> Config:
     """Change options for the whole process and return the new config.
 
-    Code inside a ``with options(...)`` block keeps what that block set. ``jitla.config.threads = 1``
-    is the same as ``jitla.configure(threads=1)``.
+    Code inside a ``with options(...)`` block keeps what that block set. ``jitla.config.num_threads = 1``
+    is the same as ``jitla.configure(num_threads=1)``.
 
     Parameters
     ----------
@@ -259,7 +272,8 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     compile: str
     fusion: str
     memory_limit: int
-    threads: int
+    num_threads: int
+    cpu: str
     disable: bool
     events: int
     cache_dir: str

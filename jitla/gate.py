@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from jitla.config import Config, cache_directory, current
-from jitla.errors import MemoryLimitWarning
+from jitla.errors import ConfigError, MemoryLimitWarning
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
+SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 
@@ -34,7 +35,7 @@ class Gate:
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
         self._compilers: dict[tuple[Any, ...], Any] = {}
-        self._backend: Any = None
+        self._backends: dict[str, Any] = {}
         self._machine: Any = None
 
     def __reduce__(self) -> str:
@@ -56,7 +57,7 @@ class Gate:
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
-        key = (config.numerics, config.threads, config.fusion, config.memory_limit)
+        key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu)
         found = self._compilers.get(key)
         if found is None:
             with self._lock:
@@ -66,25 +67,38 @@ class Gate:
 
     def _make(self, config: Config) -> Any:
         recompile, runtime = map(self.room, ("recompile", "runtime"))
-        backend = self._native()
+        backend = self._native(config.cpu)
         if self._machine is None:
             found = self.room("machines").load(cache_directory(config), self._host())
             self._machine = found or self.room("hops").REFERENCE
-        runtime.reserve_threads(config.threads)
+        backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
+        runtime.keep_asleep(self._machine.break_even(self._machine.rouse))
+        runtime.reserve_threads(config.num_threads)
+        threads = config.num_threads or runtime.threads()
         return recompile.Compiler(
-            backend, numerics=config.numerics, threads=config.threads, fusion=config.fusion,
+            backend, numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
             memory_limit=config.memory_limit,
-            machine=self._machine.with_threads(config.threads), observe=self.recorder.record)
+            machine=self._machine.with_threads(threads), observe=self.recorder.record)
 
-    def _native(self) -> Any:
-        """Return the backend, its run time loaded."""
-        if self._backend is None:
+    def _native(self, cpu: str = "") -> Any:
+        """Return the backend for a level of processors, empty for this one; its run time is loaded."""
+        found = self._backends.get(cpu)
+        if found is None:
             codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
-            self._backend = codegen.LlvmBackend()
-            self._backend.launch  # noqa: B018  (loads the native run time)
+            target = codegen.level_target(cpu) if cpu else None
+            found = codegen.LlvmBackend(launch=runtime.installed(), target=target)
+            found.launch  # noqa: B018  (loads the native run time)
             tracing.SIGHT.use(*runtime.layouts())
             tracing.quicken(runtime.methods())
-        return self._backend
+            self._backends[cpu] = found
+        return found
+
+    def check_cpu(self, cpu: str) -> None:
+        """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""
+        codegen = self.room("codegen")
+        missing = codegen.lacking(codegen.level_target(cpu))
+        if missing:
+            raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
 
     def _host(self) -> str:
         """Say what constants depend on besides the program: the processor, how many threads."""
@@ -182,6 +196,8 @@ class State:
         own = config.with_changes(self.changes)
         if own.compile == "off":
             return self.sites.setdefault(config.epoch, None)
+        if own.cpu:
+            GATE.check_cpu(own.cpu)
 
         checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
         told: set[Any] = set()

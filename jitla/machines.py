@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jitla.hops import Machine, from_record
 
-VERSION = 1  # of the file, and of what weights mean: constants of another one predict nothing
+VERSION = 2  # of the file, and of what weights mean: constants of another one predict nothing
 NAME = "machine.json"
 
 

@@ -40,7 +40,7 @@ def test_a_config_is_frozen():
 @pytest.mark.parametrize(("variable", "value", "name", "wanted"), [
     ("JITLA_NUMERICS", "strict", "numerics", "strict"), ("JITLA_STRICT", "1", "strict", True),
     ("JITLA_STRICT", "off", "strict", False), ("JITLA_STRICT", "", "strict", False),
-    ("JITLA_DISABLE", "TRUE", "disable", True), ("JITLA_THREADS", " 4", "threads", 4),
+    ("JITLA_DISABLE", "TRUE", "disable", True), ("JITLA_NUM_THREADS", " 4", "num_threads", 4),
     ("JITLA_COMPILE", "off", "compile", "off"),
     ("JITLA_CACHE_DIR", "some/where", "cache_dir", "some/where"),
 ])
@@ -50,7 +50,7 @@ def test_the_environment_is_read(variable, value, name, wanted):
 
 @pytest.mark.parametrize(("variable", "value", "message"), [
     ("JITLA_NUMERICS", "exact", "JITLA_NUMERICS='exact' is not possible; use one of 'strict', 'numpy'"),
-    ("JITLA_THREADS", "-1", "JITLA_THREADS='-1' is not possible; use an integer from 0 to 1024"),
+    ("JITLA_NUM_THREADS", "-1", "JITLA_NUM_THREADS='-1' is not possible; use an integer from 0 to 1024"),
     ("JITLA_STRICT", "maybe", "JITLA_STRICT='maybe' is not possible; use True or False"),
 ])
 def test_wrong_values_in_the_environment_name_the_variable(variable, value, message):
@@ -68,7 +68,7 @@ def test_unknown_variables_warn_only():
     ({"zzz": 1}, "no option 'zzz'; known are numerics, strict"),
     ({"numerics": "fast"}, "numerics='fast' is not possible; use one of 'strict', 'numpy', 'relaxed'"),
     ({"numerics": ["strict"]}, "is not possible"), ({"strict": 1}, "strict=1 is not possible"),
-    ({"threads": True}, "threads=True is not possible"), ({"threads": 2.0}, "threads=2.0"),
+    ({"num_threads": True}, "num_threads=True is not possible"), ({"num_threads": 2.0}, "num_threads=2.0"),
     ({"compile": "async"}, "use one of 'sync', 'off'"), ({"events": -1}, "an integer from 0"),
     ({"cache_dir": 3}, "cache_dir=3 is not possible; use the path of a directory"),
 ])
@@ -84,10 +84,10 @@ def test_options_nest_and_end():
     before = current()
     with options(numerics="strict") as outer:
         assert current() is outer and current().numerics == "strict"
-        with options(threads=3):
-            assert (current().numerics, current().threads) == ("strict", 3)
+        with options(num_threads=3):
+            assert (current().numerics, current().num_threads) == ("strict", 3)
         assert current() is outer
-        with pytest.raises(KeyError), options(threads=5):
+        with pytest.raises(KeyError), options(num_threads=5):
             raise KeyError
         assert current() is outer
     assert current() is before
@@ -115,10 +115,10 @@ def test_options_hold_for_one_task_only():
 
 
 def test_configure_is_for_the_process_and_options_stay():
-    with options(threads=2):
-        configure(numerics="strict", threads=7)
-        assert (current().numerics, current().threads) == ("numpy", 2)
-    assert (current().numerics, current().threads) == ("strict", 7)
+    with options(num_threads=2):
+        configure(numerics="strict", num_threads=7)
+        assert (current().numerics, current().num_threads) == ("numpy", 2)
+    assert (current().numerics, current().num_threads) == ("strict", 7)
 
 
 def test_the_epoch_changes_with_each_change_and_returns():
@@ -132,13 +132,13 @@ def test_the_epoch_changes_with_each_change_and_returns():
 
 
 def test_options_are_attributes_of_the_module():
-    assert config.numerics == "numpy" and "threads" in dir(config)
+    assert config.numerics == "numpy" and "num_threads" in dir(config)
     config.numerics = "strict"
     assert current().numerics == "strict"
     with pytest.raises(ConfigError, match="known are numerics"):
         config.numeric = "strict"
-    with pytest.raises(ConfigError, match="threads"):
-        config.threads = -2
+    with pytest.raises(ConfigError, match="num_threads"):
+        config.num_threads = -2
     with pytest.raises(AttributeError, match="nonsense"):
         _ = config.nonsense
 
@@ -159,11 +159,11 @@ def test_threads_are_those_of_the_block_and_only_there() -> None:
     a, b = np.random.default_rng(0).random((2, 300_000))
     first = f(a, b)
     usual = runtime.threads()
-    with options(threads=1):
+    with options(num_threads=1):
         before = shared()
         alone = f(a, b), f(a, b)
         assert shared() == before
-    with options(threads=7):
+    with options(num_threads=7):
         many = f(a, b)
         assert runtime.threads() == usual
     again = f(a, b)

@@ -19,6 +19,7 @@ from jitla.codegen import LlvmBackend
 from jitla.config import Config, cache_directory
 from jitla.gate import GATE
 from jitla.hops import REFERENCE
+from jitla.runtime.process import _PROCESS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -95,7 +96,7 @@ def test_a_measured_machine_is_possible() -> None:
     assert [lv.name for lv in found.levels] == ["near", "shared", "memory"]
     rates = [r for lv in found.levels for r in (lv.read, lv.write)] + [found.stream]
     assert all(0 < r.one <= r.all < float("inf") for r in rates)
-    assert all(getattr(found, k) > 0 for k in ("unit", "product", "launch", "wake", "call"))
+    assert all(getattr(found, k) > 0 for k in ("unit", "product", "launch", "wake", "call", "rouse"))
     assert found.scalar >= 1 and found.fault >= 0 and found.threads >= 1
 
 
@@ -121,6 +122,25 @@ def test_calibrating_keeps_and_uses_the_machine(measured: Path) -> None:
     assert json.loads((measured / machines.NAME).read_text())["machine"]["name"] == "measured"
 
 
+def test_kernels_are_shared_where_that_was_measured_to_pay(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(REFERENCE, name="measured", threads=3, wake=1e-6, rouse=20e-6)
+    monkeypatch.setattr(calibration, "measure", lambda backend: found)
+    with jitla.options(cache_dir=measured) as config:
+        GATE.compiler(config)
+        assert GATE._native().serial_ns == pytest.approx(12_000)
+        jitla.calibrate()
+        GATE.compiler(config)
+        assert GATE._native().serial_ns == pytest.approx(1_800)
+        assert _PROCESS.pool["wake"] == 29
+        monkeypatch.setattr(GATE, "_machine", None)
+        monkeypatch.setattr(GATE, "_compilers", {})
+        monkeypatch.setattr(machines, "load", lambda *_: None)
+        GATE.compiler(config)
+    assert GATE._native().serial_ns == pytest.approx(12_000) and _PROCESS.pool["wake"] == 99
+
+
 def test_it_holds_where_nothing_can_be_written(measured: Path) -> None:
     (measured / "file").write_text("")
     with jitla.options(cache_dir=measured / "file") as config:
@@ -129,7 +149,7 @@ def test_it_holds_where_nothing_can_be_written(measured: Path) -> None:
 
 
 def test_fewer_threads_are_planned_for(measured: Path) -> None:
-    with jitla.options(cache_dir=measured, threads=1) as config:
+    with jitla.options(cache_dir=measured, num_threads=1) as config:
         assert GATE.compiler(config)._tools.machine.threads == 1
 
 

@@ -59,9 +59,9 @@ def use(x: Vector, model: Model) -> str:
     axpy("no", x, x)  # type: ignore[arg-type]
     power_sum(x, 3)  # type: ignore[call-arg]
     jitla.jit(numerics=1)  # type: ignore[call-overload]
-    with jitla.options(threads=1) as config:
-        assert_type(config.threads, int)
-    jitla.config.threads = 2
+    with jitla.options(num_threads=1) as config:
+        assert_type(config.num_threads, int)
+    jitla.config.num_threads = 2
     jitla.config.numerics = 2  # type: ignore[assignment]
     return str(jitla.explain(axpy).at("plan")) + jitla.coverage()
 '''

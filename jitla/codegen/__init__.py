@@ -8,11 +8,11 @@ native, lanes, passes, skinny, panels, wide, order, extremes, products, rows_cod
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable
-from jitla.codegen.jit import Jit, Library, host_target, modules
+from jitla.codegen.jit import Jit, Library, host_target, lacking, level_target, modules
 from jitla.codegen.layout import Target
 from jitla.codegen.native import load_native
 
 __all__ = [
-    "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "host_target", "load_native",
-    "modules",
+    "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "host_target", "lacking",
+    "level_target", "load_native", "modules",
 ]

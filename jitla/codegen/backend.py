@@ -35,8 +35,9 @@ COLUMNS = 1024  # most columns of one unit
 BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector
 STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
 LINE = 64  # bytes, of which a unit of columns has a multiple
-SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller
+SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller, where nothing was measured
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
+LATE_BYTES = 32 << 20  # of rows that wait, in all bands; only one band may have more
 DELAYS = 8  # times as many rows as they wait for are in a band at least: it keeps some of them to the end
 CHUNKS = 4  # per worker, for uneven work
 BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
@@ -58,12 +59,13 @@ class LlvmExecutable:
     Its blocks hold addresses of that code: they must not outlive it.
     """
 
-    def __init__(self, loop: Loop, text: str, library: Library, threads: int) -> None:
+    def __init__(self, loop: Loop, text: str, library: Library, threads: int, serial_ns: float) -> None:
         self.text = text
         self.object = library.objects[0]
         self._loop = loop
         self._library = library
         self._threads = threads
+        self._serial_ns = serial_ns
         self._entry = library.addresses["k"]
         self._finish = library.addresses.get("fin", 0)
 
@@ -71,7 +73,7 @@ class LlvmExecutable:
         """Return the argument block for `geometry`, everything filled in but the operands."""
         nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
         threads = self._threads or runtime_threads()
-        workers = 1 if nanoseconds < SERIAL_NS else threads
+        workers = 1 if nanoseconds < self._serial_ns else threads
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
         cut = (units, grain, scratch)
@@ -117,9 +119,9 @@ def _delayed_units(
     rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
     delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
     most = max(1, rows // (DELAYS * (delay + 1)))
-    bands = 1 if workers == 1 else min(CHUNKS * workers, most)
-    scratch = bands * slots(delay, step * size) * step * size
-    return bands, (inner, step, bands, delay, rows), scratch
+    waiting = slots(delay, step * size) * step * size
+    bands = 1 if workers == 1 else max(1, min(CHUNKS * workers, most, LATE_BYTES // waiting))
+    return bands, (inner, step, bands, delay, rows), bands * waiting
 
 
 def _itemsize(loop: Loop) -> int:
@@ -142,7 +144,7 @@ class LlvmBackend:
     Without `launch` the native run time is loaded on first use; without `threads` it
     is asked for theirs.
     `objects` maps content keys to machine code and may be kept from process to process. `target`
-    is the host unless given.
+    is the host unless given. Kernels estimated to take less than `serial_ns` are not shared.
     """
 
     name = "llvm"
@@ -155,6 +157,7 @@ class LlvmBackend:
         self._launch = launch
         self._threads = threads
         self.jit = Jit(objects, target=target)
+        self.serial_ns: float = SERIAL_NS
         self._rows: Library | None = None
         self._reasons: dict[Hashable, str | None] = {}
 
@@ -164,7 +167,7 @@ class LlvmBackend:
         if self._launch is None:
             # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
             prefix = f'target triple = "{self.jit.target.triple}"\n'
-            self._launch = load_native(Jit(self.jit.objects, level=0).load, prefix)
+            self._launch = load_native(Jit(self.jit.objects, 0, self.jit.target).load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:
@@ -185,7 +188,7 @@ class LlvmBackend:
         names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
-        return LlvmExecutable(loop, text, library, threads)
+        return LlvmExecutable(loop, text, library, threads, self.serial_ns)
 
 
     def product(
@@ -211,7 +214,7 @@ class LlvmBackend:
         if self._rows is None:
             self._rows = self.jit.load(rows_text(self.jit.target.triple), ("k", "fin"))
         several = threads or self._threads or runtime_threads()
-        workers = 1 if nanoseconds < SERIAL_NS else several
+        workers = 1 if nanoseconds < self.serial_ns else several
         cut = cut._replace(slots=max(1, min(workers, cut.units)))
         grain = cut.units if workers == 1 else 1
         if any(s.first for s in stages):

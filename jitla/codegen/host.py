@@ -19,7 +19,8 @@ __all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", 
 HEADER = object.__basicsize__
 
 _LIBC = ("malloc", "calloc", "free", "memcpy", "memset", "madvise", "syscall", "sched_getcpu",
-         "sched_setaffinity", "clock_gettime", "fetestexcept", "feclearexcept", "feraiseexcept")
+         "sched_getaffinity", "sched_setaffinity", "clock_gettime", "fetestexcept", "feclearexcept",
+         "feraiseexcept")
 _PYTHON = (
     "PyErr_SetString", "PyErr_Clear", "PyErr_ExceptionMatches", "PyErr_Occurred", "PyErr_NoMemory",
     "PyErr_Fetch", "PyErr_Restore", "PyEval_SaveThread", "PyEval_RestoreThread",

@@ -24,7 +24,7 @@ __all__ = ["SYMBOLS", "load_native", "native_ir"]
 
 #: What the loaded code defines.
 SYMBOLS = (
-    "jitla_host", "jitla_launch", "jitla_starter", "jitla_pool", "jitla_allowed", "jitla_worker",
+    "jitla_host", "jitla_launch", "jitla_starter", "jitla_pool", "jitla_worker",
     "jitla_claim", "jitla_release", "jitla_rouse", "jitla_forked", "jitla_spin", "jitla_memory",
     "jitla_handler", "jitla_capsule", "jitla_capsule_name", "jitla_empty", "jitla_hold",
     "jitla_find", "jitla_remember", "jitla_forget", "jitla_drop", "jitla_trim", "jitla_malloc",

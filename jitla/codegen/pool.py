@@ -20,15 +20,20 @@ __all__ = ["MAX_WORKERS", "SETTINGS", "WAKE_US", "pool_ir"]
 #: Workers a process can have.
 MAX_WORKERS = 255
 
-#: Jobs estimated to take fewer microseconds do not wake workers. A block says its estimate in bits
-#: 33 to 53 of word 7; 0 = unknown, which wakes. Bits 54 and up say how many threads may take part,
-#: 0 = as many as `usual` says.
+#: Jobs estimated to take fewer microseconds do not wake workers, where nothing was measured. A block says
+#: its estimate in bits 33 to 53 of word 7; 0 = unknown, which wakes. Bits 54 and up say how many threads
+#: may take part, 0 = as many as `usual` says.
 WAKE_US = 100
+
+#: After so long it is asked again which processors the launcher may use.
+LOOK_NS = 10_000_000
 
 #: Words of `@jitla_pool`, in order. `ready` = threads that exist (the launcher is one of them),
 #: `shared` = jobs that more than one thread could take part in, `usual` = threads that take part in
-#: a job that does not say how many.
-SETTINGS = ("threads", "ready", "starting", "spin", "shared", "usual")
+#: a job that does not say how many, `wake` = microseconds that are worth waking workers for, `room` =
+#: processors that whoever launched last may use, 0 before the first shared job; `firm` = `usual` was asked
+#: for, and holds whatever the processors.
+SETTINGS = ("threads", "ready", "starting", "spin", "shared", "usual", "wake", "room", "firm")
 
 _STATE = """
 ; word, seq, ... stand on lines of their own: they are written by different threads
@@ -47,9 +52,12 @@ _STATE = """
 @pool.jobs = internal global i64 0, align 8
 @pool.live = internal global [256 x i32] zeroinitializer, align 64
 @pool.tids = internal global [256 x i32] zeroinitializer, align 64
-@jitla_allowed = global [16 x i64] zeroinitializer, align 64
+@pool.allowed = internal global [16 x i64] zeroinitializer, align 64  ; processors the launcher may use
+@pool.looked = internal global i64 0, align 8    ; when that was asked
+@pool.stack = internal global i64 -1, align 8    ; by whom: about where the stack of its thread is
 @pool.limit = internal global i32 0, align 4     ; threads that may take part in the job
-@jitla_pool = global [8 x i64] [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 1, i64 0, i64 0], align 64
+@jitla_pool = global [9 x i64]
+  [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 1, i64 $wake, i64 0, i64 0], align 64
 """
 
 _WAITING = """
@@ -283,6 +291,7 @@ entry:
   %masks = and i32 %control, -64
   store i32 %masks, ptr @pool.control
   store i32 0, ptr @pool.flags
+  call void @pool.follow()
   call void @pool.settle()
   %job0 = load i64, ptr @pool.jobs
   %job = add i64 %job0, 1
@@ -303,7 +312,9 @@ entry:
   %bump = atomicrmw add ptr @pool.seq, i32 1 seq_cst, align 4
   %sleepers = load atomic i32, ptr @pool.sleepers seq_cst, align 4
   %asleep = icmp sgt i32 %sleepers, 0
-  br i1 %asleep, label %ask, label %work
+  %crowd = icmp sgt i32 %limit, 1
+  %useful = and i1 %asleep, %crowd
+  br i1 %useful, label %ask, label %work
 ask:
   %worth = call i1 @pool.worth(ptr %block)
   br i1 %worth, label %wake, label %work
@@ -330,14 +341,22 @@ give:
   store atomic i32 0, ptr @pool.lock release, align 4
   ret void
 }
-; How many threads may take part in the job.
+; How many threads may take part in the job: if it does not say so itself, no more than there are
+; processors for them now.
 define internal i32 @pool.parts(ptr %block, i64 %chunks) nounwind {
   %pflags = getelementptr i64, ptr %block, i64 7
   %flags = load i64, ptr %pflags
   %own = lshr i64 %flags, 54
   %usual = load i64, ptr getelementptr (i64, ptr @jitla_pool, i64 5)
+  %room = load i64, ptr getelementptr (i64, ptr @jitla_pool, i64 7)
+  %firm = load i64, ptr getelementptr (i64, ptr @jitla_pool, i64 8)
+  %asked = icmp ne i64 %room, 0
+  %loose = icmp eq i64 %firm, 0
+  %known = and i1 %asked, %loose
+  %place = select i1 %known, i64 %room, i64 %usual
+  %fitting = call i64 @llvm.smin.i64(i64 %usual, i64 %place)
   %free = icmp eq i64 %own, 0
-  %most = select i1 %free, i64 %usual, i64 %own
+  %most = select i1 %free, i64 %fitting, i64 %own
   %least = call i64 @llvm.smin.i64(i64 %most, i64 %chunks)
   %r = trunc i64 %least to i32
   ret i32 %r
@@ -352,7 +371,8 @@ entry:
   %upper = lshr i64 %high, 33
   %hint = and i64 %upper, 2097151
   %less = sub i64 %hint, 1
-  %long = icmp uge i64 %less, $wake
+  %wake = load i64, ptr getelementptr (i64, ptr @jitla_pool, i64 6)
+  %long = icmp uge i64 %less, %wake
   br i1 %long, label %yes, label %near
 near:
   %now = call i64 @os.clock()
@@ -369,4 +389,4 @@ yes:
 def pool_ir(names: dict[str, str]) -> str:
     """IR of the pool for this platform; `names` are references to host functions."""
     parts = (os_ir(), _STATE, _WAITING, _WORK, WORKER, AFFINITY, _RUN)
-    return Template("".join(parts)).substitute(names, pause=PAUSE, wake=WAKE_US - 1)
+    return Template("".join(parts)).substitute(names, pause=PAUSE, wake=WAKE_US - 1, often=LOOK_NS)

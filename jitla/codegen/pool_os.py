@@ -3,7 +3,7 @@
 Knows: operating systems and processors. Must not know: jobs, chunks, Python objects.
 Receives nothing; returns IR with `$name` references to host functions.
 
-A new platform gets its own text for the six `os.` functions; without one, the pool is serial.
+A new platform gets its own text for the seven `os.` functions; without one, the pool is serial.
 """
 
 from __future__ import annotations
@@ -75,6 +75,12 @@ define internal void @os.pin(i32 %tid, ptr %mask) nounwind {
   call i32 %f(i32 %tid, i64 128, ptr %mask)
   ret void
 }
+define internal i1 @os.allowed(ptr %mask) nounwind {
+  %f = load ptr, ptr $sched_getaffinity
+  %r = call i32 %f(i32 0, i64 128, ptr %mask)
+  %known = icmp eq i32 %r, 0
+  ret i1 %known
+}
 """
 
 _NOWHERE = """
@@ -84,6 +90,7 @@ define internal i64 @os.clock() nounwind { ret i64 0 }
 define internal i32 @os.self() nounwind { ret i32 0 }
 define internal i32 @os.cpu() nounwind { ret i32 -1 }
 define internal void @os.pin(i32 %tid, ptr %mask) nounwind { ret void }
+define internal i1 @os.allowed(ptr %mask) nounwind { ret i1 0 }
 """
 
 def os_ir() -> str:

@@ -97,6 +97,52 @@ out:
 """
 
 AFFINITY = """
+; Find out which processors the launcher may use, if another thread launches or it was long ago.
+define internal void @pool.follow() nounwind {
+entry:
+  %mask = alloca [16 x i64], align 64
+  %at = ptrtoint ptr %mask to i64
+  %stack = lshr i64 %at, 20
+  %before = load i64, ptr @pool.stack
+  %other = icmp ne i64 %stack, %before
+  %ended = load i64, ptr @pool.ended
+  %looked = load i64, ptr @pool.looked
+  %gap = sub i64 %ended, %looked
+  %old = icmp ugt i64 %gap, $often
+  %look = or i1 %other, %old
+  br i1 %look, label %ask, label %out
+ask:
+  store i64 %stack, ptr @pool.stack
+  store i64 %ended, ptr @pool.looked
+  %known = call i1 @os.allowed(ptr %mask)
+  br i1 %known, label %word, label %out
+word:
+  %w = phi i64 [ 0, %ask ], [ %w1, %word ]
+  %count = phi i64 [ 0, %ask ], [ %count1, %word ]
+  %new = phi i64 [ 0, %ask ], [ %new1, %word ]
+  %from = getelementptr i64, ptr %mask, i64 %w
+  %bits = load i64, ptr %from
+  %to = getelementptr i64, ptr @pool.allowed, i64 %w
+  %was = load i64, ptr %to
+  store i64 %bits, ptr %to
+  %changed = xor i64 %bits, %was
+  %new1 = or i64 %new, %changed
+  %few = call i64 @llvm.ctpop.i64(i64 %bits)
+  %count1 = add i64 %count, %few
+  %w1 = add i64 %w, 1
+  %more = icmp slt i64 %w1, 16
+  br i1 %more, label %word, label %counted
+counted:
+  store i64 %count1, ptr getelementptr (i64, ptr @jitla_pool, i64 7)
+  %same = icmp eq i64 %new1, 0
+  br i1 %same, label %out, label %move
+move:
+  store atomic i32 -1, ptr @pool.cpu seq_cst, align 4
+  br label %out
+out:
+  ret void
+}
+declare i64 @llvm.ctpop.i64(i64)
 ; Keep the workers off the launcher's processor: the kernel wakes a sleeper on the waker's own
 ; processor and does not move it for milliseconds.
 define internal void @pool.settle() nounwind {
@@ -122,7 +168,7 @@ copy:
 word:
   %w = phi i64 [ 0, %copy ], [ %w1, %word ]
   %any = phi i64 [ 0, %copy ], [ %any1, %word ]
-  %from = getelementptr i64, ptr @jitla_allowed, i64 %w
+  %from = getelementptr i64, ptr @pool.allowed, i64 %w
   %bits = load i64, ptr %from
   %wide = zext i32 %cpu to i64
   %home = lshr i64 %wide, 6
@@ -140,7 +186,7 @@ word:
   br i1 %more, label %word, label %chosen
 chosen:
   %nowhere = icmp eq i64 %any1, 0
-  %use = select i1 %nowhere, ptr @jitla_allowed, ptr %mask
+  %use = select i1 %nowhere, ptr @pool.allowed, ptr %mask
   br label %worker
 worker:
   %i = phi i64 [ 0, %chosen ], [ %i1, %next ]

@@ -42,7 +42,8 @@ class Machine:
     floating-point operations per second of BLAS, all threads, float64. `scalar`: how much longer
     NumPy's loops of functions such as exp take than the compiler's. `launch`, `wake`, `call`:
     seconds of starting a kernel, of sharing it among threads, of calling NumPy. `fault`: seconds per
-    byte of memory that the operating system hands out.
+    byte of memory that the operating system hands out. `rouse`: seconds of sharing among threads that
+    sleep.
     """
 
     name: str
@@ -56,6 +57,12 @@ class Machine:
     wake: float
     call: float
     fault: float
+    rouse: float = 50e-6
+
+    def break_even(self, cost: float) -> float:
+        """Return how many seconds of one thread are worth sharing where that costs `cost` seconds."""
+        others = max(self.threads, 2) - 1
+        return cost * (others + 1) / others
 
     def with_threads(self, threads: int) -> Machine:
         """Return the machine as it is for kernels that may use `threads` threads; 0: all."""

@@ -1,6 +1,6 @@
 """What kernels need while they run: threads and memory. No native code is made here.
 
-Reading order: entry, methods, pool, buffers, process.
+Reading order: entry, methods, processors, pool, buffers, process.
 """
 
 from jitla.runtime.process import (
@@ -9,6 +9,7 @@ from jitla.runtime.process import (
     empty_ordered,
     install,
     installed,
+    keep_asleep,
     keep_limit,
     layouts,
     methods,
@@ -19,6 +20,7 @@ from jitla.runtime.process import (
 )
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
+    "methods",
     "reserve_threads", "set_threads", "statistics", "threads",
 ]

@@ -7,7 +7,6 @@ Receives shapes and dtypes; returns uninitialised arrays that own their data.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jitla.runtime.entry import builtin, native
+from jitla.runtime.processors import memory
 
 __all__ = ["Buffers", "plain_empty"]
 
@@ -33,7 +33,7 @@ class Buffers:
         self.hold = native(addresses["jitla_hold"], result=ctypes.c_int32)
         self.drop = native(addresses["jitla_drop"])
         self.trim = native(addresses["jitla_trim"])
-        self.limit(int(min(KEEP_BYTES, KEEP_SHARE * _memory())))
+        self.limit(int(min(KEEP_BYTES, KEEP_SHARE * memory())))
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
         self.capsule = capsule(addresses["jitla_handler"], addresses["jitla_capsule_name"], None)
@@ -66,9 +66,3 @@ def plain_empty(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[int, ...] =
         strides[axis] = 1 << position
     prototype = np.ndarray(small, np.uint8, bytearray(prod(small)), strides=strides)
     return np.empty_like(prototype, dtype=dtype, order="K", shape=shape)
-
-
-def _memory() -> int:
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1 << 32

@@ -1,20 +1,21 @@
 """The threads behind the native pool: how many there are, how they start, what a fork does to them.
 
-Knows: pthreads, signals, affinity masks. Must not know: how chunks are claimed, llvmlite.
+Knows: pthreads, signals. Must not know: how chunks are claimed, llvmlite.
 Receives the addresses of the loaded pool; returns nothing, the pool works on its own.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from jitla.config import openmp_threads
 from jitla.errors import ConfigError
 from jitla.runtime.entry import native
+from jitla.runtime.processors import processors
 
 __all__ = ["Pool"]
 
@@ -34,10 +35,8 @@ class Pool:
         names = layout["settings"]
         self._words = (ctypes.c_int64 * len(names)).from_address(addresses["jitla_pool"])
         self._at = {name: i for i, name in enumerate(names)}
-        self._allowed = (ctypes.c_int64 * 16).from_address(addresses["jitla_allowed"])
         self._most = layout["workers"] + 1 if layout["parallel"] else 1
         self._words[self._at["spin"]] = _spins(native(addresses["jitla_spin"], ctypes.c_int64))
-        self.resize(default_threads())
         starter = ctypes.c_void_p.from_address(addresses["jitla_starter"])
         self.start = self._start  # the address below must be that of one lasting object
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.start))
@@ -46,13 +45,15 @@ class Pool:
     def __getitem__(self, name: str) -> int:
         return int(self._words[self._at[name]])
 
-    def resize(self, usual: int, reserved: int = 0) -> None:
-        """Use `usual` threads, the caller's included; more than the platform has are cut off.
+    def resize(self, wanted: int | None, reserved: int = 0) -> None:
+        """Use `wanted` threads, the caller's included, None for what suits the process.
 
-        Up to `reserved` are there for kernels that ask for so many.
+        More than the platform has are cut off. Up to `reserved` are there for kernels that ask for so many.
         """
+        usual = default_threads() if wanted is None else wanted
         if usual < 1:
             raise ConfigError(f"threads must be at least 1, not {usual}")
+        self._words[self._at["firm"]] = int(wanted is not None)
         threads = min(max(usual, reserved), self._most)
         self._words[self._at["usual"]] = min(usual, self._most)
         self._words[self._at["threads"]] = threads
@@ -60,10 +61,13 @@ class Pool:
             self._words[self._at["ready"]] = threads
             self._rouse()
 
+    def keep_asleep(self, microseconds: int) -> None:
+        """Wake sleeping threads only for jobs that are estimated to take so long."""
+        self._words[self._at["wake"]] = max(microseconds, 1) - 1
+
     def _start(self) -> None:
         """Start the workers that are missing; the launcher of the first shared job calls this."""
         threads = self["threads"]
-        self._allow(os.sched_getaffinity(0))
         for index in range(threads - 1):
             if self._claim(index) and not self._fill(index):
                 # the system has no thread to give: stay with those there are
@@ -80,17 +84,11 @@ class Pool:
                 self._release(index)
         return there
 
-    def _allow(self, cpus: set[int]) -> None:
-        bits = sum(1 << cpu for cpu in cpus if cpu < 64 * len(self._allowed))
-        for i in range(len(self._allowed)):
-            self._allowed[i] = ctypes.c_int64(bits >> (64 * i)).value
-
 
 def default_threads() -> int:
-    """Number of processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Number of threads for kernels that do not say how many: no more than OpenMP is to use."""
+    most = processors()
+    return min(openmp_threads() or most, most)
 
 
 def _spawn(worker: int, index: int) -> bool:

@@ -16,10 +16,11 @@ from jitla.errors import ConfigError
 from jitla.runtime.buffers import Buffers, Maker, plain_empty
 from jitla.runtime.entry import builtin
 from jitla.runtime.methods import Methods
-from jitla.runtime.pool import Pool, default_threads
+from jitla.runtime.pool import Pool
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_limit", "layouts", "methods",
+    "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
+    "methods",
     "reserve_threads", "set_threads", "statistics", "threads",
 ]
 
@@ -41,8 +42,7 @@ class _Process:
     def resize(self) -> None:
         """Give the pool, once there is one, the threads that are wanted."""
         if self.pool is not None:
-            usual = default_threads() if self.threads is None else self.threads
-            self.pool.resize(usual, self.reserved)
+            self.pool.resize(self.threads, self.reserved)
 
     def before_fork(self) -> None:
         """Let no thread be inside the list of kept blocks when memory is copied."""
@@ -119,7 +119,7 @@ def allocator() -> Maker:
 
 
 def set_threads(n: int | None) -> None:
-    """Run kernels that do not say otherwise on `n` threads, None for one on each processor."""
+    """Run kernels that do not say otherwise on `n` threads, None for what suits the process."""
     if n is not None and n < 1:
         raise ConfigError(f"threads must be at least 1, not {n}")
     _PROCESS.threads = n
@@ -130,6 +130,12 @@ def reserve_threads(n: int) -> None:
     """Have `n` threads for kernels that ask for so many; other kernels use no more than before."""
     _PROCESS.reserved = max(n, _PROCESS.reserved)
     _PROCESS.resize()
+
+
+def keep_asleep(seconds: float) -> None:
+    """Wake sleeping threads only for kernels that are estimated to take so long."""
+    if _PROCESS.pool is not None:
+        _PROCESS.pool.keep_asleep(round(seconds * 1e6))
 
 
 def threads() -> int:

@@ -79,7 +79,7 @@ class Site:
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
         self._compile = compile_block
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may call what is being compiled
 
     @property
     def many_plans(self) -> bool:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import site
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, Twins, loops_in_python
-from jitla.tracing.frames import USER, mark
+from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
 
 _ArrayFunction = type(np.sum)
@@ -52,6 +52,7 @@ class TwinTable:
     def __init__(self, hooks: Any, proxy: type) -> None:
         self._made = Twins(hooks, known, proxy)
         self._entries: dict[int, Entry] = {}
+        self._codes: set[int] = set()  # ids of what runs in a session; `mark` keeps the code
         # Top names of the packages that decorate functions of theirs: they are the user's code,
         # wherever they are installed.
         self._decorated: set[str] = set()
@@ -80,6 +81,15 @@ class TwinTable:
         """Return the code or the closure that a function made in a twin has where nothing is traced."""
         return self._made.bare(part)
 
+    def runs_in(self, frame: FrameType | None) -> bool:
+        """Say whether the innermost code of `frame` that is not jitla's own is instrumented.
+
+        Handlers of signals, ``__del__`` and callbacks are not: they may run in the midst of an operation.
+        """
+        while frame is not None and kind_of(frame.f_code) == INTERNAL:
+            frame = frame.f_back
+        return frame is not None and id(frame.f_code) in self._codes
+
     def _enter(self, function: FunctionType) -> Entry:
         key, entries = id(function), self._entries
 
@@ -106,6 +116,7 @@ class TwinTable:
             return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, [])
         code = twin.__code__
         mark(code, USER)
+        self._codes.update(map(id, _with_inner(code)))
         watched = self._made.watched(function)
         if twin is function:
             return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
@@ -126,6 +137,14 @@ class TwinTable:
         twin.__kwdefaults__ = function.__kwdefaults__
         twin.__qualname__ = function.__qualname__
         return twin
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    """`code` and the code of what is defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if type(constant) is CodeType:
+            yield from _with_inner(constant)
 
 
 def _package(function: FunctionType) -> str:

@@ -74,7 +74,7 @@ def test_bits_are_numpys(function, dtype):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_take_turns(threads):
-    with jitla.options(threads=threads):
+    with jitla.options(num_threads=threads):
         for function in (sums, extremes, centred):
             compiled = jitla.jit(function)
             for shape in [(30_000, 100), (4001, 1000), (100_000, 3)]:

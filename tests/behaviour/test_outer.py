@@ -112,7 +112,7 @@ def outers(fast):
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_the_same_as_numpy(function, dtype, threads):
     fast = jitla.jit(function)
-    with jitla.options(threads=threads):
+    with jitla.options(num_threads=threads):
         for size in SIZES:
             if function in (largest, softmax) and not size[0]:
                 continue
@@ -139,7 +139,7 @@ def test_sums_do_not_depend_on_threads(function):
     given = arguments((4001, 24, 200), "f8")
     found = []
     for threads in (1, 2):
-        with jitla.options(threads=threads):
+        with jitla.options(num_threads=threads):
             made = jitla.jit(function)(*given)
             found.append([np.asarray(a).tobytes() for a in (made if isinstance(made, tuple) else (made,))])
     assert found[0] == found[1]

@@ -160,7 +160,7 @@ def test_results_do_not_depend_on_the_threads():
     fast = jitla.jit(one_behind_the_other)
     found = []
     for threads in (1, 2, 7):
-        with jitla.options(threads=threads):
+        with jitla.options(num_threads=threads):
             found.append(fast(X, w, v))
     for other in found[1:]:
         assert all((a == b).all() for a, b in zip(found[0], other, strict=True))
@@ -337,7 +337,7 @@ def test_results_of_several_vectors_do_not_depend_on_the_threads_of_one_plan():
     fast = jitla.jit(fusion="all")(softmax_classes)  # cost may choose another plan for more threads
     found = []
     for threads in (1, 2, 7):
-        with jitla.options(threads=threads):
+        with jitla.options(num_threads=threads):
             found.append(fast(X, V.T.copy().T, P))
     for other in found[1:]:
         assert all((a == b).all() for a, b in zip(found[0], other, strict=True))

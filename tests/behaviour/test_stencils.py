@@ -82,7 +82,7 @@ def test_same_as_numpy(
     threads: int,
 ) -> None:
     fast = jitla.jit(function)
-    with jitla.options(threads=threads):
+    with jitla.options(num_threads=threads):
         for shape in shapes:
             plain = RNG.random(shape).astype(dtype, order=order)
             mine = plain.copy("K")

@@ -76,7 +76,7 @@ def test_bits_for_every_width(function, dtype: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_threads_do_not_show(threads: int) -> None:
     given = arrays("f8", 9_001, 67)
-    with jitla.options(threads=threads):
+    with jitla.options(num_threads=threads):
         for function in FUNCTIONS:
             assert bits(function(*given)) == bits(function.__wrapped__(*given)), function.__name__
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from jitla.codegen import LlvmBackend, backend
+from jitla.codegen import LlvmBackend
+from jitla.codegen.backend import LATE_BYTES
 from jitla.fusion import Form, Geometry, Schedule
 from jitla.hops import Meta, apply, leaf
 from tests.codegen.driver import drive, kernel_of
@@ -58,7 +60,7 @@ def kept(base: np.ndarray, shifts: Sequence[Sequence[int]]) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Share kernels among threads that are too short for it."""
-    monkeypatch.setattr(backend, "SERIAL_NS", 0)
+    monkeypatch.setattr(BACKEND, "serial_ns", 0)
 
 
 @pytest.mark.parametrize("delayed", [False, True])
@@ -85,3 +87,16 @@ def test_one_dimension(n: int) -> None:
 def test_wide_rows() -> None:
     for delayed in (False, True):
         run((6, 20_001), CROSS, "f8", delayed)
+
+
+@pytest.mark.parametrize(("inner", "wanted"), [(1000, 8), (40_000, 8), (200_000, 5), (1_000_000, 1)])
+def test_what_waits_in_all_bands_is_bounded(inner: int, wanted: int) -> None:
+    shape, strides = (400, inner), (8 * inner, 8)
+    leaves = [leaf(i, Meta(shape, np.dtype("f8"))) for i in range(2)]
+    kernel = kernel_of([apply("add", *leaves)])
+    executable = BACKEND.compile(kernel, Form("cell", 2, "ccc"), Schedule(delayed=True))
+    block = executable.template(Geometry(shape, (strides,) * 3, 8 * inner))
+    words = struct.unpack_from("6q", block)
+    bands, scratch = words[2], words[5]
+    assert bands == wanted
+    assert scratch <= LATE_BYTES or bands == 1

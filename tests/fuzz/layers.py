@@ -41,7 +41,7 @@ def only(layer: str) -> Iterator[None]:
 
         def make(config: Any) -> Compiler:
             return Compiler(
-                numerics=config.numerics, threads=config.threads, fusion=config.fusion, **given)
+                numerics=config.numerics, threads=config.num_threads, fusion=config.fusion, **given)
 
         GATE._compilers, GATE._make = {}, make
     try:

@@ -46,7 +46,7 @@ def threads(count: int) -> Iterator[None]:
         return
     import jitla
 
-    with jitla.options(threads=count):
+    with jitla.options(num_threads=count):
         yield
 
 
@@ -75,8 +75,7 @@ def new_kernels() -> list[str]:
         return []
     from jitla.gate import GATE
 
-    backend = GATE._backend
-    made = backend.jit.objects if backend else {}
+    made = [name for backend in GATE._backends.values() for name in backend.jit.objects]
     new = set(made) - _SEEN if len(made) != len(_SEEN) else set()
     _SEEN.update(new)
     return [name[:16] for name in new]

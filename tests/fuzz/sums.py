@@ -146,7 +146,7 @@ def differences(case: Case, threads: int) -> list[str]:
     given = (x, y, case.axis, case.keepdims)
     with np.errstate(all="ignore"):
         expected = _outcome(FORMS[case.form], given)
-        with jitla.options(threads=threads):
+        with jitla.options(num_threads=threads):
             actual = _outcome(JITTED[case.form], given)
     if isinstance(expected, tuple) and isinstance(actual, tuple):
         pairs = list(zip(expected, actual, strict=True))

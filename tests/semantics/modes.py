@@ -46,7 +46,7 @@ def _differences(case: Case, entry: str, name: str) -> list[str]:
         runs = [("compiled", c, t) for t in threads for c in range(CALLS)] + [("fault", 0, 1), ("off", 0, 1)]
         for mode, call, count_of in runs:
             expected = _called(case, plain[mode], entry, n, name)
-            with jitla.options(threads=count_of):
+            with jitla.options(num_threads=count_of):
                 if mode == "fault":
                     with no_compiler():
                         actual = _called(case, made[mode], entry, n, name)

@@ -40,7 +40,7 @@ def faults(source: str, *, sizes: Sequence[int] = SIZES, calls: int = 2) -> list
         for n in sizes:
             for call in range(calls):
                 expected = _called(plain, n, name)
-                with jitla.options(threads=threads), no_compiler() if mode == "fault" else nullcontext():
+                with jitla.options(num_threads=threads), no_compiler() if mode == "fault" else nullcontext():
                     actual = _called(jitted, n, name)
                 differing = [*compare(expected, actual), *compare_warnings(expected, actual)]
                 found += [(mode, n, call, fault) for fault in differing]

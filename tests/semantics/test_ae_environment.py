@@ -36,7 +36,7 @@ def fenv(change):
     libm.fesetenv(state)
 
 FIRST
-jitla.configure(threads=THREADS)
+jitla.configure(num_threads=THREADS)
 jitted = jitla.jit(body)
 for size in (3, 1000, 90_001):
     for call in range(3):

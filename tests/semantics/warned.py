@@ -42,7 +42,7 @@ def check(
             plain, jitted = (module(text, name, jit) for jit in (plain_jit, jitla.jit))
             for n in sizes:
                 wanted = list(seen(plain, n, name, filter_name, calls, setting))
-                with jitla.options(threads=workers):
+                with jitla.options(num_threads=workers):
                     found = list(seen(jitted, n, name, filter_name, calls, setting))
                 where = f"filter {filter_name}, size {n}, {workers} threads"
                 for a, b in zip(wanted, found, strict=True):
