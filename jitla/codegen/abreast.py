@@ -21,9 +21,9 @@ LONG = {2: 16, 4: 6}  # hops of the longest body that is written so often, and a
 
 
 def ways(loop: Loop) -> int:
-    """Return how many leaves are taken at once."""
+    """Return how many leaves are taken at once; one, if cells are stored: their order may matter."""
     read = sum(op.dtype.itemsize for op in loop.operands if op.role == "in" and op.walks)
-    if loop.calls or read > BYTES:
+    if loop.calls or read > BYTES or any(op.role == "out" for op in loop.operands):
         return 1
     each = sum(-(-loop.lanes * op.dtype.itemsize // loop.target.vector_bytes) for op in loop.aggregates)
     fit = [n for n, most in LONG.items() if n * each <= REGISTERS and len(loop.kernel.body) <= most]

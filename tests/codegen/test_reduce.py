@@ -123,6 +123,9 @@ def test_leaves_side_by_side_are_leaves_one_by_one(n: int, dtype: str) -> None:
         got = run(roots, [x], "full")
         assert got[0].tobytes() == x.sum().tobytes()
         assert len(roots) == 1 or got[1] == x.max()
+    stored, total = run([make("negative", (at,)), agg("sum", make("negative", (at,)), "full")], [x], "full")
+    assert stored.tobytes() == (-x).tobytes()
+    assert total.tobytes() == (-x).sum().tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16", "c8"])
