@@ -10,16 +10,8 @@ from collections.abc import Sequence
 
 from jitla.codegen.cell import NEXT, entry
 from jitla.codegen.layout import PLAIN, Loop, Operand, seek, word
-from jitla.codegen.reduce import (
-    combined,
-    finish,
-    folded,
-    initial,
-    limits,
-    paired,
-    prefetched,
-    tree,
-)
+from jitla.codegen.partial import combined, finish, folded, initial, limits, paired
+from jitla.codegen.reduce import prefetched, tree
 from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer
 from jitla.codegen.vector import BOOL, Value, memory_type, named

@@ -6,72 +6,15 @@ Receives a `Loop`; returns IR text of functions whose results do not depend on t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from jitla.codegen.abreast import abreast, ways
 from jitla.codegen.gather import RUN, flattened, frame, gather
-from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, PLAIN, Loop, Operand, word
-from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall, identity
+from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, PLAIN, Loop, word
+from jitla.codegen.partial import finish, folded, limits, merged, multiple, paired, slots
+from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer, elements, span
-from jitla.codegen.vector import Value
 
-LEAF = 128  # terms NumPy adds with eight accumulators before it halves
-STRETCH = 512  # terms that are gathered at once where their order is free
 AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down several streams
 FAR = 1536  # bytes, if the loop looks for extremes as well and reads less at a time
-
-
-def paired(loop: Loop) -> bool:
-    """Tell whether an aggregate is a sum of floats, whose terms meet in NumPy's pairwise tree."""
-    return any(o.hop.op.name == "sum" and o.dtype.kind in "fc" for o in loop.aggregates)
-
-
-def _unit(loop: Loop) -> int:
-    """Return of which number of elements the left part of a split is a multiple."""
-    return 4 if any(o.dtype.kind == "c" for o in loop.aggregates) else 8
-
-
-def initial(op: Operand) -> object:
-    """Return the value NumPy's reduction starts from, where it shows in the result."""
-    start = identity(op.hop.op.name, op.dtype)
-    return 0.0 if op.hop.op.name == "sum" else start
-
-
-def combined(b: LlvmBuilder, op: Operand, x: Value, y: Value) -> Value:
-    """Write one step of the aggregate `op` between two partial results."""
-    result: Value = getattr(b, COMBINE[op.hop.op.name])(x, y)
-    return result
-
-
-def _slots(lines: list[str], name: str, base: str, count: int, size: int) -> list[str]:
-    """Write the addresses of `count` slots of `size` bytes from `base` on."""
-    for k in range(count):
-        lines.append(f"  %{name}{k} = getelementptr i8, ptr {base}, i64 {size * k}")
-    return [f"%{name}{k}" for k in range(count)]
-
-
-def _merge(loop: Loop, into: str, left: str, right: str, prefix: str) -> list[str]:
-    """Return lines that combine all aggregates at `left` and `right` into `into`."""
-    lines: list[str] = []
-    b = LlvmBuilder(lines, 1, prefix=prefix)
-    n = len(loop.aggregates)
-    targets = _slots(lines, prefix + "i", into, n, loop.slot)
-    lefts = _slots(lines, prefix + "l", left, n, loop.slot)
-    rights = _slots(lines, prefix + "r", right, n, loop.slot)
-    for k, op in enumerate(loop.aggregates):
-        x, y = b.load(lefts[k], op.dtype), b.load(rights[k], op.dtype)
-        b.store(combined(b, op, x, y), targets[k])
-    return lines
-
-
-def finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
-    """Return lines that store the aggregates at `result` to `pointers`, with the initial value."""
-    lines: list[str] = []
-    b = LlvmBuilder(lines, 1, prefix="f")
-    slots = _slots(lines, "fin", result, len(loop.aggregates), loop.slot)
-    for k, op in enumerate(loop.aggregates):
-        start = b.const(initial(op), op.dtype)
-        b.store(combined(b, op, start, b.load(slots[k], op.dtype)), pointers[k])
-    return lines
 
 
 def prefetched(loop: Loop) -> dict[int, int]:
@@ -92,13 +35,13 @@ def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
         "  br i1 %thin, label %few, label %many", "few:",
     ]
     b = LlvmBuilder(lines, 1, prefix="o")
-    for slot, op in zip(_slots(lines, "r", "%res", len(aggs), loop.slot), aggs, strict=True):
+    for slot, op in zip(slots(lines, "r", "%res", len(aggs), loop.slot), aggs, strict=True):
         b.store(b.const(identity(op.hop.op.name, op.dtype), op.dtype), slot)
     lines += ["  br label %ran", "many:", f"  %count = lshr i64 %n, {lanes.bit_length() - 1}"]
     w.begin()
     starts = [w.b.const(identity(op.hop.op.name, op.dtype), op.dtype) for op in aggs]
     ends = elements(w, "many", starts, ahead)
-    for k, slot in enumerate(_slots(lines, "g", "%res", len(aggs), loop.slot)):
+    for k, slot in enumerate(slots(lines, "g", "%res", len(aggs), loop.slot)):
         one = LlvmBuilder(lines, 1, prefix=f"w{k}.")
         one.store(folded(w.b, aggs[k], ends[k]), slot)
     body = "\n".join(lines)
@@ -121,27 +64,22 @@ ready:
 """
 
 
-def folded(b: LlvmBuilder, op: Operand, x: Value) -> Value:
-    """Write the reduction of a vector to one element: neighbours first, as NumPy does."""
-    lines, k = b.lines, 0
-    while b.width > 1:
-        narrow = LlvmBuilder(lines, b.width // 2, prefix=f"h{op.word}.{k}.")
-        even, odd = b.halves(x, narrow)
-        x, b, k = combined(narrow, op, even, odd), narrow, k + 1
-    return x
+def tree(loop: Loop, leaf: str, many: int = 1) -> str:
+    """Return @tree: like `leaf`, for any `n`; in NumPy's order, where the order matters.
 
-
-def limits(loop: Loop) -> tuple[int, int]:
-    """Return how many elements a leaf takes at most, and of which number it takes multiples."""
-    unit = _unit(loop)
-    return (LEAF * unit // 8, unit) if paired(loop) else (STRETCH, loop.lanes)
-
-
-def tree(loop: Loop, leaf: str) -> str:
-    """Return @tree: like `leaf`, for any `n`; in NumPy's order, where the order matters."""
+    So `many` leaves are left to @abreast, if it takes them.
+    """
     n = len(loop.aggregates)
     limit, unit = limits(loop)
-    merge = "\n".join(_merge(loop, "%res", "%res", "%right", "m"))
+    merge = "\n".join(merged(loop, "%res", "%res", "%right", "m"))
+    several = f"""  %few = icmp ule i64 %n, {limit * many}
+  br i1 %few, label %side, label %halves
+side:
+  %done = call i1 @abreast(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res)
+  br i1 %done, label %ready, label %halves
+ready:
+  ret void
+"""
     return f"""define internal void @tree({RUN}) {PLAIN}{{
 entry:
   %right = alloca [{n * loop.slot} x i8], align 16
@@ -151,6 +89,8 @@ one:
   call void @{leaf}(ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res)
   ret void
 two:
+{several if many > 1 else "  br label %halves"}
+halves:
   %half = lshr i64 %n, 1
   %first = and i64 %half, -{unit}
   %behind = add i64 %start, %first
@@ -169,7 +109,11 @@ def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     text = span(flat, "tail", 1, math, how=COLD) + _leaf(flat, math, prefetched(loop))
     if loop.gathers:
         return text + gather(loop) + tree(loop, "gathered"), "tree"
-    return (text + tree(loop, "leaf"), "tree") if paired(loop) else (text, "leaf")
+    if not paired(loop):
+        return text, "leaf"
+    if ways(loop) > 1:
+        text += abreast(loop, math, prefetched(loop))
+    return text + tree(loop, "leaf", ways(loop)), "tree"
 
 
 def _operands(loop: Loop) -> list[str]:
@@ -212,7 +156,7 @@ descend:
 deeper:
   %below = sub i64 %level, 1
   %half = lshr i64 %n, 1
-  %first = and i64 %half, -{_unit(loop)}
+  %first = and i64 %half, -{multiple(loop)}
   %behind = add i64 %start, %first
   %second = sub i64 %n, %first
   %bits = lshr i64 %u, %below
@@ -243,7 +187,7 @@ def _finish_kernel(loop: Loop) -> str:
         word(lines, f"out{k}", "%block", HEADER + o.word, "ptr")
         for k, o in enumerate(loop.aggregates)
     ]
-    merge = "\n".join(_merge(loop, "%into", "%left", "%right", "m"))
+    merge = "\n".join(merged(loop, "%into", "%left", "%right", "m"))
     ready = "\n".join(finish(loop, "%scratch", outs))
     return f"""define void @fin(ptr %block) {COLD}{{
 entry:

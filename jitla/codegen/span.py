@@ -94,11 +94,11 @@ class Writer:
         else:
             self.b.store(x, at, self.nontemporal and op.role == "out")
 
-    def prefetch(self, op: Operand, at: str, ahead: int) -> None:
+    def prefetch(self, op: Operand, at: str, ahead: int, name: str = "") -> None:
         """Write the request for the memory `ahead` bytes behind `at`."""
         self.lines += [
-            f"  %ahead{op.word} = getelementptr i8, ptr {at}, i64 {ahead}",
-            f"  call void @llvm.prefetch.p0(ptr %ahead{op.word}, i32 0, i32 3, i32 1)",
+            f"  %{name}ahead{op.word} = getelementptr i8, ptr {at}, i64 {ahead}",
+            f"  call void @llvm.prefetch.p0(ptr %{name}ahead{op.word}, i32 0, i32 3, i32 1)",
         ]
 
     def body(self, values: dict[Hop, Value]) -> None:

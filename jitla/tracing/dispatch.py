@@ -208,6 +208,9 @@ class Dispatch(Indexing):
                 return UFUNCS[shortcut](x)
             if kind in "fc" and exponent != 0:
                 return UFUNCS[np.power](x, exponent)
+            if exponent in (3, 4) and kind in "iu" and type(exponent) is int and METAS[x._m].shape:
+                square = UFUNCS[np.square](x)  # products wrap around as powers do
+                return UFUNCS[np.multiply](square, x if exponent == 3 else square)
         elif type(x) is LazyArray and type(exponent) is LazyArray and kind in "fc":
             return UFUNCS[np.power](x, exponent)
         return self.eager(operator.pow, (x, exponent), {})

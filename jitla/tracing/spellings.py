@@ -131,6 +131,20 @@ def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _
     return array[(*before, slice(1, None))] - array[(*before, slice(None, -1))]
 
 
+def _round(session: Session, a: Any, decimals: Any = 0, out: Any = None) -> Any:
+    array = _floats(session, a)
+    if array is None or out is not None or type(decimals) is not int:
+        return NotImplemented
+    if decimals == 0:
+        return np.rint(array)
+    if abs(decimals) > 8 or array.ndim > 1:
+        return NotImplemented  # the scale is not exact, or results do not lie as those of ufuncs
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return np.rint(array * scale) / scale
+    return np.rint(array / scale) * scale
+
+
 def _swapaxes(session: Session, a: Any, axis1: Any, axis2: Any) -> Any:
     array = session.operand(a)
     if type(array) is not LazyArray or any(
@@ -204,7 +218,7 @@ def _arrays(session: Session, given: Any) -> list[Any] | None:
 SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
-    np.ptp: _ptp, np.diff: _diff,
+    np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
     np.inner: _inner, np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

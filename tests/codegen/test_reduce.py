@@ -114,6 +114,20 @@ def test_sum_around_the_splits(n: int, dtype: str) -> None:
     assert got.tobytes() == x.sum().tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("n", [*range(129, 145), 255, 256, 257, *range(505, 530), 1000, 1031, 4099])
+def test_leaves_side_by_side_are_leaves_one_by_one(n: int, dtype: str) -> None:
+    x = values(dtype, (n,), np.random.default_rng(n))
+    at = leaf(0, Meta(x.shape, x.dtype))
+    for roots in ([agg("sum", at, "full")], [agg("sum", at, "full"), agg("max", at, "full")]):
+        got = run(roots, [x], "full")
+        assert got[0].tobytes() == x.sum().tobytes()
+        assert len(roots) == 1 or got[1] == x.max()
+    stored, total = run([make("negative", (at,)), agg("sum", make("negative", (at,)), "full")], [x], "full")
+    assert stored.tobytes() == (-x).tobytes()
+    assert total.tobytes() == (-x).sum().tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["f8", "c16", "c8"])
 @pytest.mark.parametrize("mode", ["full", "rows", "cols"])
 def test_negative_zeros_and_empty_runs(mode: str, dtype: str) -> None:

@@ -8,6 +8,20 @@ import pytest
 from tests.tracing.sameness import same
 
 PROGRAMS = {
+    "rounded": """
+@jit
+def f(a, b):
+    x=a*31.4159
+    m=np.outer(a,b)*9
+    return np.round(x)+1, x.round(2), np.around(x,decimals=-1)*b, np.round(m), np.round(m,1), m.T.round(), x.round(9)
+""",
+    "integerpowers": """
+@jit
+def f(a, b):
+    i=(a*1000).astype(np.int32)
+    u=i.astype(np.uint8)
+    return i**3, i**4+1, u**3, np.power(u,4)*2, i**5, i[0]**3, pow(i,3)
+""",
     "outpos": """
 @jit
 def f(a, b):
