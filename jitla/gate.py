@@ -34,6 +34,7 @@ class Gate:
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
         self._compilers: dict[tuple[Any, ...], Any] = {}
+        self._indexed: dict[int, Any] = {}
         self._backend: Any = None
         self._machine: Any = None
 
@@ -85,6 +86,16 @@ class Gate:
             tracing.SIGHT.use(*runtime.layouts())
             tracing.quicken(runtime.methods())
         return self._backend
+
+    def indexed(self, config: Config) -> Any:
+        """Return the loops that read and add up where indices say."""
+        found = self._indexed.get(config.threads)
+        if found is None:
+            with self._lock:
+                self.room("runtime").reserve_threads(config.threads)
+                made = self._native().indexed(config.threads)
+                found = self._indexed.setdefault(config.threads, made)
+        return found
 
     def _host(self) -> str:
         """Say what constants depend on besides the program: the processor, how many threads."""
@@ -194,7 +205,7 @@ class State:
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))
-        site = self.tracing.Site(name, compile_block, own.strict)
+        site = self.tracing.Site(name, compile_block, own.strict, lambda: GATE.indexed(own))
         if checks is not None:
             site.checks = checks
             site.note_lines()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar, pending
+from jitla.tracing.scatters import SCATTERS
 from jitla.tracing.signature import TRACED
 from jitla.tracing.spellings import SPELLINGS, axes_of
 
@@ -234,7 +235,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
     np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
     np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
-    np.isrealobj: _is_complex(False), **SPELLINGS,
+    np.isrealobj: _is_complex(False), **SPELLINGS, **SCATTERS,
 }
 # Functions that write into their first argument whatever they are told.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})
@@ -276,5 +277,5 @@ METHOD_NAME = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
     np.clip: "clip", np.cumsum: "cumsum", np.dot: "dot", np.transpose: "transpose", np.reshape: "reshape",
-    np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",
+    np.take: "take", np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",
 }
