@@ -157,21 +157,19 @@ class Indexed:
         inf = x.dtype.type(np.inf)
         guards = np.concatenate([edges[:-1], np.array([inf, -inf, inf], x.dtype)])
         guards[0] = -inf
-        counts = self._histogram(x, np.array([first, last]), guards, np.array([width, bins], ratio), bins)
-        return None if counts is None else (counts, edges)
+        scale = np.array([width, bins], ratio)
+        return self._histogram(x, np.array([first, last]), guards, scale, bins), edges
 
     def _histogram(
         self, x: np.ndarray, ends: np.ndarray, edges: np.ndarray, scale: np.ndarray, bins: int
-    ) -> np.ndarray | None:
+    ) -> np.ndarray:
         units, each = self._parts(x.size, bins)
         row = -(-HISTOGRAM_BANKS * (bins + 3) // APART) * APART
         tables = np.zeros((units, row), np.int64)
         library = self._library(
             ("histogram", x.dtype, scale.dtype), histogram_text, x.dtype, scale.dtype)
-        words = (x.size, each, bins, row)
-        flags = self._run(library, (x, ends, edges, scale, tables), words, units, 2 * x.size)
-        return None if flags & ANY else \
-            _added(tables[:, :HISTOGRAM_BANKS * (bins + 3)].reshape(-1, bins + 3), bins)
+        self._run(library, (x, ends, edges, scale, tables), (x.size, each, bins, row), units, 2 * x.size)
+        return _added(tables[:, :HISTOGRAM_BANKS * (bins + 3)].reshape(-1, bins + 3), bins)
 
     def add_at(self, target: Any, index: Any, values: Any) -> bool:
         """Do ``np.add.at(target, index, values)``; if not, `target` is as before."""

@@ -29,7 +29,6 @@ from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT, meet
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import SHORTCUTS
-from jitla.tracing.scatters import add_at
 from jitla.tracing.signature import (
     INTEGRAL,
     LAYOUT_ID,
@@ -245,8 +244,6 @@ class Dispatch(Indexing):
                 return made
         if ufunc is np.matmul and method == "__call__" and not kwargs:
             return self.matmul(*inputs, slow=ufunc)
-        if method == "at" and ufunc is np.add and len(inputs) == 3 and not kwargs and add_at(self, *inputs):
-            return None
         return self.eager(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
 
     def _into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
