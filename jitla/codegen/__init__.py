@@ -5,7 +5,7 @@ vecmath_arc, vecmath_trig, vecmath_pairs, vecmath_power, vecmath_special, vecmat
 scalar, span, bands, delayed, cell, gather, reduce, lines, columns, parts, module, jit, host, pool_os,
 pool_worker, pool, memory_list, memory, empty, known, tape_slots, tape_taking, tape_repeats, tape, launch,
 native, lanes, passes, skinny, panels, wide, extremes, products, rows_code, rows,
-indexing_code, take_code, compress_code, tally_code, histogram_code, indexed, backend.
+indexing_code, take_code, compress_code, tally_code, spread_code, histogram_code, indexed, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable

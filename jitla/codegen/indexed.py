@@ -14,11 +14,12 @@ import numpy as np
 
 from jitla.codegen.compress_code import MASK_UNIT, compress_rows_text, compress_text, count_text
 from jitla.codegen.histogram_code import HISTOGRAM_BANKS, histogram_text
-from jitla.codegen.indexing_code import pack_indexed
+from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
-from jitla.codegen.take_code import TAKE_UNIT, most_of, take_rows_text, take_text
-from jitla.codegen.tally_code import BANKS, add_at_text, bounds_text, tally_text, weigh_text
+from jitla.codegen.spread_code import spread_text
+from jitla.codegen.take_code import TAKE_UNIT, take_rows_text, take_text
+from jitla.codegen.tally_code import BANKS, bounds_text, tally_text, weigh_text
 from jitla.hops import ANY
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -28,6 +29,7 @@ __all__ = ["Indexed"]
 SERIAL = 1 << 15  # elements that one thread does
 SIZES = frozenset({1, 2, 4, 8, 16})  # bytes of elements that are copied by themselves
 SHORT = 1 << 10  # bins whose tables stay in the first cache, all banks of them
+FAR = 1 << 13  # elements of a table that is not in the first cache
 MOST_BINS = 1 << 16
 APART = 32  # words: tables of two threads share no cache line, nor one and the line that is fetched with it
 EXACT = float(1 << 53)  # integers below are doubles
@@ -116,12 +118,18 @@ class Indexed:
 
     def _binned(self, labels: np.ndarray, weights: Any, bins: int) -> np.ndarray | None:
         """Count or add up; None if a label has no place."""
+        if bins > FAR or weights is not None and weights.dtype.kind == "f":
+            if weights is None:
+                sums, given = np.zeros(bins, _INTP), np.ones(1, _INTP)
+            else:
+                sums = np.zeros(bins)
+                given = weights if weights.dtype.kind == "f" else weights.astype(_DOUBLE)
+            return sums if self._spread(sums, labels, given, False) else None
         fault = np.zeros(1, np.int64)
         banks = BANKS if weights is None and bins <= SHORT else 1
-        split = weights is None or weights.dtype.kind != "f"  # floats are added in the array's order
-        units, each = self._parts(labels.size, bins) if split else (1, labels.size)
+        units, each = self._parts(labels.size, bins)
         row = -(-banks * (bins + 1) // APART) * APART
-        tables = np.zeros((units, row), np.int64 if split else _DOUBLE)
+        tables = np.zeros((units, row), np.int64)
         words = (labels.size, each, bins, row)
         if weights is None:
             key: tuple[Any, ...] = ("tally", labels.dtype, banks)
@@ -133,8 +141,8 @@ class Indexed:
             self._run(library, (labels, weights, tables, fault), words, units, labels.size)
         if fault[0]:
             return None
-        sums = _added(tables[:, :banks * (bins + 1)].reshape(-1, bins + 1), bins)
-        return sums if weights is None else sums.astype(_DOUBLE, copy=False)
+        counts = _added(tables[:, :banks * (bins + 1)].reshape(-1, bins + 1), bins)
+        return counts if weights is None else counts.astype(_DOUBLE)
 
     def histogram(self, x: Any, bins: int, ends: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """Return ``np.histogram(x, bins, ends)`` of floats."""
@@ -144,9 +152,11 @@ class Indexed:
         ratio = x.dtype if ends is None else _DOUBLE
         if not all(map(np.isfinite, found)) or not found[0] < found[1]:
             return None
+        if max(map(abs, map(float, found))) > float(np.finfo(x.dtype).max) / 4:
+            return None
         first, last = x.dtype.type(found[0]), x.dtype.type(found[1])
         width = ratio.type(found[1]) - ratio.type(found[0])
-        if not (np.isfinite(first) and np.isfinite(last) and np.isfinite(width) and first < last):
+        if not first < last:
             return None
         try:
             edges = np.histogram_bin_edges(x[:0], bins, found)
@@ -185,16 +195,26 @@ class Indexed:
             return False
         if np.may_share_memory(target, index) or np.may_share_memory(target, values):
             return False
-        before, fault = target.copy(), np.zeros(4, np.int64)
-        key = ("add.at", index.dtype, target.dtype, single)
-        library = self._library(key, add_at_text, index.dtype, target.dtype, single, plain=True)
-        size = index.size
-        operands = (target, index, values.reshape(1) if single else values, fault)
-        flags = self._run(library, operands, (size, size, target.size), 1, size)
-        if flags & ANY or fault[0]:
+        before = empty(target.shape, target.dtype)
+        before[...] = target
+        if not self._spread(target, index, values.reshape(1) if single else values, True):
             target[...] = before
             return False
         return True
+
+    def _spread(self, target: np.ndarray, index: np.ndarray, values: np.ndarray, signed: bool) -> bool:
+        """Add values to elements; whether all of them have a place, and NumPy would not warn.
+
+        `signed` indices count from the end where they are negative, and NumPy listens to flags.
+        """
+        fault, single = np.zeros(1, np.int64), values.size == 1 < index.size
+        key = ("spread", index.dtype, target.dtype, values.dtype, single, signed)
+        library = self._library(key, spread_text, *key[1:])
+        ranges = 1 if index.size < SERIAL or len(target) < FAR else self._threads or runtime_threads()
+        most = most_of(index.dtype, len(target))
+        words = (index.size, -(-len(target) // ranges), len(target), most, ranges)
+        flags = self._run(library, (target, index, values, fault), words, ranges, 2 * index.size)
+        return not fault[0] and not (signed and flags & ANY)
 
     # ------------------------------------------------------------------ running
 
@@ -215,7 +235,7 @@ class Indexed:
         Tables of so many words, which are cleared and added up, must be worth it.
         """
         threads = self._threads or runtime_threads()
-        several = threads if table > 4 * SHORT else 4 * threads
+        several = threads if table > SHORT else 4 * threads
         units = 1 if size < max(SERIAL, 8 * table) else several
         each = -(-size // units)
         return -(-size // each), each

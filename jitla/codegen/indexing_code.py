@@ -14,7 +14,8 @@ import numpy as np
 from jitla.codegen.layout import HEADER
 
 __all__ = [
-    "BLOCK_OF_INDICES", "ENTRY", "bits_of", "block_head", "pack_indexed", "smaller", "to_word", "within"]
+    "BLOCK_OF_INDICES", "ENTRY", "bits_of", "block_head", "most_of", "pack_indexed", "smaller", "to_word",
+    "within"]
 
 ENTRY = "define void @k(ptr %block, i64 %begin, i64 %end) nounwind {\nentry:\n"
 BLOCK_OF_INDICES = 1024  # they are looked at twice, and stay in the first cache between
@@ -55,6 +56,11 @@ def to_word(name: str, x: str, dtype: np.dtype) -> str:
     if dtype.itemsize == 8:
         return f"  {name} = add i64 {x}, 0\n"
     return f"  {name} = {'zext' if dtype.kind == 'u' else 'sext'} i{bits_of(dtype)} {x} to i64\n"
+
+
+def most_of(dtype: np.dtype, length: int) -> int:
+    """Return the bound below which an index of `dtype`, taken for unsigned, needs no more looks."""
+    return length if dtype.itemsize == 8 else min(length, 1 << bits_of(dtype) - (dtype.kind == "i"))
 
 
 def within(dtype: np.dtype, vector_bytes: int) -> str:

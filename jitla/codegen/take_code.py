@@ -22,7 +22,7 @@ from jitla.codegen.indexing_code import (
     within,
 )
 
-__all__ = ["TAKE_UNIT", "most_of", "take_rows_text", "take_text"]
+__all__ = ["TAKE_UNIT", "take_rows_text", "take_text"]
 
 TAKE_UNIT = 16 * BLOCK_OF_INDICES  # indices of one unit
 _RANGE = "i64 %from, i64 %to"
@@ -30,11 +30,6 @@ _FAST = f"define internal void @fast(ptr %table, ptr %index, ptr %out, {_RANGE},
 _SLOW = ("define internal i1 @slow(ptr %table, ptr %index, ptr %out, "
          f"{_RANGE}, i64 %length, i64 %size) nounwind")
 _TURN = 8  # elements of one turn of the loop
-
-
-def most_of(dtype: np.dtype, length: int) -> int:
-    """Return the bound below which an index of `dtype`, taken for unsigned, needs no more looks."""
-    return length if dtype.itemsize == 8 else min(length, 1 << bits_of(dtype) - (dtype.kind == "i"))
 
 
 def _blocks(fast: str, slow: str, declared: str, triple: str) -> str:

@@ -1,11 +1,10 @@
-"""Sums by label, as IR: counts, weights added up in the order of the array, values added where indices say.
+"""Sums by label that are exact in any order, as IR: counts, whole weights; and the extremes of labels.
 
 Knows: kinds of indices and weights. Must not know: arrays, how many threads there are.
 Receives dtypes; returns modules with the entry @k.
 
-Every unit is a run of the labels with a table of its own, which the caller adds up: that is exact for
-counts. What has to be added in the order of the array is one unit. A label that has no place sets a
-word to 1 and is counted nowhere.
+Every unit is a run of the labels with a table of its own, which the caller adds up. A label that has no
+place sets a word to 1 and is counted nowhere.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, smaller, to_word
-from jitla.codegen.vector import element_type
 
-__all__ = ["BANKS", "add_at_text", "bounds_text", "tally_text", "weigh_text"]
+__all__ = ["BANKS", "bounds_text", "tally_text", "weigh_text"]
 
 BANKS = 4  # tables that labels in turn go to: of two that are alike the second would wait for the first
 
@@ -170,22 +168,20 @@ def tally_text(index: np.dtype, banks: int, triple: str) -> str:
 
 
 def weigh_text(index: np.dtype, weight: np.dtype, triple: str) -> str:
-    """Return the module that adds up weights by label: floats as doubles, others as words.
+    """Return the module that adds up weights, integers or booleans, by label.
 
     Operands: labels, weights, tables of `bins` and one more, a word for faults.
     """
-    floating = weight.kind == "f"
-    kind = element_type(weight) if floating else f"i{bits_of(weight)}"
-    total, add = ("double", "fadd") if floating else ("i64", "add")
+    kind = f"i{bits_of(weight)}"
     step = f"""{_label("@t", "@i", index, "%bins")}\
   %z@t = select i1 %ok@t, i64 %w@t, i64 %bins
   %g@t = getelementptr {kind}, ptr %weights, i64 @i
   %h@t = load {kind}, ptr %g@t, align {weight.itemsize}
 {_widened("%x@t", "%h@t", weight)}\
-  %p@t = getelementptr {total}, ptr %table, i64 %z@t
-  %c@t = load {total}, ptr %p@t, align 8
-  %d@t = {add} {total} %c@t, %x@t
-  store {total} %d@t, ptr %p@t, align 8
+  %p@t = getelementptr i64, ptr %table, i64 %z@t
+  %c@t = load i64, ptr %p@t, align 8
+  %d@t = add i64 %c@t, %x@t
+  store i64 %d@t, ptr %p@t, align 8
 """
     head = block_head(("index", "weights", "tables", "fault"), ("total", "each", "bins", "stride"))
     table = ("  %own = mul i64 %u, %stride\n"
@@ -194,42 +190,7 @@ def weigh_text(index: np.dtype, weight: np.dtype, triple: str) -> str:
 
 
 def _widened(name: str, x: str, dtype: np.dtype) -> str:
-    """Lines that make a word or a double of an element as it lies in memory."""
+    """Lines that make a word of an element as it lies in memory."""
     if dtype.kind == "b":
         return f"  {name}.b = icmp ne i8 {x}, 0\n  {name} = zext i1 {name}.b to i64\n"
-    if dtype.kind == "f":
-        return f"  {name} = {'fpext float' if dtype.itemsize == 4 else 'bitcast double'} {x} to double\n"
     return to_word(name, x, dtype)
-
-
-def add_at_text(index: np.dtype, element: np.dtype, single: bool, triple: str) -> str:
-    """Return the module that adds values, or a `single` one, to the elements that indices name, in order.
-
-    Negative indices count from the end. Operands: target, indices, values, fault.
-    """
-    kind, add = element_type(element), "fadd" if element.kind == "f" else "add"
-    size = element.itemsize
-    value = ("  %h@t = bitcast KIND %only to KIND\n" if single else
-             "  %g@t = getelementptr KIND, ptr %values, i64 @i\n"
-             f"  %h@t = load KIND, ptr %g@t, align {size}\n").replace("KIND", kind)
-    word = f"i{bits_of(index)}"
-    # what has no place is added to the word behind the indices' faults
-    step = f"""  %n@t = getelementptr {word}, ptr %index, i64 @i
-  %k@t = load {word}, ptr %n@t, align {index.itemsize}
-{to_word("%v@t", "%k@t", index)}\
-  %minus@t = icmp slt i64 %v@t, 0
-  %turned@t = add i64 %v@t, %length
-  %w@t = select i1 %minus@t, i64 %turned@t, i64 %v@t
-  %ok@t = icmp ult i64 %w@t, %length
-{value}\
-  %r@t = getelementptr {kind}, ptr %target, i64 %w@t
-  %p@t = select i1 %ok@t, ptr %r@t, ptr %nowhere
-  %c@t = load {kind}, ptr %p@t, align {size}
-  %d@t = {add} {kind} %c@t, %h@t
-  store {kind} %d@t, ptr %p@t, align {size}
-"""
-    first = "  %nowhere = getelementptr i64, ptr %fault, i64 1\n"
-    if single:
-        first += f"  %only = load {kind}, ptr %values, align {size}\n"
-    head = block_head(("target", "index", "values", "fault"), ("total", "each", "length"))
-    return f'target triple = "{triple}"\n{ENTRY}{head}{_RUN}{_turns(step, 4, first)}'
