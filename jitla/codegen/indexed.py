@@ -118,7 +118,7 @@ class Indexed:
 
     def _binned(self, labels: np.ndarray, weights: Any, bins: int) -> np.ndarray | None:
         """Count or add up; None if a label has no place."""
-        if bins > FAR or weights is not None and weights.dtype.kind == "f":
+        if bins > FAR:
             if weights is None:
                 sums, given = np.zeros(bins, _INTP), np.ones(1, _INTP)
             else:
@@ -127,9 +127,10 @@ class Indexed:
             return sums if self._spread(sums, labels, given, False) else None
         fault = np.zeros(1, np.int64)
         banks = BANKS if weights is None and bins <= SHORT else 1
-        units, each = self._parts(labels.size, bins)
+        inexact = weights is not None and weights.dtype.kind == "f"
+        units, each = (1, labels.size) if inexact else self._parts(labels.size, bins)
         row = -(-banks * (bins + 1) // APART) * APART
-        tables = np.zeros((units, row), np.int64)
+        tables = np.zeros((units, row), _DOUBLE if inexact else np.int64)
         words = (labels.size, each, bins, row)
         if weights is None:
             key: tuple[Any, ...] = ("tally", labels.dtype, banks)
@@ -141,8 +142,8 @@ class Indexed:
             self._run(library, (labels, weights, tables, fault), words, units, labels.size)
         if fault[0]:
             return None
-        counts = _added(tables[:, :banks * (bins + 1)].reshape(-1, bins + 1), bins)
-        return counts if weights is None else counts.astype(_DOUBLE)
+        sums = _added(tables[:, :banks * (bins + 1)].reshape(-1, bins + 1), bins)
+        return sums if weights is None else sums.astype(_DOUBLE, copy=False)
 
     def histogram(self, x: Any, bins: int, ends: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """Return ``np.histogram(x, bins, ends)`` of floats."""

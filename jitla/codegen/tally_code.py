@@ -1,10 +1,11 @@
-"""Sums by label that are exact in any order, as IR: counts, whole weights; and the extremes of labels.
+"""Sums by label, as IR: counts and weights; and the extremes of labels.
 
 Knows: kinds of indices and weights. Must not know: arrays, how many threads there are.
 Receives dtypes; returns modules with the entry @k.
 
-Every unit is a run of the labels with a table of its own, which the caller adds up. A label that has no
-place sets a word to 1 and is counted nowhere.
+Every unit is a run of the labels with a table of its own, which the caller adds up: that is exact for
+whole numbers. Floats are added in the order of the array, by one unit. A label that has no place sets a
+word to 1 and is counted nowhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, smaller, to_word
+from jitla.codegen.vector import element_type
 
 __all__ = ["BANKS", "bounds_text", "tally_text", "weigh_text"]
 
@@ -168,20 +170,22 @@ def tally_text(index: np.dtype, banks: int, triple: str) -> str:
 
 
 def weigh_text(index: np.dtype, weight: np.dtype, triple: str) -> str:
-    """Return the module that adds up weights, integers or booleans, by label.
+    """Return the module that adds up weights by label: floats as doubles, others as words.
 
     Operands: labels, weights, tables of `bins` and one more, a word for faults.
     """
-    kind = f"i{bits_of(weight)}"
+    floating = weight.kind == "f"
+    kind = element_type(weight) if floating else f"i{bits_of(weight)}"
+    total, add = ("double", "fadd") if floating else ("i64", "add")
     step = f"""{_label("@t", "@i", index, "%bins")}\
   %z@t = select i1 %ok@t, i64 %w@t, i64 %bins
   %g@t = getelementptr {kind}, ptr %weights, i64 @i
   %h@t = load {kind}, ptr %g@t, align {weight.itemsize}
 {_widened("%x@t", "%h@t", weight)}\
-  %p@t = getelementptr i64, ptr %table, i64 %z@t
-  %c@t = load i64, ptr %p@t, align 8
-  %d@t = add i64 %c@t, %x@t
-  store i64 %d@t, ptr %p@t, align 8
+  %p@t = getelementptr {total}, ptr %table, i64 %z@t
+  %c@t = load {total}, ptr %p@t, align 8
+  %d@t = {add} {total} %c@t, %x@t
+  store {total} %d@t, ptr %p@t, align 8
 """
     head = block_head(("index", "weights", "tables", "fault"), ("total", "each", "bins", "stride"))
     table = ("  %own = mul i64 %u, %stride\n"
@@ -190,7 +194,9 @@ def weigh_text(index: np.dtype, weight: np.dtype, triple: str) -> str:
 
 
 def _widened(name: str, x: str, dtype: np.dtype) -> str:
-    """Lines that make a word of an element as it lies in memory."""
+    """Lines that make a word or a double of an element as it lies in memory."""
     if dtype.kind == "b":
         return f"  {name}.b = icmp ne i8 {x}, 0\n  {name} = zext i1 {name}.b to i64\n"
+    if dtype.kind == "f":
+        return f"  {name} = {'fpext float' if dtype.itemsize == 4 else 'bitcast double'} {x} to double\n"
     return to_word(name, x, dtype)
