@@ -22,6 +22,7 @@ _reduced: dict[Any, tuple[int, tuple, int]] = {}
 _AXIS_TYPES = (type(None), int, tuple)
 _MAX_REMEMBERED = 100_000
 
+_IS_SCALAR = isinstance(np.count_nonzero(np.zeros(1)), np.integer)  # what counting all elements gives
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 
 
@@ -98,6 +99,21 @@ def _any_like(name: str) -> Callable[..., Any]:
                 *, where: Any = _NONE) -> Any:
         return reduction(session, name, a, axis, None, out, keepdims, _NONE, where)
     return handler
+
+
+def _count_nonzero(session: Session, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """Add up what is not zero; older versions of NumPy answer with a number of Python."""
+    array = session.operand(a)
+    if type(array) is not LazyArray or type(keepdims) is not bool:
+        return NotImplemented
+    if array.dtype.kind != "b":
+        array = session.traced("not_equal", (array, 0))
+    elif array._v is not None:
+        return NotImplemented  # NumPy counts booleans in memory as fast as it reads them
+    if array is NotImplemented:
+        return NotImplemented
+    total = reduction(session, "sum", array, axis, keepdims=keepdims)
+    return total if type(total) is not LazyScalar or axis is not None or _IS_SCALAR else int(total)
 
 
 def _mean(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
@@ -235,7 +251,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
     np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
     np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
-    np.isrealobj: _is_complex(False), **SPELLINGS, **SCATTERS,
+    np.isrealobj: _is_complex(False), np.count_nonzero: _count_nonzero, **SPELLINGS, **SCATTERS,
 }
 # Functions that write into their first argument whatever they are told.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})

@@ -153,3 +153,23 @@ def test_warnings_of_sums_are_numpys():
         mine = f(np.full(4, 1e308), np.arange(4), np.full(4, 1e308))
     assert [str(w.message) for w in found] == [str(w.message) for w in wanted]
     assert np.array_equal(plain, mine)
+
+
+@pytest.mark.parametrize("kind", ["?", "u1", "i8", "f4", "f8", "c16"])
+def test_what_is_not_zero_is_counted_with_what_computes_it(kind):
+    same(f"""
+def make():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (20, 30)).astype('{kind}')
+    y = x.astype('f8')
+    y[3, 4], y[3, 5] = np.nan, -0.0
+    return x, y
+@jit
+def f(x, y):
+    z = x == y
+    n = np.count_nonzero(x)
+    log = [n, n + 1, np.count_nonzero(y * 2), np.count_nonzero(z), np.count_nonzero(y > 0.5) / n]
+    log += [np.count_nonzero(v, axis=k) for v in (x, y, z, y > 0) for k in (0, 1, -1, (0, 1), ())]
+    log += [np.count_nonzero(x, keepdims=True), np.count_nonzero(x[:0]), np.count_nonzero(y[0, 0])]
+    return log, np.count_nonzero(y, axis=1, keepdims=True), np.count_nonzero([n, 0])
+""")
