@@ -9,6 +9,8 @@ say otherwise. Vectors do the first for a block of values, then each is counted 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from jitla.codegen.indexing_code import ENTRY, block_head, smaller
@@ -26,13 +28,15 @@ def histogram_text(element: np.dtype, ratio: np.dtype, triple: str, vector_bytes
     Operands: values, the range's ends and the edges of the bins (`element`), its width and the number of
     bins (`ratio`), and for every unit `HISTOGRAM_BANKS` tables of three counts more than there are bins.
     Instead of the outer edges there are infinities, which nothing is moved across, and two more: of what
-    is outside.
+    is outside. Behind the number of bins it says which parts of a bin's width are surely farther from an
+    edge than all rounding: where all of a block lie between them, the edges are not looked at.
     """
     kind, scaled, lanes = element_type(element), element_type(ratio), vector_bytes // 8
     ends = (("first", kind), ("last", kind), ("width", scaled), ("number", scaled), ("top", "i32"),
-            ("beyond", "i32"))
-    turn = "".join(f"  %c{k} = add i64 %c, {k}\n" + _count(element, f"{k}", f"%c{k}", k)
-                   for k in range(HISTOGRAM_BANKS))
+            ("beyond", "i32"), ("low", scaled), ("high", scaled))
+    turn, quick = ("".join(f"  %c{k}{tag} = add i64 %c{tag}, {k}\n" + step(f"{k}{tag}", f"%c{k}{tag}", k)
+                           for k in range(HISTOGRAM_BANKS))
+                   for tag, step in (("", partial(_count, element)), (".q", _quick)))
     return _MODULE.format(
         triple=triple, entry=ENTRY, block=_BLOCK, kind=kind, size=element.itemsize, scaled=scaled,
         scale=ratio.itemsize, lanes=lanes, vector=f"<{lanes} x {kind}>", banks=HISTOGRAM_BANKS,
@@ -41,7 +45,7 @@ def histogram_text(element: np.dtype, ratio: np.dtype, triple: str, vector_bytes
         first=smaller("%from", "%u.from", "%total"), last=smaller("%to", "%u.far", "%total"),
         nearer=smaller("%base.next", "%base.far", "%to"), tables=_TABLES,
         several=_bins(kind, scaled, lanes, "v", "%xv"), single=_bins(kind, scaled, 0, "o", "%x1"), turn=turn,
-        count=_count(element, "s", "%d", 0))
+        count=_count(element, "s", "%d", 0), quick=quick, near=_near(scaled, lanes))
 
 
 def _spread(name: str, of: str, lanes: int) -> str:
@@ -68,6 +72,31 @@ def _bins(kind: str, scaled: str, lanes: int, tag: str, x: str) -> str:
   %m{tag} = icmp slt {ints} %i{tag}, %top{mark}
   %c{tag} = select {bit} %m{tag}, {ints} %i{tag}, {ints} %top{mark}
   %k{tag} = select {bit} %in{tag}, {ints} %c{tag}, {ints} %beyond{mark}
+"""
+
+
+def _near(scaled: str, lanes: int) -> str:
+    """Lines of %near.v: whether a value is inside, and so near to an edge that rounding may matter."""
+    t, bit = f"<{lanes} x {scaled}>", f"<{lanes} x i1>"
+    return f"""  %whole = sitofp <{lanes} x i32> %iv to {t}
+  %over = fsub {t} %hv, %whole
+  %over.low = fcmp olt {t} %over, %low.v
+  %over.high = fcmp ogt {t} %over, %high.v
+  %edge = or {bit} %over.low, %over.high
+  %near.v = and {bit} %edge, %inv
+  %near.next = or {bit} %near, %near.v
+"""
+
+
+def _quick(tag: str, at: str, bank: int) -> str:
+    """Lines that count a value where the first guess says."""
+    return f"""  %gp{tag} = getelementptr i32, ptr %found, i64 {at}
+  %g32{tag} = load i32, ptr %gp{tag}, align 4
+  %g{tag} = zext i32 %g32{tag} to i64
+  %tp{tag} = getelementptr i64, ptr %table{bank}, i64 %g{tag}
+  %tc{tag} = load i64, ptr %tp{tag}, align 8
+  %td{tag} = add i64 %tc{tag}, 1
+  store i64 %td{tag}, ptr %tp{tag}, align 8
 """
 
 
@@ -112,6 +141,10 @@ _MODULE = """target triple = "{triple}"
   %width = load {scaled}, ptr %scale, align {scale}
   %number.p = getelementptr {scaled}, ptr %scale, i64 1
   %number = load {scaled}, ptr %number.p, align {scale}
+  %low.p = getelementptr {scaled}, ptr %scale, i64 2
+  %low = load {scaled}, ptr %low.p, align {scale}
+  %high.p = getelementptr {scaled}, ptr %scale, i64 3
+  %high = load {scaled}, ptr %high.p, align {scale}
 {spreads}  br label %units
 units:
   %u = phi i64 [ %begin, %entry ], [ %u.next, %blocks ]
@@ -125,7 +158,7 @@ unit:
   %table = getelementptr i64, ptr %tables, i64 %own
 {tables}  br label %blocks
 blocks:
-  %base = phi i64 [ %from, %unit ], [ %base.next, %counts ]
+  %base = phi i64 [ %from, %unit ], [ %base.next, %counts ], [ %base.next, %quicks ]
   %base.more = icmp ult i64 %base, %to
   br i1 %base.more, label %values, label %units
 values:
@@ -135,17 +168,31 @@ values:
   br label %vectors
 vectors:
   %i = phi i64 [ 0, %values ], [ %i.next, %vector ]
+  %near = phi <{lanes} x i1> [ zeroinitializer, %values ], [ %near.next, %vector ]
   %i.next = add i64 %i, {lanes}
   %i.more = icmp ule i64 %i.next, %n
-  br i1 %i.more, label %vector, label %rest
+  br i1 %i.more, label %vector, label %found.all
 vector:
   %p = getelementptr {kind}, ptr %begun, i64 %i
   %xv = load {vector}, ptr %p, align {size}
-{several}  %q = getelementptr i32, ptr %found, i64 %i
+{several}{near}  %q = getelementptr i32, ptr %found, i64 %i
   store <{lanes} x i32> %kv, ptr %q, align 4
   br label %vectors
+found.all:
+  %nears = bitcast <{lanes} x i1> %near to i{lanes}
+  %far = icmp eq i{lanes} %nears, 0
+  %full = icmp eq i64 %n, {block}
+  %sure = and i1 %far, %full
+  br i1 %sure, label %quicks, label %rest
+quicks:
+  %c.q = phi i64 [ 0, %found.all ], [ %c.q.next, %quick ]
+  %c.q.next = add i64 %c.q, {banks}
+  %c.q.more = icmp ule i64 %c.q.next, %n
+  br i1 %c.q.more, label %quick, label %blocks
+quick:
+{quick}  br label %quicks
 rest:
-  %j = phi i64 [ %i, %vectors ], [ %j.next, %one ]
+  %j = phi i64 [ %i, %found.all ], [ %j.next, %one ]
   %j.more = icmp ult i64 %j, %n
   br i1 %j.more, label %one, label %turns
 one:

@@ -168,7 +168,10 @@ class Indexed:
         inf = x.dtype.type(np.inf)
         guards = np.concatenate([edges[:-1], np.array([inf, -inf, inf], x.dtype)])
         guards[0] = -inf
-        scale = np.array([width, bins], ratio)
+        # A guess is off by a few roundings of the value's place, an edge by some of its own.
+        reach = max(map(abs, map(float, found))) / float(width)
+        near = bins * float(np.finfo(x.dtype).eps) * 16 * (1 + reach)
+        scale = np.array([width, bins, near, 1 - near] if near < 0.25 else [width, bins, 1, 0], ratio)
         return self._histogram(x, np.array([first, last]), guards, scale, bins), edges
 
     def _histogram(

@@ -192,6 +192,11 @@ def test_values_next_to_edges_are_where_numpy_puts_them(loops):
                                 np.nextafter(edges, edges.dtype.type(-np.inf))]).astype(kind)
             identical(loops.histogram(x, bins, ends)[0], np.histogram(x, bins, ends)[0])
             identical(loops.histogram(x, bins, None)[0], np.histogram(x, bins)[0])
+            few = np.random.default_rng(bins).uniform(*ends, 9000).astype(kind)
+            few[::700] = np.resize(x, len(few[::700]))  # some blocks have such values, some have none
+            identical(loops.histogram(few, bins, ends)[0], np.histogram(few, bins, ends)[0])
+            far = (few + few.dtype.type(1e6)).astype(kind)  # their edges are rounded more than their width
+            identical(loops.histogram(far, bins, None)[0], np.histogram(far, bins)[0])
 
 
 @pytest.mark.parametrize("ends", [(1.0, 0.0), (0.0, np.inf), (np.nan, 1.0), (2.0, 2.0), (-1.7e308, 1.7e308)])
