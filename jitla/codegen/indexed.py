@@ -27,6 +27,7 @@ from jitla.runtime import threads as runtime_threads
 __all__ = ["Indexed"]
 
 SERIAL = 1 << 15  # elements that one thread does
+MANY = 1 << 21  # indices that threads share, though each of them has to look at all
 SIZES = frozenset({1, 2, 4, 8, 16})  # bytes of elements that are copied by themselves
 SHORT = 1 << 10  # bins whose tables stay in the first cache, all banks of them
 FAR = 1 << 13  # elements of a table that is not in the first cache
@@ -214,7 +215,8 @@ class Indexed:
         fault, single = np.zeros(1, np.int64), values.size == 1 < index.size
         key = ("spread", index.dtype, target.dtype, values.dtype, single, signed)
         library = self._library(key, spread_text, *key[1:])
-        ranges = 1 if index.size < SERIAL or len(target) < FAR else self._threads or runtime_threads()
+        several = index.size >= MANY and len(target) >= FAR
+        ranges = self._threads or runtime_threads() if several else 1
         most = most_of(index.dtype, len(target))
         words = (index.size, -(-len(target) // ranges), len(target), most, ranges)
         flags = self._run(library, (target, index, values, fault), words, ranges, 2 * index.size)

@@ -223,6 +223,31 @@ def test_values_added_where_indices_say(loops, kind, size):
                 assert length > 4 * size or found.tobytes() == wanted.tobytes()
 
 
+@pytest.mark.parametrize("kind", ["f8", "f4", "i4"])
+def test_threads_share_a_target_by_ranges(kind, monkeypatch):
+    monkeypatch.setattr("jitla.codegen.indexed.MANY", 0)
+    rng = np.random.default_rng(0)
+    for threads, length in ((2, 8192), (3, 10_000), (7, 30_001)):
+        loops = BACKEND.indexed(threads)
+        for index in ("i8", "i2", "u4"):
+            least = -8192 if index[0] == "i" else 0
+            where = rng.integers(least, 8192, 50_003).astype(index)
+            values = (rng.random(50_003) * 100).astype(kind)
+            for given in (values, values[:1].reshape(())):
+                found = np.zeros(length, kind)
+                wanted = found.copy()
+                assert loops.add_at(found, where, given)
+                np.add.at(wanted, where, given)
+                assert found.tobytes() == wanted.tobytes()
+            where[40_000] = 8191 if length > 8192 else 8192 if index != "i2" else -8193
+            found = np.zeros(8191, kind)
+            assert not loops.add_at(found, where, values) and not found.any()
+        labels = rng.integers(0, length, 50_003)
+        identical(loops.bincount(labels, values, 0), np.bincount(labels, values))
+        identical(loops.bincount(labels, None, 0), np.bincount(labels))
+        identical(loops.bincount(labels, labels > 5, 0), np.bincount(labels, labels > 5))
+
+
 def test_what_cannot_be_added_leaves_the_target_as_it_was(loops):
     target, index = np.arange(10.0), np.arange(3000) % 10
     before = target.copy()
