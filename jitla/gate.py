@@ -35,6 +35,7 @@ class Gate:
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
         self._compilers: dict[tuple[Any, ...], Any] = {}
+        self._indexed: dict[tuple[str, int], Any] = {}
         self._backends: dict[str, Any] = {}
         self._machine: Any = None
 
@@ -99,6 +100,17 @@ class Gate:
         missing = codegen.lacking(codegen.level_target(cpu))
         if missing:
             raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
+
+    def indexed(self, config: Config) -> Any:
+        """Return the loops that read and add up where indices say."""
+        key = config.cpu, config.num_threads
+        found = self._indexed.get(key)
+        if found is None:
+            with self._lock:
+                self.room("runtime").reserve_threads(config.num_threads)
+                made = self._native(config.cpu).indexed(config.num_threads)
+                found = self._indexed.setdefault(key, made)
+        return found
 
     def _host(self) -> str:
         """Say what constants depend on besides the program: the processor, how many threads."""
@@ -210,7 +222,7 @@ class State:
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))
-        site = self.tracing.Site(name, compile_block, own.strict)
+        site = self.tracing.Site(name, compile_block, own.strict, lambda: GATE.indexed(own))
         if checks is not None:
             site.checks = checks
             site.note_lines()

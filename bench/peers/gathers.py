@@ -6,6 +6,8 @@ Receives nothing; returns rows.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import get_num_threads, prange
 
@@ -53,6 +55,29 @@ def looked_up_loop(lut, image):
     return out
 
 
+def named(table: Array, index: Array) -> Array:
+    return table[index]
+
+
+def named_loop(table, index):
+    out = np.empty(index.size)
+    for i in prange(index.size):
+        out[i] = table[index[i]]
+    return out
+
+
+def sum_of_some(x: Array, mask: Array) -> Any:
+    return x[mask].sum()
+
+
+def sum_of_some_loop(x, mask):
+    total = 0.0
+    for i in prange(x.size):
+        if mask[i]:
+            total += x[i]
+    return total
+
+
 def scattered(target: Array, at: Array, values: Array) -> None:
     np.add.at(target, at, values)
 
@@ -82,6 +107,15 @@ def table_and_image(rng: np.random.Generator, scale: float) -> list[Array]:
     return [rng.integers(0, 256, 256, dtype="u1"), rng.integers(0, 256, shape, dtype="u1")]
 
 
+def table_and_index(rng: np.random.Generator, scale: float) -> list[Array]:
+    return [rng.random(SLOTS), rng.integers(0, SLOTS, int(SIZE * scale))]
+
+
+def values_and_mask(rng: np.random.Generator, scale: float) -> list[Array]:
+    size = int(SIZE * scale)
+    return [rng.random(size), rng.random(size) < 0.5]
+
+
 def target_and_values(rng: np.random.Generator, scale: float) -> list[Array]:
     size = int(SIZE // 2 * scale)
     return [np.zeros(SLOTS), rng.integers(0, SLOTS, size), rng.random(size)]
@@ -96,6 +130,11 @@ ROWS = (
         torch=lambda torch, x: torch.histc(x, BINS, 0.0, 1.0).long()),
     Row("lut[image] 4000x4000 uint8", looked_up, table_and_image, numba=looked_up_loop,
         jax=lambda jax, lut, image: lut[image], torch=lambda torch, lut, image: lut[image.int()]),
+    Row("x[index], 1e7 of 1e5", named, table_and_index, numba=named_loop,
+        jax=lambda jax, table, index: table[index], torch=lambda torch, table, index: table[index]),
+    Row("sum(x[mask]) of 1e7", sum_of_some, values_and_mask, numba=sum_of_some_loop,
+        jax=lambda jax, x, mask: jax.numpy.where(mask, x, 0.0).sum(),
+        torch=lambda torch, x, mask: torch.where(mask, x, 0.0).sum()),
     Row("add.at of 5e6 into 1e5", scattered, target_and_values, numba=scattered_loop, writes=0,
         jax=lambda jax, target, at, values: target.at[at].add(values),
         torch=lambda torch, target, at, values: target.index_add_(0, at, values)),

@@ -19,6 +19,7 @@ from jitla.tracing.functions import written
 from jitla.tracing.indexing import Bound
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
+from jitla.tracing.scatters import add_at
 from jitla.tracing.session import LOCAL, Session
 from jitla.tracing.signature import layout_id
 
@@ -62,6 +63,17 @@ class Foreign(Callee):
             _look_again(session, (*args, *kwargs.values()))
             session.attend()
         return session.result(result, args, plain)
+
+
+class Adder(Callee):
+    """``np.add.at``, which a loop of ours may do."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 3 and not kwargs and add_at(self.session, *args):
+            return None
+        return Foreign(self.function, self.session)(*args, **kwargs)
 
 
 def _look_again(session: Session, args: tuple) -> None:

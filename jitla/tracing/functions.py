@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar, pending
+from jitla.tracing.scatters import SCATTERS
 from jitla.tracing.signature import TRACED
 from jitla.tracing.spellings import SPELLINGS, axes_of
 
@@ -21,6 +22,7 @@ _reduced: dict[Any, tuple[int, tuple, int]] = {}
 _AXIS_TYPES = (type(None), int, tuple)
 _MAX_REMEMBERED = 100_000
 
+_IS_SCALAR = isinstance(np.count_nonzero(np.zeros(1)), np.integer)  # what counting all elements gives
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 
 
@@ -97,6 +99,21 @@ def _any_like(name: str) -> Callable[..., Any]:
                 *, where: Any = _NONE) -> Any:
         return reduction(session, name, a, axis, None, out, keepdims, _NONE, where)
     return handler
+
+
+def _count_nonzero(session: Session, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """Add up what is not zero; older versions of NumPy answer with a number of Python."""
+    array = session.operand(a)
+    if type(array) is not LazyArray or type(keepdims) is not bool:
+        return NotImplemented
+    if array.dtype.kind != "b":
+        array = session.traced("not_equal", (array, 0))
+    elif array._v is not None:
+        return NotImplemented  # NumPy counts booleans in memory as fast as it reads them
+    if array is NotImplemented:
+        return NotImplemented
+    total = reduction(session, "sum", array, axis, keepdims=keepdims)
+    return total if type(total) is not LazyScalar or axis is not None or _IS_SCALAR else int(total)
 
 
 def _mean(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
@@ -249,7 +266,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
     np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
     np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
-    np.isrealobj: _is_complex(False), **SPELLINGS,
+    np.isrealobj: _is_complex(False), np.count_nonzero: _count_nonzero, **SPELLINGS, **SCATTERS,
 }
 # Functions that write into their first argument whatever they are told.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})
@@ -291,6 +308,6 @@ METHOD_NAME = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
     np.clip: "clip", np.cumsum: "cumsum", np.dot: "dot", np.transpose: "transpose",
-    np.reshape: "reshape", np.round: "round",
+    np.reshape: "reshape", np.round: "round", np.take: "take",
     np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",
 }

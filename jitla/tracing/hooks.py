@@ -21,6 +21,7 @@ from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import (
     SAFE_ITERABLES,
+    Adder,
     Consumer,
     Contained,
     Creator,
@@ -117,6 +118,8 @@ class Hooks:
     def _other(self, f: Any, kind: type, session: Session) -> Any:
         if kind is BuiltinFunctionType:
             owner = f.__self__
+            if owner is np.add and f.__name__ == "at":
+                return Adder(f, session)
             if type(owner) is np.ndarray and f.__name__ in METHODS and owner.dtype in TRACED:
                 proxy = session.argument(owner)
                 if type(proxy) is LazyArray:

@@ -35,6 +35,7 @@ _CAST = OP_ID["cast"]
 _BROADCAST = OP_ID["broadcast_to"]
 _MATMUL_IN_PLACE = np.matmul
 _MUTABLE = frozenset({list, dict, set})
+_BOOL = np.dtype(bool)
 
 
 class Bound(partial):  # type: ignore[type-arg]
@@ -131,7 +132,13 @@ class Indexing(Memory):
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
         if type(key) in LAZY or (type(key) is tuple or type(key) is slice) and not _known(key):
             key = self.plain(key)
-        return self.wrap(self.value(array)[key])
+        value = self.value(array)
+        if type(key) is np.ndarray:
+            name = "compress" if key.dtype == _BOOL else "take"
+            made = self.site.at_once(name, key.size, value, key)
+            if made is not None:
+                return self.wrap(made)
+        return self.wrap(value[key])
 
     def view(
         self, array: Lazy, method: str, args: tuple, op: int = -1, attrs: tuple = (),

@@ -28,6 +28,8 @@ from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 MANY_PLANS = 64
 MAX_EXACT = 8192
 LINES_ALWAYS = 1 << 62
+LEAST_AT_ONCE = 1 << 13  # indices: for fewer, NumPy is as fast as a loop that has to be launched
+WORTH_A_LOOP = 1 << 20  # indices that NumPy needs a few milliseconds for, as the compiler for a loop
 
 
 class Compile(Protocol):
@@ -54,7 +56,9 @@ class Fallback:
 class Site:
     """The memory of one decorated function; shared by its threads."""
 
-    def __init__(self, name: str, compile_block: Compile, strict: bool) -> None:
+    def __init__(
+        self, name: str, compile_block: Compile, strict: bool, indexed: Callable[[], Any] | None = None,
+    ) -> None:
         self.name = name
         self.strict = strict
         self.exact: dict[tuple, Any] = {}
@@ -73,12 +77,15 @@ class Site:
         self.tapes: dict[tuple, Places] = {}
         self.calls = 0
         self.learning = 2
+        # Elements that indices, masks or labels were read for.
+        self.scattered = 0
         # What calls are compared with, by whoever asked for it.
         self.checks: Any = None
         self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
         self._compile = compile_block
+        self._indexed = indexed
         self._lock = threading.RLock()  # a handler of a signal may call what is being compiled
 
     @property
@@ -199,6 +206,23 @@ class Site:
         """Return what runs `block` after its program failed with `error`."""
         self.failed(error)
         return Replay(self._request(block, roots, *_stores(roots, store)))
+
+    def at_once(self, name: str, size: int, *args: Any) -> Any:
+        """Do what `size` indices, masks or labels say with a loop that is no part of a plan.
+
+        None if there is no such loop, or it is not worth its compilation: NumPy then has to do it,
+        errors included.
+        """
+        if size < LEAST_AT_ONCE or self._indexed is None:
+            return None
+        self.scattered += size
+        if self.scattered < WORTH_A_LOOP:
+            return None
+        try:
+            return getattr(self._indexed(), name)(*args)
+        except Exception as error:
+            self.failed(error)
+            return None
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""

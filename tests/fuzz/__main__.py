@@ -27,6 +27,7 @@ CHUNK = 960  # whole families
 REAL = 6  # one chunk in so many compiles at the level users get, the others at level 0
 PROMPT = 11  # in one chunk of so many programs observe flags as soon as they may
 LARGE = 3  # in one chunk of so many small arrays are copied before they are updated in place, as usual
+FEW_INDICES = 4  # in one chunk of so many NumPy reads and writes where few indices say, as usual
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 
@@ -66,6 +67,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.observe_at_once()
     if first // CHUNK % LARGE and not given.plain:
         load.store_late()
+    if first // CHUNK % FEW_INDICES and not given.plain:
+        load.index_at_once()
     gc.freeze()
     gc.disable()
     group = DATA if given.kernels == "reuse" else 1

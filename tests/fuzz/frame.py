@@ -146,7 +146,8 @@ class Frame:
         if self.slots[0].shape == "()":
             return "x0"
         if self.theme == "rows":  # matrices in the place of vectors make products that take long to judge
-            return self.draft.pick(("x0[0]", "x0[-1]") if i == 1 else ("x0[:, 0]", "x0[:, -1]"))
+            text = self.draft.pick(("x0[0]", "x0[-1]") if i == 1 else ("x0[:, 0]", "x0[:, -1]"))
+            return f"{text} if x0.size else {self.slots[i].text()}"
         text = self.draft.pick(ALIASES)
         return f"({self.slots[i].text()}, {text})[call % 2]" if self.draft.chance(0.4) else text
 

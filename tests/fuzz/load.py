@@ -110,6 +110,13 @@ def store_late() -> None:
     memory.SMALL = 0
 
 
+def index_at_once() -> None:
+    """Let loops of our own read and write where indices, masks and labels say, however few there are."""
+    from jitla.tracing import site
+
+    site.LEAST_AT_ONCE = site.WORTH_A_LOOP = 0
+
+
 class _Reroute(ast.NodeTransformer):
     """Send operators that round differently through functions that the noise reaches."""
 

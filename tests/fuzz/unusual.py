@@ -192,6 +192,39 @@ def scattered(draft: Draft) -> str | None:
     return draft.pick(forms)
 
 
+def looked_up(draft: Draft) -> str | None:
+    """Read tables, keep rows, count and add up by labels of every kind; some name nothing."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None or held.ndim == 0 or not held.size:
+        return None
+    a, n, name, bins = target, number(draft), draft.new_name(), draft.rng.randint(1, 6)
+    kind = draft.pick(("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "i8", "u1"))
+    least = draft.rng.randint(0, 2)
+    few = draft.pick((f"np.arange({a}.size) * 7 % {bins}", f"np.arange({a}.size) % 3 - {least}",
+                      f"np.clip(np.nan_to_num(np.real({a})), 0, {bins}).ravel()"))
+    labels = f"({few}).astype('{kind}')"
+    table = draft.pick((f"np.arange({bins}.) * {n}", f"np.arange({bins + 1}, dtype='u1')", f"{a}", f"{a}.T",
+                        f"np.ones(({bins}, 3))", f"{a}.ravel() + {n}"))
+    mask = draft.pick((f"{a} > {n}", f"{a} == {a}", f"np.ravel({a} < 1)", f"({a} > 0)[:, ...]"))
+    return draft.pick((
+        f"{name} = ({table})[{labels}]", f"{name} = ({table})[{labels}.reshape({a}.shape)]",
+        f"{name} = np.take({table}, {labels}, axis=0) * {n}", f"{name} = ({table}).take({labels} * 1)",
+        f"{name} = np.bincount({labels} + 0, minlength={bins})",
+        f"{name} = np.bincount({labels} * 1, np.real({a}).ravel(), {bins})",
+        f"{name} = np.bincount({labels} * 1, weights=({a} > 0).ravel())",
+        f"{name} = np.bincount(({a} > {n}).ravel(), minlength=2)",
+        f"{name}, _ = np.histogram({a} * 1, bins={bins})", f"{name} = np.count_nonzero({a} > {n}) * 2",
+        f"{name} = np.count_nonzero({a}, axis={draft.rng.randint(-1, 0)}) + np.count_nonzero({a} * {n})",
+        f"{name}, _ = np.histogram(np.real({a}) * {n}, {bins}, (-1.0, {bins}))",
+        f"{name} = np.zeros({bins + 1})\nnp.add.at({name}, {labels}, {n})\n{name} *= 2",
+        f"{name} = np.zeros({bins})\nnp.add.at({name}, {labels}, np.real({a}).ravel() * 1.5)",
+        f"{name} = np.arange({bins + 1}) + 0\nnp.add.at({name}, {labels} * 1, 2)",
+        f"{name} = ({a} * {n})[{mask}]", f"{name} = {a}[{mask}].sum() + {n}",
+        f"{name} = ({a} + {n})[{a}.ravel()[:{a}.shape[0]] > {n}]", f"{name} = {a}[{mask}].mean()",
+    ))
+
+
 def stacked_views(draft: Draft) -> str | None:
     """Write through three views of one array in turn, and read each in between."""
     source = place(draft)
@@ -268,7 +301,7 @@ def inexact(draft: Draft) -> str | None:
 
 UNUSUAL = {
     masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2, crossed: 3, scattered: 3,
-    stacked_views: 3, inexact: 4,
+    stacked_views: 3, inexact: 4, looked_up: 6,
 }
 
 

@@ -1,0 +1,212 @@
+"""Elements that a mask keeps, as IR: how many there are in each unit, and the copy of them.
+
+Knows: sizes of elements. Must not know: arrays, how many threads there are.
+Receives sizes; returns modules with the entry @k.
+
+Both run over units of `MASK_UNIT` elements. The copy is told where the results of every unit begin
+and writes nowhere else, whatever the mask says meanwhile.
+"""
+
+from __future__ import annotations
+
+from jitla.codegen.indexing_code import ENTRY, block_head, smaller
+
+__all__ = ["MASK_UNIT", "compress_rows_text", "compress_text", "count_text"]
+
+MASK_UNIT = 1 << 14
+_TURN = 8
+_SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
+_WORDS, _LANES = 4, 32  # vectors of a turn of the count, and their bytes
+
+_UNITS = f"""  br label %units
+units:
+  %u = phi i64 [ %begin, %entry ], [ %u.next, %counted ]
+  %u.more = icmp ult i64 %u, %end
+  br i1 %u.more, label %unit, label %exit
+unit:
+  %u.next = add i64 %u, 1
+  %from = mul i64 %u, {MASK_UNIT}
+  %u.far = mul i64 %u.next, {MASK_UNIT}
+{smaller("%to", "%u.far", "%total")}"""
+
+
+def count_text(triple: str) -> str:
+    """Return the module that counts what is true in every unit; operands: mask, counts."""
+    vector = f"<{_LANES} x i8>"
+    turn, total = "", "%c"
+    for k in range(_WORDS):
+        turn += (f"  %p{k} = getelementptr i8, ptr %mask, i64 %i{k}\n" if k else
+                 "  %p0 = getelementptr i8, ptr %mask, i64 %i\n")
+        turn += (f"  %x{k} = load {vector}, ptr %p{k}, align 1\n"
+                 f"  %t{k} = icmp ne {vector} %x{k}, zeroinitializer\n"
+                 f"  %b{k} = bitcast <{_LANES} x i1> %t{k} to i{_LANES}\n"
+                 f"  %n{k} = call i{_LANES} @llvm.ctpop.i{_LANES}(i{_LANES} %b{k})\n"
+                 f"  %w{k} = zext i{_LANES} %n{k} to i64\n"
+                 f"  %c{k} = add i64 {total}, %w{k}\n")
+        total = f"%c{k}"
+        if k + 1 < _WORDS:
+            turn += f"  %i{k + 1} = add i64 %i, {(k + 1) * _LANES}\n"
+    return f"""target triple = "{triple}"
+declare i{_LANES} @llvm.ctpop.i{_LANES}(i{_LANES})
+{ENTRY}{block_head(("mask", "counts"), ("total",))}{_UNITS}  br label %turns
+turns:
+  %i = phi i64 [ %from, %unit ], [ %i.next, %turn ]
+  %c = phi i64 [ 0, %unit ], [ {total}, %turn ]
+  %i.next = add i64 %i, {_WORDS * _LANES}
+  %more = icmp ule i64 %i.next, %to
+  br i1 %more, label %turn, label %rest
+turn:
+{turn}  br label %turns
+rest:
+  %j = phi i64 [ %i, %turns ], [ %j.next, %one ]
+  %d = phi i64 [ %c, %turns ], [ %d.next, %one ]
+  %left = icmp ult i64 %j, %to
+  br i1 %left, label %one, label %counted
+one:
+  %p = getelementptr i8, ptr %mask, i64 %j
+  %x = load i8, ptr %p, align 1
+  %t = icmp ne i8 %x, 0
+  %w = zext i1 %t to i64
+  %d.next = add i64 %d, %w
+  %j.next = add i64 %j, 1
+  br label %rest
+counted:
+  %at = getelementptr i64, ptr %counts, i64 %u
+  store i64 %d, ptr %at, align 8
+  br label %units
+exit:
+  ret void
+}}
+"""
+
+
+def compress_text(itemsize: int, triple: str) -> str:
+    """Return the module for elements of `itemsize` bytes: a power of two, at most 16."""
+    turn, place = "", "%j"
+    for k in range(_TURN):
+        turn += f"  %i{k} = add i64 %i, {k}\n" + _step(itemsize, f"{k}", f"%i{k}", place)
+        place = f"%j{k}"
+    head = block_head(("x", "mask", "starts", "out"), ("total", "size"))
+    units = _UNITS.replace("%counted ]", "%counted ], [ %u.next, %unit ], [ %u.next, %whole ]")
+    copies = _COPIES.format(
+        element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place, sparse=_SPARSE, count=_TURN,
+        single=_step(itemsize, "s", "%ri", "%rj"))
+    return f'target triple = "{triple}"\n{_MEMCPY}{ENTRY}{head}{units}{_STARTS}{copies}'
+
+
+def _step(itemsize: int, tag: str, i: str, j: str) -> str:
+    """Lines that write element `i` to place `j`, which the next one has, too, unless it is kept."""
+    element, align = f"i{8 * itemsize}", min(itemsize, 8)
+    return (f"  %p{tag} = getelementptr {element}, ptr %x, i64 {i}\n"
+            f"  %v{tag} = load {element}, ptr %p{tag}, align {align}\n"
+            f"  %q{tag} = getelementptr {element}, ptr %out, i64 {j}\n"
+            f"  store {element} %v{tag}, ptr %q{tag}, align {align}\n"
+            f"  %m{tag} = getelementptr i8, ptr %mask, i64 {i}\n"
+            f"  %b{tag} = load i8, ptr %m{tag}, align 1\n"
+            f"  %t{tag} = icmp ne i8 %b{tag}, 0\n"
+            f"  %w{tag} = zext i1 %t{tag} to i64\n"
+            f"  %j{tag} = add i64 {j}, %w{tag}\n")
+
+
+_MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
+
+# What is kept of a unit goes from %begun to %ended; nothing or all of it is done at once.
+_STARTS = """  %begun.p = getelementptr i64, ptr %starts, i64 %u
+  %begun = load i64, ptr %begun.p, align 8
+  %ended.p = getelementptr i64, ptr %starts, i64 %u.next
+  %ended = load i64, ptr %ended.p, align 8
+  %kept = sub i64 %ended, %begun
+  %length = sub i64 %to, %from
+  %some = icmp ne i64 %kept, 0
+  br i1 %some, label %much, label %units
+much:
+  %all = icmp eq i64 %kept, %length
+  br i1 %all, label %whole, label %mixed
+"""
+
+# All results of a unit that are not copied at once; a place is written only if it is one of the unit's.
+_COPIES = """whole:
+  %whole.p = getelementptr {element}, ptr %x, i64 %from
+  %whole.q = getelementptr {element}, ptr %out, i64 %begun
+  %whole.n = mul i64 %kept, {itemsize}
+  call void @llvm.memcpy.p0.p0.i64(ptr align 1 %whole.q, ptr align 1 %whole.p, i64 %whole.n, i1 false)
+  br label %units
+mixed:
+  %dozens = mul i64 %kept, {sparse}
+  %sparse = icmp ult i64 %dozens, %length
+  br label %turns
+turns:
+  %i = phi i64 [ %from, %mixed ], [ %i.next, %turn ], [ %i.next, %look ]
+  %j = phi i64 [ %begun, %mixed ], [ {place}, %turn ], [ %j, %look ]
+  %i.next = add i64 %i, {count}
+  %j.far = add i64 %j, {count}
+  %i.more = icmp ule i64 %i.next, %to
+  %j.more = icmp ule i64 %j.far, %ended
+  %more = and i1 %i.more, %j.more
+  br i1 %more, label %which, label %rest
+which:
+  br i1 %sparse, label %look, label %turn
+look:
+  %word.p = getelementptr i8, ptr %mask, i64 %i
+  %word = load i64, ptr %word.p, align 1
+  %none = icmp eq i64 %word, 0
+  br i1 %none, label %turns, label %turn
+turn:
+{turn}  br label %turns
+rest:
+  %ri = phi i64 [ %i, %turns ], [ %ri.next, %one ]
+  %rj = phi i64 [ %j, %turns ], [ %js, %one ]
+  %ri.more = icmp ult i64 %ri, %to
+  %rj.more = icmp ult i64 %rj, %ended
+  %r.more = and i1 %ri.more, %rj.more
+  br i1 %r.more, label %one, label %counted
+one:
+{single}  %ri.next = add i64 %ri, 1
+  br label %rest
+counted:
+  br label %units
+exit:
+  ret void
+}}
+"""
+
+
+def compress_rows_text(triple: str) -> str:
+    """Return the module for rows of any number of bytes."""
+    return f"""target triple = "{triple}"
+{_MEMCPY}{ENTRY}{block_head(("x", "mask", "starts", "out"), ("total", "size"))}{_UNITS}\
+  %begun.p = getelementptr i64, ptr %starts, i64 %u
+  %begun = load i64, ptr %begun.p, align 8
+  %ended.p = getelementptr i64, ptr %starts, i64 %u.next
+  %ended = load i64, ptr %ended.p, align 8
+  br label %rows
+rows:
+  %i = phi i64 [ %from, %unit ], [ %i.next, %next ]
+  %j = phi i64 [ %begun, %unit ], [ %j.next, %next ]
+  %i.more = icmp ult i64 %i, %to
+  %j.more = icmp ult i64 %j, %ended
+  %more = and i1 %i.more, %j.more
+  br i1 %more, label %row, label %counted
+row:
+  %m = getelementptr i8, ptr %mask, i64 %i
+  %b = load i8, ptr %m, align 1
+  %t = icmp ne i8 %b, 0
+  br i1 %t, label %copy, label %next
+copy:
+  %skip = mul i64 %i, %size
+  %p = getelementptr i8, ptr %x, i64 %skip
+  %into = mul i64 %j, %size
+  %q = getelementptr i8, ptr %out, i64 %into
+  call void @llvm.memcpy.p0.p0.i64(ptr align 1 %q, ptr align 1 %p, i64 %size, i1 false)
+  br label %next
+next:
+  %w = zext i1 %t to i64
+  %j.next = add i64 %j, %w
+  %i.next = add i64 %i, 1
+  br label %rows
+counted:
+  br label %units
+exit:
+  ret void
+}}
+"""

@@ -1,0 +1,86 @@
+"""NumPy's functions that read, count or add up where indices say, done at once by loops of their own.
+
+Knows: NumPy's signatures, which calls there may be loops for. Must not know: the loops.
+Receives a session and arguments as the user gave them; returns proxies or arrays, or NotImplemented.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Session = Any  # the session that the arguments belong to
+_DOUBLE, _WORD = np.dtype(np.float64), np.dtype(np.int64)
+_ENDS = {_DOUBLE: (int, float, np.float64), np.dtype(np.float32): (int, float)}
+_EXACT = 1 << 53
+
+
+def _take(
+    session: Session, a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise",
+) -> Any:
+    table, index = session.plain(a), session.plain(indices)
+    if out is not None or mode != "raise" or not _are_arrays(table, index) or index.dtype == np.uint64:
+        return NotImplemented
+    if (axis is not None or table.ndim != 1) and (type(axis) is not int or axis != 0):
+        return NotImplemented
+    return _made(session, session.site.at_once("take", index.size, table, index))
+
+
+def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+    labels, factors = session.plain(x), session.plain(weights)
+    if not _are_arrays(labels) or type(minlength) is not int or minlength < 0:
+        return NotImplemented
+    return _made(session, session.site.at_once("bincount", labels.size, labels, factors, minlength))
+
+
+def _histogram(
+    session: Session, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> Any:
+    values, weighted = session.plain(a), weights is not None or density not in (None, False)
+    if weighted or type(bins) is not int or not _are_arrays(values):
+        return NotImplemented
+    ends = session.plain(range)
+    if ends is not None:
+        known = _ENDS.get(values.dtype, ())
+        if type(ends) not in (tuple, list) or len(ends) != 2 or any(type(e) not in known for e in ends):
+            return NotImplemented
+        if any(type(e) is int and not -_EXACT < e < _EXACT for e in ends):
+            return NotImplemented
+    made = session.site.at_once("histogram", values.size, values, bins, ends)
+    return NotImplemented if made is None else tuple(map(session.wrap, made))
+
+
+def add_at(session: Session, target: Any, index: Any, values: Any) -> bool:
+    """Do ``np.add.at(target, index, values)``, if there is a loop for it."""
+    memory, places, given = session.plain(target), session.plain(index), session.plain(values)
+    if not _are_arrays(memory, places):
+        return False
+    added = given if type(given) is np.ndarray else _single(given, memory.dtype)
+    if added is None:
+        return False
+    session.before_write(memory)
+    return session.site.at_once("add_at", places.size, memory, places, added) is True
+
+
+def _single(value: Any, dtype: np.dtype) -> np.ndarray | None:
+    """Return a number as an array of `dtype`, if that is what NumPy adds."""
+    kind = type(value)
+    if kind is int and dtype in (_DOUBLE, _WORD) and -_EXACT < value < _EXACT:
+        return np.array(value, dtype)
+    return np.array(value, dtype) if dtype == _DOUBLE and kind in (float, np.float64) else None
+
+
+def _are_arrays(*values: Any) -> bool:
+    return all(map(operator.is_, map(type, values), [np.ndarray] * len(values)))
+
+
+def _made(session: Session, array: Any) -> Any:
+    return NotImplemented if array is None else session.wrap(array)
+
+
+SCATTERS: dict[Any, Callable[..., Any]] = {
+    np.take: _take, np.bincount: _bincount, np.histogram: _histogram,
+}

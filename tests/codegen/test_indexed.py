@@ -1,0 +1,282 @@
+"""Loops that read, keep, count and add up where indices, masks and labels say: NumPy's bits, or nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitla.codegen import LlvmBackend
+from jitla.codegen.indexed import SERIAL, Indexed
+from tests.codegen.test_targets import RUNS
+
+# Around the turns, blocks, units of the loops, and where several threads begin.
+SIZES = (1, 9, 64, 1025, 16384, SERIAL + 17, 100_003)
+INDICES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
+ELEMENTS = ("?", "u1", "i2", "f4", "f8", "c16", "M8[s]")
+BACKEND = LlvmBackend()
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def loops(request: pytest.FixtureRequest) -> Indexed:
+    return BACKEND.indexed(request.param)
+
+
+def identical(found, wanted):
+    """Same bytes, dtype, shape and strides, in memory of its own."""
+    assert type(found) is np.ndarray and found.dtype == wanted.dtype
+    assert (found.shape, found.strides) == (wanted.shape, wanted.strides)
+    assert found.tobytes() == wanted.tobytes()
+    assert (found.flags.owndata, found.flags.writeable) == (wanted.flags.owndata, wanted.flags.writeable)
+
+
+def table_of(kind, shape, rng):
+    """An array of any dtype; booleans are 0 and 1 in memory."""
+    count = int(np.prod(shape))
+    if kind == "?":
+        return (rng.random(shape) < 0.5).reshape(shape)
+    return rng.integers(0, 255, count * np.dtype(kind).itemsize, "u1").view(kind).reshape(shape)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", INDICES)
+def test_elements_of_a_table(loops, kind, size):
+    rng = np.random.default_rng(size)
+    for length in (1, 5, 128, 300):
+        table = rng.random(length)
+        least = -min(length, 128) if kind[0] == "i" else 0
+        index = rng.integers(least, min(length, 127), size).astype(kind)
+        identical(loops.take(table, index), table[index])
+        index[index < 0] = 0
+        identical(loops.take(table, index), table[index])
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_elements_of_every_size(loops, kind):
+    rng = np.random.default_rng(0)
+    for shape in ((100,), (100, 1), (100, 3), (100, 2, 2), (100, 7, 5)):
+        table, mask = table_of(kind, shape, rng), rng.random(100) < 0.5
+        for rows in ((1000,), (10, 100), (1, 50), (50, 1)):
+            index = rng.integers(-100, 100, rows)
+            identical(loops.take(table, index), table[index])
+        identical(loops.compress(table, mask), table[mask])
+
+
+@pytest.mark.parametrize("kind", INDICES)
+def test_an_index_that_names_nothing_is_left_to_numpy(loops, kind):
+    for size in (5, 3000, 100_000):
+        below = ((100, -101), (3, -4)) if kind[0] == "i" else ()
+        for length, bad in ((100, 100), (100, 127), (1, 1), *below):
+            index = np.zeros(size, kind)
+            for at in (0, size // 2, size - 1):
+                index[:] = 0
+                index[at] = bad
+                assert loops.take(np.ones(length), index) is None
+                assert loops.take(np.ones((length, 3)), index) is None
+
+
+def test_large_unsigned_indices_wrap_as_in_numpy(loops):
+    table, index = np.arange(5.0), np.array([2**64 - 1, 0, 2**64 - 5], "u8")
+    identical(loops.take(table, index), table[index])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 0.5, 0.9, 1.0])
+def test_what_a_mask_keeps(loops, size, share):
+    rng = np.random.default_rng(size)
+    mask = rng.random(size) < share
+    for kind in ("u1", "i2", "f4", "f8", "c16"):
+        x = table_of(kind, (size,), rng)
+        identical(loops.compress(x, mask), x[mask])
+    clustered = np.sort(mask)
+    identical(loops.compress(x, clustered), x[clustered])
+    rows = rng.random((size, 3))
+    identical(loops.compress(rows, mask), rows[mask])
+    if size % 3 == 0:
+        square, part = x.reshape(3, -1), mask.reshape(3, -1)
+        identical(loops.compress(square, part), square[part])
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: x[::2], lambda x: x[::-1], lambda x: x.astype(">f8"), lambda x: x.astype(object),
+    lambda x: x.view(np.recarray), lambda x: x.tolist(), lambda x: np.asfortranarray(x.reshape(4, -1)),
+    lambda x: np.frombuffer(b"x" + x.tobytes(), "u1")[1:].view("f8"), lambda x: x[:0],
+])
+def test_other_arrays_are_left_to_numpy(loops, make):
+    x = make(np.arange(64.0))
+    mask = np.ones(np.shape(x), bool)
+    assert loops.compress(x, mask) is None or np.asarray(x).flags.c_contiguous and len(x) == 4
+    assert loops.take(x, np.zeros(5, int)) is None
+    assert loops.histogram(x, 3, None) is None
+    assert loops.bincount(np.zeros(np.shape(x), int).ravel(), x, 0) is None
+    assert loops.add_at(x, np.zeros(len(x), int), np.ones(1)) is False if isinstance(x, np.ndarray) else True
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", INDICES[:-1])
+def test_counts(loops, kind, size):
+    rng = np.random.default_rng(size)
+    for bins in (1, 6, 100, 1023, 1025, 70_000):
+        labels = rng.integers(0, min(bins, np.iinfo(kind).max), size).astype(kind)
+        for minlength in (0, 1, 6, bins, bins + 3):
+            found, wanted = loops.bincount(labels, None, minlength), np.bincount(labels, None, minlength)
+            if len(wanted) <= 1 << 16 or found is not None:  # a table of so many would not be worth it
+                identical(found, wanted)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["f8", "f4", "?", "i1", "u2", "i4", "u4"])
+def test_weights_are_added_in_order(loops, kind, size):
+    rng = np.random.default_rng(size)
+    weights = (rng.standard_normal(size) * 10.0 ** rng.integers(-9, 9, size)).astype("f8")
+    weights = (weights > 0) if kind == "?" else weights.astype(kind) if kind[0] == "f" else \
+        rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, size, kind)
+    for bins in (1, 6, 1000):
+        labels = rng.integers(0, bins, size)
+        for minlength in (0, bins):
+            found = loops.bincount(labels, weights, minlength)
+            if found is None:  # sums of such integers may not be exact
+                assert size * 2.0 ** (8 * weights.itemsize) >= 2**53
+            else:
+                identical(found, np.bincount(labels, weights, minlength))
+
+
+def test_labels_without_a_place_are_left_to_numpy(loops):
+    for labels in ([0, -1], [-5], [2**62], [2**63 - 1]):
+        many = np.array(labels * 40_000)
+        assert loops.bincount(many, None, 0) is None
+        assert loops.bincount(many, None, 4) is None
+        assert loops.bincount(many, many * 0.5, 4) is None
+    assert loops.bincount(np.array([0, 1], "u8"), None, 0) is None
+    assert loops.bincount(np.zeros((2, 2), int), None, 0) is None
+    assert loops.bincount(np.zeros(2, int), np.zeros(3), 0) is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["f8", "f4"])
+def test_histograms(loops, kind, size):
+    rng = np.random.default_rng(size)
+    uniform = rng.random(size).astype(kind)
+    edged = (rng.integers(0, 11, size) / 10).astype(kind)
+    wild = (rng.standard_normal(size) * 1e3).astype(kind)
+    wild[::7] = np.inf
+    wild[::11] = -np.inf
+    wild[::13] = np.nan
+    for x in (uniform, edged, edged.reshape(1, -1), wild):
+        for bins in (1, 2, 3, 10, 100, 1000):
+            for ends in ((0, 1), (0.0, 1.0), (0.1, 0.7), (-0.3, 2.0), (0.2, 0.2 + 1e-6), [-1e3, 1e3]):
+                found = loops.histogram(x, bins, ends)
+                if found is None:  # so many bins have no width
+                    with pytest.raises(ValueError, match="Too many bins"):
+                        np.histogram(x, bins, ends)
+                    continue
+                wanted, edges = np.histogram(x, bins, ends)
+                identical(found[0], wanted)
+                identical(found[1], edges)
+    if size > 2 and kind == "f8":
+        found = loops.histogram(uniform, 17, (np.float64(0.25), np.float64(0.75)))
+        identical(found[0], np.histogram(uniform, 17, (0.25, 0.75))[0])
+    for x in (uniform, edged):
+        found = loops.histogram(x, 10, None)
+        if x.min() == x.max():
+            assert found is None
+        else:
+            identical(found[0], np.histogram(x, 10)[0])
+            identical(found[1], np.histogram(x, 10)[1])
+
+
+def test_values_next_to_edges_are_where_numpy_puts_them(loops):
+    for kind in ("f8", "f4"):
+        for bins, ends in ((10, (0.0, 1.0)), (7, (0.1, 0.9)), (1000, (-3.0, 5.0)), (49, (1e-3, 1e3))):
+            edges = np.histogram_bin_edges(np.zeros(0, kind), bins, ends).astype(kind)
+            x = np.concatenate([edges, np.nextafter(edges, kind == "f8" and np.inf or np.float32(np.inf)),
+                                np.nextafter(edges, edges.dtype.type(-np.inf))]).astype(kind)
+            identical(loops.histogram(x, bins, ends)[0], np.histogram(x, bins, ends)[0])
+            identical(loops.histogram(x, bins, None)[0], np.histogram(x, bins)[0])
+            few = np.random.default_rng(bins).uniform(*ends, 9000).astype(kind)
+            few[::700] = np.resize(x, len(few[::700]))  # some blocks have such values, some have none
+            identical(loops.histogram(few, bins, ends)[0], np.histogram(few, bins, ends)[0])
+            far = few + few.dtype.type(1e11 if kind == "f8" else 1e2)  # edges are rounded more than values
+            identical(loops.histogram(far, bins, None)[0], np.histogram(far, bins)[0])
+
+
+@pytest.mark.parametrize("ends", [(1.0, 0.0), (0.0, np.inf), (np.nan, 1.0), (2.0, 2.0), (-1.7e308, 1.7e308)])
+def test_ranges_that_are_none_are_left_to_numpy(loops, ends):
+    assert loops.histogram(np.linspace(0.0, 3.0, 99), 5, ends) is None
+    assert loops.histogram(np.full(99, np.nan), 5, None) is None
+    assert loops.histogram(np.linspace(0.0, 3.0, 99), 0, (0.0, 1.0)) is None
+    assert loops.histogram(np.linspace(0.0, 3.0, 99), 60_000, (1.0, 1.0 + 1e-15)) is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["f8", "f4", "i8", "i4", "u1"])
+def test_values_added_where_indices_say(loops, kind, size):
+    rng = np.random.default_rng(size)
+    for length in (1, 7, min(1000, 4 * size)):
+        for index in ("i8", "u2", "i1"):
+            near = min(length, 100)
+            where = rng.integers(-near if index[0] == "i" else 0, near, size).astype(index)
+            start = (rng.random(length) * 100).astype(kind)
+            for values in ((rng.random(size) * 100).astype(kind), np.array(3, kind)):
+                found, wanted = start.copy(), start.copy()
+                assert loops.add_at(found, where, values) is (length <= 4 * size)
+                np.add.at(wanted, where, values)
+                assert length > 4 * size or found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4", "i4"])
+def test_threads_share_a_target_by_ranges(kind, monkeypatch):
+    monkeypatch.setattr("jitla.codegen.indexed.MANY", 0)
+    rng = np.random.default_rng(0)
+    for threads, length in ((2, 8192), (3, 10_000), (7, 30_001)):
+        loops = BACKEND.indexed(threads)
+        for index in ("i8", "i2", "u4"):
+            least = -8192 if index[0] == "i" else 0
+            where = rng.integers(least, 8192, 50_003).astype(index)
+            values = (rng.random(50_003) * 100).astype(kind)
+            for given in (values, values[:1].reshape(())):
+                found = np.zeros(length, kind)
+                wanted = found.copy()
+                assert loops.add_at(found, where, given)
+                np.add.at(wanted, where, given)
+                assert found.tobytes() == wanted.tobytes()
+            where[40_000] = 8191 if length > 8192 else 8192 if index != "i2" else -8193
+            found = np.zeros(8191, kind)
+            assert not loops.add_at(found, where, values) and not found.any()
+        labels = rng.integers(0, length, 50_003)
+        identical(loops.bincount(labels, values, 0), np.bincount(labels, values))
+        identical(loops.bincount(labels, None, 0), np.bincount(labels))
+        identical(loops.bincount(labels, labels > 5, 0), np.bincount(labels, labels > 5))
+
+
+def test_what_cannot_be_added_leaves_the_target_as_it_was(loops):
+    target, index = np.arange(10.0), np.arange(3000) % 10
+    before = target.copy()
+    bad = index.copy()
+    bad[2999] = 10
+    most = np.full(3000, 1e308)
+    assert not loops.add_at(target, bad, np.ones(3000))
+    assert not loops.add_at(target, -1 - bad, np.ones(3000))
+    assert not loops.add_at(target, index, most)  # NumPy may warn
+    assert not loops.add_at(target, index, np.where(np.arange(3000) // 10 % 2, np.inf, -np.inf))
+    assert not loops.add_at(target, index, target[:1].reshape(()))
+    assert not loops.add_at(target, index, np.ones(3000, "f4"))
+    assert not loops.add_at(target, index, np.ones(2999))
+    whole = np.zeros(3000, np.int64)
+    assert not loops.add_at(whole, whole, np.ones(3000, np.int64))
+    assert np.array_equal(target, before) and not whole.any()
+    target.flags.writeable = False
+    assert not loops.add_at(target, index, np.ones(3000))
+
+
+@pytest.mark.skipif(not RUNS, reason="levels of x86-64")
+def test_other_processors_of_the_family_give_the_same_bits():
+    rng = np.random.default_rng(5)
+    x, table = rng.random(5000), rng.random(77)
+    labels, mask = rng.integers(0, 77, 5000), rng.random(5000) < 0.3
+    for target in RUNS:
+        loops = LlvmBackend(launch=BACKEND.launch, threads=1, target=target).indexed(1)
+        identical(loops.take(table, labels.astype("u1")), table[labels])
+        identical(loops.compress(x, mask), x[mask])
+        identical(loops.bincount(labels, x, 0), np.bincount(labels, x))
+        identical(loops.bincount(labels, None, 0), np.bincount(labels))
+        identical(loops.histogram(x, 10, (0.0, 1.0))[0], np.histogram(x, 10, (0.0, 1.0))[0])

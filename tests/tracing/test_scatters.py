@@ -1,0 +1,175 @@
+"""Indices, masks and labels in decorated functions: NumPy's results and errors, and that loops of ours ran."""
+
+# ruff: noqa: E501 - programs are as users write them
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.tracing import site as site_module
+from jitla.tracing.site import Site
+from tests.tracing.sameness import same
+
+MAKE = """
+def make():
+    rng = np.random.default_rng(0)
+    return rng.random(3000), rng.integers(0, 40, 3000)
+"""
+DONE = {
+    "table": ("take", "x = b * 2; return a[x], (a + 1)[x.reshape(3, -1)], x"),
+    "rows": ("take", "return a.reshape(-1, 3)[b] * 2, np.take(a, b), a.take(b), np.take(a.reshape(-1, 2), b, axis=0)"),
+    "bytes": ("take", "lut = (a[:256] * 100).astype('u1'); return lut[b.astype('u1')]"),
+    "negative": ("take", "return a[b - 40], a[-b]"),
+    "mask": ("compress", "m = a > 0.5; return a[m], (a * 2)[m].sum(), b[m] + 1, a[m].mean(), a.reshape(-1, 3)[b[:1000] > 5]"),
+    "masks": ("compress", "x = a.reshape(30, 100); return x[x > 0.3], x[x > 2], x[x > -1]"),
+    "counts": ("bincount", "return np.bincount(b), np.bincount(b * 1, minlength=99), np.bincount(b, None, 3)"),
+    "weights": ("bincount", "w = a * 3; return np.bincount(b, w), np.bincount(b, weights=a > 0.5, minlength=7)"),
+    "histogram": ("histogram", "return np.histogram(a), np.histogram(a * 2, 7, (0.1, 1)), np.histogram(a, bins=3, range=[0, 0.5], density=None)"),
+    "at": ("add_at", "t = np.zeros(40); np.add.at(t, b, a); np.add.at(t, b, 1); u = t * 2; np.add.at(u, b - 40, a * 1.5); return t, u"),
+    "at whole": ("add_at", "t = np.zeros(40, int); v = t[1:]; np.add.at(t, b, 2); return t, v + 1"),
+}
+LEFT = {
+    "beyond": "return a[b + 2990]",
+    "below": "return a[b - 3001]",
+    "mask too long": "return a[:2999][a > 0.5]",
+    "labels below": "return np.bincount(b - 1)",
+    "no labels": "return np.bincount(a)",
+    "weights too short": "return np.bincount(b, a[1:])",
+    "minlength": "return np.bincount(b, minlength=-1)",
+    "range": "return np.histogram(a, 5, (1, 0))",
+    "not finite": "return np.histogram(np.log(a - a))",
+    "many bins": "return np.histogram(a, 1000, (1.0, 1.0 + 1e-15))",
+    "take": "return a.take(b, mode='wrap'), np.take(a, b, axis=1)",
+    "take beyond": "return np.take(a, b * 100)",
+    "at beyond": "np.add.at(a, b + 2980, 1.0)",
+    "at too few": "np.add.at(a, b, np.ones(7))",
+    "at a constant": "a.flags.writeable = False; np.add.at(a, b, 1.0)",
+    "overflow": "t = np.full(40, 1e308); np.add.at(t, b, a * 1e308); return t",
+    "others": "return np.take(a, b.astype('u8')) if a.size else 0",
+    "at others": "t = np.zeros(40, 'f4'); np.add.at(t, b, 0.1); np.add.at(t, b, a); u = np.zeros(40, complex); np.add.at(u, b, a); return t, u",
+    "density": "return np.histogram(a, density=True), np.histogram(a, weights=b), np.histogram(a, 'auto'), np.histogram(b)",
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_are_enough(monkeypatch):
+    monkeypatch.setattr(site_module, "LEAST_AT_ONCE", 0)
+    monkeypatch.setattr(site_module, "WORTH_A_LOOP", 0)
+
+
+@pytest.fixture
+def loops(monkeypatch):
+    """Names of the loops that did what they were asked for."""
+    done = []
+    plain = Site.at_once
+
+    def noted(site, name, *args):
+        found = plain(site, name, *args)
+        if found is not None and found is not False:
+            done.append(name)
+        assert not site.failures
+        return found
+
+    monkeypatch.setattr(Site, "at_once", noted)
+    return done
+
+
+@pytest.mark.parametrize("name", DONE)
+def test_done_at_once(name, loops):
+    loop, body = DONE[name]
+    same(f"{MAKE}\n@jit\ndef f(a, b):\n    {body}\n")
+    assert loop in loops
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_left_to_numpy(name, loops):
+    same(f"{MAKE}\n@jit\ndef f(a, b):\n    {LEFT[name]}\n")
+
+
+def test_what_is_read_late_is_read_before_values_are_added():
+    same(f"""{MAKE}
+@jit
+def f(a, b):
+    x = a + 1
+    y = a[:50] * 2
+    np.add.at(a, b, 1.0)
+    return x, y, a
+""")
+
+
+def test_what_is_added_to_itself():
+    same(f"""{MAKE}
+@jit
+def f(a, b):
+    np.add.at(a, b, a)
+    np.add.at(b, b, 1)
+    np.add.at(a, b % 10, a[:3000] * 1)
+    return a, b
+""")
+
+
+def test_few_indices_are_not_worth_a_loop(monkeypatch):
+    monkeypatch.setattr(site_module, "LEAST_AT_ONCE", 1000)
+    monkeypatch.setattr(site_module, "WORTH_A_LOOP", 2000)
+    asked = []
+    site = Site("f", None, False, lambda: asked.append(1))  # type: ignore[arg-type]
+    assert site.at_once("take", 999, np.ones(3), np.zeros(999, int)) is None and not asked
+    assert site.at_once("take", 1000, np.ones(3), np.zeros(1000, int)) is None and not asked
+    assert site.at_once("take", 1000, np.ones(3), np.zeros(1000, int)) is None and asked
+    assert len(site.failures) == 1  # None has no loops
+
+
+def test_a_loop_that_fails_is_numpys_and_is_counted(monkeypatch):
+    class Broken:
+        def take(self, *args):
+            raise MemoryError("no code")
+
+    @jitla.jit
+    def f(a, b):
+        return a[b]
+
+    a, b = np.arange(5.0), np.arange(5)
+    f(a, b)
+    for site in f.__jitla_state__.all_sites():
+        monkeypatch.setattr(site, "_indexed", Broken)
+    assert np.array_equal(f(a, b), a) and f.stats()["failures"] == 1
+
+
+def test_warnings_of_sums_are_numpys():
+    @jitla.jit
+    def f(t, b, a):
+        np.add.at(t, b, a)
+        return t
+
+    with warnings.catch_warnings(record=True) as wanted:
+        warnings.simplefilter("always")
+        plain = np.full(4, 1e308)
+        np.add.at(plain, np.arange(4), np.full(4, 1e308))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        mine = f(np.full(4, 1e308), np.arange(4), np.full(4, 1e308))
+    assert [str(w.message) for w in found] == [str(w.message) for w in wanted]
+    assert np.array_equal(plain, mine)
+
+
+@pytest.mark.parametrize("kind", ["?", "u1", "i8", "f4", "f8", "c16"])
+def test_what_is_not_zero_is_counted_with_what_computes_it(kind):
+    same(f"""
+def make():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (20, 30)).astype('{kind}')
+    y = x.astype('f8')
+    y[3, 4], y[3, 5] = np.nan, -0.0
+    return x, y
+@jit
+def f(x, y):
+    z = x == y
+    n = np.count_nonzero(x)
+    log = [n, n + 1, np.count_nonzero(y * 2), np.count_nonzero(z), np.count_nonzero(y > 0.5) / n]
+    log += [np.count_nonzero(v, axis=k) for v in (x, y, z, y > 0) for k in (0, 1, -1, (0, 1), ())]
+    log += [np.count_nonzero(x, keepdims=True), np.count_nonzero(x[:0]), np.count_nonzero(y[0, 0])]
+    return log, np.count_nonzero(y, axis=1, keepdims=True), np.count_nonzero([n, 0])
+""")
