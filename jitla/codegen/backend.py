@@ -17,6 +17,7 @@ from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
+from jitla.codegen.pairs import lies, pack_pairs, pairs_text
 from jitla.codegen.passes import pack_product
 from jitla.codegen.products import product_text
 from jitla.codegen.rows import pack_rows
@@ -26,7 +27,7 @@ from jitla.codegen.span import emit_hop
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
 from jitla.errors import BackendError
-from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Schedule, Stage, Tile
+from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Pairs, Schedule, Stage, Tile
 from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
@@ -201,6 +202,13 @@ class LlvmBackend:
         library = self.jit.load(wide_text(dtype, target), ("k",))
         return _WideBlocks(library, dtype.itemsize, target.vector_bytes)
 
+    def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
+        """Return what makes the argument block of products of small matrices that lie like `pairs`."""
+        m, k, n = pairs.sizes
+        letters = lies(pairs.left[2:], (m, k), dtype.itemsize) + lies(pairs.right[2:], (k, n), dtype.itemsize)
+        text = pairs_text(dtype, pairs.sizes, letters, self.jit.target)
+        return _PairsBlocks(self.jit.load(text, ("k",)))
+
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
         combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,
@@ -229,6 +237,16 @@ class _ProductBlocks:
 
     def __call__(self, rows: int, length: int, step: int, apart: int) -> bytes:
         return pack_product(self._library.addresses["k"], rows, length, step, apart)
+
+
+class _PairsBlocks:
+    """Argument blocks of products of small matrices of one kind; their code lives as long."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def __call__(self, pairs: Pairs) -> bytes:
+        return pack_pairs(self._library.addresses["k"], pairs)
 
 
 class _WideBlocks:

@@ -11,6 +11,7 @@ from jitla.fusion.blocks import (
     ROOM,
     Combine,
     Cut,
+    Pairs,
     Place,
     Stage,
     Tile,
@@ -50,7 +51,7 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 __all__ = [
     "ALONE", "CELL", "MAGG", "NARROW", "OPERAND", "PACK", "PARTIAL", "ROOM", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices", "Product", "Recall",
     "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
     "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
     "is_view", "operands", "over_rows", "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
