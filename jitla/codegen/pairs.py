@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitla.codegen.layout import HEADER, Target
-from jitla.codegen.vector import element_type, part_of
+from jitla.codegen.pair_code import PairCode, PairMatrix
 from jitla.fusion import Pairs
 
 __all__ = ["lies", "pack_pairs", "pairs_text"]
@@ -29,7 +29,6 @@ ROWS = 8
 HELD = 10  # vectors of the right matrix that stay in registers while rows of the left one pass
 UNROLLED = 256  # products of vectors that are written out; loops do more
 
-Step = int | str
 Product = tuple[int, int, int]
 
 
@@ -62,108 +61,11 @@ def pairs_text(dtype: np.dtype, sizes: Product, letters: str, target: Target) ->
     `letters` tell how the left ones and the right ones lie.
     """
     m, k, n = sizes
-    code = _Code(dtype, target)
-    left = _Matrix(code, "a", letters[0], (m, k), dtype.itemsize)
-    right = _Matrix(code, "b", letters[1], (k, n), dtype.itemsize)
+    code = PairCode(dtype, target)
+    left = PairMatrix(code, "a", letters[0], (m, k), dtype.itemsize)
+    right = PairMatrix(code, "b", letters[1], (k, n), dtype.itemsize)
     pair = _Pair(code, sizes, left, right)
     return f'target triple = "{target.triple}"\n' + _entry(code, left, right, pair.write) + code.declared()
-
-
-class _Code:
-    """Lines of IR for vectors of one dtype; complex numbers are two lanes side by side."""
-
-    def __init__(self, dtype: np.dtype, target: Target) -> None:
-        part = part_of(dtype)
-        self.real = element_type(part)
-        self.size = part.itemsize
-        self.lanes = 2 if dtype.kind == "c" else 1  # of an element
-        self.most = max(target.lanes(dtype.itemsize), 1)  # elements of a vector
-        self.is_float = part.kind == "f"
-        self.lines: list[str] = []
-        self._made = 0
-        self._used: set[str] = set()
-
-    def kind(self, lanes: int) -> str:
-        """Return the type of a vector."""
-        return f"<{lanes} x {self.real}>"
-
-    def put(self, expression: str) -> str:
-        """Write an instruction and return the name of its value."""
-        self._made += 1
-        name = f"%t{self._made}"
-        self.lines.append(f"  {name} = {expression}")
-        return name
-
-    def moved(self, base: str, by: Step) -> str:
-        """Write the address `by` bytes behind `base`."""
-        return base if by == 0 else self.put(f"getelementptr i8, ptr {base}, i64 {by}")
-
-    def load(self, at: str, lanes: int) -> str:
-        """Write the load of neighbours."""
-        return self.put(f"load {self.kind(lanes)}, ptr {at}, align {self.size}")
-
-    def store(self, x: str, at: str, lanes: int) -> None:
-        """Write the store of neighbours."""
-        self.lines.append(f"  store {self.kind(lanes)} {x}, ptr {at}, align {self.size}")
-
-    def pick(self, x: str, y: str, lanes: int, chosen: Sequence[int]) -> str:
-        """Write a vector of the `chosen` lanes of `x` and, counted on, of `y`; both have `lanes`."""
-        kind = self.kind(lanes)
-        mask = ", ".join(f"i32 {c}" for c in chosen)
-        return self.put(f"shufflevector {kind} {x}, {kind} {y}, <{len(chosen)} x i32> <{mask}>")
-
-    def spread(self, at: str, lanes: int) -> str:
-        """Write a vector of what lies at an address, in all lanes."""
-        x = self.load(at, 1)
-        return x if lanes == 1 else self.pick(x, "poison", 1, [0] * lanes)
-
-    def add_product(self, x: str, y: str, z: str, lanes: int) -> str:
-        """Write ``x * y + z``, of floats rounded once where the processor can."""
-        kind = self.kind(lanes)
-        if self.is_float:
-            name = f"llvm.fmuladd.v{lanes}f{8 * self.size}"
-            self._used.add(f"declare {kind} @{name}({kind}, {kind}, {kind})\n")
-            return self.put(f"call {kind} @{name}({kind} {x}, {kind} {y}, {kind} {z})")
-        return self.put(f"add {kind} {z}, " + self.put(f"mul {kind} {x}, {y}"))
-
-    def joined(self, reals: str, imaginaries: str, lanes: int) -> str:
-        """Write the complex numbers that products with real and with imaginary parts add up to."""
-        kind = self.kind(lanes)
-        turned = self.pick(imaginaries, "poison", lanes, [i ^ 1 for i in range(lanes)])
-        less = self.put(f"fsub {kind} {reals}, {turned}")
-        more = self.put(f"fadd {kind} {reals}, {turned}")
-        return self.pick(less, more, lanes, [i + lanes * (i & 1) for i in range(lanes)])
-
-    def declared(self) -> str:
-        """Declarations of the intrinsics."""
-        return "".join(sorted(self._used))
-
-
-class _Matrix:
-    """Where the elements of one matrix of every pair lie; the names of its addresses begin with `name`."""
-
-    def __init__(self, code: _Code, name: str, letter: str, shape: tuple[int, int], size: int) -> None:
-        rows, columns = shape
-        self.code, self.name, self.shape, self.size = code, name, shape, size
-        self.down: Step = {"c": columns * size, "t": size}.get(letter, f"%{name}.down")
-        self.across: Step = {"c": size, "r": size, "t": rows * size}.get(letter, f"%{name}.across")
-        self.in_runs = letter in "cr"
-
-    def scaled(self) -> list[str]:
-        """Return lines of how far rows and columns are from the first, where only the block knows."""
-        return [f"  {step}.{i} = mul i64 {step}, {i}"
-                for step, count in zip((self.down, self.across), self.shape, strict=True)
-                if isinstance(step, str) for i in range(count)]
-
-    def at(self, base: str, row: int, column: int) -> str:
-        """Write the address of an element, counted from `base`."""
-        fixed = 0
-        for step, i in ((self.down, row), (self.across, column)):
-            if isinstance(step, int):
-                fixed += step * i
-            elif i:
-                base = self.code.moved(base, f"{step}.{i}")
-        return self.code.moved(base, fixed)
 
 
 class _Piece(NamedTuple):
@@ -177,7 +79,7 @@ class _Piece(NamedTuple):
 class _Pair:
     """The product of one pair: the left matrix lies at %a, the right one at %b, the result at %o."""
 
-    def __init__(self, code: _Code, sizes: Product, left: _Matrix, right: _Matrix) -> None:
+    def __init__(self, code: PairCode, sizes: Product, left: PairMatrix, right: PairMatrix) -> None:
         self.code, self.left, self.right = code, left, right
         self.m, self.k, self.n = sizes
         width, whole = code.most, self.n // code.most * code.most
@@ -299,7 +201,7 @@ def _halves(count: int) -> list[tuple[int, int]]:
     return found
 
 
-def _entry(code: _Code, left: _Matrix, right: _Matrix, write: Callable[[], None]) -> str:
+def _entry(code: PairCode, left: PairMatrix, right: PairMatrix, write: Callable[[], None]) -> str:
     """@k: `write` for every pair, the results one behind the other."""
     base = HEADER + 2 * OPERANDS
     steps = [f"{m.name}.{way}" for m in (left, right) for way in ("outer", "inner", "down", "across")]
