@@ -26,6 +26,7 @@ from jitla.codegen.rows import pack_rows
 from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
+from jitla.codegen.tiles import is_tiled, tile_sizes
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
 from jitla.errors import BackendError
@@ -106,6 +107,10 @@ def _units(
         blocks = -(-inner // step)
         batch = max(8, BATCH_BYTES // max(_itemsize(loop) * step, 1) & -8)
         return prod(dims[1:-1]) * blocks, (inner, step, blocks, batch, dims[0]), 0
+    if is_tiled(loop):
+        step, high, narrow = tile_sizes(loop, geometry)
+        blocks, strips = -(-inner // step), -(-dims[-2] // high)
+        return prod(dims[:-2]) * strips * blocks, (inner, step, blocks, narrow, high), 0
     step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
     return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
