@@ -15,11 +15,8 @@ from jitla.hops import Hop
 BAND = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %len, i64 %count"
 
 
-def bands(loop: Loop, math: MathCall, past: bool = False) -> str:
-    """Return @band, which runs `len` elements from `start` of `count` rows, `apart` bytes each.
-
-    With `past`, also @past, which stores whole vectors past the cache.
-    """
+def bands(loop: Loop, math: MathCall) -> str:
+    """Return @band, which runs `len` elements from `start` of `count` rows, `apart` bytes each."""
     args = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %len, i64 %count"
     text = f"""define internal void @band({BAND}) {COLD}{{
 entry:
@@ -33,8 +30,7 @@ elements:
   ret void
 }}
 """
-    text += _rows(loop, "wide", loop.lanes, math) + _rows(loop, "narrow", 1, math)
-    return text + (_rows(loop, "past", loop.lanes, math, True) if past else "")
+    return _rows(loop, "wide", loop.lanes, math) + _rows(loop, "narrow", 1, math) + text
 
 
 def apart(loop: Loop) -> list[str]:
@@ -49,13 +45,13 @@ def apart(loop: Loop) -> list[str]:
     return lines
 
 
-def _rows(loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = False) -> str:
+def _rows(loop: Loop, name: str, width: int, math: MathCall) -> str:
     """Return a function that takes rows of at least `width` elements in vectors of so many.
 
     The last vector of a row ends where the row does. What it begins with is computed twice, by it and
     by the vector before: it is read before anything is stored, so that rows may be overwritten.
     """
-    w = Writer(loop, width, math, nontemporal)
+    w = Writer(loop, width, math)
     w.lines.append("entry:")
     w.begin(varying="b")
     arrays = [o for o in loop.operands if o.letter != "v"]

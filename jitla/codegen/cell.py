@@ -88,7 +88,7 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
         return delayed_kernel(loop, math, entry(loop, COLD))
     past = streams(loop)
     if is_tiled(loop):
-        return tiled_kernel(loop, math, entry(loop), past)
+        return tiled_kernel(loop, math, entry(loop))
     if loop.rank and not loop.polynomials and not past:
         return _banded(loop, math)
     lines = entry(loop)
