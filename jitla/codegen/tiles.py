@@ -99,25 +99,8 @@ def tiled_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
 
 def _tile(loop: Loop) -> str:
     """@tile: bands as high as a line is long and `narrow` columns wide, the last one of a row wider."""
-    lines: list[str] = []
-    for op in loop.operands:
-        word(lines, f"op{op.word}", "%ops", op.word)
-        word(lines, f"by{op.word}", "%apart", op.word)
-    word(lines, "cross", "%steps", _crossed(loop).word)
-    moves: list[str] = []
-    for op in loop.operands:
-        k = op.word
-        moves += [
-            f"  %d{k} = mul i64 %r, %by{k}", f"  %m{k} = add i64 %op{k}, %d{k}",
-            f"  %own{k} = getelementptr i64, ptr %own, i64 {k}", f"  store i64 %m{k}, ptr %own{k}, align 8",
-        ]
-    crossed, high = _crossed(loop), _line_of(_crossed(loop))
-    lines += [
-        "  %first = mul i64 %start, %cross", f"  %lies = add i64 %op{crossed.word}, %first",
-        "  %to.line = sub i64 0, %lies", f"  %short = and i64 %to.line, {LINE - 1}",
-        f"  %fewer = udiv i64 %short, {crossed.dtype.itemsize}", "  %fits = icmp eq i64 %fewer, 0",
-        f"  %peel = select i1 %fits, i64 {high}, i64 %fewer",
-    ]
+    high = _line_of(_crossed(loop))
+    lines, moves = _begins(loop)
     begin, move = "\n".join(lines), "\n".join(moves)
     args = "ptr %own, ptr %steps, ptr %apart, i64 %at, i64 %width, i64 %height"
     return f"""define internal void @tile({BAND}, ptr %own, i64 %narrow) {COLD}{{
@@ -166,6 +149,30 @@ done:
   ret void
 }}
 """
+
+
+def _begins(loop: Loop) -> tuple[list[str], list[str]]:
+    """Return lines in front of a tile, with rows up to the end of a line, and those that move to row %r."""
+    lines: list[str] = []
+    for op in loop.operands:
+        word(lines, f"op{op.word}", "%ops", op.word)
+        word(lines, f"by{op.word}", "%apart", op.word)
+    word(lines, "cross", "%steps", _crossed(loop).word)
+    moves: list[str] = []
+    for op in loop.operands:
+        k = op.word
+        moves += [
+            f"  %d{k} = mul i64 %r, %by{k}", f"  %m{k} = add i64 %op{k}, %d{k}",
+            f"  %own{k} = getelementptr i64, ptr %own, i64 {k}", f"  store i64 %m{k}, ptr %own{k}, align 8",
+        ]
+    crossed = _crossed(loop)
+    lines += [
+        "  %first = mul i64 %start, %cross", f"  %lies = add i64 %op{crossed.word}, %first",
+        "  %to.line = sub i64 0, %lies", f"  %short = and i64 %to.line, {LINE - 1}",
+        f"  %fewer = udiv i64 %short, {crossed.dtype.itemsize}", "  %fits = icmp eq i64 %fewer, 0",
+        f"  %peel = select i1 %fits, i64 {_line_of(crossed)}, i64 %fewer",
+    ]
+    return lines, moves
 
 
 ASK = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %down, i64 %columns"
