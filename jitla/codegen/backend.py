@@ -7,7 +7,9 @@ Receives kernels, forms and geometries; returns executables and argument blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +20,18 @@ from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
+from jitla.codegen.pairs import lies, pack_pairs, pairs_text
 from jitla.codegen.passes import pack_product
 from jitla.codegen.products import product_text
 from jitla.codegen.rows import pack_rows
 from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
+from jitla.codegen.tiles import is_tiled, tile_sizes
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
 from jitla.errors import BackendError
-from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Schedule, Stage, Tile
+from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Pairs, Schedule, Stage, Tile
 from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
@@ -106,6 +110,10 @@ def _units(
         blocks = -(-inner // step)
         batch = max(8, BATCH_BYTES // max(_itemsize(loop) * step, 1) & -8)
         return prod(dims[1:-1]) * blocks, (inner, step, blocks, batch, dims[0]), 0
+    if is_tiled(loop):
+        step, high, narrow = tile_sizes(loop, geometry)
+        blocks, strips = -(-inner // step), -(-dims[-2] // high)
+        return prod(dims[:-2]) * strips * blocks, (inner, step, blocks, narrow, high), 0
     step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
     return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
@@ -201,13 +209,20 @@ class LlvmBackend:
     ) -> Callable[[int, int, int, int], bytes]:
         """Return what makes the argument block of a product: rows, their length, bytes apart."""
         text = product_text(form, dtype, columns, self.jit.target)
-        return _ProductBlocks(self.jit.load(text, ("k",)))
+        return _Blocks(self.jit.load(text, ("k",)), pack_product)
 
     def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
         """Return what makes the argument block of a product with a wide matrix."""
         target = self.jit.target
         library = self.jit.load(wide_text(dtype, target), ("k",))
-        return _WideBlocks(library, dtype.itemsize, target.vector_bytes)
+        return _Blocks(library, partial(pack_wide, itemsize=dtype.itemsize, vector_bytes=target.vector_bytes))
+
+    def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
+        """Return what makes the argument block of products of small matrices that lie like `pairs`."""
+        m, k, n = pairs.sizes
+        letters = lies(pairs.left[2:], (m, k), dtype.itemsize) + lies(pairs.right[2:], (k, n), dtype.itemsize)
+        text = pairs_text(dtype, pairs.sizes, letters, self.jit.target)
+        return _Blocks(self.jit.load(text, ("k",)), pack_pairs)
 
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
@@ -229,29 +244,19 @@ class LlvmBackend:
         return pack_rows(at["k"], at["fin"], [*map(kind_of, scalars)], stages, combines, cut, grain, flags)
 
 
-class _ProductBlocks:
-    """Argument blocks of one product; its code lives as long."""
+class _Blocks:
+    """Argument blocks of products of one kind, from their sizes; their code lives as long."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, pack: Callable[..., bytes]) -> None:
         self._library = library
+        self._pack = pack
 
-    def __call__(self, rows: int, length: int, step: int, apart: int) -> bytes:
-        return pack_product(self._library.addresses["k"], rows, length, step, apart)
-
-
-class _WideBlocks:
-    """Argument blocks of products with wide matrices of one dtype; their code lives as long."""
-
-    def __init__(self, library: Library, itemsize: int, vector_bytes: int) -> None:
-        self._library = library
-        self._sizes = itemsize, vector_bytes
-
-    def __call__(self, tile: Tile) -> bytes:
-        return pack_wide(self._library.addresses["k"], *self._sizes, tile)
+    def __call__(self, *sizes: Any) -> bytes:
+        return self._pack(self._library.addresses["k"], *sizes)
 
 
 def _is_product(hop: Hop) -> bool:
-    """Tell whether `hop` is a product there are loops for: of a matrix of floats, or a stack of such."""
+    """Tell whether `hop` is a product there are loops for: of a matrix of floats, or of stacks."""
     if hop.op.name == "cumsum":  # the running sums of every row
         matrix = hop.inputs[0].meta
         return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \
@@ -264,9 +269,10 @@ def _is_product(hop: Hop) -> bool:
             all(i.meta.dtype == hop.meta.dtype for i in hop.inputs)
     ranks = tuple([i.meta.ndim for i in hop.inputs])
     kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
-    known = max(ranks) > 1 and (max(ranks) == 2 or hop.op.name == "matmul" and ranks[1] < 3)
-    return hop.op.name in ("matmul", "dot") and known and min(ranks) > 0 and \
-        len(kinds) == 1 and hop.meta.dtype.kind == "f"
+    if hop.op.name not in ("matmul", "dot") or max(ranks) < 2 or not min(ranks) or len(kinds) > 1:
+        return False
+    stacked = max(ranks) > 2 and hop.op.name == "matmul" and hop.meta.dtype.kind != "b"
+    return stacked or max(ranks) == 2 and hop.meta.dtype.kind == "f"
 
 
 def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:

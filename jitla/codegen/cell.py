@@ -11,6 +11,7 @@ from jitla.codegen.delayed import delayed_kernel
 from jitla.codegen.layout import BLOCKS, COLD, INNER, PLAIN, STEP, Loop, copy_operands, seek, word
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
+from jitla.codegen.tiles import is_tiled, tiled_kernel
 
 
 def calls(width: int, length: str, start: str) -> str:
@@ -86,6 +87,8 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
     if loop.schedule.delayed:
         return delayed_kernel(loop, math, entry(loop, COLD))
     past = streams(loop)
+    if is_tiled(loop):
+        return tiled_kernel(loop, math, entry(loop))
     if loop.rank and not loop.polynomials and not past:
         return _banded(loop, math)
     lines = entry(loop)

@@ -36,7 +36,7 @@ def _rows_at_once(w: Lanes) -> int:
     return 4 if w.width * w.size <= FEW_REGISTERS else 8
 
 
-def pack_wide(entry: int, itemsize: int, vector_bytes: int, tile: Tile) -> bytes:
+def pack_wide(entry: int, tile: Tile, itemsize: int, vector_bytes: int) -> bytes:
     """Return the argument block of a product."""
     width = VECTORS * vector_bytes // itemsize
     scratch = (DEPTH + 8) * width * itemsize + LINE

@@ -1,8 +1,8 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, rows, memo,
-mates, links, cones, stages, candidates, points, waiting, floors, division, groups, search, recall, build,
-limits, heuristics, planner, interp, text, verdict.
+Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs, rows,
+memo, mates, links, cones, stages, candidates, points, waiting, floors, division, groups, search, recall,
+build, limits, heuristics, planner, interp, text, verdict.
 """
 
 from jitla.fusion.blocks import (
@@ -17,6 +17,7 @@ from jitla.fusion.blocks import (
     SHARED,
     Combine,
     Cut,
+    Pairs,
     Place,
     Stage,
     Tile,
@@ -29,6 +30,7 @@ from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     ALONE,
     NARROW,
+    PAIRS,
     Backend,
     Call,
     Executable,
@@ -46,6 +48,7 @@ from jitla.fusion.kernel import (
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.memory import peak
+from jitla.fusion.pairs import pairs_in
 from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, Cost, Prices
 from jitla.fusion.recall import Recall
@@ -57,12 +60,12 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
     "ALONE", "ALWAYS", "BEFORE", "CELL", "MAGG", "NARROW", "OPENING", "OPERAND", "PACK", "PACKED", "PACKS",
-    "PARTIAL", "ROOM", "SHARED", "TEMPLATES",
+    "PAIRS", "PARTIAL", "ROOM", "SHARED", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Place", "Plan", "Prices", "Product", "Recall",
-    "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
+    "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices", "Product",
+    "Recall", "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
     "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
-    "is_view", "operands", "over_rows", "packs_once", "panels_bytes",
+    "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",
     "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
     "structure", "structure_key", "walk", "weigh",
 ]

@@ -152,3 +152,17 @@ class Tile(NamedTuple):
     adds: int = 0
     upper: int = 0
     panels: int = 0
+
+
+class Pairs(NamedTuple):
+    """Products of small matrices, m times k elements with k times n: `outer` times `inner` pairs.
+
+    Bytes between neighbours of the `left` ones, and of the `right` ones: from pair to pair, outer and
+    inner, from row to row, and from column to column. Results lie one behind the other.
+    """
+
+    outer: int
+    inner: int
+    sizes: tuple[int, int, int]
+    left: tuple[int, int, int, int]
+    right: tuple[int, int, int, int]

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
-from jitla.fusion.kernel import ALONE, Call, Kernel, Product, RowKernel, Step, data_inputs
+from jitla.fusion.kernel import ALONE, PAIRS, Call, Kernel, Product, RowKernel, Step, data_inputs
 from jitla.fusion.memo import Memo, members
+from jitla.fusion.pairs import by_pairs
 from jitla.fusion.rows import is_row_view, product_at
 from jitla.hops import Hop
 
@@ -64,6 +65,9 @@ def _axis(
     for stage in stages:
         if isinstance(stage, Product) and stage.form in ALONE:
             found |= {0} if value in stage.inputs else set()
+        elif isinstance(stage, Product) and stage.form == PAIRS:
+            if value in stage.inputs:
+                found.add(0 if by_pairs(value, stage.hop) else None)
         elif isinstance(stage, Product):
             if value is stage.matrix:
                 found.add(1 if stage.turned else 0)

@@ -13,12 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from jitla.fusion.blocks import Combine, Cut, Stage, Tile
+from jitla.fusion.blocks import Combine, Cut, Pairs, Stage, Tile
 from jitla.hops import Hop, Kind
 
 NARROW = 63  # vectors that rows are multiplied with at once; more are met in panels
 
 EXTREMES = ("argmin", "argmax")  # forms of products that find where rows have their extremes
+PAIRS = "pairs"  # the form of products of stacks of small matrices
 ALONE = ("scan", "join", *EXTREMES)  # those that make rows of rows, without a vector
 
 
@@ -76,7 +77,8 @@ class Product:
     the other. "argmin", "argmax": where every row has its extreme, an index each. `matrix` is the
     value whose rows are meant; it lies in memory as they do, or with its axes exchanged (`turned`).
     `vector` may be several, the columns of a narrow matrix: then "dot" makes a row of results per row,
-    "sum" a row per column of the matrix.
+    "sum" a row per column of the matrix. "pairs": every matrix of a stack times one of another stack, or
+    the same for all; "rows" are then the matrices along the first axis.
     """
 
     form: str
@@ -95,7 +97,7 @@ class Product:
     @property
     def columns(self) -> int:
         """With how many vectors rows are multiplied."""
-        shape = self.vector.meta.shape if self.form not in ALONE else ()
+        shape = self.vector.meta.shape if self.form not in (*ALONE, PAIRS) else ()
         return shape[1] if len(shape) > 1 else 1
 
     @property
@@ -153,6 +155,8 @@ class RowKernel:
 
 
 def _space(product: Product) -> tuple[int, ...]:
+    if product.form == PAIRS:
+        return product.hop.meta.shape
     shape = product.matrix.meta.shape
     return shape[::-1] if product.turned else shape
 
@@ -256,6 +260,10 @@ class Backend(Protocol):
 
     def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
         """Return what makes the argument block of a product with a wide matrix."""
+        ...
+
+    def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
+        """Return what makes the argument block of products of small matrices that lie like `pairs`."""
         ...
 
     def rows(

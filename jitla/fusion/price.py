@@ -34,6 +34,8 @@ PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of 
 # products, up to 400 for loops; with 200 and more, plans were split that are faster as one kernel.
 STAGE = 100.0
 TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
+# Additions that NumPy takes to begin with a pair of matrices, and for a product in it; the same of integers.
+PAIR, PRODUCT, INTEGER_PAIR, INTEGER_PRODUCT = 1500.0, 1.0, 200.0, 15.0
 NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
 
 
@@ -241,6 +243,9 @@ class Prices:
     def _product(self, hop: Hop) -> float:
         """BLAS: arithmetic, behind packing of the operands; with a vector it only reads."""
         m, k, n = _sides(hop)
+        stack = hop.meta.shape[:max(i.meta.ndim for i in hop.inputs) - 2] if hop.op.name == "matmul" else ()
+        if stack:
+            return self._pairs(hop, prod(stack))
         moved = sum(map(self.reads, hop.inputs))
         if 1 in (m, n):
             return NUMPY_BYTES * moved
@@ -249,6 +254,14 @@ class Prices:
             arithmetic *= TRIANGLE
         packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
         return arithmetic + 2.0 * moved + PACK * packed * self._element(hop)
+
+    def _pairs(self, hop: Hop, count: int) -> float:
+        """NumPy's product of stacks: one pair after the other, on one thread."""
+        m, k, n = _sides(hop)
+        begin, each = (PAIR, PRODUCT) if hop.meta.dtype.kind in "fc" else (INTEGER_PAIR, INTEGER_PRODUCT)
+        moved = sum(map(self.reads, hop.inputs)) + self.writes(hop)
+        work = begin * count + each * m * k * n * hop.meta.dtype.itemsize / 8
+        return NUMPY_BYTES * moved + work * self.machine.unit
 
 
 def touched(hop: Hop, layout: Layout | None) -> float:

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from jitla.fusion.layout import Layout, cast_layout, contiguous, reduced_layout, result_layout
+from jitla.fusion.layout import (
+    Layout,
+    axis_order,
+    cast_layout,
+    contiguous,
+    ordered,
+    reduced_layout,
+    result_layout,
+    spread,
+)
 from jitla.hops import Hop, Kind, Shape, topo
 
 VIEWS = frozenset({
@@ -55,6 +64,8 @@ def result_of(
         return reduced_layout(sources[0], size, attrs["axis"], attrs["keepdims"])
     if name == "norm" and attrs["axis"] is not None:
         return reduced_layout(sources[0], size, attrs["axis"], attrs["keepdims"])
+    if name == "matmul" and len(shape) > 2:
+        return _stacked(shape, size, sources)
     if name == "einsum" and len(shape) > 1:
         return _einsum(hop, shape, attrs, sources)
     if name in VIEWS:
@@ -76,6 +87,13 @@ def _view(hop: Hop, attrs: Mapping[str, Any], source: Layout) -> Layout:
         return Layout(shape, view.strides)
     view = hop.op.ref(ghost, **attrs) if source.shape or hop.meta.shape else ghost
     return Layout(view.shape, view.strides) if isinstance(view, np.ndarray) else Layout((), ())
+
+
+def _stacked(shape: Shape, size: int, sources: Sequence[Layout]) -> Layout:
+    """Return the layout of products of matrices in C order, stacked in the order of the operands' axes."""
+    batch = shape[:max(len(s.shape) for s in sources) - 2]
+    order = axis_order([spread(batch, Layout(s.shape[:-2], s.strides[:-2])) for s in sources], len(batch))
+    return ordered(shape, size, [*range(len(shape) - 1, len(batch) - 1, -1), *order])
 
 
 def _einsum(hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]) -> Layout:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from jitla.fusion.ends import iteration
-from jitla.fusion.kernel import EXTREMES, NARROW, Product, over_rows
+from jitla.fusion.kernel import EXTREMES, NARROW, PAIRS, Product, over_rows
 from jitla.fusion.outer import keeps_driver, takes_wide
+from jitla.fusion.pairs import by_pairs, pairs_of
 from jitla.fusion.templates import Facts, Template
 from jitla.hops import Hop, Kind
 
@@ -27,7 +28,9 @@ MAX_BESIDE = 1 << 17  # bytes of that matrix
 
 
 def row_count(product: Product) -> int:
-    """Return how many rows the matrix has."""
+    """Return how many rows the matrix has; of a stack of products, how many are along the first axis."""
+    if product.form == PAIRS:
+        return product.hop.meta.shape[0]
     return product.matrix.meta.shape[1 if product.turned else 0]
 
 
@@ -41,6 +44,17 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
         return _along_rows("scan", hop, facts)
     if hop.op.name in EXTREMES:
         return _along_rows(hop.op.name, hop, facts)
+    found = _of_rows(hop, facts) if _is_of_rows(hop) else None
+    return found or pairs_of(hop, facts)
+
+
+def _is_of_rows(hop: Hop) -> bool:
+    """Tell whether a product is one of rows of floats with one matrix, or one vector."""
+    return hop.meta.dtype.kind == "f" and hop.inputs[1].meta.ndim < 3
+
+
+def _of_rows(hop: Hop, facts: Facts) -> Product | None:
+    """Return the product of a matrix, or of a stack's rows, with one other."""
     left, right = hop.inputs
     if left.meta.ndim > 2:  # every matrix of a stack times one other: their rows, one after the other
         if not _is_stack(left, facts):
@@ -158,6 +172,8 @@ def row_links(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
     product = product_at(hop, facts)
     if not rows:
         return ()
+    if product is not None and product.form == PAIRS:
+        return tuple(dict.fromkeys(i for i in hop.inputs if by_pairs(i, hop)))
     if product is not None:
         return (product.matrix,) if product.form == "dot" else product.inputs
     if is_row_view(hop) or hop.op.kind is Kind.AGG:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitla.fusion import Combine, Cut, Executable, Form, Kernel, Schedule, Stage, Tile
+from jitla.fusion import Combine, Cut, Executable, Form, Kernel, Pairs, Schedule, Stage, Tile
 
 Launch = Callable[..., None]
 
@@ -33,6 +33,10 @@ class RowTools(Protocol):
 
     def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
         """Return what makes the argument block of a product with a wide matrix."""
+        ...
+
+    def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
+        """Return what makes the argument block of products of small matrices that lie like `pairs`."""
         ...
 
     def rows_block(

@@ -26,6 +26,7 @@ from jitla.fusion import (
     InterpretedBackend,
     Kernel,
     Layout,
+    Pairs,
     Recall,
     Schedule,
     Stage,
@@ -202,6 +203,10 @@ class Compiler:
     def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
         """Return what makes argument blocks of products with wide matrices."""
         return self.backend.wide(dtype)
+
+    def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
+        """Return what makes argument blocks of products of small matrices that lie like `pairs`."""
+        return self.backend.pairs(dtype, pairs)
 
     def rows_block(
         self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,

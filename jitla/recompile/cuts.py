@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from jitla.fusion import ALONE, NARROW, Kernel, Layout, Product, RowKernel, Tile, contiguous
+from jitla.fusion import ALONE, NARROW, PAIRS, Kernel, Layout, Product, RowKernel, Tile, contiguous
 from jitla.hops import Hop, Shape
 
 LINE = 64
@@ -80,7 +80,7 @@ def _in_one_run(matrix: Layout) -> bool:
 
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
-    return isinstance(stage, Product) and stage.form not in ALONE and \
+    return isinstance(stage, Product) and stage.form not in (*ALONE, PAIRS) and \
         columns_of(shapes[stage.vector.meta.shape]) > NARROW
 
 
@@ -111,7 +111,13 @@ def nanoseconds(
 ) -> float:
     """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
     moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
-    work = sum(2 * prod(shapes[s.matrix.meta.shape]) * (
-        1 if s.form in ALONE else columns_of(shapes[s.vector.meta.shape]))
-        for s in kernel.stages if isinstance(s, Product))
+    work = sum(_flops(s, shapes) for s in kernel.stages if isinstance(s, Product))
     return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)
+
+
+def _flops(stage: Product, shapes: Mapping[Shape, Shape]) -> int:
+    """Return the additions and multiplications of a product."""
+    if stage.form == PAIRS:
+        return 2 * prod(shapes[stage.hop.meta.shape]) * shapes[stage.matrix.meta.shape][-1]
+    columns = 1 if stage.form in ALONE else columns_of(shapes[stage.vector.meta.shape])
+    return 2 * prod(shapes[stage.matrix.meta.shape]) * columns

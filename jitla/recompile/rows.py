@@ -19,6 +19,7 @@ from jitla.fusion import (
     OPERAND,
     PACKED,
     PACKS,
+    PAIRS,
     PARTIAL,
     ROOM,
     SHARED,
@@ -40,6 +41,7 @@ from jitla.fusion import (
     operands,
     over_rows,
     packs_once,
+    pairs_in,
     panels_bytes,
     result_of,
     structure_key,
@@ -278,9 +280,19 @@ class _Binding:
                 tile = tile._replace(panels=PACKED)
             self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
             return None if tile is None else made(tile)
+        if stage.form == PAIRS:
+            return self._pairs(stage, layouts)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
         columns = 1 if stage.form in ALONE else columns_of(layouts[stage.vector].shape)
         return None if sizes is None else self._made(stage.form, stage.matrix, columns)(*sizes)
+
+    def _pairs(self, stage: Product, layouts: Mapping[Hop, Layout]) -> bytes | None:
+        dtype = stage.hop.meta.dtype
+        found = pairs_in(*(layouts[h] for h in (stage.matrix, stage.vector, stage.hop)), dtype.itemsize)
+        if found is None:
+            return None
+        self.kept.append(made := self.tools.pairs(dtype, found))
+        return made(found)
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
         self.kept.append(made := self.tools.product(form, hop.meta.dtype, columns))

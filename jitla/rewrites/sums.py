@@ -76,10 +76,27 @@ def _form(given: tuple[str, ...], result: str) -> str | None:
         alone = label in left and label in right and not (set(left) & set(right)) - summed
         if alone and max(len(left), len(right)) == 2:
             return "product"
+        if label in left and label in right and _stack(left, right, result) is not None:
+            return "stacks"
     if not summed and len(given) == 1:
         return None
     covered = any(set(labels) == every for labels in given)
     return "cells" if covered or not summed and len(given) == 2 else None
+
+
+def _stack(left: str, right: str, result: str) -> tuple[str, bool] | None:
+    """Return the labels of the stack if the sum is one of products of matrices; if operands change places.
+
+    Every label of the stack is one of both operands, or all are one operand's. The last two labels of the
+    result are the rows of one operand's matrices, and the columns of the other's.
+    """
+    stack, (row, column) = result[:-2], result[-2:] if len(result) > 2 else ("", "")
+    turned = row in right and row not in left
+    first, second = (right, left) if turned else (left, right)
+    if not stack or row not in first or row in second or column not in second or column in first:
+        return None
+    ranks = {len(labels) - 2 for labels in (first, second)}
+    return (stack, turned) if ranks <= {0, len(stack)} else None
 
 
 def spelled_einsum(root: Hop, b: Bound) -> Hop:
@@ -87,6 +104,8 @@ def spelled_einsum(root: Hop, b: Bound) -> Hop:
     given, result = parsed(root.attr("subscripts"))
     if _form(given, result) == "product":
         return _product(root, given, result)
+    if _form(given, result) == "stacks":
+        return _stacks(root, given, result)
     space = max(given, key=len)
     if set(space) != set("".join(given)):
         space = result
@@ -106,6 +125,20 @@ def _product(root: Hop, given: tuple[str, ...], result: str) -> Hop:
         left, right, x, y = right, left, y, x
     x = _permuted(x, left, left.replace(label, "") + label)
     y = _permuted(y, right, label + right.replace(label, ""))
+    return make("matmul", (x, y), root.line)
+
+
+def _stacks(root: Hop, given: tuple[str, ...], result: str) -> Hop:
+    left, right = given
+    x, y = root.inputs
+    (label,) = set(left) & set(right) - set(result)
+    found = _stack(left, right, result)
+    assert found is not None
+    stack, turned = found
+    if turned:
+        left, right, x, y = right, left, y, x
+    x = _permuted(x, left, (stack if len(left) > 2 else "") + result[-2] + label)
+    y = _permuted(y, right, (stack if len(right) > 2 else "") + label + result[-1])
     return make("matmul", (x, y), root.line)
 
 

@@ -19,7 +19,7 @@ from tests.fuzz.draft import PREAMBLE, Draft, leaves
 from tests.fuzz.frame import BUMP, Frame
 from tests.fuzz.functions import functional
 from tests.fuzz.mixed import mixed
-from tests.fuzz.regions import region
+from tests.fuzz.regions import region, stacks
 from tests.fuzz.statements import simple
 from tests.fuzz.trouble import troubled
 from tests.fuzz.unusual import inexact, unusual
@@ -27,6 +27,7 @@ from tests.fuzz.vary import reframed, varied
 
 THEMES = {
     "mixed": mixed, "functions": functional, "trouble": troubled, "rows": region, "inexact": inexact,
+    "stacks": stacks,
 }
 # So many programs in a row are variations of one: the locality that lets kernels be met again. So many
 # of them have one text, called with other arguments: sizes, layouts, dtypes, values, aliases.

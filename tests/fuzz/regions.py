@@ -114,6 +114,47 @@ PRODUCTS = (
     "{o} = np.mean({X}, axis={d}, keepdims=True) * {X}",
 )
 
+# {S}: a stack of square matrices, of {k} rows, made of X; {T}: the same elsewhere, {q}: one of them.
+STACKS = (
+    "{o} = {S} @ {T}",
+    "{o} = {S} @ {T} + {n}\n{s} = {o}.sum()",
+    "{o} = {S}.transpose(0, 2, 1) @ {T}\n{p} = {o} * {S} - {n}",
+    "{o} = {S} @ {T}.transpose(0, 2, 1)",
+    "{o} = np.maximum({S} @ ({T} * 2), 0)",
+    "{o} = ({S} @ {T}[:, :, 0][:, :, None])[:, :, 0]",
+    "{o} = {q} @ {S}\n{p} = {S} @ {q}",
+    "{o} = {S} @ {q}[0] + {q}[0] @ {T}",
+    "{o} = np.einsum('nij,njk->nik', {S}, {T})",
+    "{o} = np.einsum('nij,kj->nik', {S}, {q})",
+    "{o} = np.einsum('nij,nj->ni', {S}, {T}[:, 0])",
+    "{o} = {S} @ {S} @ {T}\n{p} = np.exp(-np.abs({o})).sum(axis=(1, 2))",
+    "{o} = {S}[::-1] @ {T}[::-1, ::-1]",
+    "{o} = {S}\n{o} @= {T}\n{p} = {o} + {S}",
+    "{o} = {S} * 1\n{o}[...] = {o} @ {T}",
+    "{o} = ({S} * 7).astype({i!r}) @ ({T} * 5).astype({i!r})",
+    "{o} = {S}[:, None] @ {T}[None, :5]",
+)
+
+
+def stacks(draft: Draft) -> str | None:
+    """Draw a statement over stacks of small matrices."""
+    found = draft.arrays(lambda a: a.size >= 8 and a.dtype.kind in "fc" and a.dtype.itemsize > 2)
+    if not found:
+        return None
+    k = draft.pick((1, 2, 3, 3, 4, 4, 5, 8))
+    large = [x for x in found if np.size(draft.value(x)) >= 64 * k * k]
+    x = draft.pick(large or found)
+    count = np.size(eval(x, draft.names)) // (k * k)
+    if not count:
+        return None
+    stack = f"np.ravel({x})[:{count * k * k}].reshape({count}, {k}, {k})"
+    form = draft.pick(STACKS) + "\nlog.append({o})" * draft.chance(0.7)
+    n = number(draft)
+    return form.format(
+        S=stack, T=draft.pick((stack, stack + ".copy()", f"({stack} + 1)", f"{stack}[::-1]")),
+        q=f"{stack}[{draft.pick((0, -1))}]", k=k, n="0.5" if "j" in n else n,
+        i=draft.pick(("i8", "i4", "i2")), o=draft.new_name(), p=draft.new_name(), s=draft.new_name("s"))
+
 
 def region(draft: Draft) -> str | None:
     """Draw a statement over a matrix and its rows."""
