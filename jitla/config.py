@@ -110,15 +110,13 @@ class Config:
     memory_limit: int = _option(
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
     num_threads: int = _option(
-        0, _number(0, 1024), "threads that one kernel may use; 0: OMP_NUM_THREADS, else all processors "
-        "that the process may use")
+        0, _number(0, 1024), "threads of one kernel; 0: OMP_NUM_THREADS, else all processors allowed")
     cpu: str = _option(
         "", _choice("", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
         "level of processors that kernels are made for; empty: the one that is here")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
-    events: int = _option(
-        1000, _number(0, 1_000_000), "how many events are remembered for explain")
+    events: int = _option(1000, _number(0, 1_000_000), "how many events are remembered for explain")
     cache_dir: str = _option(
         "", _path, "where what was measured of this machine is kept; empty: in the user's cache")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen.delayed import slots
+from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
 from jitla.codegen.indexed import Indexed
 from jitla.codegen.jit import Jit, Library
@@ -42,8 +42,6 @@ STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetc
 LINE = 64  # bytes, of which a unit of columns has a multiple
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller, where nothing was measured
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
-LATE_BYTES = 32 << 20  # of rows that wait, in all bands; only one band may have more
-DELAYS = 8  # times as many rows as they wait for are in a band at least: it keeps some of them to the end
 CHUNKS = 4  # per worker, for uneven work
 BLOCKING_NS = 5_000  # from here on other Python threads may run meanwhile
 MAX_REASONS = 4096  # kinds of operators that are known to be supported, or not
@@ -97,7 +95,7 @@ def _units(
     mode, dims = loop.form.mode, geometry.dims
     inner = dims[-1]
     if loop.schedule.delayed:
-        return _delayed_units(loop, geometry, workers)
+        return band_units(loop, geometry, 1 if workers == 1 else CHUNKS * workers)
     if mode == "full":
         total = prod(dims)
         depth = max(0, (total // SUBTREE).bit_length() - 1)
@@ -117,20 +115,6 @@ def _units(
     step = BLOCK if inner >= 2 * BLOCK else max(inner, 1)
     blocks = -(-inner // step)
     return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
-
-
-def _delayed_units(
-    loop: Loop, geometry: Geometry, workers: int
-) -> tuple[int, tuple[int, ...], int]:
-    """Return what `_units` does: a unit is a band of rows, in one dimension of runs of elements."""
-    inner, out, size = geometry.dims[-1], geometry.strides[-1], loop.operands[-1].dtype.itemsize
-    step = inner if loop.rank else min(BLOCK, inner)
-    rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
-    delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
-    most = max(1, rows // (DELAYS * (delay + 1)))
-    waiting = slots(delay, step * size) * step * size
-    bands = 1 if workers == 1 else max(1, min(CHUNKS * workers, most, LATE_BYTES // waiting))
-    return bands, (inner, step, bands, delay, rows), bands * waiting
 
 
 def _itemsize(loop: Loop) -> int:

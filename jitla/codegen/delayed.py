@@ -10,10 +10,27 @@ are read by others: they stay in their slots until all bands are done, and @fin 
 
 from __future__ import annotations
 
-from jitla.codegen.bands import apart, bands
-from jitla.codegen.layout import BLOCKS, COLD, DEPTH, HEADER, INNER, ROWS, STEP, Loop, seek, word
-from jitla.codegen.scalar import MathCall
+from math import prod
 
+from jitla.codegen.bands import apart, bands
+from jitla.codegen.layout import (
+    BLOCK,
+    BLOCKS,
+    COLD,
+    DEPTH,
+    HEADER,
+    INNER,
+    ROWS,
+    STEP,
+    Loop,
+    seek,
+    word,
+)
+from jitla.codegen.scalar import MathCall
+from jitla.fusion import Geometry
+
+LATE_BYTES = 32 << 20  # of rows that wait, in all bands; only one band may have more
+DELAYS = 8  # times as many rows as they wait for are in a band at least: it keeps some of them to the end
 GROUP, GROUP_BYTES = 16, 8192  # most rows that are computed at once, and bytes of them
 # Of the row `i` of a band, `t` before its end: the first `delay` rows, the last ones, then a ring; and how
 # many rows from there on lie in one run.
@@ -115,6 +132,20 @@ _BOUNDS = """  %j.next = add i64 %j, 1
   %mem.at = mul i64 %j, %share
   %mem = getelementptr i8, ptr %scratch, i64 %mem.at
 """
+
+
+def band_units(loop: Loop, geometry: Geometry, most: int) -> tuple[int, tuple[int, ...], int]:
+    """Return the number of bands, `most` of them, the first geometry words and the bytes of all slots.
+
+    In one dimension rows are runs of elements.
+    """
+    inner, out, size = geometry.dims[-1], geometry.strides[-1], loop.operands[-1].dtype.itemsize
+    step = inner if loop.rank else min(BLOCK, inner)
+    rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
+    delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
+    waiting = slots(delay, step * size) * step * size
+    bands = max(1, min(most, rows // (DELAYS * (delay + 1)), LATE_BYTES // waiting))
+    return bands, (inner, step, bands, delay, rows), bands * waiting
 
 
 def slots(delay: int, row_bytes: int) -> int:

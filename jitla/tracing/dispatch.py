@@ -29,7 +29,7 @@ from jitla.tracing.indexing import Bound, Indexing, becomes, fits, lone_complex
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import SMALL_INT, meet
 from jitla.tracing.places import call_here
-from jitla.tracing.powers import SHORTCUTS
+from jitla.tracing.powers import SHORTCUTS, is_paired
 from jitla.tracing.signature import (
     INTEGRAL,
     LAYOUT_ID,
@@ -211,7 +211,7 @@ class Dispatch(Indexing):
             if exponent in (3, 4) and kind in "iu" and type(exponent) is int and METAS[x._m].shape:
                 square = UFUNCS[np.square](x)  # products wrap around as powers do
                 return UFUNCS[np.multiply](square, x if exponent == 3 else square)
-        elif type(x) is LazyArray and type(exponent) is LazyArray and kind in "fc":
+        elif type(x) is LazyArray and type(exponent) is LazyArray and kind in "fc" and is_paired(x, exponent):
             return UFUNCS[np.power](x, exponent)
         return self.eager(operator.pow, (x, exponent), {})
 
@@ -268,7 +268,8 @@ class Dispatch(Indexing):
             if not any(type(x) in LAZY for x in known) or any(x is None for x in known) \
                     or not all(fits(np.shape(x), memory.shape) for x in inputs) \
                     or broadcast(tuple([np.shape(x) for x in inputs])) != memory.shape \
-                    or lone_complex(Meta(memory.shape, memory.dtype)):
+                    or lone_complex(Meta(memory.shape, memory.dtype)) \
+                    or ufunc is np.power and not is_paired(*inputs):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:

@@ -25,6 +25,7 @@ from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
 from jitla.tracing.memory import Memory, lazy_array
 from jitla.tracing.places import call_here
+from jitla.tracing.powers import is_paired
 from jitla.tracing.signature import LAYOUTS, METAS, TRACED, is_traced, meta_id
 from jitla.tracing.tape import OP_ID
 
@@ -243,7 +244,7 @@ class Indexing(Memory):
             return array
         memory = self.settle(array)
         lazy = lazy and not lone and other._v is None and fits(METAS[other._m].shape, memory.shape)
-        lazy = lazy and _is_recorded(ufunc, array) and memory.flags.writeable
+        lazy = lazy and _is_recorded(ufunc, array, other) and memory.flags.writeable
         if lazy and self._update(array, memory, ufunc, other, others):
             return array
         other = self.plain(other)
@@ -272,7 +273,7 @@ class Indexing(Memory):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if not _is_recorded(ufunc, array) or self.operand(other) is None:
+        if not _is_recorded(ufunc, array, other) or self.operand(other) is None:
             return False
         if not fits(np.shape(other), METAS[array._m].shape):
             return False
@@ -312,10 +313,10 @@ def _parts(held: Any, kind: type) -> Any:
     return chain(held, held.values()) if kind is dict else held
 
 
-def _is_recorded(ufunc: Any, array: LazyArray) -> bool:
-    """Say whether the operation is not done at once: NumPy may refuse an exponent of integers."""
+def _is_recorded(ufunc: Any, array: LazyArray, other: Any) -> bool:
+    """Say whether the operation is not done at once: NumPy may refuse an exponent, or look at it."""
     if ufunc is np.power:
-        return METAS[array._m].dtype.kind not in "biu"
+        return METAS[array._m].dtype.kind not in "biu" and is_paired(array, other)
     return ufunc is not _MATMUL_IN_PLACE
 
 

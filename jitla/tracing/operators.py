@@ -15,7 +15,7 @@ import numpy as np
 from jitla.hops import adopt
 from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
 from jitla.tracing.enacting import OPERATORS
-from jitla.tracing.powers import of_constant
+from jitla.tracing.powers import is_paired, of_constant
 from jitla.tracing.tape import KIND_CODE, OP_ID, enroll
 
 # A Python int up to this size converts to any float without question.
@@ -225,6 +225,8 @@ def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
 
 def _power_call(general: Callable[..., Any]) -> Callable[..., Any]:
     def record(x: Any, y: Any) -> Any:
+        if not is_paired(x, y):
+            return (x if type(x) in LAZY else y)._s.eager(np.power, (x, y), {})
         made = of_constant(x, y)
         return general(x, y) if made is None else made
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.hops import broadcast
 from jitla.tracing.array import LazyArray
 from jitla.tracing.signature import METAS
 from jitla.tracing.tape import KIND_CODE, OP_ID, SCALAR
@@ -39,6 +40,16 @@ def _shortcuts() -> dict[tuple[str, type, Any], Any]:
 
 #: The ufunc that ``x ** exponent`` is, by kind of x, type and value of the exponent, if not `np.power`.
 SHORTCUTS = _shortcuts()
+
+
+def is_paired(x: Any, exponent: Any) -> bool:
+    """Say whether every exponent is for one element: NumPy looks what one for many of them is."""
+    if not isinstance(exponent, (LazyArray, np.ndarray)):
+        return True
+    memory = exponent._v if type(exponent) is LazyArray else exponent
+    spread = memory is not None and any(
+        by == 0 and n > 1 for by, n in zip(memory.strides, memory.shape, strict=True))
+    return not spread and exponent.size != 1 and exponent.shape == broadcast((np.shape(x), exponent.shape))
 
 
 def of_constant(x: Any, exponent: Any) -> LazyArray | None:

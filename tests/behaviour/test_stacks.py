@@ -173,7 +173,7 @@ def test_results_do_not_depend_on_the_threads():
     fast = jitla.jit(followed)
     found = []
     for threads in (1, 2, 7):
-        with jitla.options(threads=threads):
+        with jitla.options(num_threads=threads):
             found.append(fast(A, B).tobytes())
     assert found[0] == found[1] == found[2]
 

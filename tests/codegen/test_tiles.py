@@ -77,6 +77,6 @@ def test_results_do_not_depend_on_the_threads():
     A, B = rng.normal(size=(1300, 900)), rng.normal(size=(900, 1300))
     fast = jitla.jit(added)
     for threads in (1, 2, 7):
-        with jitla.options(threads=threads):
+        with jitla.options(num_threads=threads):
             for _ in range(2):
                 assert (fast(A, B) == A + B.T).all()

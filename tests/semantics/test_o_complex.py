@@ -36,7 +36,8 @@ EXPRESSIONS = {
         " 1j, 2 ** w, w ** w, x ** 1j"),
     "o4 powers of ufuncs": "np.power(z, 2), np.square(z), np.power(w, 0.5), np.float_power(w, 2)",
     "o5 branch cuts": (
-        "np.sqrt(-z), np.log(-z), np.angle(-z), np.sqrt(x + 0j), np.angle(w, deg=True)"),
+        "np.sqrt(-z), np.log(-z), np.angle(-z).round(2), np.sqrt(x + 0j), "
+        "np.angle(w, deg=True).round()"),
     "o5 other functions": (
         "np.exp(1j * x), np.sin(w), np.cos(w), np.tanh(w), np.arctan(w), np.log1p(w)"),
     "o6 magnitude": "abs(z), np.abs(w) ** 2, np.absolute(z * w), np.linalg.norm(w), abs(w.sum())",
