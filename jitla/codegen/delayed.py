@@ -12,20 +12,9 @@ from __future__ import annotations
 
 from math import prod
 
+from jitla.codegen import layout
 from jitla.codegen.bands import apart, bands
-from jitla.codegen.layout import (
-    BLOCK,
-    BLOCKS,
-    COLD,
-    DEPTH,
-    HEADER,
-    INNER,
-    ROWS,
-    STEP,
-    Loop,
-    seek,
-    word,
-)
+from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, ROWS, STEP, Loop, seek, word
 from jitla.codegen.scalar import MathCall
 from jitla.fusion import Geometry
 
@@ -140,7 +129,7 @@ def band_units(loop: Loop, geometry: Geometry, most: int) -> tuple[int, tuple[in
     In one dimension rows are runs of elements.
     """
     inner, out, size = geometry.dims[-1], geometry.strides[-1], loop.operands[-1].dtype.itemsize
-    step = inner if loop.rank else min(BLOCK, inner)
+    step = inner if loop.rank else min(layout.BLOCK, inner)
     rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
     delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
     waiting = slots(delay, step * size) * step * size
@@ -208,7 +197,7 @@ def _sizes(loop: Loop) -> list[str]:
     """Return lines that load what a band needs to know; %inner and %step are there."""
     lines: list[str] = []
     word(lines, "height", "%geo", ROWS)
-    word(lines, "bands", "%geo", BLOCKS)
+    word(lines, "bands", "%geo", layout.BLOCKS)
     word(lines, "delay", "%geo", DEPTH)
     word(lines, "scratch", "%block", 6, "ptr")
     return [

@@ -230,17 +230,16 @@ class Noisy:
                 return getattr(cells, function.__name__)(*given, **options)
             result = function(cells, *given, **options)
             kind = np.asarray(result).dtype
-            if kind.kind != "f" or "out" in options:
+            if kind.kind not in "fc" or "out" in options:
                 return result
             with np.errstate(all="ignore"):
                 bound = function(np.abs(cells), *given, **options) * (
                     2 * np.log2(np.size(cells) + 16) * np.finfo(kind).eps
                 )
-                moved = _like(
-                    result,
-                    result
-                    + np.where(np.isfinite(bound), bound, 0) * self._amount(np.shape(result)),
-                )
+                nudge = np.where(np.isfinite(bound), bound, 0) * self._amount(np.shape(result))
+                if kind.kind == "c":
+                    nudge = nudge + 1j * nudge * self._amount(np.shape(result))
+                moved = _like(result, result + nudge)
             return moved if isinstance(result, np.ndarray) else moved[()]
 
         return call

@@ -123,3 +123,34 @@ def off(function: Any) -> Any:
 @pytest.mark.parametrize("jit, faults", [(None, 0), (off, 1)])
 def test_tails_that_scipy_loses_and_sums_that_cancel_are_rounding(jit: Any, faults: int) -> None:
     assert bool(run(TAILS, "tails", jit).faults) is bool(faults)
+
+
+PIECES = """
+import numpy as np
+
+
+@jit
+def f(x):
+    return np.mean(x.sum(axis=1)), (x * 2).sum(axis=0).sum()
+
+
+CALLS = ((0, 1),)
+
+
+def make(call):
+    return (np.random.default_rng(call).normal(size=(37, 211, 2)).view("c16")[..., 0],)
+
+
+def state():
+    return ()
+"""
+
+
+def far_off(function: Any) -> Any:
+    """Be wrong by more than sums are."""
+    return lambda *args: tuple(t * (1 + 1e-6) for t in function(*args))
+
+
+@pytest.mark.parametrize("jit, faults", [(None, 0), (far_off, 1)])
+def test_sums_of_complex_sums_are_rounding(jit: Any, faults: int) -> None:
+    assert bool(run(PIECES, "pieces", jit).faults) is bool(faults)
