@@ -154,3 +154,34 @@ def far_off(function: Any) -> Any:
 @pytest.mark.parametrize("jit, faults", [(None, 0), (far_off, 1)])
 def test_sums_of_complex_sums_are_rounding(jit: Any, faults: int) -> None:
     assert bool(run(PIECES, "pieces", jit).faults) is bool(faults)
+
+
+LOST = """
+import numpy as np
+
+
+@jit
+def f(x):
+    return (np.tan(np.exp(x) * 1e18),)
+
+
+CALLS = ((0, 1),)
+
+
+def make(call):
+    return (np.linspace(1, 9, 1300),)
+
+
+def state():
+    return ()
+"""
+
+
+def larger(function: Any) -> Any:
+    """Be wrong by orders of magnitude."""
+    return lambda *args: tuple(t * 1e9 for t in function(*args))
+
+
+@pytest.mark.parametrize("jit, faults", [(None, 0), (larger, 1)])
+def test_where_noise_leaves_nothing_any_value_of_that_size_will_do(jit: Any, faults: int) -> None:
+    assert bool(run(LOST, "lost", jit).faults) is bool(faults)
