@@ -53,8 +53,8 @@ def in_two_passes(a, b, c):
     return d / d.sum(), (d * c).sum()
 
 
-def softmax(a, b, c):
-    e = np.exp(X - X.max(axis=1, keepdims=True))
+def softmax(a, b, c):  # of no other test: a program keeps what was predicted for its first sizes
+    e = np.exp(0.25 * (X - X.max(axis=1, keepdims=True)) - 1e-3)
     return e / e.sum(axis=1, keepdims=True)
 
 
