@@ -27,6 +27,7 @@ from jitla.codegen.rows import pack_rows
 from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
+from jitla.codegen.stored import Stored
 from jitla.codegen.tiles import is_tiled, tile_sizes
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
@@ -187,6 +188,10 @@ class LlvmBackend:
     def indexed(self, threads: int) -> Indexed:
         """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual."""
         return Indexed(self.jit, self.launch, threads or self._threads or 0)
+
+    def stored(self, threads: int) -> Stored:
+        """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""
+        return Stored(self.jit, self.launch, threads or self._threads or 0)
 
     def product(
         self, form: str, dtype: np.dtype, columns: int

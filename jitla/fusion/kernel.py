@@ -266,6 +266,10 @@ class Backend(Protocol):
         """Return what makes the argument block of products of small matrices that lie like `pairs`."""
         ...
 
+    def stored(self, threads: int) -> Any:
+        """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""
+        ...
+
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
         combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,

@@ -1,7 +1,7 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, table_special, interp, flags,
-cost, machine, text.
+Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, table_sparse, table_special,
+interp, flags, cost, machine, text.
 """
 
 from jitla.hops.cost import bytes_of, expressible, flops
@@ -50,6 +50,7 @@ from jitla.hops.spec import (
 )
 from jitla.hops.table_cell import common_dtype
 from jitla.hops.table_matrix import index_key
+from jitla.hops.table_sparse import STORED
 from jitla.hops.table_special import adopt
 from jitla.hops.table_sums import parsed
 from jitla.hops.text import parse, place, show
@@ -60,6 +61,6 @@ __all__ = [
     "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
     "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
     "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "parsed", "place", "Rate",
-    "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show", "substitute",
+    "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show", "STORED", "substitute",
     "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -215,6 +215,10 @@ class Compiler:
         """Return the argument block of a row kernel and what runs it."""
         return self.backend.rows(scalars, stages, combines, cut, self.threads, nanoseconds), self._launch
 
+    def stored(self, name: str) -> Callable[..., np.ndarray]:
+        """Return what computes the operator `name` at the stored positions of a sparse matrix."""
+        return self.backend.stored(self.threads).operator(name)
+
     def allocator(self) -> Callable[..., np.ndarray]:
         """Return what makes fresh arrays."""
         return allocator()

@@ -16,6 +16,7 @@ from jitla.fusion import Call, Kernel, RowKernel, Step, is_certain, is_view, see
 from jitla.hops import (
     HEARD,
     NARROWED,
+    STORED,
     Hop,
     Kind,
     const_value,
@@ -221,6 +222,9 @@ class _Writer:
         """Write the NumPy call or operator that computes `hop`."""
         if hop.op.name == "count":
             return self.need(f"N{self.number(hop)}", "count", hop)
+        if hop.op.name in STORED:
+            loop = self.need(f"P{self.number(hop)}", "stored", hop)
+            return self._general(hop, [self.value(i) for i in hop.inputs], loop)
         if uncast(hop) != hop.inputs:
             return self._casting(hop)
         words = [self.value(i) for i in hop.inputs]
@@ -281,15 +285,15 @@ class _Writer:
             return f"{self.constant('f', first)}({', '.join(words)})"
         return None
 
-    def _general(self, hop: Hop, words: list[str]) -> str:
-        """Write a call of the operator's reference."""
+    def _general(self, hop: Hop, words: list[str], function: str = "") -> str:
+        """Write a call of the operator's reference, or of what stands for it."""
         for key, value in hop.attrs:
             if key == "shape":
                 given = self.need(f"S{self.number(hop)}", "shape", hop)
             else:
                 given = self.constant("x", value)
             words = [*words, f"{key}={given}"]
-        return f"{self.constant('f', hop.op.ref)}({', '.join(words)})"
+        return f"{function or self.constant('f', hop.op.ref)}({', '.join(words)})"
 
     # ---------------------------------------------------------------------- the end
 

@@ -67,6 +67,10 @@ class Workshop(RowTools, Protocol):
         """Return ``empty(shape, dtype[, axes slowest first])``."""
         ...
 
+    def stored(self, name: str) -> Callable[..., np.ndarray]:
+        """Return what computes the operator `name` at the stored positions of a sparse matrix."""
+        ...
+
 
 @lru_cache(1024)
 def _compiled(source: str) -> CodeType:
@@ -234,6 +238,8 @@ class Program:
                     return partial(_copy, empty)
                 case "shape":
                     return shapes[need.subject.attr("shape")]
+                case "stored":
+                    return self._workshop.stored(need.subject.op.name)
                 case "count":
                     shape = shapes[need.subject.inputs[0].meta.shape]
                     return np.intp(prod(shape[a] for a in need.subject.attr("axis")))

@@ -14,14 +14,12 @@ import numpy as np
 
 from jitla.source import HOOK, NUMBERS
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
-from jitla.tracing.frames import user_frame
+from jitla.tracing.compressed import recorded
 from jitla.tracing.functions import written
-from jitla.tracing.indexing import Bound
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.scatters import add_at
 from jitla.tracing.session import LOCAL, Session
-from jitla.tracing.signature import layout_id
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
@@ -50,19 +48,8 @@ class Foreign(Callee):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        session = self.session
-        session.hand_over()
-        plain = session.plain(args)
-        options = {k: session.plain(v) for k, v in kwargs.items()}
-        place = place_of(user_frame())
-        LOCAL.session = None
-        try:
-            result = call_at(place, self.function, plain, options)
-        finally:
-            LOCAL.session = session
-            _look_again(session, (*args, *kwargs.values()))
-            session.attend()
-        return session.result(result, args, plain)
+        made = recorded(self.session, self.function, args, kwargs)
+        return self.session.outside(self.function, args, kwargs) if made is NotImplemented else made
 
 
 class Adder(Callee):
@@ -74,14 +61,6 @@ class Adder(Callee):
         if len(args) == 3 and not kwargs and add_at(self.session, *args):
             return None
         return Foreign(self.function, self.session)(*args, **kwargs)
-
-
-def _look_again(session: Session, args: tuple) -> None:
-    """Read the shapes of arrays that foreign code was given: it may have set or resized them."""
-    for each in args:
-        proxy = each.__self__ if type(each) is Bound else each
-        if type(proxy) is LazyArray and proxy._v is not None and layout_id(proxy._v) != proxy._l:
-            session.relabel(proxy)
 
 
 class Guarded(Callee):

@@ -49,6 +49,7 @@ from jitla.tracing.kinds import (
 from jitla.tracing.places import call_at, call_here, place_of
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
+from jitla.tracing.stored import LazySparse
 from jitla.tracing.twins import TwinTable
 from jitla.tracing.wild import wild
 
@@ -70,6 +71,7 @@ SAFE = frozenset({
 _EXCEPTIONS = BaseException
 _PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
 _ARRAYS = LAZY | {np.ndarray}
+PROXIES = LAZY | {LazySparse}
 _COMPARING = frozenset({"index", "count", "remove"})
 _INPLACE_UFUNC = {
     operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,
@@ -96,7 +98,7 @@ class Hooks:
             session.flush()
         kind = type(f)
         if kind is MethodType:
-            if type(f.__self__) in LAZY:
+            if type(f.__self__) in PROXIES:
                 return f
             twin = TWINS.of(f.__func__) if type(f.__func__) is FunctionType else None
             return Foreign(f, session) if twin is None else MethodType(twin, f.__self__)
@@ -386,7 +388,7 @@ class Hooks:
 
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         """Return ``obj.name``, ready for its uses."""
-        if type(obj) is LazyArray:
+        if type(obj) is LazyArray or type(obj) is LazySparse:
             return getattr(obj, name)
         session = LOCAL.session
         if session is None:
@@ -484,7 +486,7 @@ def _object(value: Any, kind: type) -> Any:
 
 def _class_of(*args: Any, **kwargs: Any) -> Any:
     """Do what ``type`` does: of a proxy, the class of what it stands for."""
-    if len(args) == 1 and not kwargs and type(args[0]) in LAZY:
+    if len(args) == 1 and not kwargs and type(args[0]) in PROXIES:
         return args[0].__class__
     return type(*args, **kwargs)
 

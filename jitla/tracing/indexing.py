@@ -27,6 +27,7 @@ from jitla.tracing.memory import Memory, lazy_array
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
 from jitla.tracing.signature import LAYOUTS, METAS, TRACED, is_traced, meta_id
+from jitla.tracing.stored import LazySparse, settled
 from jitla.tracing.tape import OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -52,11 +53,12 @@ class Bound(partial):  # type: ignore[type-arg]
 
 
 # What may hold a proxy, and what may be one.
-HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType}
+HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType, LazySparse}
 # What gives away, step by step, what others hold.
 _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
+_OWNERS = LAZY | {LazySparse}
 _MENDED = LAZY | HOLDERS | _STEPPING
 
 
@@ -88,12 +90,14 @@ class Indexing(Memory):
                 self._mend(value, kind, seen | {id(value)})
         elif kind is slice:
             return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
-        elif kind is Bound or kind is MethodType and type(value.__self__) in LAZY:
+        elif kind is Bound or kind is MethodType and type(value.__self__) in _OWNERS:
             if value.__name__ == "resize":
                 return value  # the proxy has to learn the new shape, whoever calls it
             return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
+        elif kind is LazySparse:
+            return settled(value)
         elif kind in _STEPPING:
             # What it steps through is mended where it is; a proxy's own iterator gives arrays.
             for each in get_referents(value):

@@ -7,6 +7,7 @@ Receives arrays about to be written; computes what reads them before.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from jitla.tracing.array import Lazy, LazyArray, in_memory
 from jitla.tracing.closing import Closing, Store
 from jitla.tracing.enacting import address, same_view
 from jitla.tracing.signature import layout_id
+from jitla.tracing.stored import settle_stored
 
 SMALL = 1 << 20  # bytes: arrays up to this size are in a cache, where a copy of them costs little
 REACHES = (0, 1, 2, 4, 8)
@@ -28,6 +30,8 @@ class Memory(Closing):
 
     __slots__ = ()
 
+    stored: list[Any]  # references to pending sparse matrices
+
     def before_write(self, target: np.ndarray) -> None:
         """Compute what reads `target`'s memory, before it is written by other means than the tape."""
         if self.leaves and any(np.may_share_memory(target, leaf) for leaf in self.leaves):
@@ -36,6 +40,8 @@ class Memory(Closing):
 
     def settle_ghosts(self, target: np.ndarray | None = None) -> None:
         """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything)."""
+        if self.stored:
+            settle_stored(self, target)
         if not self.ghosts:
             return
         alive = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None and g._v is None]

@@ -19,9 +19,11 @@ from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT, Learning
 from jitla.tracing.dispatch import Dispatch, forget_inferred
 from jitla.tracing.effects import Past
-from jitla.tracing.frames import ROOT, mark, user_traceback
+from jitla.tracing.frames import ROOT, mark, user_frame, user_traceback
 from jitla.tracing.functions import forget_reductions
+from jitla.tracing.indexing import Bound
 from jitla.tracing.operators import forget_metas
+from jitla.tracing.places import call_at, place_of
 from jitla.tracing.signature import LAYOUTS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import Site
 from jitla.tracing.tape import OWN_METAS
@@ -50,7 +52,7 @@ _DRIVEN: WeakSet[Session] = WeakSet()
 class Session(Dispatch):
     """State of one call of a decorated function in one thread."""
 
-    __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
+    __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
                  "__weakref__")
 
@@ -63,6 +65,7 @@ class Session(Dispatch):
         self.scalars: list[Any] = []
         self.entered: list[Lazy] = []
         self.ghosts: list[Lazy] = []
+        self.stored: list[Any] = []
         self.views: dict[int, tuple[Lazy, str, tuple]] = {}
         self.past: dict[int, Past] = {}
         self.attentive = False
@@ -99,6 +102,8 @@ class Session(Dispatch):
         self.forget()
         if self.ghosts:
             self.ghosts = []
+        if self.stored:
+            self.stored = []
 
     def arguments(self, values: tuple) -> tuple:
         """Return what `argument` makes of each value."""
@@ -192,6 +197,28 @@ class Session(Dispatch):
         self.flush()
         self.settle_ghosts()
         self.fill_slots()
+
+    def outside(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        """Call what jitla does not see into: pending reads are done first, proxies stay inside."""
+        self.hand_over()
+        plain = self.plain(args)
+        options = {k: self.plain(v) for k, v in kwargs.items()}
+        place = place_of(user_frame())
+        LOCAL.session = None
+        try:
+            result = call_at(place, function, plain, options)
+        finally:
+            LOCAL.session = self
+            self._look_again((*args, *kwargs.values()))
+            self.attend()
+        return self.result(result, args, plain)
+
+    def _look_again(self, args: tuple) -> None:
+        """Read the shapes of arrays that foreign code was given: it may have set or resized them."""
+        for each in args:
+            proxy = each.__self__ if type(each) is Bound else each
+            if type(proxy) is LazyArray and proxy._v is not None and layout_id(proxy._v) != proxy._l:
+                self.relabel(proxy)
 
     def release(self) -> None:
         """Let go of arrays from outside that nobody else refers to."""

@@ -1,0 +1,176 @@
+"""Operators at the stored positions of a sparse matrix, run on several threads.
+
+Knows: which arrays there are loops for. Must not know: plans, SciPy, IR.
+Receives operators by name, then ndarrays; returns what their references return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jitla.codegen.indexing_code import pack_indexed
+from jitla.codegen.jit import Jit, Library
+from jitla.codegen.layout import hints
+from jitla.codegen.stored_code import (
+    csc_product_text,
+    csr_product_text,
+    csr_products_text,
+    entries_text,
+    sampled_product_text,
+)
+from jitla.hops import lookup
+from jitla.runtime import empty
+from jitla.runtime import threads as runtime_threads
+
+__all__ = ["Stored"]
+
+NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
+SERIAL = 1 << 15  # entries, or products of them, that one thread does
+CHUNKS = 4  # units per thread: rows may differ much in what they cost
+TABLES = 8  # at most, of sums that entries of several columns are added to
+APART = 32  # elements: tables of two threads share no cache line, nor one and the line fetched with it
+_NS = 1.0
+
+
+class Stored:
+    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual."""
+
+    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
+        self._jit, self._launch, self._threads = jit, launch, threads
+        self._libraries: dict[tuple[Any, ...], Library] = {}
+
+    def operator(self, name: str) -> Callable[..., np.ndarray]:
+        """Return what computes the operator `name`: its loop, or its reference where there is none."""
+        reference = lookup(name).ref
+        loop = {"sampled": self._sampled, "by_row": self._by_row,
+                "sampled_product": self._sampled_product, "csr_product": self._csr_product,
+                "csc_product": self._csc_product}.get(name)
+        if loop is None:
+            return reference
+
+        def run(*operands: Any) -> np.ndarray:
+            made = loop(*operands)
+            return reference(*operands) if made is None else made
+
+        return run
+
+    def _sampled(self, x: np.ndarray, starts: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+        if x.dtype.itemsize not in (1, 2, 4, 8, 16):
+            return None
+        words = (x.shape[1], len(columns), *x.strides)
+        key = ("sampled", x.dtype.itemsize, columns.dtype)
+        return self._entries(key, x, starts, columns, words)
+
+    def _by_row(self, x: np.ndarray, starts: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+        words = (0, len(columns), x.strides[0], 0)
+        return self._entries(("row", x.dtype.itemsize, columns.dtype), x, starts, columns, words)
+
+    def _entries(
+        self, key: tuple[Any, ...], x: np.ndarray, starts: np.ndarray, columns: np.ndarray,
+        words: tuple[int, ...],
+    ) -> np.ndarray | None:
+        if not _are_indices(starts, columns):
+            return None
+        out = empty(columns.shape, x.dtype)
+        library = self._library(key, entries_text, *key, self._jit.target.triple)
+        return self._run(library, starts, (x, starts, columns, out), words, len(columns))
+
+    def _sampled_product(
+        self, a: np.ndarray, b: np.ndarray, starts: np.ndarray, columns: np.ndarray
+    ) -> np.ndarray | None:
+        if not _are_indices(starts, columns) or a.dtype != b.dtype or a.dtype.char not in "fd":
+            return None
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        out = empty(columns.shape, a.dtype)
+        library = self._library(
+            ("sampled_product", a.dtype, columns.dtype), sampled_product_text, a.dtype, columns.dtype,
+            self._jit.target)
+        depth = a.shape[1]
+        tile = max(1, NEAR // max(depth * a.itemsize, 1))
+        words = (len(b), len(columns), depth, tile)
+        marks = np.zeros((len(a) + 16, 2), np.dtype(np.int64))
+        return self._run(library, starts, (marks, a, b, starts, columns, out), words, len(columns) * (1 + depth / 8))
+
+    def _csr_product(
+        self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
+    ) -> np.ndarray | None:
+        if not _are_factors(data, columns, starts, x):
+            return None
+        x = np.ascontiguousarray(x)
+        rows, target = len(starts) - 1, self._jit.target
+        words: tuple[int, ...] = (len(x), len(data))
+        if x.ndim == 1:
+            out = empty((rows,), data.dtype)
+            text = csr_product_text
+        else:
+            out = empty((rows, x.shape[1]), data.dtype)
+            out[...] = 0
+            text, words = csr_products_text, (*words, x.shape[1])
+        library = self._library(
+            (text.__name__, data.dtype, columns.dtype), text, data.dtype, columns.dtype, target)
+        work = len(data) * (4 + x.size // max(len(x), 1) / 4)
+        return self._run(library, starts, (data, columns, starts, x, out), words, work)
+
+    def _csc_product(
+        self, data: np.ndarray, rows: np.ndarray, starts: np.ndarray, x: np.ndarray, shape: tuple[int]
+    ) -> np.ndarray | None:
+        if not _are_factors(data, rows, starts, x):
+            return None
+        # how many there are depends on sizes only, and so do the bits
+        tables = max(1, min(TABLES, len(data) // (4 * shape[0] + SERIAL)))
+        stride = -(-shape[0] // APART) * APART
+        out = np.zeros((tables, stride), data.dtype)
+        library = self._library(
+            ("csc_product", data.dtype, rows.dtype), csc_product_text, data.dtype, rows.dtype,
+            self._jit.target)
+        operands = data, rows, starts, np.ascontiguousarray(x), out
+        words = (shape[0], len(data), stride)
+        if self._run(library, starts, operands, words, 4 * len(data), tables) is None:
+            return None
+        found: np.ndarray = out[0, :shape[0]].copy()
+        for table in out[1:]:
+            found += table[:shape[0]]
+        return found
+
+    def _library(self, key: tuple[Any, ...], text: Callable[..., str], *args: Any) -> Library:
+        """Return the loop `text(*args)`, compiled once."""
+        found = self._libraries.get(key)
+        if found is None:
+            found = self._libraries[key] = self._jit.load(text(*args), ("k",))
+        return found
+
+    def _run(
+        self, library: Library, starts: np.ndarray, operands: tuple[np.ndarray, ...],
+        words: tuple[int, ...], work: float, units: int = 0,
+    ) -> np.ndarray | None:
+        """Return the last operand, filled; None where an index names nothing."""
+        fault = np.zeros(1, np.int64)
+        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        cuts = _cuts(starts, units or (threads * CHUNKS if threads > 1 else 1))
+        flags = hints(work * _NS, True, self._threads)
+        template = pack_indexed(
+            library.addresses["k"], len(operands) + 2, words, len(cuts) - 1, 1, flags)
+        self._launch(template, cuts, *operands, fault)
+        return None if fault[0] else operands[-1]
+
+
+def _cuts(starts: np.ndarray, units: int) -> np.ndarray:
+    """Return where the rows of every unit begin and the last end: as many entries in each as can be."""
+    rows = len(starts) - 1
+    shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1]
+    inner = np.minimum(np.searchsorted(starts, shares), rows)
+    return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
+
+
+def _are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:
+    """Tell whether loops can read them: both of one integer type, in one run."""
+    return starts.dtype == columns.dtype and columns.dtype.char in "il" and all(
+        x.flags.c_contiguous and x.flags.aligned for x in (starts, columns))
+
+
+def _are_factors(data: np.ndarray, places: np.ndarray, starts: np.ndarray, x: np.ndarray) -> bool:
+    return _are_indices(starts, places) and data.dtype == x.dtype and data.dtype.char in "fd" and \
+        data.flags.c_contiguous and data.flags.aligned and len(data) == len(places)

@@ -1,0 +1,125 @@
+"""The op table, part five: what is done at the stored positions of a sparse matrix.
+
+Knows: NumPy meaning, result meta and cost of each operator. Must not know: SciPy, nor how it is run.
+Receives metas and attributes; returns metas.
+
+A matrix of compressed rows is three vectors: where the entries of every row begin (`starts`, one more
+than there are rows), the column of every entry, and its value. The tracer hands them over one by one, so
+that a sparse value is a vector of its entries, and positions that are not stored are in no hop at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jitla.hops.meta import Meta
+from jitla.hops.spec import Attrs, Zeros
+from jitla.hops.table_matrix import call
+
+BLOCK = 1 << 14  # entries whose factors the reference gathers at once
+STORED = frozenset({"sampled", "by_row", "sampled_product", "csr_product", "csc_product"})  # there are loops
+PER_ENTRY = 4.0  # additions that finding the operands of an entry takes
+
+
+def _rows_of(starts: np.ndarray) -> np.ndarray:
+    """Return the row of every entry."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def _sampled(x: Any, starts: Any, columns: Any) -> Any:
+    return x[_rows_of(starts), columns]
+
+
+def _sampled_meta(x: Meta, starts: Meta, columns: Meta) -> Meta:
+    if x.ndim != 2 or starts.shape != (x.shape[0] + 1,) or columns.ndim != 1:
+        raise ValueError(x.shape)
+    return Meta(columns.shape, x.dtype)
+
+
+def _by_column(x: Any, columns: Any) -> Any:
+    return x[columns]
+
+
+def _by_column_meta(x: Meta, columns: Meta) -> Meta:
+    if x.ndim != 1 or columns.ndim != 1:
+        raise ValueError(x.shape)
+    return Meta(columns.shape, x.dtype)
+
+
+def _by_row(x: Any, starts: Any, columns: Any) -> Any:
+    return x[_rows_of(starts)]
+
+
+def _by_row_meta(x: Meta, starts: Meta, columns: Meta) -> Meta:
+    if x.ndim != 1 or starts.shape != (x.shape[0] + 1,) or columns.ndim != 1:
+        raise ValueError(x.shape)
+    return Meta(columns.shape, x.dtype)
+
+
+def _sampled_product(a: Any, b: Any, starts: Any, columns: Any) -> Any:
+    rows = _rows_of(starts)
+    found = np.empty(len(columns), np.result_type(a, b))
+    for k in range(0, len(columns), BLOCK):
+        part = slice(k, k + BLOCK)
+        found[part] = np.einsum("ij,ij->i", a[rows[part]], b[columns[part]])
+    return found
+
+
+def _sampled_product_meta(a: Meta, b: Meta, starts: Meta, columns: Meta) -> Meta:
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or starts.shape != (a.shape[0] + 1,):
+        raise ValueError(a.shape)
+    return Meta(columns.shape, np.result_type(a.dtype, b.dtype))
+
+
+def _sampled_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
+    return metas[3].size * (2.0 * metas[0].shape[1] + PER_ENTRY)
+
+
+def _csr_product(data: Any, columns: Any, starts: Any, x: Any) -> Any:
+    rows = _rows_of(starts)
+    found = np.zeros((len(starts) - 1, *x.shape[1:]), np.result_type(data, x))
+    np.add.at(found, rows, (data if x.ndim == 1 else data[:, None]) * x[columns])
+    return found
+
+
+def _csr_product_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
+    if not data.ndim == columns.ndim == starts.ndim == 1 or x.ndim not in (1, 2) or not starts.size:
+        raise ValueError(x.shape)
+    return Meta((starts.size - 1, *x.shape[1:]), np.result_type(data.dtype, x.dtype))
+
+
+def _csc_product(data: Any, rows: Any, starts: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    found = np.zeros(shape, np.result_type(data, x))
+    np.add.at(found, rows, data * x[_rows_of(starts)])
+    return found
+
+
+def _csc_product_meta(data: Meta, rows: Meta, starts: Meta, x: Meta, shape: tuple[int, ...]) -> Meta:
+    if not data.ndim == rows.ndim == starts.ndim == x.ndim == len(shape) == 1 or \
+            starts.shape != (x.shape[0] + 1,):
+        raise ValueError(x.shape)
+    return Meta(shape, np.result_type(data.dtype, x.dtype))
+
+
+def _product_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
+    wide = metas[3].shape[1] if metas[3].ndim == 2 else 1
+    return metas[0].size * (2.0 * wide + PER_ENTRY)
+
+
+call("sampled", _sampled, _sampled_meta, "elements of a matrix at the stored positions of another",
+     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY)
+call("by_column", _by_column, _by_column_meta, "for every stored position, the element of its column",
+     arity=2, zeros=Zeros.NONE, flops=PER_ENTRY)
+call("by_row", _by_row, _by_row_meta, "for every stored position, the element of its row",
+     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY)
+call("sampled_product", _sampled_product, _sampled_product_meta,
+     "elements of `a @ b.T` at the stored positions of another matrix", arity=4, zeros=Zeros.NONE,
+     flops=_sampled_flops)
+call("csr_product", _csr_product, _csr_product_meta,
+     "a matrix of compressed rows times a vector or matrix, entry by entry", arity=4, zeros=Zeros.NONE,
+     flops=_product_flops)
+call("csc_product", _csc_product, _csc_product_meta,
+     "a matrix of compressed columns times a vector, entry by entry", arity=4, zeros=Zeros.NONE,
+     flops=_product_flops)
