@@ -51,9 +51,9 @@ class Stored:
         if loop is None:
             return reference
 
-        def run(*operands: Any) -> np.ndarray:
-            made = loop(*operands)
-            return reference(*operands) if made is None else made
+        def run(*operands: Any, **attrs: Any) -> np.ndarray:
+            made = loop(*operands, **attrs)
+            return reference(*operands, **attrs) if made is None else made
 
         return run
 
@@ -81,7 +81,7 @@ class Stored:
     def _sampled_product(
         self, a: np.ndarray, b: np.ndarray, starts: np.ndarray, columns: np.ndarray
     ) -> np.ndarray | None:
-        if not _are_indices(starts, columns) or a.dtype != b.dtype or a.dtype.char not in "fd":
+        if not _are_indices(starts, columns) or a.dtype != b.dtype or a.dtype.char not in "fd" or not len(b):
             return None
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         out = empty(columns.shape, a.dtype)
@@ -92,7 +92,8 @@ class Stored:
         tile = max(1, NEAR // max(depth * a.itemsize, 1))
         words = (len(b), len(columns), depth, tile)
         marks = np.zeros((len(a) + 16, 2), np.dtype(np.int64))
-        return self._run(library, starts, (marks, a, b, starts, columns, out), words, len(columns) * (1 + depth / 8))
+        operands = marks, a, b, starts, columns, out
+        return self._run(library, starts, operands, words, len(columns) * (1 + depth / 8))
 
     def _csr_product(
         self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray

@@ -18,7 +18,8 @@ from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, to_word
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
 
-__all__ = ["csc_product_text", "csr_product_text", "csr_products_text", "entries_text", "sampled_product_text"]
+__all__ = [
+    "csc_product_text", "csr_product_text", "csr_products_text", "entries_text", "sampled_product_text"]
 
 _AHEAD = 6  # rows
 _COUNTS = (4, 2)  # entries of a row that are multiplied together
@@ -133,7 +134,8 @@ def _dots(w: Lanes, count: int) -> str:
              f"  %t.more{c} = icmp ule i64 %t.next{c}, %depth\n"
              f"  br i1 %t.more{c}, label %turn{c}, label %joined{c}\nturn{c}:\n")
     for n in range(chains):
-        text += f"  %i{c}.{n} = add i64 %t{c}, {n * w.width}\n" + _load(w, f"%x{c}.{n}", "%a.row", f"%i{c}.{n}")
+        text += f"  %i{c}.{n} = add i64 %t{c}, {n * w.width}\n"
+        text += _load(w, f"%x{c}.{n}", "%a.row", f"%i{c}.{n}")
         text += "".join(_load(w, f"%y{c}.{e}.{n}", f"%b{c}.{e}", f"%i{c}.{n}")
                         + w.fma(f"%u{c}.{e}.{n}", f"%x{c}.{n}", f"%y{c}.{e}.{n}", f"%s{c}.{e}.{n}")
                         for e in each)
@@ -146,8 +148,9 @@ def _dots(w: Lanes, count: int) -> str:
         text += f"  %w{c}.{e} = fadd {w.vector} {sums[0]}, zeroinitializer\n"
     text += (f"  br label %vectors{c}\nvectors{c}:\n"
              f"  %j{c} = phi i64 [ %t{c}, %joined{c} ], [ %j.next{c}, %vector{c} ]\n")
-    text += "".join(f"  %v{c}.{e} = phi {w.vector} [ %w{c}.{e}, %joined{c} ], [ %v.next{c}.{e}, %vector{c} ]\n"
-                    for e in each)
+    text += "".join(
+        f"  %v{c}.{e} = phi {w.vector} [ %w{c}.{e}, %joined{c} ], [ %v.next{c}.{e}, %vector{c} ]\n"
+        for e in each)
     text += (f"  %j.next{c} = add i64 %j{c}, {w.width}\n  %some{c} = icmp ule i64 %j.next{c}, %depth\n"
              f"  br i1 %some{c}, label %vector{c}, label %tail{c}\nvector{c}:\n")
     text += _load(w, f"%vx{c}", "%a.row", f"%j{c}") + "".join(
@@ -157,7 +160,8 @@ def _dots(w: Lanes, count: int) -> str:
              f"  br i1 %odd{c}, label %few{c}, label %summed{c}\nfew{c}:\n"
              f"  %fp{c} = getelementptr {w.real}, ptr %a.row, i64 %j{c}\n" + w.masked(f"%fx{c}", f"%fp{c}"))
     text += "".join(
-        f"  %fq{c}.{e} = getelementptr {w.real}, ptr %b{c}.{e}, i64 %j{c}\n" + w.masked(f"%fy{c}.{e}", f"%fq{c}.{e}")
+        f"  %fq{c}.{e} = getelementptr {w.real}, ptr %b{c}.{e}, i64 %j{c}\n"
+        + w.masked(f"%fy{c}.{e}", f"%fq{c}.{e}")
         + w.fma(f"%f{c}.{e}", f"%fx{c}", f"%fy{c}.{e}", f"%v{c}.{e}") for e in each)
     text += f"  br label %summed{c}\nsummed{c}:\n" + "".join(
         f"  %all{c}.{e} = phi {w.vector} [ %v{c}.{e}, %tail{c} ], [ %f{c}.{e}, %few{c} ]\n" for e in each)
@@ -182,12 +186,60 @@ def _several(index: np.dtype, count: int, less: str) -> str:
             f"  br i1 %left{c}, label %read{c}, label %{less}\nread{c}:\n")
     last = ""
     for e in range(c):
-        text += f"  %k{c}.{e} = add i64 %k, {e}\n" + _index(f"%column{c}.{e}", "%columns", f"%k{c}.{e}", index)
+        text += f"  %k{c}.{e} = add i64 %k, {e}\n"
+        text += _index(f"%column{c}.{e}", "%columns", f"%k{c}.{e}", index)
         if e:
             text += (f"  %far{c}.{e}.c = icmp ugt i64 {last}, %column{c}.{e}\n"
                      f"  %far{c}.{e} = select i1 %far{c}.{e}.c, i64 {last}, i64 %column{c}.{e}\n")
         last = f"%far{c}.{e}" if e else f"%column{c}.{e}"
-    return text + f"  %now{c} = icmp ult i64 {last}, %limit\n  br i1 %now{c}, label %found{c}, label %{less}\n"
+    return text + (f"  %now{c} = icmp ult i64 {last}, %limit\n"
+                   f"  br i1 %now{c}, label %found{c}, label %{less}\n")
+
+
+def _marking(index: np.dtype) -> str:
+    """Lines that note for every row of a unit where its entries go on, and where they end."""
+    return f"""  br label %marking
+marking:
+  %i = phi i64 [ %first, %unit ], [ %after, %noted ]
+  %i.more = icmp ult i64 %i, %stop
+  br i1 %i.more, label %mark, label %tiles
+mark:
+{_bounds(index)}  br i1 %run, label %noted, label %broken
+broken:
+  store atomic i64 1, ptr %fault monotonic, align 8
+  br label %noted
+noted:
+  %m.skip = mul i64 %i, 2
+  %m.p = getelementptr i64, ptr %marks, i64 %m.skip
+  store i64 %from, ptr %m.p, align 8
+  %e.p = getelementptr i64, ptr %m.p, i64 1
+  store i64 %to, ptr %e.p, align 8
+  br label %marking
+"""
+
+
+def _products(w: Lanes, index: np.dtype) -> str:
+    """Lines from label entries: those of a row whose columns are in the tile, the most at once first."""
+    looks = "".join(_several(index, c, f"look{d}") for c, d in pairwise((*_COUNTS, 1)))
+    dots = "".join(_dots(w, c) for c in (*_COUNTS, 1))
+    phis = "".join(f", [ %k.next{c}, %summed{c} ]" for c in (*_COUNTS, 1))
+    return f"""entries:
+  %k = phi i64 [ %n.from, %row ], [ %k.next, %lost ]{phis}
+  br label %look{_COUNTS[0]}
+{looks}look1:
+  %left = icmp ult i64 %k, %n.to
+  br i1 %left, label %look, label %ended
+look:
+{_index("%column1.0", "%columns", "%k", index)}  %now = icmp ule i64 %column1.0, %edge
+  br i1 %now, label %one, label %ended
+one:
+  %k.next = add i64 %k, 1
+  %known = icmp ult i64 %column1.0, %width
+  br i1 %known, label %found1, label %lost
+{dots}lost:
+  store atomic i64 1, ptr %fault monotonic, align 8
+  br label %entries
+"""
 
 
 def _fetch(index: np.dtype, w: Lanes) -> str:
@@ -205,43 +257,25 @@ def _fetch(index: np.dtype, w: Lanes) -> str:
 def sampled_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> str:
     """Return the module that multiplies, for every entry, its row of `a` with its column's row of `b`.
 
-    Operands: cuts, two words for every row, a, b, starts, columns, results, fault; both matrices of `depth` columns lie row after row.
+    Operands: cuts, two words for every row, a, b, starts, columns, results, fault; both matrices of
+    `depth` columns lie row after row.
     Columns are gone through `tile` at a time by all rows of a unit, so that the rows of `b` they name
     stay in the second cache: that wants sorted columns; others are done last.
     """
     w = Lanes(_REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
     names = ("cuts", "marks", "a", "b", "starts", "columns", "out", "fault")
-    looks = "".join(_several(index, c, f"look{d}") for c, d in pairwise((*_COUNTS, 1)))
-    dots = "".join(_dots(w, c) for c in (*_COUNTS, 1))
-    phis = "".join(f", [ %k.next{c}, %summed{c} ]" for c in (*_COUNTS, 1))
     rest = f"  %rest = and i64 %depth, {w.width - 1}\n{w.tail_mask()}"
     return f"""target triple = "{target.triple}"
 {w.declared()}{ENTRY}{block_head(names, ("width", "total", "depth", "tile"))}\
-{rest}{_UNITS}  br label %marking
-marking:
-  %i = phi i64 [ %first, %unit ], [ %after, %noted ]
-  %i.more = icmp ult i64 %i, %stop
-  br i1 %i.more, label %mark, label %tiles
-mark:
-{_bounds(index)}  br i1 %run, label %noted, label %broken
-broken:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %noted
-noted:
-  %m.skip = mul i64 %i, 2
-  %m.p = getelementptr i64, ptr %marks, i64 %m.skip
-  store i64 %from, ptr %m.p, align 8
-  %e.p = getelementptr i64, ptr %m.p, i64 1
-  store i64 %to, ptr %e.p, align 8
-  br label %marking
-tiles:
+{rest}{_UNITS}{_marking(index)}tiles:
   %c = phi i64 [ 0, %marking ], [ %c.next, %each ]
   %c.more = icmp ult i64 %c, %width
   br i1 %c.more, label %strip, label %unit.end
 strip:
   %c.next = add i64 %c, %tile
   %inner = icmp ult i64 %c.next, %width
-  %edge = select i1 %inner, i64 %c.next, i64 -1
+  %before = sub i64 %c.next, 1
+  %edge = select i1 %inner, i64 %before, i64 -1
   %limit = select i1 %inner, i64 %c.next, i64 %width
   br label %each
 each:
@@ -258,23 +292,7 @@ row:
   %a.skip = mul i64 %r, %depth
   %a.row = getelementptr {w.real}, ptr %a, i64 %a.skip
 {_fetch(index, w)}  br label %entries
-entries:
-  %k = phi i64 [ %n.from, %row ], [ %k.next, %lost ]{phis}
-  br label %look{_COUNTS[0]}
-{looks}look1:
-  %left = icmp ult i64 %k, %n.to
-  br i1 %left, label %look, label %ended
-look:
-{_index("%column1.0", "%columns", "%k", index)}  %now = icmp ult i64 %column1.0, %edge
-  br i1 %now, label %one, label %ended
-one:
-  %k.next = add i64 %k, 1
-  %known = icmp ult i64 %column1.0, %width
-  br i1 %known, label %found1, label %lost
-{dots}lost:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-ended:
+{_products(w, index)}ended:
   store i64 %k, ptr %n.p, align 8
   br label %each
 unit.end:
@@ -376,7 +394,20 @@ vector:
   %sv = fadd {w.vector} %ov, %ev
   store {w.vector} %sv, ptr %ov.p, align {w.size}
   br label %vectors
-rest:
+{_odd_columns(w, dtype)}lost:
+  store atomic i64 1, ptr %fault monotonic, align 8
+  br label %entries
+unit.end:
+  br label %units
+exit:
+  ret void
+}}
+"""
+
+
+def _odd_columns(w: Lanes, dtype: np.dtype) -> str:
+    """Lines from label rest: columns that are no whole vector."""
+    return f"""rest:
   %l = phi i64 [ %j, %vectors ], [ %l.next, %single ]
   %few = icmp ult i64 %l, %depth
   br i1 %few, label %single, label %entries
@@ -387,14 +418,6 @@ single:
   store {w.real} %sl, ptr %ol.p, align {w.size}
   %l.next = add i64 %l, 1
   br label %rest
-lost:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-unit.end:
-  br label %units
-exit:
-  ret void
-}}
 """
 
 

@@ -69,5 +69,5 @@ STORED = RuleSet([
          when=repeated, doc="the line that is repeated has them all"),
     Rule("sampled-of-matmul", ops.sampled(ops.matmul(A, B), STARTS, COLUMNS), build=product_at,
          when=float_product, exactness="rounding",
-         doc="the product itself may be far larger than what is read of it; terms are added in another order"),
+         doc="the whole may be far larger than what is read of it; terms are added in another order"),
 ])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ def recorded(session: Session, function: Any, args: tuple, kwargs: dict) -> Any:
     owner = getattr(function, "__self__", None)
     if type(owner) in _kinds(scipy):
         function, args = getattr(function, "__name__", ""), (owner, *args)
+    elif type(function) is not BuiltinFunctionType:
+        return NotImplemented
     handler = _HANDLERS.get(function)
     if handler is None or len(args) != 2:
         return NotImplemented
@@ -84,6 +87,8 @@ def parts_of(session: Session, x: Any) -> tuple[Any, Any, Any] | None:
 
 def _matmul(session: Session, scipy: Any, x: Any, y: Any) -> Any:
     """Do ``x @ y`` with a dense vector or matrix on the right."""
+    if type(x) is LazySparse:
+        return x.product(y)
     if type(x) not in _kinds(scipy) or type(y) is not LazyArray or y._s is not session:
         return NotImplemented
     if y.ndim not in (1, 2) or y.shape[0] != x.shape[1] or y.dtype != x.data.dtype or not all(y.shape):

@@ -388,7 +388,7 @@ class Hooks:
 
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         """Return ``obj.name``, ready for its uses."""
-        if type(obj) is LazyArray or type(obj) is LazySparse:
+        if type(obj) is LazyArray:
             return getattr(obj, name)
         session = LOCAL.session
         if session is None:
@@ -396,7 +396,7 @@ class Hooks:
         kind = type(obj)
         if kind is np.ndarray:
             value = getattr(session.argument(obj), name)
-        elif not runs_code(obj, kind, name):
+        elif kind is LazySparse or not runs_code(obj, kind, name):
             value = getattr(obj, name)
         else:
             getter = getter_of(kind, name)

@@ -25,7 +25,7 @@ Session = Any  # the session that the arguments belong to
 class LazySparse:
     """What SciPy would have made of the matrix `base`, with the entries `values` in their order."""
 
-    __slots__ = ("_session", "_base", "_structure", "_values", "_made", "__weakref__")
+    __slots__ = ("_session", "_base", "_structure", "_values", "_summed", "_made", "__weakref__")
 
     __array_priority__ = 1e6
 
@@ -34,6 +34,7 @@ class LazySparse:
         self._base = base
         self._structure = base.indptr, base.indices
         self._values = values
+        self._summed = False  # SciPy adds up duplicates, in the matrix itself, before it sums
         self._made: Any = None
         session.stored.append(ref(self))
 
@@ -73,9 +74,24 @@ class LazySparse:
     def __reduce_ex__(self, protocol: Any) -> Any:
         return settled(self).__reduce_ex__(protocol)
 
+    def dot(self, other: Any) -> Any:
+        """Multiply with a vector, entry by entry, or with anything else as SciPy does."""
+        made = self.product(other)
+        return self._session.outside(settled(self).dot, (other,), {}) if made is NotImplemented else made
+
+    def product(self, other: Any) -> Any:
+        """Record the product with a dense vector; NotImplemented for others."""
+        session = self._session
+        if self._made is not None or type(other) is not LazyArray or other._s is not session or \
+                other.shape != self.shape[1:] or other.dtype != self.dtype:
+            return NotImplemented
+        starts, columns = map(session.argument, self._structure)
+        return session.traced("csr_product", (self._values, columns, starts, other))
+
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Add up entries: all of them in one pass with what computes them."""
         if self._made is None and axis is None and dtype is None and out is None:
+            self._summed = True
             return self._values.sum()
         return self._session.outside(settled(self).sum, (axis, dtype, out), {})
 
@@ -84,7 +100,9 @@ def settled(lazy: LazySparse) -> Any:
     """Return the object of SciPy that `lazy` stands for."""
     if lazy._made is None:
         made = lazy._base.tocoo()
-        made.data = lazy._session.value(lazy._values)
+        made.data = lazy._session.value(lazy._values).ravel()  # a view, as SciPy's
+        if lazy._summed:
+            made.sum_duplicates()
         lazy._made = made
     return lazy._made
 
@@ -102,6 +120,9 @@ def settle_stored(session: Session, target: np.ndarray | None) -> None:
 
 def _forwarded(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     def method(self: LazySparse, *args: Any) -> Any:
+        made = self.product(*args) if function is operator.matmul and not reflected else NotImplemented
+        if made is not NotImplemented:
+            return made
         return self._session.outside(function, (*args, self) if reflected else (self, *args), {})
 
     return method

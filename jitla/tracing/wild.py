@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any
 
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
+from jitla.tracing.stored import LazySparse
 
 Foreign = Callable[[Any], Callable[..., Any]]
 Lift = Callable[[Any, str], Any]
@@ -47,7 +48,7 @@ class Wild:
         method = getattr(type(value), "__getitem__", None)
         if type(value) in CONTAINERS and not is_wild(key):
             result = value[key]
-        elif type(method) is FunctionType:
+        elif type(method) is FunctionType and type(value) is not LazySparse:
             result = hooks.call(method)(value, key)
         else:
             result = hooks.foreign(operator.getitem)(value, key)

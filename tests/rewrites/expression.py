@@ -77,7 +77,7 @@ def number(node: ast.expr) -> Any:
 
 def attributes(op: str, inputs: list[Hop], rest: list[ast.expr], given: dict) -> dict[str, Any]:
     """The attributes that were left out or given in place."""
-    ndim = inputs[0].meta.ndim
+    ndim = inputs[0].meta.ndim if inputs else 0
     match op:
         case "cast":
             return {"dtype": np.dtype(ast.unparse(rest[0]))}

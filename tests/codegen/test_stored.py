@@ -1,0 +1,119 @@
+"""Loops over stored positions: what their references say, on any number of threads, for any index."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from jitla.codegen import LlvmBackend
+from jitla.codegen.stored import SERIAL, Stored
+from jitla.hops import lookup
+
+# Rows and columns of matrices, and how many of their elements are stored: also more than one thread's share.
+CASES = ((7, 5, 0.5), (300, 200, 0.1), (65, 1, 0.5), (1, 80, 0.4), (700, 900, 0.1))
+BACKEND = LlvmBackend()
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def loops(request: pytest.FixtureRequest) -> Stored:
+    return BACKEND.stored(request.param)
+
+
+def matrix(m, n, density, dtype="f8", index="i4"):
+    """Compressed rows of which some are empty and one is full."""
+    dense = np.random.default_rng(m).random((m, n)).astype(dtype)
+    dense[np.random.default_rng(n).random((m, n)) >= density] = 0
+    dense[m // 2] = 1
+    made = sp.csr_array(dense)
+    return made.data, made.indices.astype(index), made.indptr.astype(index)
+
+
+def test_some_cases_are_shared_among_threads():
+    assert max(m * n * d for m, n, d in CASES) > SERIAL
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("index", ["i4", "i8"])
+def test_elements_at_positions(loops, case, index):
+    m, n, density = case
+    _, columns, starts = matrix(m, n, density, index=index)
+    for dtype in ("?", "i2", "f4", "f8", "c16"):
+        x = np.random.default_rng(0).random((m, n)).astype(dtype)
+        for given in (x, np.asfortranarray(x), x[::-1], np.repeat(x, 2, 1)[:, ::2]):
+            found = loops.operator("sampled")(given, starts, columns)
+            wanted = lookup("sampled").ref(given, starts, columns)
+            assert found.dtype == x.dtype and np.array_equal(found, wanted)
+        line = x[:, 0]
+        found = loops.operator("by_row")(line, starts, columns)
+        assert np.array_equal(found, lookup("by_row").ref(line, starts, columns))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("depth", [0, 1, 3, 4, 8, 17, 100])
+def test_products_at_positions(loops, case, dtype, depth):
+    m, n, density = case
+    _, columns, starts = matrix(m, n, density)
+    rng = np.random.default_rng(depth)
+    a, b = rng.random((m, depth)).astype(dtype), rng.random((depth, n)).astype(dtype).T
+    found = loops.operator("sampled_product")(a, b, starts, columns)
+    wanted = lookup("sampled_product").ref(a.astype("f8"), b.astype("f8"), starts, columns)
+    assert found.dtype == a.dtype
+    np.testing.assert_allclose(found, wanted, rtol=(depth + 1) * np.finfo(dtype).eps)
+
+
+def test_products_do_not_depend_on_threads():
+    _, columns, starts = matrix(700, 900, 0.1)
+    a, b = (np.random.default_rng(k).random((n, 37)) for k, n in enumerate((700, 900)))
+    found = [BACKEND.stored(t).operator("sampled_product")(a, b, starts, columns) for t in (1, 2, 7)]
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+def test_columns_need_no_order(loops):
+    _, columns, starts = matrix(300, 200, 0.1)
+    mixed = np.concatenate([columns[a:b][::-1] for a, b in zip(starts, starts[1:], strict=False)])
+    a, b = (np.random.default_rng(k).random((n, 9000)) for k, n in enumerate((300, 200)))
+    found = loops.operator("sampled_product")(a, b, starts, mixed)
+    np.testing.assert_allclose(found, lookup("sampled_product").ref(a, b, starts, mixed), rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("index", ["i4", "i8"])
+def test_products_with_rows_have_the_bits_of_scipy(loops, case, dtype, index):
+    m, n, density = case
+    data, columns, starts = matrix(m, n, density, dtype, index)
+    scipy = sp.csr_array((data, columns, starts), shape=(m, n))
+    for shape in ((n,), (n, 1), (n, 3), (n, 16), (n, 37)):
+        x = np.random.default_rng(0).random(shape).astype(dtype)
+        found, wanted = loops.operator("csr_product")(data, columns, starts, x), scipy @ x
+        assert found.tobytes() == wanted.tobytes() and found.strides == wanted.strides
+
+
+@pytest.mark.parametrize("case", [*CASES, (200_000, 20, 0.2)])
+def test_products_with_columns(case):
+    m, n, density = case
+    data, rows, starts = matrix(m, n, density)
+    scipy = sp.csc_array((data, rows, starts), shape=(n, m))
+    x = np.random.default_rng(0).random(m)
+    found = [BACKEND.stored(t).operator("csc_product")(data, rows, starts, x, shape=(n,)) for t in (1, 2, 7)]
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+    np.testing.assert_allclose(found[0], scipy @ x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [200, -1, 1 << 30])
+def test_what_lies_outside_is_not_read(loops, wrong):
+    data, columns, starts = matrix(300, 200, 0.1)
+    x = np.random.default_rng(0).random((300, 200))
+    bad = columns.copy()
+    bad[77] = wrong
+    assert loops._sampled(x, starts, bad) is None
+    assert loops._sampled_product(x, x[:200].copy(), starts, bad) is None
+    assert loops._csr_product(data, bad, starts, x[0].copy()) is None
+    assert loops._csr_product(data, bad, starts, x.T.copy()) is None
+    assert loops._csc_product(data, bad, starts, x[:, 0].copy(), (200,)) is None
+    beyond = starts.copy()
+    beyond[5] = max(wrong, 1 << 20) if wrong > 0 else wrong
+    assert loops._by_row(x[:, 0], beyond, columns) is None
+    assert loops._csr_product(data, columns, beyond, x[0].copy()) is None

@@ -1,0 +1,233 @@
+"""Sparse matrices of SciPy in traced functions: what SciPy gives, without what it would write on the way."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import jitla
+
+ROWS = (sp.csr_array, sp.csr_matrix)
+CLASSES = (*ROWS, sp.csc_array, sp.csc_matrix)
+
+
+def matrix(kind=sp.csr_array, m=60, n=40, dtype="f8"):
+    dense = np.random.default_rng(m).random((m, n)).astype(dtype)
+    dense[np.random.default_rng(n).random((m, n)) > 0.2] = 0
+    return kind(dense)
+
+
+def parts(value: Any) -> Any:
+    """What can be seen of a result."""
+    if isinstance(value, tuple):
+        return [parts(each) for each in value]
+    if sp.issparse(value):
+        fields = {k: v for k, v in vars(value).items() if "_has_" not in k and k != "has_canonical_format"}
+        return type(value), {k: parts(v) for k, v in fields.items()}
+    if isinstance(value, np.ndarray):
+        return type(value), value.dtype, value.shape, value.strides, value.flags.owndata, value.tobytes()
+    return type(value), value
+
+
+def same(function, *args, kernels=None):
+    """Both give the same, twice, and leave the same arguments behind."""
+    fast = jitla.jit(function)
+    for _ in range(2):
+        given = [[a.copy() for a in args] for _ in range(2)]
+        wanted, found = function(*given[0]), fast(*given[1])
+        assert parts(found) == parts(wanted)
+        assert parts(tuple(given[1])) == parts(tuple(given[0]))
+    if kernels is not None:
+        assert fast.stats().kernels >= kernels
+    return fast
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_with_vectors(kind, dtype):
+    x = matrix(kind, dtype=dtype)
+    v = np.linspace(1, 2, 40).astype(dtype)
+    fast = same(lambda x, v: (x @ (v * 2), x.dot(v)), x, v)
+    assert "nothing" in fast_report(fast)
+    if kind in ROWS:
+        same(lambda x, v: x @ (v[:, None] * v[:5]), x, v)
+
+
+def fast_report(fast):
+    return str(jitla.explain(fast)).split("== handed to NumPy:")[1]
+
+
+def test_a_gradient_stays_in_one_block():
+    def gradient(x, w, y):
+        p = 1.0 / (1.0 + np.exp(-(x @ w)))
+        return x.T @ (p - y)
+
+    fast = jitla.jit(gradient)
+    x, w, y = matrix(), np.linspace(-1, 1, 40), np.ones(60)
+    for _ in range(2):
+        np.testing.assert_allclose(fast(x, w, y), gradient(x, w, y), rtol=1e-12)
+    assert "1 kernel" in str(jitla.explain(fast)) and "csc_product" in str(jitla.explain(fast))
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_product_of_factors_is_never_formed(kind):
+    def loss(x, u, v):
+        return x.multiply(np.log(u @ v.T + 1e-15)).sum()
+
+    fast = jitla.jit(loss)
+    x = matrix(kind)
+    u, v = (np.random.default_rng(k).random((n, 7)) for k, n in enumerate((60, 40)))
+    for _ in range(2):
+        np.testing.assert_allclose(fast(x, u, v), loss(x, u, v), rtol=1e-12)
+    assert "sampled_product" in str(jitla.explain(fast)) and "matmul" not in str(jitla.explain(fast))
+
+
+def test_strict_numerics_form_it():
+    def product(x, u, v):
+        return x.multiply(u @ v.T)
+
+    fast = jitla.jit(product, numerics="strict")
+    u, v = (np.random.default_rng(k).random((n, 7)) for k, n in enumerate((60, 40)))
+    for _ in range(2):
+        assert parts(fast(matrix(), u, v)) == parts(product(matrix(), u, v))
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_pending_matrix_is_what_scipy_makes(kind):
+    def whole(x, d):
+        p = x.multiply(d + 1)
+        return p, p.sum(), type(p).__name__, p.shape, p.dtype, p.format, sp.issparse(p), p.nnz
+
+    same(whole, matrix(kind), np.random.default_rng(0).random((60, 40)))
+
+
+def test_the_operator_of_arrays_is_element_wise():
+    d = np.random.default_rng(0).random((60, 40))
+    same(lambda x, d: (x * (d - 1), (d - 1) * x, (x * (d - 1)).sum(), (x * (d * 2)) @ d[0]), matrix(), d)
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x.data.__imul__(2), lambda x: x.sum_duplicates(), lambda x: x.eliminate_zeros(),
+    lambda x: x.indices.__setitem__(slice(0, 3), x.indices[:3][::-1].copy()),
+])
+def test_what_is_pending_is_computed_before_the_matrix_changes(change):
+    def changing(x, d):
+        p, s = x.multiply(d * 2), x @ (d[0] * 3)
+        change(x)
+        return p, s, p.sum(), x @ d[0]
+
+    x = matrix()
+    x.data[3] = 0
+    same(changing, x, np.random.default_rng(0).random((60, 40)))
+
+
+def test_stores_in_place_on_entries_come_after_reads():
+    def changing(x, d):
+        p = x.multiply(d * 2)
+        x.data *= 3
+        x.data[0] = 7
+        return p, p.sum(), x.sum()
+
+    same(changing, matrix(), np.random.default_rng(0).random((60, 40)))
+
+
+def test_duplicates_and_order():
+    x = matrix()
+    turned = np.concatenate([np.arange(a, b)[::-1] for a, b in zip(x.indptr, x.indptr[1:], strict=False)])
+    mixed = sp.csr_array((x.data[turned], x.indices[turned], x.indptr), shape=x.shape)
+    twice = sp.csr_array((x.data, np.maximum(x.indices - x.indices % 2, 0), x.indptr), shape=x.shape)
+    d = np.random.default_rng(0).random((60, 40))
+    for given in (mixed, twice):
+        same(lambda x, d: (x.multiply(d + 1), x @ d[0]), given, d)
+
+        def summed(x, d):
+            p = x.multiply(d + 1)
+            s = p.sum()
+            return p, s
+
+        fast = jitla.jit(summed)
+        for _ in range(2):
+            (p, s), (q, t) = fast(given.copy(), d), summed(given.copy(), d)
+            assert parts(p) == parts(q)
+            np.testing.assert_allclose(s, t, rtol=1e-13)
+
+
+class Box:
+    """Has attributes."""
+
+
+def test_what_outlives_the_call_is_scipys():
+    kept: list[Any] = []
+    box, table = Box(), {}
+
+    def storing(x, d):
+        p = x.multiply(d + 1)
+        box.p, table["p"] = p, p
+        kept.append(p)
+        return [p], (p, p)
+
+    fast = jitla.jit(storing)
+    x, d = matrix(), np.random.default_rng(0).random((60, 40))
+    for _ in range(2):
+        result = fast(x, d)
+        for found in (box.p, table["p"], kept[-1], result[0][0], *result[1]):
+            assert type(found) is sp.coo_array and parts(found) == parts(x.multiply(d + 1))
+
+
+def test_it_answers_as_scipys():
+    def asked(x, d):
+        p = x.multiply(d + 1)
+        q = x.multiply(d + 2)
+        return (p + q, p - x, p * 2, 2 * p, p / 2, -p, abs(p), p.T, p.tocsr(), p.toarray(), p.max(),
+                p.sum(axis=0), p.sum(1), repr(q), bool(p.nnz), np.sum(q),
+                pickle.loads(pickle.dumps(p)), np.sqrt(abs(q)),
+                isinstance(p, sp.sparray), q.power(2), q.data, p.row, p.multiply(d), sp.hstack([p, q]))
+
+    same(asked, matrix(), np.random.default_rng(0).random((60, 40)))
+
+
+@pytest.mark.parametrize("ask", [len, lambda p: p[0, 0, 0], lambda p: p.nowhere, bool, hash, iter, float])
+def test_it_refuses_as_scipys(ask):
+    def refused(x, d):
+        p = x.multiply(d + 1)
+        try:
+            return ask(p)
+        except Exception as error:
+            return type(error), str(error)
+
+    x, d = matrix(), np.random.default_rng(0).random((60, 40))
+    wanted = refused(x, d)
+    if isinstance(wanted, tuple):
+        assert jitla.jit(refused)(x, d) == wanted
+
+
+@pytest.mark.parametrize("kind", [*CLASSES, sp.coo_array, sp.coo_matrix, sp.lil_matrix])
+@pytest.mark.parametrize("dtype", ["f8", "i4", "c16", "?"])
+def test_other_kinds_are_scipys(kind, dtype):
+    x = kind(matrix(m=9, n=6).astype(dtype))
+    d = np.random.default_rng(0).random((9, 6))
+
+    def function(x, d, v):
+        return x @ v, x.multiply(d), x.T @ d[:, 0], x.multiply(2.0), x.multiply(v)
+
+    fast = jitla.jit(function)
+    v = np.ones(6)
+    for _ in range(2):
+        for found, wanted in zip(fast(x, d, v), function(x, d, v), strict=True):
+            assert type(found) is type(wanted)
+            wanted, found = (r.toarray() if sp.issparse(r) else r for r in (wanted, found))
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_errors_are_scipys():
+    x = matrix()
+    for wrong in (np.ones(41), np.ones((41, 2)), np.ones((2, 40, 3))):
+        with pytest.raises(ValueError) as plain:
+            x @ wrong
+        with pytest.raises(ValueError) as traced:
+            jitla.jit(lambda x, v: x @ (v * 2))(x, wrong)
+        assert str(traced.value) == str(plain.value)
