@@ -36,10 +36,13 @@ _NS = 1.0
 
 
 class Stored:
-    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual."""
+    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual.
 
-    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
-        self._jit, self._launch, self._threads = jit, launch, threads
+    `strict` ones add in SciPy's order.
+    """
+
+    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int, strict: bool = False) -> None:
+        self._jit, self._launch, self._threads, self._strict = jit, launch, threads, strict
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     def operator(self, name: str) -> Callable[..., np.ndarray]:
@@ -121,7 +124,7 @@ class Stored:
         if not _are_factors(data, rows, starts, x):
             return None
         # how many there are depends on sizes only, and so do the bits
-        tables = max(1, min(TABLES, len(data) // (4 * shape[0] + SERIAL)))
+        tables = 1 if self._strict else max(1, min(TABLES, len(data) // (4 * shape[0] + SERIAL)))
         stride = -(-shape[0] // APART) * APART
         out = np.zeros((tables, stride), data.dtype)
         library = self._library(

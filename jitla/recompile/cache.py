@@ -107,6 +107,7 @@ class Compiler:
         self._programs: Recent[Program] = Recent(max_programs)
         self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels)
         self._building = threading.RLock()
+        self._stored: Any = None
         allowed = None if rules is None else rules.at(numerics)
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
@@ -217,7 +218,10 @@ class Compiler:
 
     def stored(self, name: str) -> Callable[..., np.ndarray]:
         """Return what computes the operator `name` at the stored positions of a sparse matrix."""
-        return self.backend.stored(self.threads).operator(name)
+        if self._stored is None:
+            self._stored = self.backend.stored(self.threads, self.numerics == "strict")
+        found: Callable[..., np.ndarray] = self._stored.operator(name)
+        return found
 
     def allocator(self) -> Callable[..., np.ndarray]:
         """Return what makes fresh arrays."""

@@ -102,6 +102,13 @@ def test_products_with_columns(case):
     np.testing.assert_allclose(found[0], scipy @ x, rtol=1e-12)
 
 
+def test_strict_products_with_columns_have_the_bits_of_scipy():
+    data, rows, starts = matrix(200_000, 20, 0.2)
+    x = np.random.default_rng(0).random(200_000)
+    found = BACKEND.stored(2, strict=True).operator("csc_product")(data, rows, starts, x, shape=(20,))
+    assert found.tobytes() == (sp.csc_array((data, rows, starts), shape=(20, 200_000)) @ x).tobytes()
+
+
 @pytest.mark.parametrize("wrong", [200, -1, 1 << 30])
 def test_what_lies_outside_is_not_read(loops, wrong):
     data, columns, starts = matrix(300, 200, 0.1)
