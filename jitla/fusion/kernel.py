@@ -267,7 +267,7 @@ class Backend(Protocol):
         ...
 
     def stored(self, threads: int, strict: bool = False) -> Any:
-        """Return the operators at stored positions, on up to `threads` threads, in SciPy's order if `strict`."""
+        """Return the operators at stored positions, in SciPy's order if `strict`."""
         ...
 
     def rows(
