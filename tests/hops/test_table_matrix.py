@@ -11,6 +11,7 @@ import pytest
 
 from jitla.errors import InternalError
 from jitla.hops import Kind, Meta, all_ops, apply, by_numpy, const, evaluate, flops, leaf, make
+from tests.hops.test_table_sparse import CASES as SPARSE
 
 DTYPES = [np.dtype(c) for c in "? i1 i4 i8 u1 u2 u8 f2 f4 f8 c8 c16".split()]
 FULL = [(), (1,), (7,), (3, 4), (1, 5), (2, 3, 4), (0,), (3, 0), (2, 1, 3)]
@@ -179,7 +180,7 @@ def test_linspace() -> None:
 
 
 def test_every_op_has_a_case() -> None:
-    tested = {*AGGS, *CASES, *MADE, "linspace"}
+    tested = {*AGGS, *CASES, *MADE, *SPARSE, "linspace"}
     assert tested == {op.name for op in all_ops() if op.kind in (Kind.AGG, Kind.CALL)}
 
 

@@ -1,0 +1,63 @@
+"""Operators at stored positions mean what SciPy's matrices say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from jitla.hops import Meta, apply, evaluate, flops, leaf
+
+DENSE = np.random.default_rng(0).random((9, 6))
+DENSE[np.random.default_rng(1).random((9, 6)) < 0.6] = 0
+ROWS, COLUMNS = sp.csr_array(DENSE), sp.csc_array(DENSE)
+S, C, D = ROWS.indptr, ROWS.indices, ROWS.data
+AT = ROWS.tocoo().coords
+
+X, LONG, WIDE = (np.random.default_rng(2).random(s) for s in ((9, 6), 9, 6))
+A, B = (np.random.default_rng(3).random(s) for s in ((9, 4), (6, 4)))
+# op name -> operands, attributes, what they give
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], np.ndarray]] = {
+    "sampled": ((X, S, C), {}, X[AT]),
+    "by_row": ((LONG, S, C), {}, LONG[AT[0]]),
+    "by_column": ((WIDE, C), {}, WIDE[AT[1]]),
+    "sampled_product": ((A, B, S, C), {}, (A @ B.T)[AT]),
+    "csr_product": ((D, C, S, WIDE), {}, ROWS @ WIDE),
+    "csc_product": ((COLUMNS.data, COLUMNS.indices, COLUMNS.indptr, WIDE), {"shape": (9,)}, COLUMNS @ WIDE),
+}
+
+
+def hop_of(name: str, operands: Any, **attrs: Any) -> Any:
+    return apply(name, *[leaf(k, Meta(x.shape, x.dtype)) for k, x in enumerate(operands)], **attrs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_they_mean_what_scipy_says(name: str) -> None:
+    operands, attrs, wanted = CASES[name]
+    hop = hop_of(name, operands, **attrs)
+    (found,) = evaluate([hop], list(operands))
+    assert (hop.meta.shape, hop.meta.dtype) == (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    assert flops(hop) > 0
+
+
+def test_products_with_matrices() -> None:
+    x = np.random.default_rng(4).random((6, 5))
+    hop = hop_of("csr_product", (D, C, S, x))
+    assert np.array_equal(evaluate([hop], [D, C, S, x])[0], ROWS @ x) and hop.meta.shape == (9, 5)
+
+
+@pytest.mark.parametrize(("name", "change"), [
+    ("sampled", lambda x, s, c: (x[:-1], s, c)), ("by_row", lambda x, s, c: (x[:-1], s, c)),
+    ("by_column", lambda x, c: (x, c[None])), ("sampled_product", lambda a, b, s, c: (a, b[:, :3], s, c)),
+    ("csr_product", lambda d, c, s, x: (d[None], c, s, x)),
+    ("csc_product", lambda d, c, s, x: (d, c, s, x[:-1])),
+])
+def test_operands_that_do_not_fit(name: str, change: Callable[..., Any]) -> None:
+    operands, attrs, _ = CASES[name]
+    with pytest.raises(Exception, match=r".") as caught:
+        hop_of(name, change(*operands), **attrs)
+    assert not isinstance(caught.value, AssertionError)
