@@ -189,9 +189,9 @@ class LlvmBackend:
         """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual."""
         return Indexed(self.jit, self.launch, threads or self._threads or 0)
 
-    def stored(self, threads: int, strict: bool = False) -> Stored:
+    def stored(self, threads: int) -> Stored:
         """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""
-        return Stored(self.jit, self.launch, threads or self._threads or 0, strict)
+        return Stored(self.jit, self.launch, threads or self._threads or 0)
 
     def product(
         self, form: str, dtype: np.dtype, columns: int

@@ -15,9 +15,7 @@ from jitla.codegen.indexing_code import pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
 from jitla.codegen.stored_code import (
-    csc_product_text,
     csr_product_text,
-    csr_products_text,
     entries_text,
     sampled_product_text,
 )
@@ -30,27 +28,21 @@ __all__ = ["Stored"]
 NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
 SERIAL = 1 << 15  # entries, or products of them, that one thread does
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
-TABLES = 8  # at most, of sums that entries of several columns are added to
-APART = 32  # elements: tables of two threads share no cache line, nor one and the line fetched with it
 _NS = 1.0
 
 
 class Stored:
-    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual.
+    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual."""
 
-    `strict` ones add in SciPy's order.
-    """
-
-    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int, strict: bool = False) -> None:
-        self._jit, self._launch, self._threads, self._strict = jit, launch, threads, strict
+    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
+        self._jit, self._launch, self._threads = jit, launch, threads
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     def operator(self, name: str) -> Callable[..., np.ndarray]:
         """Return what computes the operator `name`: its loop, or its reference where there is none."""
         reference = lookup(name).ref
         loop = {"sampled": self._sampled, "by_row": self._by_row,
-                "sampled_product": self._sampled_product, "csr_product": self._csr_product,
-                "csc_product": self._csc_product}.get(name)
+                "sampled_product": self._sampled_product, "csr_product": self._csr_product}.get(name)
         if loop is None:
             return reference
 
@@ -101,43 +93,16 @@ class Stored:
     def _csr_product(
         self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
     ) -> np.ndarray | None:
-        if not _are_factors(data, columns, starts, x):
+        if not _are_indices(starts, columns) or data.dtype != x.dtype or data.dtype.char not in "fd":
             return None
-        x = np.ascontiguousarray(x)
-        rows, target = len(starts) - 1, self._jit.target
-        words: tuple[int, ...] = (len(x), len(data))
-        if x.ndim == 1:
-            out = empty((rows,), data.dtype)
-            text = csr_product_text
-        else:
-            out = empty((rows, x.shape[1]), data.dtype)
-            out[...] = 0
-            text, words = csr_products_text, (*words, x.shape[1])
+        out = empty((len(starts) - 1, x.shape[1]), data.dtype)
+        out[...] = 0
         library = self._library(
-            (text.__name__, data.dtype, columns.dtype), text, data.dtype, columns.dtype, target)
-        work = len(data) * (4 + x.size // max(len(x), 1) / 4)
-        return self._run(library, starts, (data, columns, starts, x, out), words, work)
-
-    def _csc_product(
-        self, data: np.ndarray, rows: np.ndarray, starts: np.ndarray, x: np.ndarray, shape: tuple[int]
-    ) -> np.ndarray | None:
-        if not _are_factors(data, rows, starts, x):
-            return None
-        # how many there are depends on sizes only, and so do the bits
-        tables = 1 if self._strict else max(1, min(TABLES, len(data) // (4 * shape[0] + SERIAL)))
-        stride = -(-shape[0] // APART) * APART
-        out = np.zeros((tables, stride), data.dtype)
-        library = self._library(
-            ("csc_product", data.dtype, rows.dtype), csc_product_text, data.dtype, rows.dtype,
+            ("csr_product", data.dtype, columns.dtype), csr_product_text, data.dtype, columns.dtype,
             self._jit.target)
-        operands = data, rows, starts, np.ascontiguousarray(x), out
-        words = (shape[0], len(data), stride)
-        if self._run(library, starts, operands, words, 4 * len(data), tables) is None:
-            return None
-        found: np.ndarray = out[0, :shape[0]].copy()
-        for table in out[1:]:
-            found += table[:shape[0]]
-        return found
+        operands = data, columns, starts, np.ascontiguousarray(x), out
+        words = (len(x), len(data), x.shape[1])
+        return self._run(library, starts, operands, words, len(data) * (4 + x.shape[1] / 4))
 
     def _library(self, key: tuple[Any, ...], text: Callable[..., str], *args: Any) -> Library:
         """Return the loop `text(*args)`, compiled once."""
@@ -148,12 +113,12 @@ class Stored:
 
     def _run(
         self, library: Library, starts: np.ndarray, operands: tuple[np.ndarray, ...],
-        words: tuple[int, ...], work: float, units: int = 0,
+        words: tuple[int, ...], work: float,
     ) -> np.ndarray | None:
         """Return the last operand, filled; None where an index names nothing."""
         fault = np.zeros(1, np.int64)
         threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
-        cuts = _cuts(starts, units or (threads * CHUNKS if threads > 1 else 1))
+        cuts = _cuts(starts, threads * CHUNKS if threads > 1 else 1)
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(
             library.addresses["k"], len(operands) + 2, words, len(cuts) - 1, 1, flags)
@@ -164,6 +129,8 @@ class Stored:
 def _cuts(starts: np.ndarray, units: int) -> np.ndarray:
     """Return where the rows of every unit begin and the last end: as many entries in each as can be."""
     rows = len(starts) - 1
+    if units == 1:
+        return np.array([0, rows])
     shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1]
     inner = np.minimum(np.searchsorted(starts, shares), rows)
     return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
@@ -173,8 +140,3 @@ def _are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:
     """Tell whether loops can read them: both of one integer type, in one run."""
     return starts.dtype == columns.dtype and columns.dtype.char in "il" and all(
         x.flags.c_contiguous and x.flags.aligned for x in (starts, columns))
-
-
-def _are_factors(data: np.ndarray, places: np.ndarray, starts: np.ndarray, x: np.ndarray) -> bool:
-    return _are_indices(starts, places) and data.dtype == x.dtype and data.dtype.char in "fd" and \
-        data.flags.c_contiguous and data.flags.aligned and len(data) == len(places)

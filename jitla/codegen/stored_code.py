@@ -19,7 +19,7 @@ from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
 
 __all__ = [
-    "csc_product_text", "csr_product_text", "csr_products_text", "entries_text", "sampled_product_text"]
+    "csr_product_text", "entries_text", "sampled_product_text"]
 
 _AHEAD = 6  # rows
 _COUNTS = (4, 2)  # entries of a row that are multiplied together
@@ -304,55 +304,10 @@ exit:
 
 
 def csr_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> str:
-    """Return the module that multiplies rows with a vector, every row in the order of its entries.
-
-    Operands: cuts, entries, columns, starts, the vector, results, fault.
-    """
-    real = _REAL[dtype.itemsize]
-    return f"""target triple = "{target.triple}"
-{ENTRY}{block_head(_PRODUCT, ("width", "total"))}{_UNITS}  br label %each
-each:
-  %i = phi i64 [ %first, %unit ], [ %after, %ended ]
-  %more = icmp ult i64 %i, %stop
-  br i1 %more, label %row, label %unit.end
-row:
-{_bounds(index)}  br i1 %run, label %entries, label %broken
-broken:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-entries:
-  %k = phi i64 [ %from, %row ], [ %from, %broken ], [ %k.next, %found ], [ %k.next, %lost ]
-  %sum = phi {real} [ 0.0, %row ], [ 0.0, %broken ], [ %sum.next, %found ], [ %sum, %lost ]
-  %left = icmp ult i64 %k, %to
-  br i1 %left, label %one, label %ended
-one:
-  %k.next = add i64 %k, 1
-{_index("%column", "%columns", "%k", index)}  %known = icmp ult i64 %column, %width
-  br i1 %known, label %found, label %lost
-found:
-{_scalar("%e", "%data", "%k", dtype)}{_scalar("%f", "%x", "%column", dtype)}\
-  %ef = fmul {real} %e, %f
-  %sum.next = fadd {real} %sum, %ef
-  br label %entries
-lost:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-ended:
-  %o = getelementptr {real}, ptr %out, i64 %i
-  store {real} %sum, ptr %o, align {dtype.itemsize}
-  br label %each
-unit.end:
-  br label %units
-exit:
-  ret void
-}}
-"""
-
-
-def csr_products_text(dtype: np.dtype, index: np.dtype, target: Target) -> str:
     """Return the module that multiplies rows with a matrix of `depth` columns, which lies row after row.
 
-    Operands are those of the product with a vector. Results are zeros; every entry adds to a row of them.
+    Operands: cuts, entries, columns, starts, the matrix, results, fault. Results are zeros; every entry adds
+    to a row of them.
     """
     w = Lanes(_REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
     return f"""target triple = "{target.triple}"
@@ -418,51 +373,6 @@ single:
   store {w.real} %sl, ptr %ol.p, align {w.size}
   %l.next = add i64 %l, 1
   br label %rest
-"""
-
-
-def csc_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> str:
-    """Return the module that multiplies columns with a vector, each unit into a row of tables of its own.
-
-    Operands: cuts, entries, rows, starts, the vector, tables of `width` elements `stride` apart, fault.
-    """
-    real = _REAL[dtype.itemsize]
-    return f"""target triple = "{target.triple}"
-{ENTRY}{block_head(_PRODUCT, ("width", "total", "stride"))}{_UNITS}\
-  %own = mul i64 %u, %stride
-  %table = getelementptr {real}, ptr %out, i64 %own
-  br label %each
-each:
-  %i = phi i64 [ %first, %unit ], [ %after, %entries ]
-  %more = icmp ult i64 %i, %stop
-  br i1 %more, label %row, label %unit.end
-row:
-{_scalar("%f", "%x", "%i", dtype)}{_bounds(index)}  br i1 %run, label %entries, label %broken
-broken:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-entries:
-  %k = phi i64 [ %from, %row ], [ %from, %broken ], [ %k.next, %found ], [ %k.next, %lost ]
-  %left = icmp ult i64 %k, %to
-  br i1 %left, label %one, label %each
-one:
-  %k.next = add i64 %k, 1
-{_index("%place", "%columns", "%k", index)}  %known = icmp ult i64 %place, %width
-  br i1 %known, label %found, label %lost
-found:
-{_scalar("%e", "%data", "%k", dtype)}{_scalar("%t", "%table", "%place", dtype)}\
-  %ef = fmul {real} %e, %f
-  %sum = fadd {real} %t, %ef
-  store {real} %sum, ptr %t.p, align {dtype.itemsize}
-  br label %entries
-lost:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-unit.end:
-  br label %units
-exit:
-  ret void
-}}
 """
 
 

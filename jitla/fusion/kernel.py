@@ -266,8 +266,8 @@ class Backend(Protocol):
         """Return what makes the argument block of products of small matrices that lie like `pairs`."""
         ...
 
-    def stored(self, threads: int, strict: bool = False) -> Any:
-        """Return the operators at stored positions, in SciPy's order if `strict`."""
+    def stored(self, threads: int) -> Any:
+        """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""
         ...
 
     def rows(

@@ -19,7 +19,7 @@ from jitla.hops.spec import Attrs, Zeros
 from jitla.hops.table_matrix import call
 
 BLOCK = 1 << 14  # entries whose factors the reference gathers at once
-STORED = frozenset({"sampled", "by_row", "sampled_product", "csr_product", "csc_product"})  # there are loops
+STORED = frozenset({"sampled", "by_row", "sampled_product", "csr_product"})  # there are loops
 PER_ENTRY = 4.0  # additions that finding the operands of an entry takes
 
 
@@ -80,32 +80,18 @@ def _sampled_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
 def _csr_product(data: Any, columns: Any, starts: Any, x: Any) -> Any:
     rows = _rows_of(starts)
     found = np.zeros((len(starts) - 1, *x.shape[1:]), np.result_type(data, x))
-    np.add.at(found, rows, (data if x.ndim == 1 else data[:, None]) * x[columns])
+    np.add.at(found, rows, data[:, None] * x[columns])
     return found
 
 
 def _csr_product_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
-    if not data.ndim == columns.ndim == starts.ndim == 1 or x.ndim not in (1, 2) or not starts.size:
+    if not data.ndim == columns.ndim == starts.ndim == 1 or x.ndim != 2 or not starts.size:
         raise ValueError(x.shape)
     return Meta((starts.size - 1, *x.shape[1:]), np.result_type(data.dtype, x.dtype))
 
 
-def _csc_product(data: Any, rows: Any, starts: Any, x: Any, shape: tuple[int, ...]) -> Any:
-    found = np.zeros(shape, np.result_type(data, x))
-    np.add.at(found, rows, data * x[_rows_of(starts)])
-    return found
-
-
-def _csc_product_meta(data: Meta, rows: Meta, starts: Meta, x: Meta, shape: tuple[int, ...]) -> Meta:
-    if not data.ndim == rows.ndim == starts.ndim == x.ndim == len(shape) == 1 or \
-            starts.shape != (x.shape[0] + 1,):
-        raise ValueError(x.shape)
-    return Meta(shape, np.result_type(data.dtype, x.dtype))
-
-
 def _product_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
-    wide = metas[3].shape[1] if metas[3].ndim == 2 else 1
-    return metas[0].size * (2.0 * wide + PER_ENTRY)
+    return metas[0].size * (2.0 * metas[3].shape[1] + PER_ENTRY)
 
 
 call("sampled", _sampled, _sampled_meta, "elements of a matrix at the stored positions of another",
@@ -118,8 +104,5 @@ call("sampled_product", _sampled_product, _sampled_product_meta,
      "elements of `a @ b.T` at the stored positions of another matrix", arity=4, zeros=Zeros.NONE,
      flops=_sampled_flops)
 call("csr_product", _csr_product, _csr_product_meta,
-     "a matrix of compressed rows times a vector or matrix, entry by entry", arity=4, zeros=Zeros.NONE,
-     flops=_product_flops)
-call("csc_product", _csc_product, _csc_product_meta,
-     "a matrix of compressed columns times a vector, entry by entry", arity=4, zeros=Zeros.NONE,
+     "a matrix of compressed rows times a matrix, entry by entry", arity=4, zeros=Zeros.NONE,
      flops=_product_flops)

@@ -219,7 +219,7 @@ class Compiler:
     def stored(self, name: str) -> Callable[..., np.ndarray]:
         """Return what computes the operator `name` at the stored positions of a sparse matrix."""
         if self._stored is None:
-            self._stored = self.backend.stored(self.threads, self.numerics == "strict")
+            self._stored = self.backend.stored(self.threads)
         found: Callable[..., np.ndarray] = self._stored.operator(name)
         return found
 

@@ -20,6 +20,7 @@ from jitla.tracing.stored import LazySparse
 
 Session = Any  # the session that the arguments belong to
 _FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+WORTH = 1 << 16  # elements, or products of entries: for fewer SciPy is as fast
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
 
 
@@ -43,12 +44,12 @@ def _multiply(session: Session, scipy: Any, x: Any, y: Any) -> Any:
     """Do ``x.multiply(y)``: the entries of `x` times what a dense `y` has at their positions."""
     if type(x) is LazyArray:
         x, y = y, x
-    return _product(session, x, y) if type(x) in (scipy.csr_array, scipy.csr_matrix) else NotImplemented
+    return _product(session, x, y) if type(x) in _kinds(scipy) else NotImplemented
 
 
 def _operator(session: Session, scipy: Any, x: Any, y: Any) -> Any:
     """Do ``x * y``, which is the product of matrices for ``csr_matrix``."""
-    if type(x) in (scipy.csr_matrix, scipy.csc_matrix):
+    if type(x) is scipy.csr_matrix:
         return _matmul(session, scipy, x, y)
     if type(x) is LazyArray:
         x, y = y, x
@@ -57,6 +58,8 @@ def _operator(session: Session, scipy: Any, x: Any, y: Any) -> Any:
 
 def _product(session: Session, x: Any, y: Any) -> Any:
     if type(y) is not LazyArray or y._s is not session or y.shape != x.shape or y.dtype not in _FLOATS:
+        return NotImplemented
+    if y.size < WORTH:
         return NotImplemented
     parts = parts_of(session, x)
     if parts is None or x.shape[0] == 1 or x.shape[1] == 1:
@@ -78,7 +81,7 @@ def parts_of(session: Session, x: Any) -> tuple[Any, Any, Any] | None:
     if starts.dtype != columns.dtype or columns.dtype not in _INDICES or data.dtype not in _FLOATS:
         return None
     if not len(data) or len(data) != len(columns) or starts[-1] != len(data) or starts[0] or \
-            len(starts) != x.shape[x.format == "csc"] + 1:
+            len(starts) != x.shape[0] + 1:
         return None
     starts, columns, data = map(session.argument, parts)
     proxied = all(type(p) is LazyArray for p in (starts, columns, data))
@@ -86,26 +89,20 @@ def parts_of(session: Session, x: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _matmul(session: Session, scipy: Any, x: Any, y: Any) -> Any:
-    """Do ``x @ y`` with a dense vector or matrix on the right."""
-    if type(x) is LazySparse:
-        return x.product(y)
-    if type(x) not in _kinds(scipy) or type(y) is not LazyArray or y._s is not session:
+    """Do ``x @ y`` with a dense matrix on the right."""
+    if type(x) not in _kinds(scipy) or type(y) is not LazyArray or y._s is not session or y.ndim != 2:
         return NotImplemented
-    if y.ndim not in (1, 2) or y.shape[0] != x.shape[1] or y.dtype != x.data.dtype or not all(y.shape):
+    if y.shape[0] != x.shape[1] or y.dtype != x.data.dtype or len(x.data) * y.shape[1] < WORTH:
         return NotImplemented
     parts = parts_of(session, x)
     if parts is None:
         return NotImplemented
-    starts, places, data = parts
-    if x.format == "csr":
-        return session.traced("csr_product", (data, places, starts, y))
-    if y.ndim == 2:
-        return NotImplemented
-    return session.traced("csc_product", (data, places, starts, y), (("shape", (x.shape[0],)),))
+    starts, columns, data = parts
+    return session.traced("csr_product", (data, columns, starts, y))
 
 
-def _kinds(scipy: Any) -> tuple[type, ...]:
-    return scipy.csr_array, scipy.csr_matrix, scipy.csc_array, scipy.csc_matrix
+def _kinds(scipy: Any) -> tuple[type, type]:
+    return scipy.csr_array, scipy.csr_matrix
 
 
 _HANDLERS: dict[Any, Callable[..., Any]] = {

@@ -74,20 +74,6 @@ class LazySparse:
     def __reduce_ex__(self, protocol: Any) -> Any:
         return settled(self).__reduce_ex__(protocol)
 
-    def dot(self, other: Any) -> Any:
-        """Multiply with a vector, entry by entry, or with anything else as SciPy does."""
-        made = self.product(other)
-        return self._session.outside(settled(self).dot, (other,), {}) if made is NotImplemented else made
-
-    def product(self, other: Any) -> Any:
-        """Record the product with a dense vector; NotImplemented for others."""
-        session = self._session
-        if self._made is not None or type(other) is not LazyArray or other._s is not session or \
-                other.shape != self.shape[1:] or other.dtype != self.dtype:
-            return NotImplemented
-        starts, columns = map(session.argument, self._structure)
-        return session.traced("csr_product", (self._values, columns, starts, other))
-
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Add up entries: all of them in one pass with what computes them."""
         if self._made is None and axis is None and dtype is None and out is None:
@@ -120,9 +106,6 @@ def settle_stored(session: Session, target: np.ndarray | None) -> None:
 
 def _forwarded(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     def method(self: LazySparse, *args: Any) -> Any:
-        made = self.product(*args) if function is operator.matmul and not reflected else NotImplemented
-        if made is not NotImplemented:
-            return made
         return self._session.outside(function, (*args, self) if reflected else (self, *args), {})
 
     return method

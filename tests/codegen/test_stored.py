@@ -85,28 +85,10 @@ def test_products_with_rows_have_the_bits_of_scipy(loops, case, dtype, index):
     m, n, density = case
     data, columns, starts = matrix(m, n, density, dtype, index)
     scipy = sp.csr_array((data, columns, starts), shape=(m, n))
-    for shape in ((n,), (n, 1), (n, 3), (n, 16), (n, 37)):
+    for shape in ((n, 1), (n, 3), (n, 16), (n, 37)):
         x = np.random.default_rng(0).random(shape).astype(dtype)
         found, wanted = loops.operator("csr_product")(data, columns, starts, x), scipy @ x
         assert found.tobytes() == wanted.tobytes() and found.strides == wanted.strides
-
-
-@pytest.mark.parametrize("case", [*CASES, (200_000, 20, 0.2)])
-def test_products_with_columns(case):
-    m, n, density = case
-    data, rows, starts = matrix(m, n, density)
-    scipy = sp.csc_array((data, rows, starts), shape=(n, m))
-    x = np.random.default_rng(0).random(m)
-    found = [BACKEND.stored(t).operator("csc_product")(data, rows, starts, x, shape=(n,)) for t in (1, 2, 7)]
-    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
-    np.testing.assert_allclose(found[0], scipy @ x, rtol=1e-12)
-
-
-def test_strict_products_with_columns_have_the_bits_of_scipy():
-    data, rows, starts = matrix(200_000, 20, 0.2)
-    x = np.random.default_rng(0).random(200_000)
-    found = BACKEND.stored(2, strict=True).operator("csc_product")(data, rows, starts, x, shape=(20,))
-    assert found.tobytes() == (sp.csc_array((data, rows, starts), shape=(20, 200_000)) @ x).tobytes()
 
 
 @pytest.mark.parametrize("wrong", [200, -1, 1 << 30])
@@ -117,10 +99,8 @@ def test_what_lies_outside_is_not_read(loops, wrong):
     bad[77] = wrong
     assert loops._sampled(x, starts, bad) is None
     assert loops._sampled_product(x, x[:200].copy(), starts, bad) is None
-    assert loops._csr_product(data, bad, starts, x[0].copy()) is None
     assert loops._csr_product(data, bad, starts, x.T.copy()) is None
-    assert loops._csc_product(data, bad, starts, x[:, 0].copy(), (200,)) is None
     beyond = starts.copy()
     beyond[5] = max(wrong, 1 << 20) if wrong > 0 else wrong
     assert loops._by_row(x[:, 0], beyond, columns) is None
-    assert loops._csr_product(data, columns, beyond, x[0].copy()) is None
+    assert loops._csr_product(data, columns, beyond, x.T.copy()) is None
