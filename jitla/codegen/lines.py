@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jitla.codegen.bands import apart
 from jitla.codegen.cell import NEXT, entry
 from jitla.codegen.layout import PLAIN, Loop, Operand, seek, word
 from jitla.codegen.partial import combined, finish, folded, initial, limits, paired
@@ -31,7 +32,7 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
         f"  %res = alloca [{len(loop.aggregates) * loop.slot} x i8], align 16",
         f"  %apart = alloca [{len(loop.operands)} x i64], align 16",
     ]
-    lines += _apart(loop)
+    lines += apart(loop)
     lines += [
         "  %some = icmp ult i64 %begin, %end", "  br i1 %some, label %unit, label %exit", "unit:",
         "  %u = phi i64 [ %begin, %entry ], [ %u.next, %next ]",
@@ -62,18 +63,6 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
     end = NEXT.replace("next:\n", f"next:\n  %rows = phi i64 {done}\n").replace(
         "%u.next = add i64 %u, 1", "%u.next = add i64 %u, %rows")
     return parts + "\n".join(lines) + "\n" + end + "  ret void\n}\n"
-
-
-def _apart(loop: Loop) -> list[str]:
-    """Return lines that write how many bytes the rows of every operand lie apart."""
-    lines: list[str] = []
-    for op in loop.operands:
-        step = "0" if op.letter == "v" else f"%step{op.word}.{loop.rank - 1}"
-        lines += [
-            f"  %apart{op.word} = getelementptr i64, ptr %apart, i64 {op.word}",
-            f"  store i64 {step}, ptr %apart{op.word}, align 8",
-        ]
-    return lines
 
 
 def _leaf() -> str:
