@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from jitla.codegen.layout import COLD, Loop, Operand, word
 from jitla.codegen.scalar import MathCall
-from jitla.codegen.span import Writer
+from jitla.codegen.span import Writer, chosen, gapped
 from jitla.codegen.vector import Value, memory_type
 from jitla.hops import Hop
 
@@ -70,7 +70,7 @@ entry:
   %wide = icmp uge i64 %len, {loop.lanes}
   br i1 %wide, label %vectors, label %elements
 vectors:
-  call void @wide({args})
+  call void @{"vectors" if gapped(loop) else "wide"}({args})
   ret void
 elements:
   call void @narrow({args})
@@ -78,6 +78,9 @@ elements:
 }}
 """
     both = _rows(loop, "wide", loop.lanes, math) + _rows(loop, "narrow", 1, math)
+    if gapped(loop):
+        text += chosen(loop, "vectors", args, "wide")
+        both += _rows(loop, "halves", loop.lanes, math, halves=True)
     return (COPY if loop.schedule.delayed else "") + both + text
 
 
@@ -93,13 +96,13 @@ def apart(loop: Loop) -> list[str]:
     return lines
 
 
-def _rows(loop: Loop, name: str, width: int, math: MathCall) -> str:
+def _rows(loop: Loop, name: str, width: int, math: MathCall, halves: bool = False) -> str:
     """Return a function that takes rows of at least `width` elements in vectors of so many.
 
     The last vector of a row ends where the row does. What it begins with is computed twice, by it and
     by the vector before: it is read before anything is stored, so that rows may be overwritten.
     """
-    w = Writer(loop, width, math)
+    w = Writer(loop, width, math, halves=halves)
     w.lines.append("entry:")
     w.begin(varying="b")
     arrays, late = [o for o in loop.operands if o.letter != "v"], loop.schedule.delayed

@@ -10,7 +10,7 @@ from jitla.codegen.bands import apart, bands
 from jitla.codegen.delayed import delayed_kernel
 from jitla.codegen.layout import BLOCKS, COLD, INNER, PLAIN, STEP, Loop, copy_operands, seek, word
 from jitla.codegen.scalar import MathCall
-from jitla.codegen.span import padded_tail, span
+from jitla.codegen.span import padded_tail, span, spans
 from jitla.codegen.tiles import is_tiled, tiled_kernel
 
 
@@ -95,7 +95,7 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
     block_of_unit(lines, loop)
     tail = padded_tail(loop) if loop.polynomials else span(loop, "tail", 1, math, how=PLAIN)
     how = PLAIN if loop.calls else ""
-    parts = [span(loop, "span", loop.lanes, math, how=how), tail]
+    parts = [spans(loop, math, how), tail]
     if past:
         parts += [span(loop, "stream", loop.lanes, math, nontemporal=True, how=how), _stream_line(loop)]
         lines.append("  call void @line(ptr %ops, ptr %steps, i64 %from, i64 %len)")

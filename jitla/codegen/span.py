@@ -35,6 +35,7 @@ class Writer:
     width: int
     math: MathCall
     nontemporal: bool = False
+    halves: bool = False  # of operands that are read with gaps, every second element is read
     lines: list[str] = field(default_factory=list)
     b: LlvmBuilder = field(init=False)
     fixed: dict[Hop, Value] = field(default_factory=dict)
@@ -83,6 +84,8 @@ class Writer:
 
     def read(self, op: Operand, at: str) -> Value:
         """Write the load of elements of `op` from address `at`."""
+        if op.letter == "s" and self.halves:
+            return self.b.every_second(at, op.dtype)
         if op.letter == "s":
             return self.b.gather(at, f"%s{op.word}", op.dtype)
         return self.b.load(at, op.dtype)
@@ -117,14 +120,55 @@ class Writer:
         return result
 
 
+def gapped(loop: Loop) -> list[Operand]:
+    """Return the operands that are read with gaps, if there is code for every second element of all."""
+    found = [o for o in loop.operands if o.letter == "s" and o.role == "in"]
+    fit = loop.lanes > 1 and not loop.polynomials and all(o.dtype.kind != "c" for o in found)
+    return found if fit else []
+
+
+def chosen(loop: Loop, name: str, args: str, usual: str) -> str:
+    """Return a function that calls @halves if all that is read with gaps is every second element."""
+    lines: list[str] = []
+    total = "true"
+    for op in gapped(loop):
+        word(lines, f"s{op.word}", "%steps", op.word)
+        lines += [f"  %second{op.word} = icmp eq i64 %s{op.word}, {2 * op.dtype.itemsize}",
+                  f"  %all{op.word} = and i1 {total}, %second{op.word}"]
+        total = f"%all{op.word}"
+    text = "\n".join(lines)
+    return f"""define internal void @{name}({args}) {COLD}{{
+entry:
+{text}
+  br i1 {total}, label %second, label %any
+second:
+  call void @halves({args})
+  ret void
+any:
+  call void @{usual}({args})
+  ret void
+}}
+"""
+
+
+def spans(loop: Loop, math: MathCall, how: str) -> str:
+    """Return @span for whole vectors; several of every second element lie in one register."""
+    if not gapped(loop):
+        return span(loop, "span", loop.lanes, math, how=how)
+    both = span(loop, "every", loop.lanes, math, how=how) + span(
+        loop, "halves", loop.lanes, math, how=how, halves=True)
+    return both + chosen(loop, "span", SPAN, "every")
+
+
 def span(
     loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = False, how: str = "",
+    halves: bool = False,
 ) -> str:
     """Return a function that runs the body `count` times on `width` elements from `start` on.
 
     Aggregates are taken from `acc` and left there, a slot per lane; `count` is at least 1.
     """
-    w = Writer(loop, width, math, nontemporal)
+    w = Writer(loop, width, math, nontemporal, halves)
     w.lines.append("entry:")
     w.begin()
     accs = []

@@ -198,10 +198,11 @@ class Indexing(Memory):
     def setitem(self, array: LazyArray, key: Any, value: Any, others: int | None = None) -> None:
         """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
         memory = self.settle(array) if array._v is None else array._v
-        known = _known(key)
-        if not known:
+        basic = _known(key)
+        if not basic:
             key = self.plain(key)
-        if type(value) is LazyArray and value._s is self and (known or _basic(key)) and memory.flags.writeable:
+            basic = _basic(key)
+        if type(value) is LazyArray and value._s is self and basic and memory.flags.writeable:
             target = memory[key]
             if type(target) is np.ndarray:
                 if value._v is not None and same_view(target, value._v):

@@ -93,6 +93,22 @@ def test_strided_reversed_and_transposed_operands(dtype: str) -> None:
     assert not comb[:, 1::3].any()
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u1", "?", "c16"])
+@pytest.mark.parametrize("steps", [(2, 2), (2, 3), (-2, 2), (3, 1), (2, 1)])
+def test_every_second_element(steps: tuple[int, int], dtype: str) -> None:
+    for shape in ((5,), (64,), (1003,), (9000,), (3, 7), (4, 33), (6, 300)):
+        parts = []
+        for step in steps:
+            inner = abs(step) * (shape[-1] - 1) + 1  # nothing lies behind the last element
+            whole = (RNG.integers(0, 3, (*shape[:-1], inner)) * 1.5).astype(dtype)
+            parts.append(whole[..., ::step])
+        root = apply("logical_or" if dtype == "?" else "add", *leaves_of(parts))
+        want = parts[0] | parts[1] if dtype == "?" else parts[0] + parts[1]
+        got = np.empty_like(want)
+        run_cells([root], parts, [got])
+        np.testing.assert_array_equal(got, want)
+
+
 def test_outputs_stay_inside_their_memory() -> None:
     memory = np.full(300, 7.0)
     run_cells([apply("negative", *leaves_of([ramp(101)]))], [ramp(101)], [memory[50:151]])
