@@ -75,12 +75,18 @@ def _sliced(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) 
         cell = stack.pop()
         if cell.op.kind is not Kind.CELL or cell.meta.shape == ():
             continue
-        if not expressible(cell) or cell.op.transcendental:
+        if not expressible(cell) or cell.op.transcendental or _looks_at_places(cell):
             return None
         cells.add(cell)
         stack += cell.inputs
     alone = all(c is hop or c not in roots and cells.issuperset(users[c]) for c in cells)
     return _Found(hop, slices, frozenset(cells)) if slices and alone else None
+
+
+def _looks_at_places(cell: Hop) -> bool:
+    """Say whether NumPy may cast an element by where it lies: a float that no integer holds."""
+    whole = cell.op.name == "cast" and cell.meta.dtype.kind in "iu"
+    return whole and cell.inputs[0].meta.dtype.kind in "fc"
 
 
 def margins(view: Hop) -> Margins | None:
