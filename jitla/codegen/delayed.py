@@ -56,6 +56,22 @@ entry:
 }
 """
 
+# Row %v is stored meanwhile, unless other bands read what lies there: then a row goes where it lies.
+_MEANWHILE = """  %stores = icmp uge i64 %i, %delay2
+  %until = sub i64 %delay2, %i
+  %i.v = sub i64 %i, %delay
+  %slot.v = call i64 @slot(i64 %i.v, i64 -1, i64 %delay, i64 %ring)
+  %run.v = call i64 @run(i64 %i.v, i64 -1, i64 %delay, i64 %ring)
+  %near.v = call i64 @llvm.umin.i64(i64 %run.v, i64 %beside.v)
+  %few.v = select i1 %stores, i64 %near.v, i64 %until
+  %many = call i64 @llvm.umin.i64(i64 %few.here, i64 %few.v)
+  %room.v.at = mul i64 %slot.v, %rowbytes
+  %room.v = getelementptr i8, ptr %mem, i64 %room.v.at
+  %home.v = call ptr @home(ptr %block, i64 %v)
+  %from = select i1 %stores, ptr %room.v, ptr %room
+  %to = select i1 %stores, ptr %home.v, ptr %room
+"""
+
 _BOUNDS = """  %j.next = add i64 %j, 1
   %lower = mul i64 %height, %j
   %b = udiv i64 %lower, %bands
@@ -130,21 +146,7 @@ row:
   %skip = mul i64 %start, -{size}
   %moved = getelementptr i8, ptr %room, i64 %skip
   store ptr %moved, ptr %op{out.word}, align 8
-  ; row v is stored meanwhile, unless other bands read what lies there: then a row goes where it lies
-  %stores = icmp uge i64 %i, %delay2
-  %until = sub i64 %delay2, %i
-  %i.v = sub i64 %i, %delay
-  %slot.v = call i64 @slot(i64 %i.v, i64 -1, i64 %delay, i64 %ring)
-  %run.v = call i64 @run(i64 %i.v, i64 -1, i64 %delay, i64 %ring)
-  %near.v = call i64 @llvm.umin.i64(i64 %run.v, i64 %beside.v)
-  %few.v = select i1 %stores, i64 %near.v, i64 %until
-  %many = call i64 @llvm.umin.i64(i64 %few.here, i64 %few.v)
-  %room.v.at = mul i64 %slot.v, %rowbytes
-  %room.v = getelementptr i8, ptr %mem, i64 %room.v.at
-  %home.v = call ptr @home(ptr %block, i64 %v)
-  %from = select i1 %stores, ptr %room.v, ptr %room
-  %to = select i1 %stores, ptr %home.v, ptr %room
-  %far = select i1 %stores, i64 {far}, i64 %rowbytes
+{_MEANWHILE}  %far = select i1 %stores, i64 {far}, i64 %rowbytes
   call void @band(ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %len, i64 %many,
     ptr %from, ptr %to, i64 %step, i64 %far, i64 %lag, i64 %ahead)
   %u.next = add i64 %u, %many
