@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import NEXT, block_of_unit, entry
 from jitla.codegen.layout import BATCH, COLD, PLAIN, ROWS, Loop, Operand, word
 from jitla.codegen.partial import initial
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
+from jitla.codegen.units import NEXT, block_of_unit, entry
 from jitla.codegen.vector import BOOL, Value, memory_type
 
 ROWS_AT_ONCE = 8
