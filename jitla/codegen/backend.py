@@ -28,6 +28,7 @@ from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
 from jitla.codegen.tiles import is_tiled, tile_sizes
+from jitla.codegen.turns import takes_turns, touch_text, turns
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
 from jitla.errors import BackendError
@@ -62,13 +63,17 @@ class LlvmExecutable:
     Its blocks hold addresses of that code: they must not outlive it.
     """
 
-    def __init__(self, loop: Loop, text: str, library: Library, threads: int, serial_ns: float) -> None:
+    def __init__(
+        self, loop: Loop, text: str, library: Library, threads: int, serial_ns: float,
+        in_turn: Callable[[Loop, Geometry, int, int, float], bytes],
+    ) -> None:
         self.text = text
         self.object = library.objects[0]
         self._loop = loop
         self._library = library
         self._threads = threads
         self._serial_ns = serial_ns
+        self._in_turn = in_turn
         self._entry = library.addresses["k"]
         self._finish = library.addresses.get("fin", 0)
 
@@ -77,6 +82,8 @@ class LlvmExecutable:
         nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
         threads = self._threads or runtime_threads()
         workers = 1 if nanoseconds < self._serial_ns else threads
+        if workers > 1 and not more and takes_turns(self._loop, geometry):
+            return self._in_turn(self._loop, geometry, self._entry, self._threads, nanoseconds)
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
         cut = (units, grain, scratch)
@@ -152,6 +159,7 @@ class LlvmBackend:
         self.jit = Jit(objects, target=target)
         self.serial_ns: float = SERIAL_NS
         self._rows: Library | None = None
+        self._touch: Library | None = None
         self._reasons: dict[Hashable, str | None] = {}
 
     @property
@@ -181,8 +189,18 @@ class LlvmBackend:
         names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
-        return LlvmExecutable(loop, text, library, threads, self.serial_ns)
+        return LlvmExecutable(loop, text, library, threads, self.serial_ns, self._turned)
 
+    def _turned(
+        self, loop: Loop, geometry: Geometry, entry: int, threads: int, nanoseconds: float
+    ) -> bytes:
+        """Return the argument block of the kernel at `entry` whose threads take turns."""
+        if self._touch is None:
+            self._touch = self.jit.load(touch_text(self.jit.target.triple), ("k",))
+        head = _units(loop, geometry, 1)[1]
+        stages, cut = turns(loop, geometry, head, (self._touch.addresses["k"], entry))
+        scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
+        return self.rows(scalars, stages, (), cut, threads, nanoseconds)
 
     def indexed(self, threads: int) -> Indexed:
         """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.layout import BATCH, COLD, PLAIN, ROWS, Loop, Operand, word
+from jitla.codegen.layout import AGAIN, BATCH, COLD, PLAIN, ROWS, Loop, Operand, word
 from jitla.codegen.partial import initial
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
@@ -287,13 +287,16 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
 def _most(w: Writer, several: int, pairs: int) -> None:
     """Write of how many rows `several` are taken at once: of none, if they would share pages of memory.
 
+    In the cache they may.
+
     These are taken one by one, or in pairs if they lie less than `pairs` bytes apart: aggregates are
     read and written half as often then.
     """
     read = [o for o in _moving(w.loop) if o.role == "in" and o.letter == "c"]
     step = f"%y{read[0].word}" if read else "0"
     w.lines += [
-        f"  %from.near = sub i64 {step}, {NEAR}", f"  %mixed = icmp ult i64 %from.near, {PAGE - NEAR}",
+        f"  %from.near = sub i64 {step}, {NEAR}", f"  %paged = icmp ult i64 %from.near, {PAGE - NEAR}",
+        f"  %far = icmp ne i64 %more, {AGAIN}", "  %mixed = and i1 %paged, %far",
         f"  %part = urem i64 %rows, {several}", "  %wholes = sub i64 %rows, %part",
         "  %most = select i1 %mixed, i64 0, i64 %wholes", "  %any = icmp ne i64 %most, 0",
         f"  %close = icmp ult i64 {step}, {pairs}", "  %even.mask = select i1 %close, i64 -2, i64 0",
