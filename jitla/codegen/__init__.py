@@ -6,7 +6,7 @@ span, bands, tiles, delayed, units, streamed, staged, cell, gather, partial, abr
 columns, parts, module, jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, known,
 tape_slots, tape_taking, tape_repeats, tape, launch, native, lanes, passes, pair_code, pairs, skinny,
 panels, wide, order, extremes, products, rows_code, rows, indexing_code, take_code, compress_code,
-tally_code, spread_code, histogram_code, indexed, turns, backend.
+tally_code, spread_code, running_code, histogram_code, indexed, turns, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable
