@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.codegen.columns import column_step
 from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
 from jitla.codegen.indexed import Indexed
@@ -37,10 +38,7 @@ from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
-COLUMNS = 1024  # most columns of one unit
 BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector
-STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
-LINE = 64  # bytes, of which a unit of columns has a multiple
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller, where nothing was measured
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
 CHUNKS = 4  # per worker, for uneven work
@@ -111,7 +109,7 @@ def _units(
     if mode == "rows":
         return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
     if mode == "cols":
-        step = _column_step(inner, workers, _itemsize(loop))
+        step = column_step(inner, workers, _itemsize(loop))
         blocks = -(-inner // step)
         batch = max(8, BATCH_BYTES // max(_itemsize(loop) * step, 1) & -8)
         return prod(dims[1:-1]) * blocks, (inner, step, blocks, batch, dims[0]), 0
@@ -127,15 +125,6 @@ def _units(
 def _itemsize(loop: Loop) -> int:
     """Return the bytes of an element of the widest array that is read."""
     return max((o.dtype.itemsize for o in loop.operands if o.role == "in" and o.letter != "v"), default=1)
-
-
-def _column_step(inner: int, workers: int, itemsize: int) -> int:
-    """Return how many columns make a unit: as many units as share the work evenly."""
-    blocks = -(-inner // COLUMNS)
-    blocks += -blocks % workers
-    blocks = max(1, min(blocks, inner * itemsize // STRIP))
-    step, line = -(-inner // blocks), max(1, LINE // itemsize)
-    return max(1, min(step + -step % line, inner))
 
 
 class LlvmBackend:

@@ -37,9 +37,8 @@ APART = 32  # words: tables of two threads share no cache line, nor one and the 
 EXACT = float(1 << 53)  # integers below are doubles
 _INTP, _DOUBLE = np.dtype(np.intp), np.dtype(np.float64)
 _FLOATS = frozenset({np.dtype(np.float32), _DOUBLE})
-_NS = 1.0  # what an element takes
 STRIP = 4096  # bytes of rows that a thread has at least: of fewer it would read what others do
-_SUMMED = frozenset(map(np.dtype, (np.float32, np.float64, np.int64, np.uint64)))
+_NS = 1.0  # what an element takes
 
 
 class Indexed:
@@ -227,20 +226,16 @@ class Indexed:
 
     def running(self, x: Any) -> np.ndarray | None:
         """Return ``np.cumsum(x, axis=0)`` of a matrix, or of more dimensions."""
-        if not _plain(x) or x.ndim < 2 or x.dtype not in _SUMMED or not x.size:
+        if not _plain(x) or x.ndim < 2 or x.dtype.char not in "fdlL" or not x.size:
             return None
         columns, out = x.size // len(x), empty(x.shape, x.dtype)
-        threads = self._threads or runtime_threads()
-        line = APART * 8 // x.itemsize
-        units = max(1, min(threads, columns * x.itemsize // STRIP))
+        units = max(1, min(self._threads or runtime_threads(), columns * x.itemsize // STRIP))
         each = -(-columns // units)
-        each += -each % line
-        library = self._library(("running", x.dtype), running_text, x.dtype)
-        words = (len(x), columns, each)
+        library, words = self._library(("running", x.dtype), running_text, x.dtype), (len(x), columns, each)
         flags = self._run(library, (x, out), words, -(-columns // each), x.size)
         return None if x.dtype.kind == "f" and flags & ANY else out
 
-    # ------------------------------------------------------------------ running a loop
+    # ------------------------------------------------------------------ running
 
     def _library(
         self, key: tuple[Any, ...], text: Callable[..., str], *args: Any, plain: bool = False

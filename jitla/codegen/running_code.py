@@ -17,13 +17,13 @@ from jitla.codegen.vector import element_type
 __all__ = ["running_text"]
 
 _AT_ONCE = 2  # vectors of one turn
+_FIRST = """  %bytes = mul i64 %n, {size}
+  call void @llvm.memcpy.p0.p0.i64(ptr align {size} %there, ptr align {size} %here, i64 %bytes, i1 false)
+"""
 
 
 def running_text(dtype: np.dtype, triple: str, vector_bytes: int) -> str:
-    """Return the module for elements of `dtype`; a unit is `each` columns.
-
-    Operands: a matrix and as large a result; then rows, columns, and columns of a unit.
-    """
+    """Return the module for `dtype`; operands: a matrix, the result; rows, columns, those of a unit."""
     kind, size = element_type(dtype), dtype.itemsize
     lanes = _AT_ONCE * vector_bytes // size
     vector, add = f"<{lanes} x {kind}>", "fadd" if dtype.kind == "f" else "add"
@@ -37,8 +37,7 @@ def running_text(dtype: np.dtype, triple: str, vector_bytes: int) -> str:
   %whole = sub i64 %n, %part
   %here = getelementptr {kind}, ptr %x, i64 %first
   %there = getelementptr {kind}, ptr %out, i64 %first
-  %bytes = mul i64 %n, {size}
-  call void @llvm.memcpy.p0.p0.i64(ptr align {size} %there, ptr align {size} %here, i64 %bytes, i1 false)
+{_FIRST.format(size=size)}\
   br label %down
 down:
   %r = phi i64 [ 1, %entry ], [ %r.next, %joined ]
