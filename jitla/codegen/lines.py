@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.bands import apart
-from jitla.codegen.cell import NEXT, entry
 from jitla.codegen.layout import PLAIN, Loop, Operand, seek, word
 from jitla.codegen.partial import combined, finish, folded, initial, limits, paired
 from jitla.codegen.reduce import prefetched, tree
 from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer
+from jitla.codegen.units import NEXT, entry
 from jitla.codegen.vector import BOOL, Value, memory_type, named
 
 LINES = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %n, ptr %res, i64 %count"

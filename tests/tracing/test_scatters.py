@@ -10,6 +10,7 @@ import pytest
 
 import jitla
 from jitla.tracing import site as site_module
+from jitla.tracing import spellings
 from jitla.tracing.site import Site
 from tests.tracing.sameness import same
 
@@ -30,8 +31,11 @@ DONE = {
     "histogram": ("histogram", "return np.histogram(a), np.histogram(a * 2, 7, (0.1, 1)), np.histogram(a, bins=3, range=[0, 0.5], density=None)"),
     "at": ("add_at", "t = np.zeros(40); np.add.at(t, b, a); np.add.at(t, b, 1); u = t * 2; np.add.at(u, b - 40, a * 1.5); return t, u"),
     "at whole": ("add_at", "t = np.zeros(40, int); v = t[1:]; np.add.at(t, b, 2); return t, v + 1"),
+    "running": ("running", "x = a.reshape(-1, 30); y = np.cumsum(x, axis=0); x = x * 2 - 1; z = x.cumsum(0); x[1] = 7; return y, z, x, np.cumsum(b.reshape(3, 10, 100), axis=-3)"),
 }
 LEFT = {
+    "running too far": "return np.cumsum(a.reshape(-1, 30) * 1e308, axis=0)",
+    "running otherwise": "x = a.reshape(-1, 30); return np.cumsum(x, axis=1), np.cumsum(x), np.cumsum(x.T, axis=0), np.cumsum(x > 0.5, axis=0), x.cumsum(0, dtype='f4')",
     "beyond": "return a[b + 2990]",
     "below": "return a[b - 3001]",
     "mask too long": "return a[:2999][a > 0.5]",
@@ -58,6 +62,7 @@ LEFT = {
 def _few_are_enough(monkeypatch):
     monkeypatch.setattr(site_module, "LEAST_AT_ONCE", 0)
     monkeypatch.setattr(site_module, "WORTH_A_LOOP", 0)
+    monkeypatch.setattr(spellings, "WORTH_A_VALUE", 0)
 
 
 @pytest.fixture
