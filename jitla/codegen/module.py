@@ -20,12 +20,14 @@ from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.vecmath import (
+    NEAR,
     OPTIMISED,
     definitions,
     emit_math,
     family,
     inline_math,
     length,
+    near_math,
     supports,
 )
 from jitla.codegen.vector import Value, part_of
@@ -124,10 +126,15 @@ class MathFunctions:
         refuse_math(name, dtype)
         if b.width != self._lanes:
             return self._widened(b, name, xs)
-        self._defined |= definitions(name, dtype, self._lanes)
-        if not self._inline:
+        if b.calls or not self._inline:
             return self.call(b, name, xs)
         args = [x.text for x in xs]
+        if name in NEAR and b.far is not None:
+            lines, result, far = near_math(name, dtype, b.width, args[0], b.fresh)
+            b.far.append(far)
+            b.lines += [f"  {line}" for line in lines]
+            return Value(dtype, result)
+        self._defined |= definitions(name, dtype, self._lanes)
         lines, result = inline_math(name, dtype, b.width, self._fma, args, b.fresh)
         b.lines += [f"  {line}" for line in lines]
         return Value(dtype, result)

@@ -82,13 +82,10 @@ def exp_parts(code: Code, x: Value) -> tuple[Value, Value, Value]:
 
 
 def exp(code: Code, x: Value) -> Value:
-    """e**x."""
-    n, r, low = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
-    tail = exp_tail(code, r, low)
-    if low is None:
-        return scale(code, 1.0 + (r + tail), n)
-    total, rest = one_plus(r, tail)
-    return scale(code, total + rest, n)
+    """e**x; what r lacks is left out, as it is below 0.2 units of the last place."""
+    n, r, _ = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
+    tail = (r * r) * code.paired(r, TABLES[code.form.bits]["EXP"])
+    return scale(code, 1.0 + (r + tail), n)
 
 
 def exp2_parts(code: Code, x: Value, more: Value | None = None) -> tuple[Value, Value, Value]:
