@@ -29,19 +29,23 @@ def clamp(code: Code, x: Value, low: float, high: float) -> Value:
     return code.select(x < low, low, x)
 
 
+def reduce_in_two(code: Code, x: Value) -> tuple[Value, Value, Value]:
+    """x = n*ln2 + top - bottom: the integer n in the low bits of the first value, top (exact), bottom."""
+    table = TABLES[code.form.bits]
+    high, rest = table["LN2_EXPONENT"]
+    shifted = x * table["LOG2E"][0] + code.form.magic
+    n = shifted - code.form.magic
+    return shifted.bits(), x - n * high, n * rest
+
+
 def reduce(code: Code, x: Value) -> tuple[Value, Value, Value | None]:
     """x = n*ln2 + r + low: the integer n in the low bits of the first value, r, low.
 
     float32 may be off by 2.5 units and does without ``low``.
     """
-    table = TABLES[code.form.bits]
-    high, rest = table["LN2_EXPONENT"]
-    shifted = x * table["LOG2E"][0] + code.form.magic
-    n = shifted - code.form.magic
-    top = x - n * high
-    bottom = n * rest
+    n, top, bottom = reduce_in_two(code, x)
     r = top - bottom
-    return shifted.bits(), r, (top - r) - bottom if code.form.bits == 64 else None
+    return n, r, (top - r) - bottom if code.form.bits == 64 else None
 
 
 def exp_tail(code: Code, r: Value, low: Value | None) -> Value:
@@ -82,10 +86,11 @@ def exp_parts(code: Code, x: Value) -> tuple[Value, Value, Value]:
 
 
 def exp(code: Code, x: Value) -> Value:
-    """e**x; what r lacks is left out, as it is below 0.2 units of the last place."""
-    n, r, _ = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
+    """e**x. The small parts meet first: the large one is exact, their sum rounds by 1/4 unit."""
+    n, top, bottom = reduce_in_two(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
+    r = top - bottom
     tail = (r * r) * code.paired(r, TABLES[code.form.bits]["EXP"])
-    return scale(code, 1.0 + (r + tail), n)
+    return scale(code, 1.0 + (top + (tail - bottom)), n)
 
 
 def exp2_parts(code: Code, x: Value, more: Value | None = None) -> tuple[Value, Value, Value]:
