@@ -272,7 +272,7 @@ class Code:
         return total
 
     def paired(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Sum of c[i] * x**i by Horner's rule on pairs: fewer products than Estrin's, half as long a chain."""
+        """Sum of c[i] * x**i by Horner's rule on pairs: fewer products than Estrin takes, half the chain."""
         terms = [x * high + low for low, high in zip(coefficients[::2], coefficients[1::2], strict=False)]
         square = x * x
         total: Value | float = coefficients[-1] if len(coefficients) % 2 else terms.pop()

@@ -86,11 +86,14 @@ def exp_parts(code: Code, x: Value) -> tuple[Value, Value, Value]:
 
 
 def exp(code: Code, x: Value) -> Value:
-    """e**x. The small parts meet first: the large one is exact, their sum rounds by 1/4 unit."""
+    """e**x. The small parts meet first, what 1 + top loses among them; none of that waits for the rest."""
     n, top, bottom = reduce_in_two(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
     r = top - bottom
     tail = (r * r) * code.paired(r, TABLES[code.form.bits]["EXP"])
-    return scale(code, 1.0 + (top + (tail - bottom)), n)
+    if code.form.bits == 32:
+        return scale(code, 1.0 + (r + tail), n)
+    total = 1.0 + top
+    return scale(code, total + (((1.0 - total) + top) + (tail - bottom)), n)
 
 
 def exp2_parts(code: Code, x: Value, more: Value | None = None) -> tuple[Value, Value, Value]:

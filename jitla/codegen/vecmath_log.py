@@ -11,7 +11,10 @@ import math
 from jitla.codegen.vecmath_code import Code, Value
 from jitla.codegen.vecmath_tables import TABLES
 
-__all__ = ["above_one", "edges", "log", "log1p", "log2", "log2_near", "log10", "log10_near", "log_near", "log_pair", "log_parts", "split"]
+__all__ = [
+    "above_one", "edges", "log", "log1p", "log2", "log2_near", "log10", "log10_near", "log_near", "log_pair",
+    "log_parts", "split",
+]
 
 
 def split(code: Code, x: Value) -> tuple[Value, Value]:
@@ -69,7 +72,7 @@ def whole_log(code: Code, k: Value, f: Value) -> Value:
 
 
 def split_near(code: Code, x: Value) -> tuple[Value, Value, Value]:
-    """k and m - 1 as of `split`, and what is negative for other numbers than positive, normal, not huge ones."""
+    """k and m - 1 as of `split`, and what is negative unless x is positive, normal and not huge."""
     form = code.form
     root, unit = form.pattern(math.sqrt(0.5)), 1 << form.mantissa
     # One more in the exponent: what is infinite becomes negative.
