@@ -26,7 +26,8 @@ def linked(text: str, pointers: int) -> Link:
     module.verify()
     image = machine("host").emit_object(module)
     jit = llvm.create_lljit_compiler()
-    library = llvm.JITLibraryBuilder().add_object_img(image).export_symbol("k").link(jit, f"near{next(serial)}")
+    builder = llvm.JITLibraryBuilder().add_object_img(image).export_symbol("k")
+    library = builder.link(jit, f"near{next(serial)}")
     raw = ctypes.CFUNCTYPE(ctypes.c_uint8, *[ctypes.c_void_p] * pointers)(library["k"])
     raw.library = jit, library  # type: ignore[attr-defined]
     return raw
@@ -48,8 +49,9 @@ def tested(name: str, dtype: np.dtype, width: int) -> Callable[[np.ndarray], boo
     lines, _, far = near_math(name, dtype, width, "%x", fresh)
     test, some = some_far([far, far], width, fresh)
     body = "\n".join(f"  {line}" for line in (*lines, *test))
+    load = f"load {vector(dtype, width)}, ptr %p, align {dtype.itemsize}"
     raw = linked(
-        f"define i8 @k(ptr %p) {{\n  %x = load {vector(dtype, width)}, ptr %p, align {dtype.itemsize}\n{body}\n"
+        f"define i8 @k(ptr %p) {{\n  %x = {load}\n{body}\n"
         f"  %r = zext i1 {some} to i8\n  ret i8 %r\n}}\n", 1)
     return lambda x: bool(raw(x.ctypes.data))
 
