@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from jitla.codegen.layout import COLD, Loop, Operand, is_const, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall
+from jitla.codegen.vecmath import some_far
 from jitla.codegen.vector import Value, memory_type, named
 from jitla.errors import BackendError
 from jitla.hops import Hop, Kind, const_value
@@ -110,6 +111,31 @@ class Writer:
             if hop.op.kind is not Kind.AGG:
                 values[hop] = emit_hop(self.b, hop, [values[i] for i in hop.inputs])
 
+    def body_of_near(self, values: dict[Hop, Value]) -> str:
+        """Write the cells with the short code of functions, and again for the few lanes it is not for.
+
+        Return the label of the block that goes on; the first one is %loop, where there was no label yet.
+        """
+        self.b.far, before = [], dict(values)
+        self.body(values)
+        far, self.b.far = self.b.far, None
+        if not far:
+            return "loop"
+        lines, some = some_far(far, self.width, self.b.fresh)
+        self.lines += [*(f"  {line}" for line in lines), f"  br i1 {some}, label %far, label %met", "far:"]
+        self.b.calls = True
+        self.body(before)
+        self.b.calls = False
+        self.lines += ["  br label %met", "met:"]
+        wanted = [o.hop for o in self.loop.operands if o.role == "out"]
+        wanted += [o.hop.inputs[0] for o in self.loop.aggregates]
+        for hop in dict.fromkeys(wanted):
+            if values[hop] != before[hop]:
+                name = self.b.fresh("met")
+                self.lines += self.b.phi(name, (values[hop], "loop"), (before[hop], "far"))
+                values[hop] = named(hop.meta.dtype, name)
+        return "met"
+
     def term(self, op: Operand, values: dict[Hop, Value]) -> Value:
         """Write what the aggregate `op` is made of, in its dtype."""
         return self.b.cast(values[op.hop.inputs[0]], op.dtype)
@@ -198,11 +224,11 @@ def elements(
             values[op.hop] = w.read(op, at)
             if ahead and op.word in ahead:
                 w.prefetch(op, at, ahead[op.word])
-    w.body(values)
-    phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %loop ]"], []
+    last = w.body_of_near(values)
+    phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %{last} ]"], []
     for k, op in enumerate(w.loop.aggregates):
         ends.append(w.combine(op, named(op.dtype, f"%sofar{k}"), values))
-        phis += w.b.phi(f"%sofar{k}", (accs[k], before), (ends[k], "loop"))
+        phis += w.b.phi(f"%sofar{k}", (accs[k], before), (ends[k], last))
     for op in w.loop.operands:
         if op.role == "out":
             w.write(op, values[op.hop], w.pointer(op, f"%p{op.word}"))

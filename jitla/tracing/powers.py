@@ -16,7 +16,7 @@ from jitla.tracing.signature import METAS
 from jitla.tracing.tape import KIND_CODE, OP_ID, SCALAR
 
 #: Exponents of which there is something better than a power, if plans know them.
-_KNOWN = frozenset({2.0, 0.5, -1.0, 1.0, 3.0})
+_KNOWN = frozenset({2.0, 0.5, -1.0, 1.0, 3.0, 4.0})
 _POWER = OP_ID["power"]
 
 
