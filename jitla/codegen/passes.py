@@ -16,7 +16,7 @@ __all__ = [
     "AHEAD", "CACHE_LINE", "SHARE", "SPAN", "Pass", "by_rows", "fetch_ahead", "head", "next_rows",
     "pack_product"]
 
-#: Name of a pass's functions, how many rows they take at once, the most first, and the bytes of its first column.
+#: Name of a pass's functions, how many rows they take at once, the most first; bytes of its first column.
 Pass = tuple[str, tuple[int, ...], int]
 
 SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step, i64 %apart, i64 %beyond"
@@ -56,7 +56,8 @@ def by_rows(w: Lanes, passes: Sequence[Pass], limit: int = 0, elements: bool = F
     """
     short = f"  %short = icmp sle i64 %n, {limit // w.size}\n" if limit else \
         "  %short = icmp eq i64 0, 0\n"
-    text = "".join(_pass(p, ("%n", "%rows") if elements else ("%rows", "%n"), *of) for p, of in enumerate(passes))
+    sizes = ("%n", "%rows") if elements else ("%rows", "%n")
+    text = "".join(_pass(p, sizes, *of) for p, of in enumerate(passes))
     return f"define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\nentry:\n" \
         f"{head(w)}{_BEYOND}{short}{text}  ret void\n}}\n"
 

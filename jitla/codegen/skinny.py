@@ -222,8 +222,8 @@ def _sum(name: str, of: _Pieces) -> str:
     before = "".join(p.load(f"%b{k}_{c}", f"%o{k}_{c}") for k, c, p in cells)
     sums = "".join(f"  %a{k}_{c} = phi {p.w.vector} [ %b{k}_{c}, %entry ], [ %n{k}_{c}, %body ]\n"
                    for k, c, p in cells)
-    weights = "".join(f"  %vp{c} = getelementptr i8, ptr %pv, i64 {p.at * size}\n" + p.load(f"%v{c}", f"%vp{c}")
-                      for c, p in enumerate(of.pieces))
+    weights = "".join(f"  %vp{c} = getelementptr i8, ptr %pv, i64 {p.at * size}\n"
+                      + p.load(f"%v{c}", f"%vp{c}") for c, p in enumerate(of.pieces))
     added = "".join(
         f"  %x{k} = getelementptr i8, ptr %px, i64 {k * size}\n" + of.spread("", k, "0")
         + "".join(p.w.fma(f"%n{k}_{c}", f"%xv{k}.{p.w.width}", f"%v{c}", f"%a{k}_{c}")
