@@ -59,7 +59,6 @@ from jitla.recompile.cuts import (
     turns_last,
     wide_tile,
 )
-from jitla.recompile.rooms import rooms
 
 SERIAL = Schedule(threads=1)
 FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
@@ -155,8 +154,10 @@ class _Binding:
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
-        sizes = {h: padded(self._row_bytes(h) * self.height) for h in self.inner}
-        self.room, at = rooms(turns_last(self.kernel), sizes, self.kernel.views)
+        at = 0
+        for hop in self.inner:
+            self.room[hop] = at
+            at += padded(self._row_bytes(hop) * self.height)
         for hop in (*self.packed, *self.totals):
             self.room[hop] = at
             at += padded(self._bytes(hop))
