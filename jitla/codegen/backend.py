@@ -202,10 +202,10 @@ class LlvmBackend:
         text = product_text(form, dtype, columns, self.jit.target)
         return _Blocks(self.jit.load(text, ("k",)), pack_product)
 
-    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix."""
+    def wide(self, dtype: np.dtype, fetches: bool = False) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix; it `fetches` rows."""
         target = self.jit.target
-        library = self.jit.load(wide_text(dtype, target), ("k",))
+        library = self.jit.load(wide_text(dtype, target, fetches), ("k",))
         return _Blocks(library, partial(pack_wide, itemsize=dtype.itemsize, vector_bytes=target.vector_bytes))
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:

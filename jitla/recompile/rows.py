@@ -61,6 +61,7 @@ from jitla.recompile.cuts import (
 )
 
 SERIAL = Schedule(threads=1)
+FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
 
 
 @dataclass(slots=True)
@@ -278,7 +279,9 @@ class _Binding:
             tile = wide_tile(stage, rows, layouts)
             if tile is not None and self._in_panels(stage):
                 tile = tile._replace(panels=PACKED)
-            self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
+            if tile is not None and stage.vector in self.number:
+                tile = tile._replace(cold=1)
+            self.kept.append(made := self.tools.wide(stage.hop.meta.dtype, self._fetches(stage)))
             return None if tile is None else made(tile)
         if stage.form == PAIRS:
             return self._pairs(stage, layouts)
@@ -328,10 +331,17 @@ class _Binding:
         """Tell whether `stage` is a product that finds its matrix in panels."""
         return isinstance(stage, Product) and stage.form == "dot" and stage.vector in self.panels
 
+    def _fetches(self, stage: Product) -> bool:
+        """Tell whether the rows of a wide product come from memory, and soon after each other."""
+        columns = columns_of(self.shapes[stage.vector.meta.shape])
+        return stage.matrix in self.number and columns <= FETCHED * self.shapes[stage.matrix.meta.shape][-1]
+
     def _panelling(self, hop: Hop) -> Stage:
         """Return the stage that copies the columns of a wide matrix into panels."""
         (depth, columns), (down, across) = self.places[hop]
-        self.kept.append(made := self.tools.wide(hop.meta.dtype))
+        fetches = any(self._fetches(s) for s in self.kernel.stages
+                      if self._in_panels(s) and isinstance(s, Product) and s.vector is hop)
+        self.kept.append(made := self.tools.wide(hop.meta.dtype, fetches))
         block = made(Tile(0, depth, columns, 0, 0, down, across, 0, panels=PACKS))
         given = Place(OPERAND, self.number[hop])
         return Stage(block, block, (given, given, Place(SHARED, self.panels[hop])), BEFORE)
