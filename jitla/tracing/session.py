@@ -17,11 +17,12 @@ import numpy as np
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT, Learning
-from jitla.tracing.dispatch import Dispatch, forget_inferred
+from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
 from jitla.tracing.frames import ROOT, mark, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.operators import forget_metas
+from jitla.tracing.recording import forget_inferred
 from jitla.tracing.signature import LAYOUTS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import Site
 from jitla.tracing.tape import OWN_METAS
