@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Meta, broadcast
-from jitla.tracing.array import LAZY, UFUNCS, Lazy, LazyArray, LazyScalar, in_memory
+from jitla.hops import Shape, broadcast
+from jitla.tracing.array import LAZY, UFUNCS, Gone, Lazy, LazyArray, LazyScalar, in_memory
+from jitla.tracing.closing import NOTHING
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, becomes, fits, lone_complex
 from jitla.tracing.kinds import is_wild
@@ -77,20 +78,21 @@ class Dispatch(Recording):
             self.before_write(memory)
             call_here(ufunc, *self.plain(inputs), out=memory)
             return out
-        if type(memory) is np.ndarray and memory.dtype in TRACED and memory.flags.writeable \
-                and owns_memory(memory):
+        if type(memory) is np.ndarray and memory.flags.writeable \
+                and (type(out) is LazyArray or memory.dtype in TRACED and owns_memory(memory)):
             known = [self.operand(x) for x in inputs]
-            if not any(type(x) in LAZY for x in known) or any(x is None for x in known) \
-                    or not all(fits(np.shape(x), memory.shape) for x in inputs) \
-                    or broadcast(tuple([np.shape(x) for x in inputs])) != memory.shape \
-                    or lone_complex(Meta(memory.shape, memory.dtype)) \
+            if any(x is None for x in known) or not _fills(memory, known) \
                     or ufunc is np.power and not is_paired(*inputs):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:
-                meta = METAS[made._m]
+                n, meta = made._n, METAS[made._m]
                 if meta.shape == memory.shape and becomes(meta.dtype, memory.dtype):
-                    self.store(memory, self._conformed(made._n, made._m, memory, True), (made._n, 0))
+                    mine = not any(made is x for x in known)
+                    if mine:  # nobody else has it
+                        self.nodes[n] = Gone(made._m)
+                        made._n = -1
+                    self.store(memory, self._conformed(n, made._m, memory, not mine), NOTHING)
                     return out
             del made  # nobody wants it: it is not computed
         return self.eager(ufunc, inputs, {"out": out})
@@ -211,6 +213,22 @@ class Dispatch(Recording):
         if type(proxy) is LazyScalar:
             return getattr(self.value(proxy), name)(*args, **kwargs)
         return self._plain_method(proxy, name, *args, **kwargs)
+
+
+def _fills(memory: np.ndarray, operands: list[Any]) -> bool:
+    """Say whether what comes of `operands`, proxies and scalars, may be written into all of `memory`."""
+    if lone_complex(memory):
+        return False
+    shape = memory.shape
+    shapes: list[Shape] = []
+    lazy = False
+    for x in operands:
+        if type(x) in LAZY:
+            lazy = True
+            shapes.append(METAS[x._m].shape)
+            if shapes[-1] != shape and not fits(shapes[-1], shape):
+                return False
+    return lazy and (shape in shapes or broadcast(tuple(shapes)) == shape)
 
 
 def _alone(**kwargs: Any) -> tuple[int, int]:

@@ -320,7 +320,7 @@ def _is_recorded(ufunc: Any, array: LazyArray, other: Any) -> bool:
     return ufunc is not _MATMUL_IN_PLACE
 
 
-def lone_complex(meta: Meta) -> bool:
+def lone_complex(meta: Meta | np.ndarray) -> bool:
     """Say whether it is one complex number: in place NumPy multiplies it by other code than arrays."""
     return meta.dtype.kind == "c" and meta.size == 1
 
@@ -338,7 +338,7 @@ def becomes(made: np.dtype, known: np.dtype) -> bool:
 
     Floats that become narrower overflow in the operation, NumPy says, not in a cast.
     """
-    return np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind")
+    return made is known or np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind")
 
 
 def _consumed(index: int, others: int | None) -> tuple[int, int]:

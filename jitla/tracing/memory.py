@@ -69,20 +69,21 @@ class Memory(Closing):
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
         self.settle_ghosts(target)
         # Under its own slot what is read before it is overwritten can be asked for afterwards.
-        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target), -1)
-        if slot < 0:
-            slot = next((k for k, leaf in enumerate(self.leaves)
-                         if leaf.flags.writeable and same_view(leaf, target)), -1)
-        if slot < 0:
-            slot = len(self.leaves)
+        leaves = self.leaves
+        slots = [k for k, leaf in enumerate(leaves) if leaf is target] or [
+            k for k, leaf in enumerate(leaves) if leaf.flags.writeable and same_view(leaf, target)]
+        if slots:
+            slot = slots[0]
+        else:
+            slot = len(leaves)
             self.enter(in_memory(self, target, layout_id(target)))
-        aliases = tuple(
-            k for k, leaf in enumerate(self.leaves)
+        aliases = tuple([
+            k for k, leaf in enumerate(leaves)
             if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
-        )
+        ])
         reach = -1
         if aliases and target.nbytes > SMALL:
-            reach = _reach(target, [self.leaves[k] for k in aliases])
+            reach = _reach(target, [leaves[k] for k in aliases])
         self.close(store=Store(index, slot, aliases, reach), consumed=consumed)
 
 
