@@ -62,7 +62,8 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     compile : {"auto", "sync", "off"}, optional
         Which calls run compiled code. "auto": those for which that takes less time. The first calls of
         a kind (with as many elements, but for a factor below two) are timed, some compiled, some in
-        NumPy; none runs twice. "sync": all. "off": none, as if the function were not decorated.
+        NumPy; none runs twice. With `strict`, `verify` or `memory_limit` it is "sync": all. "off": none,
+        as if the function were not decorated.
     fusion : {"cost", "none", "patterns", "all", "no-redundancy"}, optional
         Which operators share a loop: those of the plan with the least predicted time, or by a rule of
         thumb, to compare with: none; those libraries have fused operators for; all that can; all that

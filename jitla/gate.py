@@ -230,7 +230,7 @@ class State:
         if checks is not None:
             site.checks = checks
             site.note_lines()
-        elif own.compile == "auto" and not own.strict:
+        elif own.compile == "auto" and not own.strict and not own.memory_limit:
             code = self.function.__code__
             site.payoff = self.tracing.Payoff(code.co_filename, code.co_firstlineno)
         return self.sites.setdefault(config.epoch, site)

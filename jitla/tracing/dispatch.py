@@ -226,7 +226,7 @@ def _fills(memory: np.ndarray, operands: list[Any]) -> bool:
         if type(x) in LAZY:
             lazy = True
             shapes.append(METAS[x._m].shape)
-            if shapes[-1] != shape and not fits(shapes[-1], shape):
+            if not fits(shapes[-1], shape):
                 return False
     return lazy and (shape in shapes or broadcast(tuple(shapes)) == shape)
 

@@ -327,6 +327,8 @@ def lone_complex(meta: Meta | np.ndarray) -> bool:
 
 def fits(shape: Shape, target: Shape) -> bool:
     """Say whether `shape` broadcasts to `target` without changing it."""
+    if shape == target:
+        return True
     if len(shape) > len(target):
         return False
     pairs = zip(shape[::-1], target[::-1], strict=False)

@@ -27,6 +27,8 @@ _ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 HUGE = 1 << 40
 _inferred: dict[tuple, int] = {}
 _cell_dtypes: dict[tuple, np.dtype] = {}
+# Metas that results may have.
+_recordable: set[int] = set()
 _MAX_INFERRED = 100_000
 
 
@@ -93,27 +95,34 @@ class Recording(Indexing):
         op = OP_ID[name]
         ids = tuple([x._m if type(x) in LAZY else KIND_CODE[type(x)] for x in operands])
         meta = self.infer(op, ids, attrs)
-        if not is_traced(METAS[meta].shape, METAS[meta].dtype):
-            raise TypeError(f"{name} gives {METAS[meta]}, which is not traced")
-        refs: list[int] = []
-        for x in operands:
-            if type(x) in LAZY:
-                refs.append(x._n if x._n >= 0 else self.enter(x))
-            else:
-                refs.append(KIND_CODE[type(x)])
+        if meta not in _recordable:
+            known = METAS[meta]
+            if not is_traced(known.shape, known.dtype) or known.nbytes > HUGE:
+                raise TypeError(f"{name} gives {known}, which is not traced")
+            _recordable.add(meta)
+        refs = [i if i < 0 else x._n if x._n >= 0 else self.enter(x)
+                for i, x in zip(ids, operands, strict=True)]
         # Leaves are entered first: entering a ghost brings scalars of its own.
-        self.scalars.extend(x for x in operands if type(x) not in LAZY)
-        entry = (op, *refs, attrs) if attrs else (op, *refs)
-        return pending(self, entry, meta)
+        if min(ids) < 0:
+            self.scalars.extend([x for x in operands if type(x) not in LAZY])
+        return pending(self, (op, *refs, attrs) if attrs else (op, *refs), meta)
 
     def traced(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
         """Like `record`, with operands of any kind; NotImplemented where NumPy has to do it."""
-        known = tuple([self.operand(x) for x in operands])
-        if any(x is None for x in known) or not any(type(x) is LazyArray for x in known):
+        known: list[Any] = []
+        lazy = ints = False
+        for x in operands:
+            if type(x) is not LazyArray or x._s is not self:
+                x = self.operand(x)
+                if x is None:
+                    return NotImplemented
+                ints = ints or type(x) is int
+            lazy = lazy or type(x) is LazyArray
+            known.append(x)
+        given = tuple(known)
+        if not lazy or ints and not _python_ints_fit(given):
             return NotImplemented
-        if not _python_ints_fit(known):
-            return NotImplemented
-        return self.recorded(name, known, attrs)
+        return self.recorded(name, given, attrs)
 
     def recorded(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
         """Like `record`; NotImplemented for operands that NumPy has to refuse in its own words."""
@@ -123,8 +132,6 @@ class Recording(Indexing):
             return NotImplemented
         if name == "power" and METAS[made._m].dtype.kind in INTEGRAL:
             return NotImplemented  # a negative exponent is an error at this line; the entry stays dead
-        if METAS[made._m].nbytes > HUGE:
-            return NotImplemented
         return made
 
     def binary(
@@ -202,6 +209,7 @@ class Recording(Indexing):
 def forget_inferred() -> None:
     """Forget what ids mean together; they have been given up."""
     _inferred.clear()
+    _recordable.clear()
 
 
 def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.dtype]:

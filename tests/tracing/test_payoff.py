@@ -109,7 +109,8 @@ def test_the_plain_function_is_not_tried_where_traced_calls_are_long(clock: Cloc
     assert ways(clock, ticking(clock), SETTLED + 100, X) == {"traced"}
 
 
-@pytest.mark.parametrize("options", [{"compile": "sync"}, {"strict": True}, {"verify": True}])
+@pytest.mark.parametrize(
+    "options", [{"compile": "sync"}, {"strict": True}, {"verify": True}, {"memory_limit": "1GB"}])
 def test_some_options_have_every_call_traced(clock: Clock, options: dict[str, Any]) -> None:
     f = jitla.jit(**options)(lambda x: x * 2.0)
     with jitla.options(compile=options.get("compile", "auto")):
