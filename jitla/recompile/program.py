@@ -45,6 +45,7 @@ from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
+SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
 
 Launch = Callable[..., int]
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -342,7 +343,9 @@ def _maker(
 
 
 def _copy(empty: Callable[..., np.ndarray], array: np.ndarray) -> np.ndarray:
-    """Return a copy that lies as `array` does, in memory that is used again."""
+    """Return a copy that lies as `array` does; a large one in memory that is used again."""
+    if array.nbytes <= SMALL_COPY and array.flags.c_contiguous:
+        return array.copy()
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     copy = empty(array.shape, array.dtype, tuple(axes))
     copy[...] = array

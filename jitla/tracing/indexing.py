@@ -328,7 +328,7 @@ def _is_recorded(ufunc: Any, array: LazyArray, other: Any) -> bool:
     return ufunc is not _MATMUL_IN_PLACE
 
 
-def lone_complex(meta: Meta) -> bool:
+def lone_complex(meta: Meta | np.ndarray) -> bool:
     """Say whether it is one complex number: in place NumPy multiplies it by other code than arrays."""
     return meta.dtype.kind == "c" and meta.size == 1
 

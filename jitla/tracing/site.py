@@ -27,6 +27,7 @@ from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64
 MAX_EXACT = 8192
+LEARNING = 2  # calls that note lines, from the one on that meets a new class of plans
 LINES_ALWAYS = 1 << 62
 LEAST_AT_ONCE = 1 << 13  # indices: for fewer, NumPy is as fast as a loop that has to be launched
 WORTH_A_LOOP = 1 << 20  # indices that NumPy needs a few milliseconds for, as the compiler for a loop
@@ -76,11 +77,13 @@ class Site:
         # By path and operations, whatever they are done to: the same.
         self.tapes: dict[tuple, Places] = {}
         self.calls = 0
-        self.learning = 2
+        self.learning = LEARNING
         # Elements that indices, masks or labels were read for.
         self.scattered = 0
         # What calls are compared with, by whoever asked for it.
         self.checks: Any = None
+        # Which calls are left to the plain function; None: none ever.
+        self.payoff: Any = None
         self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
@@ -108,7 +111,7 @@ class Site:
                 return self._request(block, roots, outs, aliases)
 
             if key not in self.classes:
-                self.learning = 2
+                self.learning = LEARNING
                 self.classes.add(key)
             try:
                 made = self._compile(key, sizes, _layouts(block), make)
@@ -254,8 +257,10 @@ class Site:
                        self.places, self.tapes, self.lines):
             memory.clear()
         self.failures.clear()
+        if self.payoff is not None:
+            self.payoff.clear()
         self.calls = 0
-        self.learning = 2
+        self.learning = LEARNING
 
 
 def _stores(
