@@ -106,6 +106,8 @@ def _count_nonzero(session: Session, a: Any, axis: Any = None, *, keepdims: Any 
     array = session.operand(a)
     if type(array) is not LazyArray or type(keepdims) is not bool:
         return NotImplemented
+    if array._v is not None and axis is not None and 0 in array._v.strides:
+        return NotImplemented  # it is cast to booleans, and a repeated axis orders the copy in another way
     if array.dtype.kind != "b":
         array = session.traced("not_equal", (array, 0))
     elif array._v is not None:

@@ -53,6 +53,22 @@ class Fallback:
         self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
 
 
+class Loop:
+    """What indices, masks or labels at one place said: done by a loop of its own, and by NumPy instead.
+
+    `seconds` and `nbytes` are those of all runs of the loop, `title` says what the last one was.
+    """
+
+    __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.by_numpy = 0
+        self.seconds = 0.0
+        self.nbytes = 0
+        self.title = ""
+
+
 class Site:
     """The memory of one decorated function; shared by its threads."""
 
@@ -66,6 +82,8 @@ class Site:
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
+        # By what was done, file and line.
+        self.loops: dict[tuple[str, str, int], Loop] = {}
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
@@ -216,13 +234,27 @@ class Site:
         if size < LEAST_AT_ONCE or self._indexed is None:
             return None
         self.scattered += size
-        if self.scattered < WORTH_A_LOOP:
-            return None
-        try:
-            return getattr(self._indexed(), name)(*args)
-        except Exception as error:
-            self.failed(error)
-            return None
+        start, made = perf_counter(), None
+        if self.scattered >= WORTH_A_LOOP:
+            try:
+                made = getattr(self._indexed(), name)(*args)
+            except Exception as error:
+                self.failed(error)
+        self._looped(name, size, args, made, perf_counter() - start)
+        return made
+
+    def _looped(self, name: str, size: int, args: tuple, made: Any, seconds: float) -> None:
+        """Count what a loop has done under the user's line, or that NumPy has to."""
+        place = place_of(user_frame())
+        record = self.loops.setdefault((name, place.file, place.line), Loop())
+        if made is None or made is False:
+            record.by_numpy += 1
+            return
+        parts = (*args, *(made if type(made) is tuple else (made,)))
+        record.title = f"{name} {size} {args[0].dtype}"
+        record.count += 1
+        record.seconds += seconds
+        record.nbytes += sum(x.nbytes for x in parts if isinstance(x, np.ndarray))
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
@@ -250,8 +282,8 @@ class Site:
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.classes, self.past,
-                       self.places, self.tapes, self.lines):
+        for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
+                       self.past, self.places, self.tapes, self.lines):
             memory.clear()
         self.failures.clear()
         self.calls = 0
