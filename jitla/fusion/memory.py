@@ -67,7 +67,7 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
     each = row_bytes(step, resize)
     wide = [s for s in step.stages if isinstance(s, Product) and s.wide]
     matrices = dict.fromkeys(s.vector for s in wide if s.form == "dot")
-    panels = sum(panels_bytes(*resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
+    panels = sum(panels_bytes(resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
     if not packs_once(rows, panels):
         panels = 0
     packed = panels > 0 and all(s.form == "dot" for s in wide)
