@@ -168,7 +168,7 @@ class LazyScalar(Lazy):
     __iter__ = None  # has __getitem__, as NumPy's scalars, but is no sequence
 
     @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def __class__(self) -> type:
         return METAS[self._m].dtype.type
 
     def __hash__(self) -> int:
@@ -199,7 +199,7 @@ class LazyArray(Lazy):
     __slots__ = ()
 
     @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def __class__(self) -> type:
         return np.ndarray
 
     __hash__ = None  # type: ignore[assignment]

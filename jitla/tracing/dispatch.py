@@ -395,6 +395,7 @@ class Dispatch(Indexing):
         """Call method `name` with NumPy."""
         if type(proxy) is LazyScalar:
             return getattr(self.value(proxy), name)(*args, **kwargs)
+        assert type(proxy) is LazyArray
         return self._plain_method(proxy, name, *args, **kwargs)
 
 
@@ -430,7 +431,7 @@ def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.d
             for k, i in enumerate(ids)
         ]
         dtype = _cell_dtypes[key] = apply(OPS[op], *operands, **dict(attrs)).meta.dtype
-    return broadcast(shapes), dtype
+    return broadcast(tuple(shapes)), dtype
 
 
 def owns_memory(array: np.ndarray) -> bool:

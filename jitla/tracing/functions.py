@@ -67,7 +67,7 @@ def _checked_reduction(
     keep = False if keepdims is _NONE else keepdims
     if type(keep) is not bool or (name in ("min", "max", "mean", "var", "std") and array.size == 0):
         return NotImplemented
-    attrs = (("axis", axes), ("keepdims", keep))
+    attrs: tuple = (("axis", axes), ("keepdims", keep))
     if ddof is not None:
         if type(ddof) is not int:
             return NotImplemented

@@ -207,6 +207,7 @@ def meet(ufunc: Any) -> bool:
 
 
 def _install() -> None:
+    ufunc: Any
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
         _give(Lazy, f"__{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], False))
         if name in _BINARY:
@@ -224,6 +225,7 @@ def _install() -> None:
         _give(LazyArray, name, _reduction(name))
     _give(LazyArray, "__ipow__", _inplace(np.power))
     _give(LazyArray, "__imatmul__", _inplace(np.matmul))
+    method: Any
     for name, method in {"pow": _power, "rpow": _rpower, "matmul": _matmul, "rmatmul": _rmatmul}.items():
         _give(Lazy, f"__{name}__", method)
 

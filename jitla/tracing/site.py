@@ -54,18 +54,13 @@ class Fallback:
 
 
 class Loop:
-    """What indices, masks or labels at one place said: done by a loop of its own, and by NumPy instead.
-
-    `seconds` and `nbytes` are those of all runs of the loop, `title` says what the last one was.
-    """
+    """What indices, masks or labels at one place said: runs of a loop of its own, and NumPy's instead."""
 
     __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.by_numpy = 0
+        self.count = self.by_numpy = self.nbytes = 0
         self.seconds = 0.0
-        self.nbytes = 0
         self.title = ""
 
 
@@ -250,7 +245,7 @@ class Site:
         if made is None or made is False:
             record.by_numpy += 1
             return
-        parts = (*args, *(made if type(made) is tuple else (made,)))
+        parts = *args, *(made if type(made) is tuple else (made,))
         record.title = f"{name} {size} {args[0].dtype}"
         record.count += 1
         record.seconds += seconds
@@ -258,7 +253,7 @@ class Site:
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
-        name = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+        name = str(getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func)))
         place = place_of(user_frame())
         file, line = place.file, place.line
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
