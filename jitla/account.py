@@ -15,6 +15,7 @@ from jitla.explanation import (
     FallbackRecord,
     FiredRule,
     FunctionRecord,
+    LoopRecord,
     ProgramRecord,
     SourceLine,
     StageRecord,
@@ -85,6 +86,14 @@ def _bypasses(site: Site) -> Iterator[FallbackRecord]:
             f"whole calls, on {on}: {duration(found.plain)} each, traced {duration(found.traced)}")
 
 
+def loops_of(sites: Iterable[Site]) -> tuple[LoopRecord, ...]:
+    """Return what was done by loops that are in no plan, or could have been."""
+    return tuple(
+        LoopRecord(name, x.title, SourceLine.at(file, line), x.count, x.by_numpy, x.seconds, x.nbytes)
+        for site in sites for (name, file, line), x in list(site.loops.items())
+    )
+
+
 def function_record(function: Callable[..., Any], sites: Iterable[Site],
                     note: str = "") -> FunctionRecord:
     """Return all that is known of a decorated function; `note` says why nothing is compiled."""
@@ -99,7 +108,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
-                          note)
+                          note, loops_of(sites))
 
 
 class _Lines:

@@ -229,9 +229,14 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
 
 
 def coverage() -> str:
-    """Return a table of what decorated functions handed to NumPy: where, how often, how long."""
+    """Return a table of what decorated functions handed to NumPy: where, how often, how long.
+
+    Where indices, masks or labels were followed by loops that are in no plan, a table of these is first.
+    """
     sites = [site for state in list(GATE.states) for site in state.all_sites()]
-    table: str = GATE.room("explanation").coverage_table(GATE.room("account").fallbacks_of(sites))
+    account = GATE.room("account")
+    table: str = GATE.room("explanation").coverage_table(
+        account.fallbacks_of(sites), account.loops_of(sites))
     return table
 
 

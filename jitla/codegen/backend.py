@@ -78,8 +78,7 @@ class LlvmExecutable:
     def template(self, geometry: Geometry, more: bool = False) -> bytes:
         """Return the argument block for `geometry`, everything filled in but the operands."""
         nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
-        threads = self._threads or runtime_threads()
-        workers = 1 if nanoseconds < self._serial_ns else threads
+        workers = self._workers(nanoseconds)
         if workers > 1 and not more and takes_turns(self._loop, geometry):
             return self._in_turn(self._loop, geometry, self._entry, self._threads, nanoseconds)
         units, head, scratch = _units(self._loop, geometry, workers)
@@ -88,6 +87,15 @@ class LlvmExecutable:
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, self._threads)
         words = geometry_words(self._loop, geometry, head, more)
         return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
+
+    def scratch(self, geometry: Geometry) -> int:
+        """Return the bytes that a run takes beside its results."""
+        workers = self._workers(estimated_ns(self._loop.kernel, prod(geometry.dims)))
+        return _units(self._loop, geometry, workers)[2]
+
+    def _workers(self, nanoseconds: float) -> int:
+        """Return how many threads share a run that is estimated to take so long."""
+        return 1 if nanoseconds < self._serial_ns else self._threads or runtime_threads()
 
 
 def _units(

@@ -121,6 +121,7 @@ class Indexed:
 
     def _binned(self, labels: np.ndarray, weights: Any, bins: int) -> np.ndarray | None:
         """Count or add up; None if a label has no place."""
+        sums: np.ndarray
         if bins > FAR:
             if weights is None:
                 sums, given = np.zeros(bins, _INTP), np.ones(1, _INTP)

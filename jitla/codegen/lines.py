@@ -16,6 +16,7 @@ from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer
 from jitla.codegen.units import NEXT, entry
 from jitla.codegen.vector import BOOL, Value, memory_type, named
+from jitla.hops import Hop
 
 LINES = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %n, ptr %res, i64 %count"
 
@@ -149,7 +150,7 @@ def _begin(wide: Writer, one: Writer) -> None:
             word(wide.lines, f"s{k}", "%steps", k)
 
 
-def _along(w: Writer, arrays: Sequence[Operand]) -> dict:
+def _along(w: Writer, arrays: Sequence[Operand]) -> dict[Hop, Value]:
     """Write the loads of what has one element per row."""
     fixed = dict(w.fixed)
     for op in arrays:
@@ -159,7 +160,7 @@ def _along(w: Writer, arrays: Sequence[Operand]) -> dict:
 
 
 def _turn(
-    w: Writer, label: str, begin: tuple[str, str, Sequence[Value]], end: str, fixed: dict,
+    w: Writer, label: str, begin: tuple[str, str, Sequence[Value]], end: str, fixed: dict[Hop, Value],
     ahead: dict[int, int],
 ) -> list[Value]:
     """Write the loop over the elements of a row from `begin` to `end`; return the aggregates."""
@@ -193,7 +194,7 @@ def _turn(
     return ends
 
 
-def _rest(wide: Writer, one: Writer, accs: Sequence[Value], fixed: dict) -> list[Value]:
+def _rest(wide: Writer, one: Writer, accs: Sequence[Value], fixed: dict[Hop, Value]) -> list[Value]:
     """Write what becomes of the elements behind whole vectors; return the aggregates.
 
     Functions take as long for one element as for a vector: these share one, which is then added up,

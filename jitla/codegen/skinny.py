@@ -9,7 +9,7 @@ vectors of columns stay in registers; what does not fit there is done in further
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from jitla.codegen.lanes import Lanes
@@ -77,7 +77,7 @@ def _groups(w: Lanes, columns: int) -> Iterator[tuple[int, tuple[_Piece, ...]]]:
 
 
 def _passes(
-    name: str, w: Lanes, columns: int, rows: dict[int, tuple[int, ...]],
+    name: str, w: Lanes, columns: int, rows: Mapping[int, tuple[int, ...]],
     write: Callable[[str, _Pieces], str],
 ) -> tuple[list[Pass], str]:
     """Return the passes, which share a function where they differ in the place of columns only."""

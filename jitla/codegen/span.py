@@ -21,7 +21,7 @@ SPAN = "ptr %ops, ptr %steps, i64 %start, i64 %count, ptr %acc"
 
 def emit_hop(b: LlvmBuilder, hop: Hop, values: list[Value]) -> Value:
     """Write the recipe of the cell `hop`."""
-    result = hop.op.emit(b, *values, dict(hop.attrs)) if hop.op.emit else None
+    result: Value | None = hop.op.emit(b, *values, dict(hop.attrs)) if hop.op.emit else None
     if result is None:
         dtypes = ", ".join(str(i.meta.dtype) for i in hop.inputs)
         raise BackendError(f"{hop.op.name} of {dtypes} has no recipe")

@@ -35,8 +35,9 @@ ALWAYS, OPENING, BEFORE = range(3)
 PACKED, PACKS = 1, 2  # what is done with panels
 
 
-def panels_bytes(depth: int, columns: int, itemsize: int) -> int:
+def panels_bytes(matrix: tuple[int, ...], itemsize: int) -> int:
     """Return the bytes that a matrix takes in panels at most, the last of which may not be full."""
+    depth, columns = matrix
     return depth * (columns * itemsize + PANEL_BYTES) + 2 * PANEL_BYTES
 
 

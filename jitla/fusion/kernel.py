@@ -232,6 +232,10 @@ class Executable(Protocol):
         """
         ...
 
+    def scratch(self, geometry: Geometry) -> int:
+        """Bytes that a run takes beside its results."""
+        ...
+
 
 class Backend(Protocol):
     """Something that can run kernels."""

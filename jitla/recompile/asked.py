@@ -13,7 +13,7 @@ import numpy as np
 
 from jitla.fusion import Combine, Cut, Executable, Form, Kernel, Pairs, Schedule, Stage, Tile
 
-Launch = Callable[..., None]
+Launch = Callable[..., int]
 
 
 class RowTools(Protocol):

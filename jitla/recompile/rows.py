@@ -137,7 +137,7 @@ class _Binding:
                 hop = stage.vector
                 if hop not in found and hop in self.number and self.axis[hop] is None:
                     found[hop] = at
-                    at += padded(panels_bytes(*self.places[hop].shape, hop.meta.dtype.itemsize))
+                    at += padded(panels_bytes(self.places[hop].shape, hop.meta.dtype.itemsize))
         return (found, at) if packs_once(self.rows, at) else ({}, 0)
 
     def _bytes(self, hop: Hop) -> int:
@@ -291,7 +291,7 @@ class _Binding:
 
     def _pairs(self, stage: Product, layouts: Mapping[Hop, Layout]) -> bytes | None:
         dtype = stage.hop.meta.dtype
-        found = pairs_in(*(layouts[h] for h in (stage.matrix, stage.vector, stage.hop)), dtype.itemsize)
+        found = pairs_in(layouts[stage.matrix], layouts[stage.vector], layouts[stage.hop], dtype.itemsize)
         if found is None:
             return None
         self.kept.append(made := self.tools.pairs(dtype, found))
@@ -324,8 +324,8 @@ class _Binding:
             blocks.append(executable.template(found[1]))
         joined = hop.meta.ndim == part.meta.ndim
         before = sum(whole[i].shape[-1] if joined else 1 for i in hop.inputs[:at])
-        return Stage(*blocks, (self._place(part, stage),
-                               _behind(self._place(hop, stage), before * hop.meta.dtype.itemsize)))
+        places = self._place(part, stage), _behind(self._place(hop, stage), before * hop.meta.dtype.itemsize)
+        return Stage(blocks[0], blocks[1], places)
 
     def _in_panels(self, stage: object) -> bool:
         """Tell whether `stage` is a product that finds its matrix in panels."""

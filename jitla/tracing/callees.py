@@ -27,9 +27,9 @@ SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
     type({}.items()), LazyArray, np.ndarray,
 })
-_TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(
-    type(iter(held)) for held in ([], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1),
-                                  range(1 << 70)))}
+_HELD: tuple[Any, ...] = (
+    [], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1), range(1 << 70))
+_TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(type(iter(held)) for held in _HELD)}
 
 _STEPPING = frozenset({iter, next})
 

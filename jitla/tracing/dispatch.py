@@ -212,6 +212,7 @@ class Dispatch(Recording):
         """Call method `name` with NumPy."""
         if type(proxy) is LazyScalar:
             return getattr(self.value(proxy), name)(*args, **kwargs)
+        assert type(proxy) is LazyArray
         return self._plain_method(proxy, name, *args, **kwargs)
 
 

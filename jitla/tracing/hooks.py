@@ -47,7 +47,7 @@ from jitla.tracing.twins import TwinTable
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
 _OWN = 4
-_CREATORS = frozenset({
+_CREATORS: frozenset[Any] = frozenset({
     np.zeros, np.empty, np.ones, np.full, np.eye, np.identity, np.arange, np.linspace, np.array,
     np.copy, np.diag, np.tri, np.logspace, np.geomspace, np.meshgrid, np.asarray, np.asanyarray,
     np.ascontiguousarray, np.atleast_1d, np.atleast_2d,

@@ -39,7 +39,7 @@ _MUTABLE = frozenset({list, dict, set})
 _BOOL = np.dtype(bool)
 
 
-class Bound(partial):  # type: ignore[type-arg]
+class Bound(partial):
     """A method of a proxy, ready to be called: of its session, itself and the method's name."""
 
     @property

@@ -227,7 +227,7 @@ def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.d
             for k, i in enumerate(ids)
         ]
         dtype = _cell_dtypes[key] = apply(OPS[op], *operands, **dict(attrs)).meta.dtype
-    return broadcast(shapes), dtype
+    return broadcast(tuple(shapes)), dtype
 
 
 def owns_memory(array: np.ndarray) -> bool:

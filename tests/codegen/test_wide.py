@@ -98,7 +98,7 @@ def test_panels_that_are_made_once(llvm, shape, dtype):
     A, Y = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
     made = llvm.wide(A.dtype)
     for B in layouts(Y):
-        size = panels_bytes(k, n, A.itemsize)
+        size = panels_bytes((k, n), A.itemsize)
         room = np.full(size + 64, 77, np.uint8)
         panels = room[8:8 + size]  # wherever it lies
         llvm.launch(made(Tile(0, k, n, 0, 0, *B.strides, 0, panels=PACKS)), B, B, panels)

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - programs are as users write them
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -178,3 +179,59 @@ def f(x, y):
     log += [np.count_nonzero(x, keepdims=True), np.count_nonzero(x[:0]), np.count_nonzero(y[0, 0])]
     return log, np.count_nonzero(y, axis=1, keepdims=True), np.count_nonzero([n, 0])
 """)
+
+
+@pytest.mark.parametrize("kind", ["?", "i4", "c8"])
+def test_counts_of_repeated_rows_lie_as_numpys(kind):
+    @jitla.jit
+    def counts(x):
+        return np.count_nonzero(x, axis=-1, keepdims=True), np.count_nonzero(x, axis=1), np.count_nonzero(x)
+
+    row = np.arange(6).reshape(2, 3).astype(kind)
+    for x in (np.broadcast_to(row, (50, 2, 3)), np.broadcast_to(row[0], (50, 3)), row):
+        for found, wanted in zip(counts(x), counts.__wrapped__(x), strict=True):
+            assert np.array_equal(found, wanted) and np.asarray(found).strides == np.asarray(wanted).strides
+
+
+@pytest.mark.parametrize("size", [10, 3000, 20_000])
+@pytest.mark.parametrize("body", [
+    "np.take(x, i)", "x.take(i)", "x[i]", "x[x > 0.5]", "np.bincount(i)", "np.bincount(i, x, 5)", "np.histogram(x)",
+    "np.histogram(x, 7, (0, 2))", "np.add.at(x, i, 1.0)"])
+@pytest.mark.parametrize("least", [0, 1 << 13])
+def test_what_there_is_an_entry_for_is_no_fallback_whatever_its_size(body, size, least, monkeypatch, tmp_path):
+    monkeypatch.setattr(site_module, "LEAST_AT_ONCE", least)
+    monkeypatch.setattr(site_module, "WORTH_A_LOOP", least)
+    names: dict = {"np": np}
+    (tmp_path / "f.py").write_text(f"def f(x, i):\n    return {body}\n")
+    exec(compile((tmp_path / "f.py").read_text(), str(tmp_path / "f.py"), "exec"), names)
+    fast = jitla.jit(names["f"], strict=True)
+    for step in (1, 2):  # loops want contiguous memory
+        x, i = np.random.default_rng(0).random(step * size)[::step], np.arange(step * size)[::step] % size
+        for _ in range(2):
+            found, wanted = fast(x.copy() if step == 1 else x, i), names["f"](x.copy() if step == 1 else x, i)
+            for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (found, wanted)), strict=True):
+                assert np.array_equal(a, b)
+    assert fast.stats()["fallbacks"] == 0
+
+
+def test_loops_are_explained():
+    @jitla.jit
+    def f(x, i):
+        return x[i], np.bincount(i, x)
+
+    x, i = np.random.default_rng(0).random(4000), np.arange(4000)
+    for _ in range(3):
+        f(x, i)
+    f(np.repeat(x, 2)[::2], i)
+    text, line = str(jitla.explain(f)), f.__wrapped__.__code__.co_firstlineno + 2
+    place = f"test_scatters.py:{line}"
+    assert "== done when met: 2 places\n" in text
+    assert re.search(r"L\d  take 4000 float64, 3 runs, 96 kB each, took [0-9.]+ .?s each, 1 time by NumPy\n", text)
+    assert re.search(rf"L\d  bincount 4000 int64, .*\n +{place}  bincount  \| return x\[i\], np.bincount", text)
+    table = jitla.coverage()
+    assert f"{place}  take" in table and "handed to NumPy" in table
+    record = jitla.explain(f).record
+    assert [loop.by_numpy for loop in sorted(record.loops, key=lambda loop: loop.operation)] == [1, 1]
+    assert all(loop.count == 3 and loop.seconds > 0 for loop in record.loops)
+    f.cache_clear()
+    assert not jitla.explain(f).record.loops
