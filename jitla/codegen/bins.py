@@ -6,6 +6,7 @@ Receives floats, a number of bins and a range; returns edges and numbers, or Non
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,26 +27,41 @@ class Binned(NamedTuple):
 
 def binned(x: np.ndarray, bins: int, ends: Any) -> Binned | None:
     """Return what ``np.histogram(x, bins, ends)`` counts by."""
-    found = (x.min(), x.max()) if ends is None else ends
-    ratio = x.dtype if ends is None else _DOUBLE
-    if not all(map(np.isfinite, found)) or not found[0] < found[1]:
+    if ends is None:
+        return _between(x.dtype, bins, x.min(), x.max(), x.dtype)
+    found = _kept(x.dtype, bins, *ends)
+    if found is None:
         return None
-    if max(map(abs, map(float, found))) > float(np.finfo(x.dtype).max) / 4:
+    edges = found.edges.copy()  # the caller's to change
+    return found._replace(edges=edges if found.edges.flags.owndata else edges.view())
+
+
+@lru_cache(16, typed=True)
+def _kept(dtype: np.dtype, bins: int, least: Any, most: Any) -> Binned | None:
+    """Return the bins of a range that is given, which calls in a loop have in common."""
+    return _between(dtype, bins, least, most, _DOUBLE)
+
+
+def _between(dtype: np.dtype, bins: int, least: Any, most: Any, ratio: np.dtype) -> Binned | None:
+    found = least, most
+    if not all(map(np.isfinite, found)) or not least < most:
         return None
-    first, last = x.dtype.type(found[0]), x.dtype.type(found[1])
-    width = ratio.type(found[1]) - ratio.type(found[0])
+    if max(map(abs, map(float, found))) > float(np.finfo(dtype).max) / 4:
+        return None
+    first, last = dtype.type(least), dtype.type(most)
+    width = ratio.type(most) - ratio.type(least)
     if not first < last:
         return None
     try:
-        edges = np.histogram_bin_edges(x[:0], bins, found)
+        edges = np.histogram_bin_edges(np.empty(0, dtype), bins, found)
     except ValueError:
         return None  # so many bins have no width
-    if edges.dtype != x.dtype:
+    if edges.dtype != dtype:
         return None
-    inf = x.dtype.type(np.inf)
-    guards = np.concatenate([edges[:-1], np.array([inf, -inf, inf], x.dtype)])
+    inf = dtype.type(np.inf)
+    guards = np.concatenate([edges[:-1], np.array([inf, -inf, inf], dtype)])
     guards[0] = -inf
-    scale = _scale(bins, width, max(map(abs, map(float, found))), x.dtype)
+    scale = _scale(bins, width, max(map(abs, map(float, found))), dtype)
     return Binned(edges, np.array([first, last]), guards, scale)
 
 

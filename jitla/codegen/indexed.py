@@ -168,7 +168,9 @@ class Indexed:
             ("histogram", x.dtype, of.scale.dtype), histogram_text, x.dtype, of.scale.dtype)
         operands = x, of.ends, of.guards, of.scale, tables
         self._run(library, operands, (x.size, each, bins, row), units, 2 * x.size)
-        return _added(tables[:, :HISTOGRAM_BANKS * (bins + 3)].reshape(-1, bins + 3), bins)
+        banks = tables[:, :HISTOGRAM_BANKS * (bins + 3)].reshape(-1, bins + 3)
+        counts: np.ndarray = banks[:, :bins].sum(axis=0)
+        return counts
 
     def add_at(self, target: Any, index: Any, values: Any) -> bool:
         """Do ``np.add.at(target, index, values)``; if not, `target` is as before."""
@@ -285,11 +287,3 @@ def _weights(x: Any) -> bool:
         return False
     exact = x.dtype.kind in "biu" and x.dtype.itemsize <= 4
     return x.dtype in _FLOATS or exact and x.size * 2.0 ** (8 * x.dtype.itemsize) < EXACT
-
-
-def _added(tables: np.ndarray, bins: int) -> np.ndarray:
-    """Return the first `bins` sums over tables of a row each, in memory of their own."""
-    sums: np.ndarray = tables[0, :bins].copy()
-    for table in tables[1:]:
-        sums += table[:bins]
-    return sums

@@ -173,3 +173,24 @@ def f(x, y):
     log += [np.count_nonzero(x, keepdims=True), np.count_nonzero(x[:0]), np.count_nonzero(y[0, 0])]
     return log, np.count_nonzero(y, axis=1, keepdims=True), np.count_nonzero([n, 0])
 """)
+
+
+def test_strict_sums_have_numpys_order():
+    rng = np.random.default_rng(1)
+    labels, weights = rng.integers(0, 50, 300_000), rng.standard_normal(300_000)
+
+    def sums(b, w):
+        t = np.zeros(50)
+        np.add.at(t, b, w)
+        return np.bincount(b, w), t
+
+    wanted = sums(labels, weights)
+    strict = jitla.jit(sums, numerics="strict", compile="sync")
+    for found, want in zip(strict(labels, weights), wanted, strict=True):
+        assert found.tobytes() == want.tobytes()
+    for threads in (1, 2):
+        with jitla.options(num_threads=threads):
+            usual = jitla.jit(sums, compile="sync")(labels, weights)
+        for found, want in zip(usual, wanted, strict=True):
+            np.testing.assert_allclose(found, want, rtol=0, atol=1e-8)
+            assert found.tobytes() != want.tobytes()  # else the other way was not asked for
