@@ -174,25 +174,27 @@ class Indexed:
 
     def add_at(self, target: Any, index: Any, values: Any) -> bool:
         """Do ``np.add.at(target, index, values)``; if not, `target` is as before."""
-        if not _plain(target) or not target.flags.writeable or target.ndim != 1 or not target.size:
+        if not _forward(target) or not target.flags.writeable or not target.size:
             return False
         if target.dtype not in _FLOATS and (target.dtype.kind not in "iu"):
             return False
-        if not _integers(index) or index.ndim != 1 or not index.size or index.dtype == np.uint64:
+        if not _forward(index) or index.dtype.kind not in "iu" or not index.size or index.dtype == np.uint64:
             return False
         single = values.ndim == 0
         if values.dtype != target.dtype or target.size > 4 * index.size or \
-                not single and (not _plain(values) or values.shape != index.shape):
+                not single and (not _forward(values) or values.shape != index.shape):
             return False
         if np.may_share_memory(target, index) or np.may_share_memory(target, values):
             return False
-        before = empty(target.shape, target.dtype)
-        before[...] = target
-        flags = self._spread(target, index, values.reshape(1) if single else values, True)
-        if flags is None or flags & ANY:  # NumPy would warn
-            target[...] = before
-            return False
-        return True
+        copy = empty(target.shape, target.dtype)
+        copy[...] = target
+        into, other = (target, copy) if target.flags.c_contiguous else (copy, target)
+        index, values = map(np.ascontiguousarray, (index, values))
+        flags = self._spread(into, index, values.reshape(1) if single else values, True)
+        done = flags is not None and not flags & ANY  # else NumPy would warn
+        if done is (into is copy):
+            target[...] = copy
+        return done
 
     def _spread(
         self, target: np.ndarray, index: np.ndarray, values: np.ndarray | None, wraps: bool,
@@ -271,6 +273,11 @@ def _plain(x: Any) -> bool:
     """Tell whether it is an array in one run, of elements that are nothing but their bytes."""
     return type(x) is np.ndarray and x.ndim > 0 and x.dtype.kind in "biufcmM" and x.dtype.isnative \
         and x.flags.c_contiguous and x.flags.aligned
+
+
+def _forward(x: Any) -> bool:
+    """Tell whether it is an array of one dimension that lies forward in memory, in one run or not."""
+    return type(x) is np.ndarray and x.ndim == 1 and (_plain(x) or x.strides[0] > 0 and _plain(x[:1]))
 
 
 def _integers(x: Any) -> bool:

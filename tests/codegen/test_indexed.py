@@ -346,6 +346,26 @@ def test_every_shuffle_looks_up_the_same(level):
     assert loops.take(table[:200], image) is None
 
 
+def test_what_lies_apart_is_added_too(loops):
+    rng = np.random.default_rng(8)
+    table, where = rng.random((40, 3)), rng.integers(-40, 40, (5000, 2))
+    given = rng.standard_normal((5000, 4))
+    for target in (table[:, 1], table[:, 1].copy()):
+        for index in (where[:, 0], where[:, 1].copy()):
+            for values in (given[:, 3], given[:, 0].copy(), given[7, 2].reshape(())):
+                before, wanted = table.copy(), target.copy()
+                np.add.at(wanted, index, values)
+                assert loops.add_at(target, index, values)
+                assert target.tobytes() == wanted.tobytes()
+                assert np.array_equal(table[:, [0, 2]], before[:, [0, 2]])
+    half, bad = np.zeros(80)[::2], np.full(5000, 40)
+    assert not loops.add_at(half, bad, given[:, 0]) and not half.any()
+    for target, index, values in ((half[::-1], where[:, 0], given[:, 0]), (half, where[::-1, 0], given[:, 0]),
+                                  (half, where[:, 0], given[::-1, 0]), (half, where, given[:, :2])):
+        assert not loops.add_at(target, index, values)  # NumPy may go the other way
+    assert not half.any()
+
+
 def test_what_cannot_be_added_leaves_the_target_as_it_was(loops):
     target, index = np.arange(10.0), np.arange(3000) % 10
     before = target.copy()
