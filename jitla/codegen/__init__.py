@@ -5,9 +5,9 @@ vecmath_arc, vecmath_trig, vecmath_pairs, vecmath_power, vecmath_special, vecmat
 span, bands, tiles, delayed, units, streamed, staged, cell, gather, partial, abreast, reduce, lines,
 columns, parts, module, jit, host, pool_os, pool_worker, pool, memory_list, memory, empty, known,
 tape_slots, tape_taking, tape_repeats, tape, launch, native, lanes, passes, pair_code, pairs, skinny,
-panels, wide_tile, wide, order, extremes, products, rows_code, rows, indexing_code, take_code, compress_code,
-tally_code, spread_code, running_code, histogram_code, indexed, stored_code, stored, turns,
-backend.
+panels, wide_tile, wide, order, extremes, products, rows_code, rows, indexing_code, take_code, lookup_code,
+compress_code, bounds_code, spread_code, running_code, histogram_code, bins, kinds, indexed, stored_code,
+stored, turns, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable

@@ -200,9 +200,12 @@ class LlvmBackend:
         scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
         return self.rows(scalars, stages, (), cut, threads, nanoseconds)
 
-    def indexed(self, threads: int) -> Indexed:
-        """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual."""
-        return Indexed(self.jit, self.launch, threads or self._threads or 0)
+    def indexed(self, threads: int, ordered: bool = False) -> Indexed:
+        """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual.
+
+        If `ordered`, floats are always added in NumPy's order.
+        """
+        return Indexed(self.jit, self.launch, threads or self._threads or 0, ordered)
 
     def stored(self, threads: int) -> Stored:
         """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""

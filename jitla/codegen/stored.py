@@ -40,9 +40,12 @@ class Stored:
 
     def operator(self, name: str) -> Callable[..., np.ndarray]:
         """Return what computes the operator `name`: its loop, or its reference where there is none."""
-        reference = lookup(name).ref
-        loop = {"sampled": self._sampled, "by_row": self._by_row,
-                "sampled_product": self._sampled_product, "csr_product": self._csr_product}.get(name)
+        reference: Callable[..., np.ndarray] = lookup(name).ref
+        loops: dict[str, Callable[..., np.ndarray | None]] = {
+            "sampled": self._sampled, "by_row": self._by_row, "sampled_product": self._sampled_product,
+            "csr_product": self._csr_product,
+        }
+        loop = loops.get(name)
         if loop is None:
             return reference
 

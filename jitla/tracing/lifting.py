@@ -16,6 +16,7 @@ from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import SAFE_ITERABLES, Foreign, is_tame
 from jitla.tracing.kinds import CONTAINERS, STEPPING, TAME, getter_of, is_wild, runs_code, still
 from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.stored import LazySparse
 from jitla.tracing.wild import wild
 
 _ARRAYS = LAZY | {np.ndarray}

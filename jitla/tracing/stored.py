@@ -33,13 +33,13 @@ class LazySparse:
         self._session = session
         self._base = base
         self._structure = base.indptr, base.indices
-        self._values = values
+        self._values: Any = values
         self._summed = False  # SciPy adds up duplicates, in the matrix itself, before it sums
         self._made: Any = None
         session.stored.append(ref(self))
 
     @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def __class__(self) -> type:
         return type(self._base._coo_container((1, 1)))
 
     @property
@@ -118,10 +118,11 @@ def _install() -> None:
         setattr(LazySparse, f"__r{name}__", _forwarded(function, True))
     for name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "getitem", "setitem", "contains", "abs"):
         setattr(LazySparse, f"__{name}__", _forwarded(getattr(operator, name)))
-    for name, function in {
+    asked: dict[str, Callable[..., Any]] = {
         "bool": bool, "len": len, "iter": iter, "repr": repr, "str": str, "hash": hash, "round": round,
         "float": float, "int": int, "complex": complex, "copy": copy.copy, "deepcopy": copy.deepcopy,
-    }.items():
+    }
+    for name, function in asked.items():
         setattr(LazySparse, f"__{name}__", _forwarded(function))
 
 
