@@ -16,7 +16,7 @@ from jitla.hops import Hop, Kind
 
 MIN_RESULT = 1 << 17  # bytes of what a row kernel makes piece by piece: less stays in the cache anyway
 MAX_DEPTH = 384  # of a product: beyond, arithmetic hides whatever is done with its results
-MAX_ROW = 1 << 16  # bytes of a row of results: many such rows do not stay in the cache
+MAX_ROW = 1 << 18  # bytes of a row of results: of longer ones no block stays in the caches
 MIN_SHRUNK, SHRINKS = 4 << 20, 4  # bytes of a matrix whose rows are made so many times shorter, at least
 SPARSE = 0.3  # part of a value that may be other than 0 for the rest to be passed over
 MAX_SUM = 1 << 20  # bytes of a sum over rows: every thread has its own

@@ -85,7 +85,7 @@ class Memory(Closing):
         for k, (leaf, its) in enumerate(met):
             far = address(leaf) - at
             if its == layout and not far:
-                if slot < 0 and leaf.flags.writeable:
+                if (slot < 0 or leaf is target) and leaf.flags.writeable:
                     slot = k  # what is read before it is overwritten can be asked for afterwards
                 continue
             other = LAYOUTS[its]

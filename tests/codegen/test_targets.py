@@ -95,4 +95,4 @@ def test_code_for_wider_vectors_is_emitted(schedule: Schedule) -> None:
     x = leaf(0, Meta((9,), np.dtype("f8")))
     kernel = kernel_of([apply("exp", apply("multiply", x, x))])
     executable = backend.compile(kernel, Form("cell", 1, "cc"), schedule)
-    assert "<16 x double>" in executable.text and len(executable.object) > 500
+    assert "<32 x double>" in executable.text and len(executable.object) > 500

@@ -15,7 +15,7 @@ import pytest
 import jitla
 from jitla.codegen.vecmath import NEAR, definitions, emit_math, inline_math, supports
 from tests.codegen.vecmath_loop import compiled
-from tests.codegen.vecmath_near import called, tested
+from tests.codegen.vecmath_near import called, chosen_by
 from tests.codegen.vecmath_points import (
     F32,
     F64,
@@ -156,7 +156,7 @@ def test_short_code_is_asked_for_usual_numbers_only(name: str, dtype: np.dtype, 
     usual = np.array([info.tiny, 0.7, 1.0, 3.0, info.max / 2], dtype)
     tiny = info.tiny / 2
     unusual = np.array([0.0, -0.0, tiny, -tiny, -1.0, -info.max, np.inf, -np.inf, np.nan, -np.nan], dtype)
-    is_far = tested(name, dtype, width)
+    is_far = chosen_by(name, dtype, width)
     for x in usual:
         assert not is_far(np.full(width, x)), x
     for x in unusual:

@@ -39,7 +39,7 @@ def vector(dtype: np.dtype, width: int) -> str:
 
 
 @cache
-def tested(name: str, dtype: np.dtype, width: int) -> Callable[[np.ndarray], bool]:
+def chosen_by(name: str, dtype: np.dtype, width: int) -> Callable[[np.ndarray], bool]:
     """Whether the short code refuses a vector."""
     numbers = count()
 
