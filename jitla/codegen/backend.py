@@ -273,6 +273,8 @@ def _reason(hop: Hop) -> str | None:
             return reason
     if hop.op.kind is Kind.AGG:
         return _refuse_aggregate(hop)
+    if hop.op.kind is Kind.TAKE:
+        return None
     if hop.op.kind is not Kind.CELL:
         return None if _is_product(hop) else "not element-wise"
     b = LlvmBuilder([], 2, _probe_math)

@@ -146,7 +146,7 @@ class Loop:
     def gathers(self) -> bool:
         """True if the flat order of a total is not that of all operands in memory."""
         letters = {o.letter for o in self.operands if o.role == "in"}
-        return self.form.mode == "full" and (self.form.ndim > 1 or not letters <= {"c", "v"})
+        return self.form.mode == "full" and (self.form.ndim > 1 or not letters <= {"c", "v", "t"})
 
     @property
     def aggregates(self) -> tuple[Operand, ...]:

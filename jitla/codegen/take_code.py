@@ -22,7 +22,7 @@ from jitla.codegen.indexing_code import (
     within,
 )
 
-__all__ = ["TAKE_UNIT", "take_rows_text", "take_text"]
+__all__ = ["TAKE_UNIT", "places_text", "take_rows_text", "take_text"]
 
 TAKE_UNIT = 16 * BLOCK_OF_INDICES  # indices of one unit
 _RANGE = "i64 %from, i64 %to"
@@ -163,3 +163,50 @@ entry:
 """
     declared = within(index, vector_bytes) + "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
     return _blocks(fast, slow, declared, triple)
+
+
+def places_text(index: np.dtype, triple: str, vector_bytes: int) -> str:
+    """Return the module that writes which elements of the table are meant, from 0 on, as 32 bits."""
+    kind, lanes = f"i{bits_of(index)}", 2 * vector_bytes // index.itemsize
+    given, made = f"<{lanes} x {kind}>", f"<{lanes} x i32>"
+
+    def narrowed(name: str, x: str, of: str, to: str) -> str:
+        step = {8: "trunc", 4: "bitcast"}.get(index.itemsize, "zext")
+        return f"  {name} = {step} {of} {x} to {to}\n"
+
+    fast = f"""{_FAST} {{
+entry:
+  br label %vectors
+vectors:
+  %i = phi i64 [ %from, %entry ], [ %i.next, %vector ]
+  %i.next = add i64 %i, {lanes}
+  %more = icmp ule i64 %i.next, %to
+  br i1 %more, label %vector, label %rest
+vector:
+  %p = getelementptr {kind}, ptr %index, i64 %i
+  %x = load {given}, ptr %p, align {index.itemsize}
+{narrowed("%y", "%x", given, made)}\
+  %q = getelementptr i32, ptr %out, i64 %i
+  store {made} %y, ptr %q, align 4
+  br label %vectors
+rest:
+  %j = phi i64 [ %i, %vectors ], [ %j.next, %single ]
+  %left = icmp ult i64 %j, %to
+  br i1 %left, label %single, label %done
+single:
+  %ps = getelementptr {kind}, ptr %index, i64 %j
+  %xs = load {kind}, ptr %ps, align {index.itemsize}
+{narrowed("%ys", "%xs", kind, "i32")}\
+  %qs = getelementptr i32, ptr %out, i64 %j
+  store i32 %ys, ptr %qs, align 4
+  %j.next = add i64 %j, 1
+  br label %rest
+done:
+  ret void
+}}
+"""
+    copy = """  %near = trunc i64 %place to i32
+  %q = getelementptr i32, ptr %out, i64 %i
+  store i32 %near, ptr %q, align 4
+"""
+    return _blocks(fast, _slow(index, copy), within(index, vector_bytes), triple)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule
+from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule, tables
 from jitla.hops import Hop, Kind, const_value, heard, hush, listen
 
 
@@ -64,6 +64,8 @@ class Interpreted:
             if hop.meta.shape == ():
                 _expect_scalar(hop, operand)
                 known[hop] = hop.meta.dtype.type(operand)
+            elif hop in tables(self.kernel.body):
+                known[hop], _ = operand, next(strides)
             else:
                 known[hop] = _walked(hop, operand, geometry.dims, next(strides))
         known = _with_constants(self.kernel, known)

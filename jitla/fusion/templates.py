@@ -16,6 +16,9 @@ from jitla.fusion.walks import geometry
 from jitla.hops import Hop, Kind
 
 
+CELLS = (Kind.CELL, Kind.TAKE)
+
+
 @dataclass(slots=True)
 class Facts:
     """What the templates ask about: the backend's verdict per hop, where every value lies, products."""
@@ -40,8 +43,10 @@ class Facts:
         return self.supports(hop) is None
 
     def _judge(self, hop: Hop) -> str:
-        if hop.op.kind not in (Kind.CELL, Kind.AGG):
+        if hop.op.kind not in (*CELLS, Kind.AGG):
             return "not element-wise"
+        if hop.op.kind is Kind.TAKE and hop.inputs[1].op.kind is not Kind.LEAF:
+            return "computed positions"
         if iteration(hop) == ():
             return "scalar"
         if 0 in iteration(hop):
@@ -68,15 +73,16 @@ class Template:
     walk: Callable[[Kernel, Mapping[Hop, Layout]], tuple[Form, Geometry] | None]
 
 
-def _opens(kind: Kind) -> Callable[[Hop, Facts], bool]:
-    return lambda hop, facts: hop.op.kind is kind and not facts.reason(hop)
+def _opens(*kinds: Kind) -> Callable[[Hop, Facts], bool]:
+    return lambda hop, facts: hop.op.kind in kinds and not facts.reason(hop)
 
 
 def _cell_of_same_shape(hop: Hop, operand: Hop, facts: Facts) -> bool:
-    """The operand is element-wise over the same space; aggregates and broadcast values are borders."""
+    """The operand is element-wise over the same space; aggregates, tables and broadcast values are borders."""
     return (
-        operand.op.kind is Kind.CELL
+        operand.op.kind in CELLS
         and operand.meta.shape == iteration(hop)
+        and not (hop.op.kind is Kind.TAKE and operand is hop.inputs[0])
         and not facts.reason(operand)
     )
 
@@ -101,7 +107,7 @@ def _walk(kernel: Kernel, layouts: Mapping[Hop, Layout]) -> tuple[Form, Geometry
 
 CELL = Template(
     "Cell", "element-wise results over one space, of any layouts",
-    _opens(Kind.CELL), _cell_of_same_shape, _same_space, lambda hop, facts: False, _walk,
+    _opens(*CELLS), _cell_of_same_shape, _same_space, lambda hop, facts: False, _walk,
 )
 MAGG = Template(
     "MAgg", "several aggregates over the same axes, and cells on the way, in one pass",

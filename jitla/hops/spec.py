@@ -25,6 +25,7 @@ class Kind(Enum):
     LEAF = "leaf"  # a value from outside: argument, scalar, constant
     CELL = "cell"  # element-wise with broadcasting
     AGG = "agg"  # reduces over axes
+    TAKE = "take"  # element-wise in its second operand: what the first, a table, has there
     CALL = "call"  # everything else: products, reorganisations, indexing, ranges
 
 

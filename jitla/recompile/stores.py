@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jitla.fusion import Form, Geometry, Kernel, Layout, Plan, Step, is_view, operands, walk
+from jitla.fusion import Form, Geometry, Kernel, Layout, Plan, Step, is_view, operands, tables, walk
 from jitla.hops import Hop, Kind, is_exact, may_raise, topo
 
 # Slots of two leaves that overlap, and how many steps of their longest stride they begin apart; -1 if they
@@ -152,7 +152,7 @@ class _Sharing:
         if any(t in changed and t != slot for t in self.targets.values()):
             return False
         touched = [h for h in step.inputs if self.reach[h] & changed]
-        if any(h.op.name != "leaf" or h.meta.shape != step.shape for h in touched):
+        if any(h in tables(step.body) or h.op.name != "leaf" or h.meta.shape != step.shape for h in touched):
             return False
         return all(h.attr("slot") == slot for h in touched) or self.far(root, slot) >= 0
 

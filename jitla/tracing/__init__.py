@@ -1,7 +1,7 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, site, closing, memory, indexing, spellings, scatters, functions, kinds, dispatch, session,
+operators, replay, site, closing, memory, picking, indexing, spellings, scatters, functions, kinds, dispatch, session,
 quick, callees, twins, wild, hooks.
 """
 

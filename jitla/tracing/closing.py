@@ -126,6 +126,8 @@ class Closing:
     lines: dict[int, Any] | None
     views: dict[int, tuple[Lazy, str, tuple]]
     past: dict[int, Past]
+    positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
+    tables: dict[int, LazyArray]
     attentive: bool
     hole: object
     hits: int
@@ -383,6 +385,8 @@ class Closing:
             self.views = {}
         if self.past:
             self.past = {}
+        if self.positions or self.tables:
+            self.positions, self.tables = {}, {}
 
     def block(self) -> Block:
         """Return the open block as a record."""

@@ -52,7 +52,7 @@ class Session(Dispatch):
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "__weakref__")
+                 "positions", "tables", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -65,6 +65,8 @@ class Session(Dispatch):
         self.ghosts: list[Lazy] = []
         self.views: dict[int, tuple[Lazy, str, tuple]] = {}
         self.past: dict[int, Past] = {}
+        self.positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]] = {}
+        self.tables: dict[int, LazyArray] = {}
         self.attentive = False
         self.hole = object()
         self.hits = 0
