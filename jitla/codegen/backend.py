@@ -27,6 +27,7 @@ from jitla.codegen.rows import pack_rows
 from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
+from jitla.codegen.tallies import TALLIED
 from jitla.codegen.tiles import is_tiled, tile_sizes
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
@@ -52,7 +53,8 @@ def estimated_ns(kernel: Kernel, elements: int) -> float:
     """Estimate one thread's time for `elements` of `kernel`."""
     moved = sum(h.meta.dtype.itemsize for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
     work = sum(
-        NS_PER_TRANSCENDENTAL if h.op.transcendental else NS_PER_CELL for h in kernel.body)
+        NS_PER_TRANSCENDENTAL if h.op.transcendental or h.op.kind is Kind.TALLY else NS_PER_CELL
+        for h in kernel.body)
     return elements * max(moved / BYTES_PER_NS, work)
 
 
@@ -79,6 +81,8 @@ class LlvmExecutable:
         workers = 1 if nanoseconds < self._serial_ns else threads
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
+        if self._loop.form.mode == "tally" and workers > 1:
+            grain = 1  # a unit that waits for others must not hold back those behind it
         cut = (units, grain, scratch)
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, self._threads)
         words = geometry_words(self._loop, geometry, head, more)
@@ -96,6 +100,9 @@ def _units(
     inner = dims[-1]
     if loop.schedule.delayed:
         return band_units(loop, geometry, 1 if workers == 1 else CHUNKS * workers)
+    if mode == "tally":
+        blocks = -(-inner // TALLIED)
+        return blocks, (inner, TALLIED, blocks, geometry.strides[-1][0], 0), 0
     if mode == "full":
         total = prod(dims)
         depth = max(0, (total // SUBTREE).bit_length() - 1)
@@ -141,7 +148,7 @@ class LlvmBackend:
     """
 
     name = "llvm"
-    templates: tuple[str, ...] = ("Cell", "MAgg", "Row")
+    templates: tuple[str, ...] = ("Cell", "MAgg", "Tally", "Row")
 
     def __init__(
         self, launch: Callable[..., int] | None = None, threads: int | None = None,
@@ -273,7 +280,7 @@ def _reason(hop: Hop) -> str | None:
             return reason
     if hop.op.kind is Kind.AGG:
         return _refuse_aggregate(hop)
-    if hop.op.kind is Kind.TAKE:
+    if hop.op.kind in (Kind.TAKE, Kind.TALLY):
         return None
     if hop.op.kind is not Kind.CELL:
         return None if _is_product(hop) else "not element-wise"

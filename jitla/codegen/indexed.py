@@ -139,6 +139,12 @@ class Indexed:
             sums = self._binned(labels, weights, bins)
         return sums
 
+    def bounds(self, labels: Any) -> tuple[int, int] | None:
+        """Return the least and the greatest of an array of integers."""
+        if not _integers(labels) or not labels.size or labels.dtype == np.uint64:
+            return None
+        return self._bounds(labels)
+
     def _bounds(self, labels: np.ndarray) -> tuple[int, int]:
         """Return the least and the greatest label."""
         units, each = self._parts(labels.size)

@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One word of the block: `letter` is one of `Form`'s or v (scalar value); `role` is in, out or agg."""
+    """One word of the block: `letter` is one of `Form`'s or v (scalar value); `role` is in, out, agg or tally."""
 
     word: int
     hop: Hop
@@ -99,7 +99,7 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
             letter = "v" if hop.meta.shape == () else next(letters)
             found.append(Operand(len(found), hop, letter, "in"))
     for hop in kernel.outputs:
-        role = "agg" if hop.op.kind is Kind.AGG else "out"
+        role = {Kind.AGG: "agg", Kind.TALLY: "tally"}.get(hop.op.kind, "out")
         letter = next(letters)
         if letter == "b" and not (role == "agg" and form.mode != "cols"):
             letter = "s"  # an output without extent: its stride is a number like any other

@@ -19,6 +19,7 @@ from jitla.codegen.lines import rows_kernel
 from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
+from jitla.codegen.tallies import tally_kernel
 from jitla.codegen.vecmath import (
     OPTIMISED,
     definitions,
@@ -56,7 +57,7 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
     widest = max(_width(h) for h in hops)
     # Two vectors of a polynomial at a time: one alone leaves the processor waiting for its chain.
     chains = 2 if any(h.op.transcendental for h in kernel.body) else 1
-    if chains == 1 and form.mode == "cell":
+    if chains == 1 and form.mode in ("cell", "tally"):
         # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
         narrowest = min(_width(h) for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
         chains = min(widest // narrowest, 8 if len(kernel.body) <= 3 else 4)
@@ -76,7 +77,7 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
 def _calls(kernel: Kernel, form: Form) -> bool:
     """Tell whether transcendentals are functions, whose machine code all kernels share."""
     names = {h.op.name for h in kernel.body if h.op.transcendental}
-    if not names or form.mode != "cell":
+    if not names or form.mode not in ("cell", "tally"):
         # Code around aggregates needs a function twice, for vectors and for single elements.
         return bool(names)
     # In long bodies calls cost a hundredth, and LLVM takes more than its share of time.
@@ -187,6 +188,8 @@ def module_text(loop: Loop, math: MathFunctions) -> str:
 def _skeleton(loop: Loop, math: MathCall) -> str:
     if loop.form.mode == "cell":
         return cell_kernel(loop, math)
+    if loop.form.mode == "tally":
+        return tally_kernel(loop, math)
     if loop.form.mode == "full":
         return full_kernel(loop, math)
     return rows_kernel(loop, math) if loop.form.mode == "rows" else columns_kernel(loop, math)

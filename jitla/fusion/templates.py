@@ -43,7 +43,7 @@ class Facts:
         return self.supports(hop) is None
 
     def _judge(self, hop: Hop) -> str:
-        if hop.op.kind not in (*CELLS, Kind.AGG):
+        if hop.op.kind not in (*CELLS, Kind.AGG, Kind.TALLY):
             return "not element-wise"
         if hop.op.kind is Kind.TAKE and hop.inputs[1].op.kind is not Kind.LEAF:
             return "computed positions"
@@ -101,6 +101,12 @@ def _same_reduction(a: Hop, b: Hop) -> bool:
     return _same_space(a, b) and len({h.attr("axis") for h in found}) <= 1 and len(trees) <= 1
 
 
+def _same_labels(a: Hop, b: Hop) -> bool:
+    """Sums by the same labels."""
+    kinds = a.op.kind is b.op.kind is Kind.TALLY
+    return kinds and a.inputs[0] is b.inputs[0] and a.meta.shape == b.meta.shape
+
+
 def _walk(kernel: Kernel, layouts: Mapping[Hop, Layout]) -> tuple[Form, Geometry] | None:
     return geometry(kernel, kernel.shape, layouts)
 
@@ -112,4 +118,8 @@ CELL = Template(
 MAGG = Template(
     "MAgg", "several aggregates over the same axes, and cells on the way, in one pass",
     _opens(Kind.AGG), _cell_of_same_shape, _same_reduction, lambda hop, facts: hop.op.kind is Kind.AGG, _walk,
+)
+TALLY = Template(
+    "Tally", "several sums by the same labels, and cells on the way, block by block in the order of the array",
+    _opens(Kind.TALLY), _cell_of_same_shape, _same_labels, lambda hop, facts: hop.op.kind is Kind.TALLY, _walk,
 )

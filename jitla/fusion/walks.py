@@ -19,7 +19,8 @@ class Operands(NamedTuple):
     """What the walk of a kernel depends on besides layouts: its array operands, in launch order.
 
     `axis` is None without aggregates; `keepdims` has one entry per output, None for cells;
-    `reduced` are the values that are aggregated, `tables` the inputs that are not walked.
+    `reduced` are the values that are aggregated, `tables` the inputs that are not walked. With
+    `tallies` results are tables.
     """
 
     inputs: tuple[Hop, ...]
@@ -29,6 +30,7 @@ class Operands(NamedTuple):
     keepdims: tuple[bool | None, ...]
     reduced: tuple[Hop, ...]
     tables: frozenset[Hop]
+    tallies: bool
 
 
 def operands(kernel: Kernel) -> Operands:
@@ -43,6 +45,7 @@ def operands(kernel: Kernel) -> Operands:
         tuple(h.attr("keepdims") if h.op.kind is Kind.AGG else None for h in kernel.outputs),
         tuple(dict.fromkeys(h.inputs[0] for h in aggregates)),
         tables(kernel.body),
+        any(h.op.kind is Kind.TALLY for h in kernel.outputs),
     )
 
 
@@ -63,6 +66,8 @@ def walk(
     if ops.axis is None and not stored and not ops.tables and _all_in_order(ops, shape, layouts):
         flat = Geometry((prod(shape),), tuple((size,) for size in ops.sizes))
         return Form("cell", 1, "c" * len(ops.sizes)), flat
+    if ops.tallies:
+        return _tallied(ops, shape, layouts)
     fixed = (0,) * len(shape)
     strides = [fixed if h in ops.tables else spread(shape, layouts[h]) for h in ops.inputs]
     for hop, keepdims in zip(ops.outputs, ops.keepdims, strict=True):
@@ -76,6 +81,19 @@ def walk(
         dims, merged = _merge(shape, strides, outer_first)
         return _form("cell", dims, merged, ops), Geometry(dims, merged)
     return _walk_aggregates(ops, shape, strides, [spread(shape, layouts[h]) for h in ops.reduced])
+
+
+def _tallied(
+    ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]
+) -> tuple[Form, Geometry] | None:
+    """Walk arrays that lie in one run; for results, tables of so many elements, these are the strides."""
+    for hop, size in zip(ops.inputs, ops.sizes, strict=False):
+        if hop not in ops.tables and layouts[hop] != contiguous(shape, size):
+            return None
+    letters = "".join("t" if h in ops.tables else "c" for h in ops.inputs) + "t" * len(ops.outputs)
+    strides = [(0,) if h in ops.tables else (n,) for h, n in zip(ops.inputs, ops.sizes, strict=False)]
+    strides += [layouts[h].shape for h in ops.outputs]
+    return Form("tally", 1, letters), Geometry(shape, tuple(strides))
 
 
 def _all_in_order(ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]) -> bool:

@@ -26,6 +26,7 @@ class Kind(Enum):
     CELL = "cell"  # element-wise with broadcasting
     AGG = "agg"  # reduces over axes
     TAKE = "take"  # element-wise in its second operand: what the first, a table, has there
+    TALLY = "tally"  # adds up what the second operand has under the labels that the first one has
     CALL = "call"  # everything else: products, reorganisations, indexing, ranges
 
 

@@ -144,7 +144,7 @@ class _Sharing:
     def able(self, root: Hop, slot: int) -> bool:
         """Tell whether the kernel that makes `root` may write it to `slot` while it runs, soon or late."""
         step = self.maker.get(root)
-        if not isinstance(step, Kernel) or root.op.kind is Kind.AGG:
+        if not isinstance(step, Kernel) or root.op.kind in (Kind.AGG, Kind.TALLY):
             return False
         if self.plan.outputs.count(root) > 1 or self._read_later(root, step):
             return False

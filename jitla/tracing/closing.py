@@ -128,6 +128,7 @@ class Closing:
     past: dict[int, Past]
     positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
     tables: dict[int, LazyArray]
+    extremes: dict[int, tuple[int, int]]
     attentive: bool
     hole: object
     hits: int
@@ -385,8 +386,8 @@ class Closing:
             self.views = {}
         if self.past:
             self.past = {}
-        if self.positions or self.tables:
-            self.positions, self.tables = {}, {}
+        if self.positions or self.tables or self.extremes:
+            self.positions, self.tables, self.extremes = {}, {}, {}
 
     def block(self) -> Block:
         """Return the open block as a record."""

@@ -33,6 +33,8 @@ class Picking(Memory):
     positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
     #: By identity of arrays that are read there: a proxy that stands for nothing else on the tape.
     tables: dict[int, LazyArray]
+    #: By identity of arrays of labels that are on the tape: the least and the greatest.
+    extremes: dict[int, tuple[int, int]]
 
     def wrap(self, value: Any) -> Any:
         """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
@@ -52,6 +54,14 @@ class Picking(Memory):
             source = self.tables[id(table)] = lazy_array(self, table)
         operands = [p._n if p._n >= 0 else self.enter(p) for p in (source, places)]
         return pending(self, (_TAKE, *operands), meta_id(METAS[places._m].shape, table.dtype))
+
+    def source(self, array: LazyArray) -> np.ndarray | None:
+        """Return the memory that the elements of `array` are in, among others; None if they are computed."""
+        if array._v is None and array._n >= 0:
+            entry = self.ops[array._n]
+            return next((t._v for t in self.tables.values() if entry[0] == _TAKE and t._n == entry[1]), None)
+        memory: np.ndarray | None = array._v
+        return memory
 
     def _positions(self, key: np.ndarray, length: int) -> Any:
         """Return which elements of an array of so many `key` reads; few are no entry of the tape."""
