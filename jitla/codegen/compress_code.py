@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from jitla.codegen.indexing_code import ENTRY, block_head, smaller
 
-__all__ = ["MASK_UNIT", "compress_rows_text", "compress_text", "count_text", "positions_text"]
+__all__ = ["BOUNDS", "MASK_UNIT", "SPARSE", "UNITS", "compress_rows_text", "compress_text", "count_text"]
 
 MASK_UNIT = 1 << 14
 _TURN = 8
-_SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
-_LONG = 64  # elements of a long word of the mask
+SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
 _WORDS, _LANES = 4, 32  # vectors of a turn of the count, and their bytes
 
-_UNITS = f"""  br label %units
+UNITS = f"""  br label %units
 units:
   %u = phi i64 [ %begin, %entry ], [ %u.next, %counted ]
   %u.more = icmp ult i64 %u, %end
@@ -49,7 +48,7 @@ def count_text(triple: str) -> str:
             turn += f"  %i{k + 1} = add i64 %i, {(k + 1) * _LANES}\n"
     return f"""target triple = "{triple}"
 declare i{_LANES} @llvm.ctpop.i{_LANES}(i{_LANES})
-{ENTRY}{block_head(("mask", "counts"), ("total",))}{_UNITS}  br label %turns
+{ENTRY}{block_head(("mask", "counts"), ("total",))}{UNITS}  br label %turns
 turns:
   %i = phi i64 [ %from, %unit ], [ %i.next, %turn ]
   %c = phi i64 [ 0, %unit ], [ {total}, %turn ]
@@ -88,9 +87,9 @@ def compress_text(itemsize: int, triple: str) -> str:
         turn += f"  %i{k} = add i64 %i, {k}\n" + _step(itemsize, f"{k}", f"%i{k}", place)
         place = f"%j{k}"
     head = block_head(("x", "mask", "starts", "out"), ("total", "size"))
-    units = _UNITS.replace("%counted ]", "%counted ], [ %u.next, %unit ], [ %u.next, %whole ]")
+    units = UNITS.replace("%counted ]", "%counted ], [ %u.next, %unit ], [ %u.next, %whole ]")
     copies = _COPIES.format(
-        element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place, sparse=_SPARSE, count=_TURN,
+        element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place, sparse=SPARSE, count=_TURN,
         single=_step(itemsize, "s", "%ri", "%rj"))
     return f'target triple = "{triple}"\n{_MEMCPY}{ENTRY}{head}{units}{_STARTS}{copies}'
 
@@ -112,14 +111,14 @@ def _step(itemsize: int, tag: str, i: str, j: str) -> str:
 _MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
 
 # What is kept of a unit goes from %begun to %ended.
-_BOUNDS = """  %begun.p = getelementptr i64, ptr %starts, i64 %u
+BOUNDS = """  %begun.p = getelementptr i64, ptr %starts, i64 %u
   %begun = load i64, ptr %begun.p, align 8
   %ended.p = getelementptr i64, ptr %starts, i64 %u.next
   %ended = load i64, ptr %ended.p, align 8
 """
 
 # Nothing or all of it is done at once.
-_STARTS = _BOUNDS + """  %kept = sub i64 %ended, %begun
+_STARTS = BOUNDS + """  %kept = sub i64 %ended, %begun
   %length = sub i64 %to, %from
   %some = icmp ne i64 %kept, 0
   br i1 %some, label %much, label %units
@@ -178,7 +177,7 @@ exit:
 def compress_rows_text(triple: str) -> str:
     """Return the module for rows of any number of bytes."""
     return f"""target triple = "{triple}"
-{_MEMCPY}{ENTRY}{block_head(("x", "mask", "starts", "out"), ("total", "size"))}{_UNITS}{_BOUNDS}\
+{_MEMCPY}{ENTRY}{block_head(("x", "mask", "starts", "out"), ("total", "size"))}{UNITS}{BOUNDS}\
   br label %rows
 rows:
   %i = phi i64 [ %from, %unit ], [ %i.next, %next ]
@@ -210,116 +209,3 @@ exit:
   ret void
 }}
 """
-
-
-def positions_text(triple: str) -> str:
-    """Return the module that writes where a mask keeps elements, as 32 bits; operands: mask, starts, out."""
-    lanes = f"<{_TURN} x i32>"
-    nearest = ", ".join(f"i64 {_nearest(word)}" for word in range(1 << _TURN))
-    return _POSITIONS.format(
-        triple=triple, entry=ENTRY, head=block_head(("mask", "starts", "out"), ("total",)), units=_UNITS,
-        bounds=_BOUNDS, nearest=nearest, lanes=lanes, turn=_TURN, words=1 << _TURN, sparse=_SPARSE, long=_LONG)
-
-
-# Where little is kept, long words of the mask are taken apart bit by bit; else the numbers of the bits of
-# short ones are looked up. A place is written only if it is one of the unit's.
-_POSITIONS = """target triple = "{triple}"
-declare i{turn} @llvm.ctpop.i{turn}(i{turn})
-declare i{long} @llvm.cttz.i{long}(i{long}, i1)
-@kept = internal constant [{words} x i64] [{nearest}], align 64
-{entry}{head}{units}{bounds}\
-  %kept = sub i64 %ended, %begun
-  %length = sub i64 %to, %from
-  %dozens = mul i64 %kept, {sparse}
-  %sparse = icmp ult i64 %dozens, %length
-  br i1 %sparse, label %looks, label %turns
-looks:
-  %li = phi i64 [ %from, %unit ], [ %li.next, %bits ]
-  %lj = phi i64 [ %begun, %unit ], [ %bj, %bits ]
-  %li.next = add i64 %li, {long}
-  %l.more = icmp ule i64 %li.next, %to
-  br i1 %l.more, label %look, label %turns
-look:
-  %lp = getelementptr i8, ptr %mask, i64 %li
-  %lx = load <{long} x i8>, ptr %lp, align 1
-  %lt = icmp ne <{long} x i8> %lx, zeroinitializer
-  %lw = bitcast <{long} x i1> %lt to i{long}
-  br label %bits
-bits:
-  %bw = phi i{long} [ %lw, %look ], [ %bw.next, %bit ]
-  %bj = phi i64 [ %lj, %look ], [ %bj.next, %bit ]
-  %b.any = icmp ne i{long} %bw, 0
-  %b.room = icmp ult i64 %bj, %ended
-  %b.more = and i1 %b.any, %b.room
-  br i1 %b.more, label %bit, label %looks
-bit:
-  %bn = call i{long} @llvm.cttz.i{long}(i{long} %bw, i1 true)
-  %bi = add i64 %li, %bn
-  %bi.low = trunc i64 %bi to i32
-  %bo = getelementptr i32, ptr %out, i64 %bj
-  store i32 %bi.low, ptr %bo, align 4
-  %bj.next = add i64 %bj, 1
-  %bw.less = sub i{long} %bw, 1
-  %bw.next = and i{long} %bw, %bw.less
-  br label %bits
-turns:
-  %i = phi i64 [ %from, %unit ], [ %li, %looks ], [ %i.next, %turn ]
-  %j = phi i64 [ %begun, %unit ], [ %lj, %looks ], [ %j.next, %turn ]
-  %i.next = add i64 %i, {turn}
-  %j.far = add i64 %j, {turn}
-  %i.more = icmp ule i64 %i.next, %to
-  %j.more = icmp ule i64 %j.far, %ended
-  %more = and i1 %i.more, %j.more
-  br i1 %more, label %turn, label %rest
-turn:
-  %p = getelementptr i8, ptr %mask, i64 %i
-  %bytes = load <{turn} x i8>, ptr %p, align 1
-  %bits.of = icmp ne <{turn} x i8> %bytes, zeroinitializer
-  %word = bitcast <{turn} x i1> %bits.of to i{turn}
-  %wide = zext i{turn} %word to i64
-  %row = getelementptr i64, ptr @kept, i64 %wide
-  %few = load <{turn} x i8>, ptr %row, align 8
-  %near = zext <{turn} x i8> %few to {lanes}
-  %low = trunc i64 %i to i32
-  %first = insertelement {lanes} poison, i32 %low, i64 0
-  %base = shufflevector {lanes} %first, {lanes} poison, {lanes} zeroinitializer
-  %there = add {lanes} %base, %near
-  %q = getelementptr i32, ptr %out, i64 %j
-  store {lanes} %there, ptr %q, align 4
-  %count = call i{turn} @llvm.ctpop.i{turn}(i{turn} %word)
-  %step = zext i{turn} %count to i64
-  %j.next = add i64 %j, %step
-  br label %turns
-rest:
-  %ri = phi i64 [ %i, %turns ], [ %ri.next, %next ]
-  %rj = phi i64 [ %j, %turns ], [ %rj.next, %next ]
-  %ri.more = icmp ult i64 %ri, %to
-  %rj.more = icmp ult i64 %rj, %ended
-  %r.more = and i1 %ri.more, %rj.more
-  br i1 %r.more, label %one, label %counted
-one:
-  %m = getelementptr i8, ptr %mask, i64 %ri
-  %b = load i8, ptr %m, align 1
-  %t = icmp ne i8 %b, 0
-  br i1 %t, label %copy, label %next
-copy:
-  %here = trunc i64 %ri to i32
-  %o = getelementptr i32, ptr %out, i64 %rj
-  store i32 %here, ptr %o, align 4
-  br label %next
-next:
-  %w = zext i1 %t to i64
-  %rj.next = add i64 %rj, %w
-  %ri.next = add i64 %ri, 1
-  br label %rest
-counted:
-  br label %units
-exit:
-  ret void
-}}
-"""
-
-
-def _nearest(word: int) -> int:
-    """Return the numbers of the bits of `word`, a byte each, the lowest first."""
-    return int.from_bytes(bytes(k for k in range(_TURN) if word >> k & 1), "little")

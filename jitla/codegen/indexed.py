@@ -12,17 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen.compress_code import (
-    MASK_UNIT,
-    compress_rows_text,
-    compress_text,
-    count_text,
-    positions_text,
-)
+from jitla.codegen.compress_code import MASK_UNIT, compress_rows_text, compress_text, count_text
 from jitla.codegen.histogram_code import HISTOGRAM_BANKS, histogram_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
+from jitla.codegen.positions_code import positions_text
 from jitla.codegen.spread_code import spread_text
 from jitla.codegen.take_code import TAKE_UNIT, places_text, take_rows_text, take_text
 from jitla.codegen.tally_code import BANKS, bounds_text, tally_text, weigh_text

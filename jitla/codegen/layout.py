@@ -49,7 +49,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One word of the block: `letter` is one of `Form`'s or v (scalar value); `role` is in, out, agg or tally."""
+    """One word of the block: `letter` is one of `Form`'s or v (scalar value).
+
+    `role` is in, out, agg or tally.
+    """
 
     word: int
     hop: Hop

@@ -130,7 +130,8 @@ add:
 def _add(sums: list[Operand], read: list[Hop]) -> str:
     """@add(sources..., tables..., n, bins): add elements one after the other, each to all tables."""
     labels = read[0].meta.dtype
-    arguments = ", ".join([*(f"ptr %x{k}" for k in range(len(read))), *(f"ptr %t{k}" for k in range(len(sums)))])
+    pointers = (*(f"%x{k}" for k in range(len(read))), *(f"%t{k}" for k in range(len(sums))))
+    arguments = ", ".join(f"ptr {p}" for p in pointers)
     turn = "".join(_element(f"{k}", f"%i{k}", sums, read, labels) for k in range(_ELEMENTS))
     ahead = "".join(f"  %i{k} = add i64 %i, {k}\n" for k in range(_ELEMENTS))
     return f"""declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)

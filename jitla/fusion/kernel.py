@@ -28,8 +28,8 @@ class Kernel:
     """A loop over `shape` that reads `inputs`, evaluates `body` in order and stores `outputs`.
 
     `body` holds cell hops of exactly `shape` and aggregates of them; aggregates are outputs and are
-    not read inside the kernel. `inputs` are broadcast to `shape`, except `tables`. `template` is "Cell" when no
-    output is an aggregate, else "MAgg"; "Tally" if all are sums by label.
+    not read inside the kernel. `inputs` are broadcast to `shape`, except `tables`. `template` is "Cell"
+    when no output is an aggregate, else "MAgg"; "Tally" if all are sums by label.
     """
 
     template: str
@@ -197,10 +197,10 @@ class Form:
 
     `mode`: "cell" (no aggregate), "full" (aggregate over everything, by the flat index),
     "rows" (aggregate over the last dimension, one result per row), "cols" (aggregate over the
-    first dimension), "tally" (sums by label). `ndim` counts merged dimensions. `inner` has one letter per array operand
-    (array inputs, then array outputs, in kernel order): "c" contiguous in the last dimension,
-    "b" broadcast there (stride 0), "s" any other stride, "t" a table.
-    Results of a "tally" are tables; in the geometry their strides are how many elements they have.
+    first dimension), "tally" (sums by label). `ndim` counts merged dimensions. `inner` has one letter
+    per array operand (array inputs, then array outputs, in kernel order): "c" contiguous in the last
+    dimension, "b" broadcast there (stride 0), "s" any other stride, "t" a table, as results of a "tally"
+    are; in the geometry the strides of these are how many elements they have.
 
     "full" with all arrays in flat order has one dimension and the letters "c", aggregates "b". Else
     the dimensions are those that all arrays agree on, and an array has "f" if it lies in flat order

@@ -15,7 +15,6 @@ from jitla.fusion.layout import Layout
 from jitla.fusion.walks import geometry
 from jitla.hops import Hop, Kind
 
-
 CELLS = (Kind.CELL, Kind.TAKE)
 
 
@@ -78,7 +77,7 @@ def _opens(*kinds: Kind) -> Callable[[Hop, Facts], bool]:
 
 
 def _cell_of_same_shape(hop: Hop, operand: Hop, facts: Facts) -> bool:
-    """The operand is element-wise over the same space; aggregates, tables and broadcast values are borders."""
+    """The operand is element-wise over the same space; aggregates, tables, broadcast values are borders."""
     return (
         operand.op.kind in CELLS
         and operand.meta.shape == iteration(hop)
@@ -120,6 +119,7 @@ MAGG = Template(
     _opens(Kind.AGG), _cell_of_same_shape, _same_reduction, lambda hop, facts: hop.op.kind is Kind.AGG, _walk,
 )
 TALLY = Template(
-    "Tally", "several sums by the same labels, and cells on the way, block by block in the order of the array",
-    _opens(Kind.TALLY), _cell_of_same_shape, _same_labels, lambda hop, facts: hop.op.kind is Kind.TALLY, _walk,
+    "Tally", "several sums by the same labels, and cells on the way, block after block",
+    _opens(Kind.TALLY), _cell_of_same_shape, _same_labels, lambda hop, facts: hop.op.kind is Kind.TALLY,
+    _walk,
 )

@@ -1,8 +1,8 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, site, closing, memory, picking, indexing, spellings, scatters, functions, kinds, dispatch, session,
-quick, callees, twins, wild, hooks.
+operators, replay, site, closing, memory, picking, indexing, spellings, scatters, functions, kinds, dispatch,
+session, quick, callees, twins, wild, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS

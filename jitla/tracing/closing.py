@@ -23,7 +23,7 @@ from jitla.hops import Flagged, may_raise
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
-from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
+from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
 from jitla.tracing.effects import Past, performed
 from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
