@@ -15,9 +15,9 @@ import numpy as np
 
 from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
-from jitla.codegen.indexed import Indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
+from jitla.codegen.located import Located
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
 from jitla.codegen.pairs import lies, pack_pairs, pairs_text
@@ -191,9 +191,9 @@ class LlvmBackend:
         return LlvmExecutable(loop, text, library, threads, self.serial_ns)
 
 
-    def indexed(self, threads: int) -> Indexed:
+    def indexed(self, threads: int) -> Located:
         """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual."""
-        return Indexed(self.jit, self.launch, threads or self._threads or 0)
+        return Located(self.jit, self.launch, threads or self._threads or 0)
 
     def product(
         self, form: str, dtype: np.dtype, columns: int

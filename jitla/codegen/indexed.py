@@ -17,17 +17,15 @@ from jitla.codegen.histogram_code import HISTOGRAM_BANKS, histogram_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
-from jitla.codegen.positions_code import positions_text
 from jitla.codegen.spread_code import spread_text
-from jitla.codegen.take_code import TAKE_UNIT, places_text, take_rows_text, take_text
+from jitla.codegen.take_code import TAKE_UNIT, take_rows_text, take_text
 from jitla.codegen.tally_code import BANKS, bounds_text, tally_text, weigh_text
-from jitla.hops import ANY, POSITION
+from jitla.hops import ANY
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
 
 __all__ = ["Indexed"]
 
-MOST_POSITIONS = 1 << 31  # elements of which each has a position
 SERIAL = 1 << 15  # elements that one thread does
 MANY = 1 << 21  # indices that threads share, though each of them has to look at all
 SIZES = frozenset({1, 2, 4, 8, 16})  # bytes of elements that are copied by themselves
@@ -94,29 +92,6 @@ class Indexed:
         self._run(library, (mask, starts[1:]), (mask.size,), units, mask.size / 8)
         return np.cumsum(starts, out=starts)
 
-    def positions(self, key: Any, length: int) -> np.ndarray | None:
-        """Return which elements of an array of so many ``array[key]`` reads; `key` has one dimension."""
-        if not _plain(key) or key.ndim != 1 or not key.size or not 0 < length <= MOST_POSITIONS:
-            return None
-        if key.dtype.kind == "b":
-            return self._kept(key) if key.size == length else None
-        if not _integers(key):
-            return None
-        out, bad = empty(key.shape, POSITION), np.zeros(1, np.int64)
-        library = self._library(("places", key.dtype), places_text, key.dtype)
-        words = (length, most_of(key.dtype, length), key.size, 0)
-        self._run(library, (key, key, out, bad), words, -(-key.size // TAKE_UNIT), key.size)
-        return None if bad[0] else out
-
-    def _kept(self, mask: np.ndarray) -> np.ndarray:
-        """Return where a mask is true."""
-        starts = self._starts(mask)
-        out = empty((int(starts[-1]),), POSITION)
-        if out.size:
-            library = self._library(("positions",), positions_text, plain=True)
-            self._run(library, (mask, starts, out), (mask.size,), len(starts) - 1, mask.size / 2)
-        return out
-
     # ------------------------------------------------------------------ sums by label
 
     def bincount(self, labels: Any, weights: Any, minlength: int) -> np.ndarray | None:
@@ -133,12 +108,6 @@ class Indexed:
                 return None
             sums = self._binned(labels, weights, bins)
         return sums
-
-    def bounds(self, labels: Any) -> tuple[int, int] | None:
-        """Return the least and the greatest of an array of integers."""
-        if not _integers(labels) or not labels.size or labels.dtype == np.uint64:
-            return None
-        return self._bounds(labels)
 
     def _bounds(self, labels: np.ndarray) -> tuple[int, int]:
         """Return the least and the greatest label."""

@@ -248,7 +248,8 @@ def selected(draft: Draft) -> str | None:
         f"{w} = np.bincount({g}[{k}], {u}[{k}])\n{v} = np.bincount({g}, {v} * {n}, minlength=2) * 2",
         f"{g} = {g}[{k}]\n{v} = {u}[{k}] * {n}\n"
         f"{w} = np.bincount({g}, {v}, {bins}) / (np.bincount({g}, weights={v} + 1, minlength={bins}) + {n})",
-        f"{w} = np.bincount({g}[{k}] - 1, {u}[{k}])", f"{w} = np.bincount({g}[{k}], {u}[{k}] > {n}, {bins + 2})",
+        f"{w} = np.bincount({g}[{k}] - 1, {u}[{k}])",
+        f"{w} = np.bincount({g}[{k}], {u}[{k}] > {n}, {bins + 2})",
         f"{w} = np.bincount({g} * 1, {u} + {n})\n{g}[:1] = {bins}\n{v} = np.bincount({g} + 0, {u} * {n})",
     ))
 
