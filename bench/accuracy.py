@@ -26,7 +26,7 @@ Points = tuple[Array, ...]
 CHUNK = 1 << 20
 EVERY = 1 << 32
 # Float64 limits of docs/differences.md; all others may be off by 2.
-ONE_UNIT = ("exp", "exp2", "log", "log2", "log10", "power")
+ONE_UNIT = ("exp", "exp2", "log", "log2", "log10", "power", "float_power")
 EXHAUSTIVE = ("exp", "log", "sin", "cos", "tanh", "sqrt")
 # Where the function is defined, and beyond which points of magnitude its value is not interesting.
 DOMAIN = {
@@ -40,7 +40,8 @@ DOMAIN = {
 }  # fmt: skip
 # Of two arguments: where both are drawn.
 PAIRED = {
-    "power": ((0.0, 20.0), (-50.0, 50.0)), "arctan2": ((-9.0, 9.0), (-9.0, 9.0)),
+    "power": ((0.0, 20.0), (-50.0, 50.0)), "float_power": ((0.0, 20.0), (-50.0, 50.0)),
+    "arctan2": ((-9.0, 9.0), (-9.0, 9.0)),
     "hypot": ((-9.0, 9.0), (-9.0, 9.0)), "logaddexp": ((-9.0, 9.0), (-9.0, 9.0)),
     "logaddexp2": ((-9.0, 9.0), (-9.0, 9.0)), "xlogy": ((-9.0, 9.0), (0.0, 99.0)),
     "xlog1py": ((-9.0, 9.0), (-1.0, 99.0)),

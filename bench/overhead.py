@@ -143,7 +143,7 @@ def slopes(rounds: int, decorate: Callable[..., Callable[..., object]]) -> dict[
 def program_of(function: Callable[..., object]) -> Callable[[], object]:
     """A call of what `function` was compiled to, kernel included, without finding it."""
     given = arguments(function)
-    fast = jitla.jit(function)
+    fast = jitla.jit(function, compile="sync")
     for _ in range(3):
         fast(*given)
     run = [closed.bound.run for site in fast.__jitla_state__.all_sites()
@@ -201,7 +201,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{ELEMENTS} float64, {options.rounds} rounds, µs, median [95 % interval]")
     plain = breakdown(slopes(options.rounds, lambda f: f))
-    parts = breakdown(slopes(options.rounds, jitla.jit))
+    parts = breakdown(slopes(options.rounds, jitla.jit(compile="sync")))
     inside = programs(options.rounds)
     print(f"{'':34}{'NumPy':>24}{'jitla':>24}")
     for name, part in (parts | inside).items():

@@ -226,7 +226,7 @@ class Case:
         """Compile one function per rule; those whose steps are the same are one."""
         known: dict[object, str] = {}
         for rule in ("cost", *RULES):
-            plan = jitla.jit(self.function, fusion=rule)
+            plan = jitla.jit(self.function, fusion=rule, compile="sync")
             for _ in range(2):
                 plan(*self.arguments)
             programs = jitla.explain(plan).record.programs

@@ -108,9 +108,9 @@ def run(case: Case, dtype: str, threads: int, pairs: int, clock: Callable[[], fl
     given[1] *= k ** -0.5  # so that nothing overflows
     with jitla.options(num_threads=threads):
         with apart():
-            calls = jitla.jit(case.function)
+            calls = jitla.jit(case.function, compile="sync")
             calls(*given)
-        fused = jitla.jit(case.function)
+        fused = jitla.jit(case.function, compile="sync")
         fused(*given)
         times: list[list[float]] = [[], [], []]
         contestants = (case.function, calls, fused)

@@ -48,7 +48,7 @@ def run(name: str, *xs: Array) -> Comparison:
     """Plain against decorated, warm."""
     out = np.empty_like(xs[0])
     plain = into(getattr(np, name, None) or getattr(special, name))
-    fast = jitla.jit(plain)
+    fast = jitla.jit(plain, compile="sync")
     with jitla.options(num_threads=1):
         fast(out, *xs)
         return compare(lambda: plain(out, *xs), lambda: fast(out, *xs), PAIRS)

@@ -7,7 +7,7 @@ Receives sites; returns counters and records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jitla.explanation import (
@@ -15,13 +15,14 @@ from jitla.explanation import (
     FallbackRecord,
     FiredRule,
     FunctionRecord,
+    LoopRecord,
     ProgramRecord,
     SourceLine,
     StageRecord,
     StepRecord,
 )
 from jitla.hops import place
-from jitla.predictions import CostRecord, RivalRecord
+from jitla.predictions import CostRecord, RivalRecord, duration
 from jitla.rewrites import RULES
 from jitla.tracing import Site
 
@@ -29,10 +30,11 @@ from jitla.tracing import Site
 class Stats(dict[str, float]):
     """Counters of a decorated function, as a mapping and as attributes.
 
-    `calls` of the function; `plans`, exact blocks known now; `programs` in use; `kernels` in them;
-    `forces`, blocks run; `kernel_runs`; `numpy_calls` inside programs; `materialised`, vector values
-    written to fresh memory by programs; `fallbacks`, NumPy calls outside of programs; `failures`,
-    blocks that NumPy ran because no program could be made.
+    `calls` of the function; `bypassed`, those of them that the plain function served; `plans`, exact
+    blocks known now; `programs` in use; `kernels` in them; `forces`, blocks run; `kernel_runs`;
+    `numpy_calls` inside programs; `materialised`, vector values written to fresh memory by programs;
+    `fallbacks`, NumPy calls outside of programs; `failures`, blocks that NumPy ran because no program
+    could be made.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -47,11 +49,12 @@ class Stats(dict[str, float]):
 
 def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
-    total = Stats(calls=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
+    total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
                   materialised=0, fallbacks=0, failures=0)
     for site in sites:
         runs = site.runs()
         total["calls"] += site.calls
+        total["bypassed"] += site.payoff.calls if site.payoff else 0
         total["plans"] += len(site.exact)
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
@@ -66,10 +69,28 @@ def stats_of(sites: Iterable[Site]) -> Stats:
 
 
 def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
-    """Return what the sites handed to NumPy."""
-    return tuple(
+    """Return what the sites handed to NumPy: whole calls, and calls in them."""
+    sites = tuple(sites)
+    return (*(record for site in sites for record in _bypasses(site)), *(
         FallbackRecord(name, SourceLine.at(file, line), f.count, f.seconds, f.reason)
         for site in sites for (name, file, line), f in list(site.fallbacks.items())
+    ))
+
+
+def _bypasses(site: Site) -> Iterator[FallbackRecord]:
+    """Yield the calls that the plain function served because it is faster."""
+    for found in site.payoff.bypasses() if site.payoff else ():
+        on = f"{found.low} to {found.high} elements" if found.high else "no arrays"
+        yield FallbackRecord(
+            site.name, SourceLine.at(*site.payoff.place), found.calls, found.calls * found.plain,
+            f"whole calls, on {on}: {duration(found.plain)} each, traced {duration(found.traced)}")
+
+
+def loops_of(sites: Iterable[Site]) -> tuple[LoopRecord, ...]:
+    """Return what was done by loops that are in no plan, or could have been."""
+    return tuple(
+        LoopRecord(name, x.title, SourceLine.at(file, line), x.count, x.by_numpy, x.seconds, x.nbytes)
+        for site in sites for (name, file, line), x in list(site.loops.items())
     )
 
 
@@ -87,7 +108,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
-                          note)
+                          note, loops_of(sites))
 
 
 class _Lines:

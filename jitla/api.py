@@ -59,8 +59,11 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         where results, exceptions or arguments differ: for finding faults, not for speed. What a
         call does to anything but its arguments happens twice, warnings too. Of generators and coroutines, and
         where arguments cannot be copied, only the compiled blocks are compared.
-    compile : {"sync", "off"}, optional
-        "off" runs the body in NumPy, as if it were not decorated.
+    compile : {"auto", "sync", "off"}, optional
+        Which calls run compiled code. "auto": those for which that takes less time. The first calls of
+        a kind (with as many elements, but for a factor below two) are timed, some compiled, some in
+        NumPy; none runs twice. With `strict`, `verify` or `memory_limit` it is "sync": all. "off": none,
+        as if the function were not decorated.
     fusion : {"cost", "none", "patterns", "all", "no-redundancy"}, optional
         Which operators share a loop: those of the plan with the least predicted time, or by a rule of
         thumb, to compare with: none; those libraries have fused operators for; all that can; all that
@@ -127,13 +130,24 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         tracing = state.tracing or state.start()
+        session = tracing.LOCAL.session
+        site = kind = None
+        if session is None:
+            site = state.site() if state.twin else None
+            if site is None:
+                return function(*args, **kwargs)
+            if site.payoff is not None:
+                kind = site.payoff.of(args, kwargs)
+                if kind.bypassed:
+                    return kind.bypass(site, function, args, kwargs)
         # The globals it was made for may have changed since the last call.
         twin = state.twin and tracing.TWINS.of(function)
         if twin is None:
             return function(*args, **kwargs)
-        session = tracing.LOCAL.session
+        if kind is not None:
+            return kind.weigh(site, function, twin, args, kwargs)
         if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
-            site = state.site()
+            site = site or state.site()
             if site is None:
                 return function(*args, **kwargs)
             if site.checks is None:
@@ -215,9 +229,14 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
 
 
 def coverage() -> str:
-    """Return a table of what decorated functions handed to NumPy: where, how often, how long."""
+    """Return a table of what decorated functions handed to NumPy: where, how often, how long.
+
+    Where indices, masks or labels were followed by loops that are in no plan, a table of these is first.
+    """
     sites = [site for state in list(GATE.states) for site in state.all_sites()]
-    table: str = GATE.room("explanation").coverage_table(GATE.room("account").fallbacks_of(sites))
+    account = GATE.room("account")
+    table: str = GATE.room("explanation").coverage_table(
+        account.fallbacks_of(sites), account.loops_of(sites))
     return table
 
 

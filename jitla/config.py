@@ -103,7 +103,8 @@ class Config:
     verify: bool = _option(
         False, _switch, "also run NumPy, compare, and raise VerificationError where they differ")
     compile: str = _option(
-        "sync", _choice("sync", "off"), "compile when a plan is first needed, or never")
+        "auto", _choice("auto", "sync", "off"),
+        "which calls run compiled code: those that are faster than NumPy's; all; none")
     fusion: str = _option(
         "cost", _choice("cost", "none", "patterns", "all", "no-redundancy"),
         "which operators share a loop: the cheapest plan, or one by a rule of thumb")

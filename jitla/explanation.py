@@ -13,7 +13,7 @@ from itertools import groupby
 from os.path import basename
 
 from jitla.errors import ConfigError
-from jitla.predictions import CostRecord, duration, search_lines, summary_line
+from jitla.predictions import CostRecord, bytes_text, duration, search_lines, summary_line
 
 __all__ = [
     "LEVELS",
@@ -22,6 +22,7 @@ __all__ = [
     "FallbackRecord",
     "FiredRule",
     "FunctionRecord",
+    "LoopRecord",
     "ProgramRecord",
     "SourceLine",
     "StageRecord",
@@ -134,6 +135,23 @@ class FallbackRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopRecord:
+    """What indices, masks or labels at one line said, done when it was met by a loop that is in no plan.
+
+    `count` runs of it took `seconds` and met `nbytes`; `by_numpy` times there was no loop for it, or
+    too little to do.
+    """
+
+    operation: str
+    title: str
+    line: SourceLine
+    count: int
+    by_numpy: int = 0
+    seconds: float = 0.0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionRecord:
     """All that is known of a decorated function; `note` says why nothing is compiled, if so."""
 
@@ -143,6 +161,7 @@ class FunctionRecord:
     programs: tuple[ProgramRecord, ...] = ()
     fallbacks: tuple[FallbackRecord, ...] = ()
     note: str = ""
+    loops: tuple[LoopRecord, ...] = ()
 
 
 class Explanation:
@@ -178,9 +197,9 @@ def explanation(record: FunctionRecord, level: str = "plan") -> Explanation:
     return Explanation(record, level)
 
 
-def coverage_table(fallbacks: Iterable[FallbackRecord]) -> str:
-    """Return what was handed to NumPy as a table, the most time first."""
-    return "\n".join(_fallbacks(tuple(fallbacks))) + "\n"
+def coverage_table(fallbacks: Iterable[FallbackRecord], loops: Iterable[LoopRecord] = ()) -> str:
+    """Return what was done when it was met, and what was handed to NumPy, as tables, the most time first."""
+    return "\n".join((*_loops(tuple(loops)), *_fallbacks(tuple(fallbacks)))) + "\n"
 
 
 # --------------------------------------------------------------------------- parts of the text
@@ -196,6 +215,7 @@ def _function(record: FunctionRecord, level: str) -> Iterator[str]:
         yield from _program(program, number, level)
     if level in ("plan", "all"):
         yield ""
+        yield from _loops(record.loops)
         yield from _fallbacks(record.fallbacks)
 
 
@@ -277,6 +297,22 @@ def _covered(covers: tuple[Covered, ...]) -> Iterator[str]:
     for (line, operators), place in zip(rows, places, strict=True):
         text = f"  | {line.text}" if line and line.text else ""
         yield f"       {place:<{width}}  {operators}{text}"
+
+
+def _loops(loops: tuple[LoopRecord, ...]) -> Iterator[str]:
+    if not loops:
+        return
+    yield f"== done when met: {_times(len(loops), 'place')}"
+    for number, loop in enumerate(sorted(loops, key=lambda x: (-x.seconds, x.operation, x.line.place)), 1):
+        facts = [loop.title or loop.operation]
+        if loop.count:
+            each = loop.seconds / loop.count
+            facts += [_times(loop.count, "run"), f"{bytes_text(loop.nbytes // loop.count)} each",
+                      f"took {duration(each)} each"]
+        if loop.by_numpy:
+            facts.append(f"{_times(loop.by_numpy, 'time')} by NumPy")
+        yield f"   L{number}  {', '.join(facts)}"
+        yield from _covered((Covered(loop.operation, loop.line),))
 
 
 def _fallbacks(fallbacks: tuple[FallbackRecord, ...]) -> Iterator[str]:

@@ -201,8 +201,12 @@ class State:
 
     def site(self) -> Site | None:
         """Return the site for the configuration in force; None if nothing is to be compiled."""
-        epoch = current().epoch
-        return self.sites[epoch] if epoch in self.sites else self._new_site(current())
+        config = current()
+        try:
+            return self.sites[config.epoch]
+        except KeyError:
+            pass
+        return self._new_site(config)
 
     def _new_site(self, config: Config) -> Site | None:
         own = config.with_changes(self.changes)
@@ -226,6 +230,9 @@ class State:
         if checks is not None:
             site.checks = checks
             site.note_lines()
+        elif own.compile == "auto" and not own.strict and not own.memory_limit:
+            code = self.function.__code__
+            site.payoff = self.tracing.Payoff(code.co_filename, code.co_firstlineno)
         return self.sites.setdefault(config.epoch, site)
 
     def all_sites(self) -> tuple[Site, ...]:

@@ -17,6 +17,7 @@ from jitla.explanation import (
     FallbackRecord,
     FiredRule,
     FunctionRecord,
+    LoopRecord,
     ProgramRecord,
     SourceLine,
     StageRecord,
@@ -87,6 +88,20 @@ def test_another_level_of_the_same():
 def test_a_function_that_never_ran_has_an_explanation():
     text = str(explanation(FunctionRecord("f", START)))
     assert text == "f  (svm.py:12)  0 calls, 0 programs\n\n== handed to NumPy: nothing\n"
+
+
+def test_loops_that_are_in_no_plan_have_a_table():
+    loops = (LoopRecord("take", "take 9000 float64", FIRST, 4, 1, 8e-5, 4 * 216_000),
+             LoopRecord("histogram", "", SOLVE, 0, 2))
+    text = str(explanation(FunctionRecord("f", START, loops=loops)))
+    assert text == (
+        "f  (svm.py:12)  0 calls, 0 programs\n\n== done when met: 2 places\n"
+        "   L1  take 9000 float64, 4 runs, 216 kB each, took 20 us each, 1 time by NumPy\n"
+        "       svm.py:14  take  | out = 1 - y * (X @ w)\n"
+        "   L2  histogram, 2 times by NumPy\n"
+        "       svm.py:20  histogram  | d = np.linalg.solve(H, g)\n"
+        "== handed to NumPy: nothing\n")
+    assert coverage_table((), loops).startswith("== done when met: 2 places\n")
 
 
 def test_the_order_of_fallbacks_is_by_time_then_name():

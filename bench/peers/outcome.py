@@ -18,12 +18,14 @@ from bench.peers.row import Row
 PEERS = tuple(name for name in MAKERS if name != "jitla")
 HEADER = ["ms", *MAKERS, "rate of jitla", "of limit", "best peer ÷ jitla", "of leasts", "best"]
 WIDTHS = [35, *[9] * len(MAKERS), 15, 9, 22, 10, 9]
-MOSTLY_READ = 20  # times as much read as written
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine can do: bytes per second read and copied, instructions of float64 per second."""
+    """What the machine can do: bytes per second read and copied, instructions of float64 per second.
+
+    Of what is copied both what is read and what is written counts.
+    """
 
     reading: float
     copying: float
@@ -31,8 +33,9 @@ class Limits:
 
     def seconds(self, read: float, written: float, work: float) -> float:
         """The least time that moving and working takes."""
-        rate = self.copying if written * MOSTLY_READ > read else self.reading
-        return max((read + written) / rate, work / self.issuing)
+        # Memory writes while it reads: a byte written costs what a copy takes beyond reading its source.
+        write = max(0.0, 2 / self.copying - 1 / self.reading)
+        return max(read / self.reading + written * write, work / self.issuing)
 
     def or_better(self, other: Limits) -> Limits:
         """The best of two measurements."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.codegen.columns import column_step
 from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
@@ -29,6 +30,7 @@ from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
 from jitla.codegen.tallies import TALLIED
 from jitla.codegen.tiles import is_tiled, tile_sizes
+from jitla.codegen.turns import takes_turns, touch_text, turns
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
 from jitla.errors import BackendError
@@ -37,10 +39,7 @@ from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
-COLUMNS = 1024  # most columns of one unit
 BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector
-STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
-LINE = 64  # bytes, of which a unit of columns has a multiple
 SERIAL_NS = 12_000  # below this estimate a kernel runs on the caller, where nothing was measured
 BYTES_PER_NS = 40.0  # in the outer caches: too high a rate for memory only wakes workers later
 CHUNKS = 4  # per worker, for uneven work
@@ -64,21 +63,26 @@ class LlvmExecutable:
     Its blocks hold addresses of that code: they must not outlive it.
     """
 
-    def __init__(self, loop: Loop, text: str, library: Library, threads: int, serial_ns: float) -> None:
+    def __init__(
+        self, loop: Loop, text: str, library: Library, threads: int, serial_ns: float,
+        in_turn: Callable[[Loop, Geometry, int, int, float], bytes],
+    ) -> None:
         self.text = text
         self.object = library.objects[0]
         self._loop = loop
         self._library = library
         self._threads = threads
         self._serial_ns = serial_ns
+        self._in_turn = in_turn
         self._entry = library.addresses["k"]
         self._finish = library.addresses.get("fin", 0)
 
     def template(self, geometry: Geometry, more: bool = False) -> bytes:
         """Return the argument block for `geometry`, everything filled in but the operands."""
         nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
-        threads = self._threads or runtime_threads()
-        workers = 1 if nanoseconds < self._serial_ns else threads
+        workers = self._workers(nanoseconds)
+        if workers > 1 and not more and takes_turns(self._loop, geometry):
+            return self._in_turn(self._loop, geometry, self._entry, self._threads, nanoseconds)
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
         if self._loop.form.mode == "tally" and workers > 1:
@@ -87,6 +91,15 @@ class LlvmExecutable:
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, self._threads)
         words = geometry_words(self._loop, geometry, head, more)
         return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
+
+    def scratch(self, geometry: Geometry) -> int:
+        """Return the bytes that a run takes beside its results."""
+        workers = self._workers(estimated_ns(self._loop.kernel, prod(geometry.dims)))
+        return _units(self._loop, geometry, workers)[2]
+
+    def _workers(self, nanoseconds: float) -> int:
+        """Return how many threads share a run that is estimated to take so long."""
+        return 1 if nanoseconds < self._serial_ns else self._threads or runtime_threads()
 
 
 def _units(
@@ -111,7 +124,7 @@ def _units(
     if mode == "rows":
         return prod(dims[:-1]), (inner, inner, 1, 0, 0), 0
     if mode == "cols":
-        step = _column_step(inner, workers, _itemsize(loop))
+        step = column_step(inner, workers, _itemsize(loop))
         blocks = -(-inner // step)
         batch = max(8, BATCH_BYTES // max(_itemsize(loop) * step, 1) & -8)
         return prod(dims[1:-1]) * blocks, (inner, step, blocks, batch, dims[0]), 0
@@ -127,15 +140,6 @@ def _units(
 def _itemsize(loop: Loop) -> int:
     """Return the bytes of an element of the widest array that is read."""
     return max((o.dtype.itemsize for o in loop.operands if o.role == "in" and o.letter != "v"), default=1)
-
-
-def _column_step(inner: int, workers: int, itemsize: int) -> int:
-    """Return how many columns make a unit: as many units as share the work evenly."""
-    blocks = -(-inner // COLUMNS)
-    blocks += -blocks % workers
-    blocks = max(1, min(blocks, inner * itemsize // STRIP))
-    step, line = -(-inner // blocks), max(1, LINE // itemsize)
-    return max(1, min(step + -step % line, inner))
 
 
 class LlvmBackend:
@@ -159,6 +163,7 @@ class LlvmBackend:
         self.jit = Jit(objects, target=target)
         self.serial_ns: float = SERIAL_NS
         self._rows: Library | None = None
+        self._touch: Library | None = None
         self._reasons: dict[Hashable, str | None] = {}
 
     @property
@@ -188,8 +193,18 @@ class LlvmBackend:
         names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
-        return LlvmExecutable(loop, text, library, threads, self.serial_ns)
+        return LlvmExecutable(loop, text, library, threads, self.serial_ns, self._turned)
 
+    def _turned(
+        self, loop: Loop, geometry: Geometry, entry: int, threads: int, nanoseconds: float
+    ) -> bytes:
+        """Return the argument block of the kernel at `entry` whose threads take turns."""
+        if self._touch is None:
+            self._touch = self.jit.load(touch_text(self.jit.target.triple), ("k",))
+        head = _units(loop, geometry, 1)[1]
+        stages, cut = turns(loop, geometry, head, (self._touch.addresses["k"], entry))
+        scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
+        return self.rows(scalars, stages, (), cut, threads, nanoseconds)
 
     def indexed(self, threads: int) -> Located:
         """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual."""
@@ -202,10 +217,10 @@ class LlvmBackend:
         text = product_text(form, dtype, columns, self.jit.target)
         return _Blocks(self.jit.load(text, ("k",)), pack_product)
 
-    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix."""
+    def wide(self, dtype: np.dtype, fetches: bool = False) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix; it `fetches` rows."""
         target = self.jit.target
-        library = self.jit.load(wide_text(dtype, target), ("k",))
+        library = self.jit.load(wide_text(dtype, target, fetches), ("k",))
         return _Blocks(library, partial(pack_wide, itemsize=dtype.itemsize, vector_bytes=target.vector_bytes))
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:

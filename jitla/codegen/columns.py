@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import NEXT, block_of_unit, entry
-from jitla.codegen.layout import BATCH, COLD, PLAIN, ROWS, Loop, Operand, word
+from jitla.codegen.layout import AGAIN, BATCH, COLD, PLAIN, ROWS, Loop, Operand, word
 from jitla.codegen.partial import initial
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
+from jitla.codegen.units import NEXT, block_of_unit, entry
 from jitla.codegen.vector import BOOL, Value, memory_type
 
 ROWS_AT_ONCE = 8
@@ -21,10 +21,21 @@ BODY_AT_ONCE = 24  # hops in them
 NEAR, PAGE = 200, 4096
 PAIRED = 448  # bytes: rows that lie nearer are taken in pairs for a lone aggregate too
 AHEAD = 2  # pairs of rows: how far in front of a pair memory is asked for
-LINE = 64  # bytes
+LINE = 64  # bytes, of which a unit has a multiple
+COLUMNS = 1024  # most columns of one unit
+STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
+
+
+def column_step(inner: int, workers: int, itemsize: int) -> int:
+    """Return how many columns make a unit: as many units as share the work evenly."""
+    blocks = -(-inner // COLUMNS)
+    blocks += -blocks % workers
+    blocks = max(1, min(blocks, inner * itemsize // STRIP))
+    step, line = -(-inner // blocks), max(1, LINE // itemsize)
+    return max(1, min(step + -step % line, inner))
 
 
 def columns_kernel(loop: Loop, math: MathCall) -> str:
@@ -287,13 +298,16 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
 def _most(w: Writer, several: int, pairs: int) -> None:
     """Write of how many rows `several` are taken at once: of none, if they would share pages of memory.
 
+    In the cache they may.
+
     These are taken one by one, or in pairs if they lie less than `pairs` bytes apart: aggregates are
     read and written half as often then.
     """
     read = [o for o in _moving(w.loop) if o.role == "in" and o.letter == "c"]
     step = f"%y{read[0].word}" if read else "0"
     w.lines += [
-        f"  %from.near = sub i64 {step}, {NEAR}", f"  %mixed = icmp ult i64 %from.near, {PAGE - NEAR}",
+        f"  %from.near = sub i64 {step}, {NEAR}", f"  %paged = icmp ult i64 %from.near, {PAGE - NEAR}",
+        f"  %far = icmp ne i64 %more, {AGAIN}", "  %mixed = and i1 %paged, %far",
         f"  %part = urem i64 %rows, {several}", "  %wholes = sub i64 %rows, %part",
         "  %most = select i1 %mixed, i64 0, i64 %wholes", "  %any = icmp ne i64 %most, 0",
         f"  %close = icmp ult i64 {step}, {pairs}", "  %even.mask = select i1 %close, i64 -2, i64 0",

@@ -4,8 +4,9 @@ Knows: how far apart reading and writing are, in rows. Must not know: what is co
 Receives a `Loop`; returns IR text of functions whose results are those of a copy of all that is read.
 
 The rows are cut into bands, one per unit. A row is computed into memory of its own, a slot, and goes where
-it belongs as soon as no later row of its band reads what lies there. The first and the last rows of a band
-are read by others: they stay in their slots until all bands are done, and @fin stores them.
+it belongs as soon as no later row of its band reads what lies there: beside a row that is computed the
+one goes that it was waited for. The first and the last rows of a band are read by others: they stay in
+their slots until all bands are done, and @fin stores them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from jitla.fusion import Geometry
 LATE_BYTES = 32 << 20  # of rows that wait, in all bands; only one band may have more
 DELAYS = 8  # times as many rows as they wait for are in a band at least: it keeps some of them to the end
 GROUP, GROUP_BYTES = 16, 8192  # most rows that are computed at once, and bytes of them
+LAG = layout.BLOCKS  # geometry word: elements that stores must stay behind, in rows that far behind
+UNITS = 2  # word of the block, here the number of bands
 # Of the row `i` of a band, `t` before its end: the first `delay` rows, the last ones, then a ring; and how
 # many rows from there on lie in one run.
 _SLOT = """define internal i64 @slot(i64 %i, i64 %t, i64 %delay, i64 %ring) {
@@ -53,64 +56,20 @@ entry:
 }
 """
 
-# The C library's memcpy moves rows of this length in microcode, at half the speed on some processors. The
-# last vector ends where the row does: what lies in two is stored twice.
-_COPY = """define internal void @copy(ptr %to, ptr %from, i64 %bytes) {
-entry:
-  %long = icmp uge i64 %bytes, 32
-  br i1 %long, label %loop, label %short
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
-  %near = getelementptr i8, ptr %from, i64 %i
-  %far = getelementptr i8, ptr %to, i64 %i
-  %some = load <32 x i8>, ptr %near, align 1
-  store <32 x i8> %some, ptr %far, align 1
-  %i.next = add i64 %i, 32
-  %behind = add i64 %i, 64
-  %more = icmp ule i64 %behind, %bytes
-  br i1 %more, label %loop, label %rest
-rest:
-  %last = sub i64 %bytes, 32
-  %near.last = getelementptr i8, ptr %from, i64 %last
-  %far.last = getelementptr i8, ptr %to, i64 %last
-  %end = load <32 x i8>, ptr %near.last, align 1
-  store <32 x i8> %end, ptr %far.last, align 1
-  ret void
-short:
-  %any = icmp ne i64 %bytes, 0
-  br i1 %any, label %single, label %done
-single:
-  %k = phi i64 [ 0, %short ], [ %k.next, %single ]
-  %near.k = getelementptr i8, ptr %from, i64 %k
-  %far.k = getelementptr i8, ptr %to, i64 %k
-  %byte = load i8, ptr %near.k, align 1
-  store i8 %byte, ptr %far.k, align 1
-  %k.next = add i64 %k, 1
-  %again = icmp ult i64 %k.next, %bytes
-  br i1 %again, label %single, label %done
-done:
-  ret void
-}
-"""
-
-# Store the rows that rows %u up to %u.next were the last to read.
-_FREE = """free:
-  %w = phi i64 [ %u, %row ], [ %w.next, %kept ]
-  %freed = icmp ult i64 %w, %u.next
-  br i1 %freed, label %look, label %stored
-look:
-  %w.next = add i64 %w, 1
-  %w.i = sub i64 %w, %b
-  %read = icmp uge i64 %w.i, %delay2
-  br i1 %read, label %store, label %kept
-store:
-  %v = sub i64 %w, %delay
-  %v.i = sub i64 %w.i, %delay
-  %v.slot = call i64 @slot(i64 %v.i, i64 -1, i64 %delay, i64 %ring)
-  call void @place(ptr %block, i64 %v, ptr %mem, i64 %v.slot)
-  br label %kept
-kept:
-  br label %free
+# Row %v is stored meanwhile, unless other bands read what lies there: then a row goes where it lies.
+_MEANWHILE = """  %stores = icmp uge i64 %i, %delay2
+  %until = sub i64 %delay2, %i
+  %i.v = sub i64 %i, %delay
+  %slot.v = call i64 @slot(i64 %i.v, i64 -1, i64 %delay, i64 %ring)
+  %run.v = call i64 @run(i64 %i.v, i64 -1, i64 %delay, i64 %ring)
+  %near.v = call i64 @llvm.umin.i64(i64 %run.v, i64 %beside.v)
+  %few.v = select i1 %stores, i64 %near.v, i64 %until
+  %many = call i64 @llvm.umin.i64(i64 %few.here, i64 %few.v)
+  %room.v.at = mul i64 %slot.v, %rowbytes
+  %room.v = getelementptr i8, ptr %mem, i64 %room.v.at
+  %home.v = call ptr @home(ptr %block, i64 %v)
+  %from = select i1 %stores, ptr %room.v, ptr %room
+  %to = select i1 %stores, ptr %home.v, ptr %room
 """
 
 _BOUNDS = """  %j.next = add i64 %j, 1
@@ -126,15 +85,18 @@ _BOUNDS = """  %j.next = add i64 %j, 1
 def band_units(loop: Loop, geometry: Geometry, most: int) -> tuple[int, tuple[int, ...], int]:
     """Return the number of bands, `most` of them, the first geometry words and the bytes of all slots.
 
-    In one dimension rows are runs of elements.
+    In one dimension rows are runs of elements. When an element is computed, those that lie more than
+    `geometry.apart` before it may be overwritten.
     """
     inner, out, size = geometry.dims[-1], geometry.strides[-1], loop.operands[-1].dtype.itemsize
     step = inner if loop.rank else min(layout.BLOCK, inner)
     rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
-    delay = min(-(-(geometry.apart + step * size) // (out[-2] if loop.rank else step * size)) - 1, rows)
+    far = out[-2] if loop.rank else step * size
+    delay = min(-(-(geometry.apart + step * size) // far) - 1, rows)
+    lag = -(-max(geometry.apart - delay * far, 0) // (size * loop.lanes)) * loop.lanes
     waiting = slots(delay, step * size) * step * size
     bands = max(1, min(most, rows // (DELAYS * (delay + 1)), LATE_BYTES // waiting))
-    return bands, (inner, step, bands, delay, rows), bands * waiting
+    return bands, (inner, step, lag, delay, rows), bands * waiting
 
 
 def slots(delay: int, row_bytes: int) -> int:
@@ -148,14 +110,19 @@ def delayed_kernel(loop: Loop, math: MathCall, entry: list[str]) -> str:
     size = out.dtype.itemsize
     lines = [*entry, *_sizes(loop)]
     lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
-    row = ["  %start = mul i64 %u, %step", "  %beside = add i64 1, 0"]
+    row = ["  %start = mul i64 %u, %step", "  %beside = add i64 1, 0", "  %beside.v = add i64 1, 0"]
+    far = "%rowbytes"
     if loop.rank:
         lines += [*apart(loop), f"  store i64 %rowbytes, ptr %apart{out.word}, align 8"]
         row = ["  %start = add i64 0, 0"]
         seek(row, loop, "%u")
-        row.append(f"  %beside = sub i64 %size{loop.rank - 1}, %at{loop.rank - 1}")
+        last, far = loop.rank - 1, f"%step{out.word}.{loop.rank - 1}"
+        row += [f"  %beside = sub i64 %size{last}, %at{last}", f"  %at.v = urem i64 %v, %size{last}",
+                f"  %beside.v = sub i64 %size{last}, %at.v"]
     rows = "\n".join(row)
-    return bands(loop, math) + _SLOT + _COPY + _place(loop) + "\n".join(lines) + f"""
+    return bands(loop, math) + _SLOT + _place(loop) + "\n".join(lines) + f"""
+  %beyond = add i64 %delay2, 1
+  %ahead = mul i64 %beyond, {far}
   %some = icmp ult i64 %begin, %end
   br i1 %some, label %unit, label %exit
 unit:
@@ -163,7 +130,8 @@ unit:
 {_BOUNDS}  %any = icmp ult i64 %b, %e
   br i1 %any, label %row, label %next
 row:
-  %u = phi i64 [ %b, %unit ], [ %u.next, %stored ]
+  %u = phi i64 [ %b, %unit ], [ %u.next, %row ]
+  %v = sub i64 %u, %delay
 {rows}
   %left = sub i64 %inner, %start
   %len = call i64 @llvm.umin.i64(i64 %left, i64 %step)
@@ -172,16 +140,16 @@ row:
   %slot = call i64 @slot(i64 %i, i64 %t, i64 %delay, i64 %ring)
   %run = call i64 @run(i64 %i, i64 %t, i64 %delay, i64 %ring)
   %near = call i64 @llvm.umin.i64(i64 %run, i64 %beside)
-  %many = call i64 @llvm.umin.i64(i64 %near, i64 %group)
+  %few.here = call i64 @llvm.umin.i64(i64 %near, i64 %group)
   %room.at = mul i64 %slot, %rowbytes
   %room = getelementptr i8, ptr %mem, i64 %room.at
   %skip = mul i64 %start, -{size}
   %moved = getelementptr i8, ptr %room, i64 %skip
   store ptr %moved, ptr %op{out.word}, align 8
-  call void @band(ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %len, i64 %many)
+{_MEANWHILE}  %far = select i1 %stores, i64 {far}, i64 %rowbytes
+  call void @band(ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %len, i64 %many,
+    ptr %from, ptr %to, i64 %step, i64 %far, i64 %lag, i64 %ahead)
   %u.next = add i64 %u, %many
-  br label %free
-{_FREE}stored:
   %more = icmp ult i64 %u.next, %e
   br i1 %more, label %row, label %next
 next:
@@ -197,7 +165,8 @@ def _sizes(loop: Loop) -> list[str]:
     """Return lines that load what a band needs to know; %inner and %step are there."""
     lines: list[str] = []
     word(lines, "height", "%geo", ROWS)
-    word(lines, "bands", "%geo", layout.BLOCKS)
+    word(lines, "bands", "%block", UNITS)
+    word(lines, "lag", "%geo", LAG)
     word(lines, "delay", "%geo", DEPTH)
     word(lines, "scratch", "%block", 6, "ptr")
     return [
@@ -211,17 +180,14 @@ def _sizes(loop: Loop) -> list[str]:
 
 
 def _place(loop: Loop) -> str:
-    """Return @place, which stores row `u` from its slot."""
+    """Return @home, the address of row `u` of the result, and @place, which stores it from its slot."""
     out = loop.operands[-1]
     size = out.dtype.itemsize
     lines = [f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}"]
     word(lines, "base", "%block", HEADER + out.word, "ptr")
-    word(lines, "inner", "%geo", INNER)
-    word(lines, "step", "%geo", STEP)
     if loop.rank:
         arrays = [o for o in loop.operands if o.letter != "v"]
         at = loop.outer_at + loop.rank * len(arrays)
-        lines.append("  %start = add i64 0, 0")
         rest, total = "%u", "0"
         for d in range(loop.rank - 1, -1, -1):
             word(lines, f"size{d}", "%geo", loop.outer_at + d)
@@ -232,18 +198,26 @@ def _place(loop: Loop) -> str:
             lines += [f"  %far{d} = mul i64 {index}, %by{d}", f"  %sum{d} = add i64 {total}, %far{d}"]
             rest, total = f"%rest{d}", f"%sum{d}"
     else:
+        word(lines, "step", "%geo", STEP)
         lines += ["  %start = mul i64 %u, %step", f"  %sum0 = mul i64 %start, {size}"]
     text = "\n".join(lines)
-    return f"""define internal void @place(ptr %block, i64 %u, ptr %mem, i64 %slot) {COLD}{{
+    start = "add i64 0, 0" if loop.rank else "mul i64 %u, %step"
+    return f"""define internal ptr @home(ptr %block, i64 %u) {COLD}{{
 entry:
 {text}
+  %to = getelementptr i8, ptr %base, i64 %sum0
+  ret ptr %to
+}}
+define internal void @place(ptr %block, i64 %u, ptr %mem, i64 %slot, i64 %inner, i64 %step) {COLD}{{
+entry:
+  %start = {start}
   %left = sub i64 %inner, %start
   %len = call i64 @llvm.umin.i64(i64 %left, i64 %step)
   %bytes = mul i64 %len, {size}
   %rowbytes = mul i64 %step, {size}
   %room.at = mul i64 %slot, %rowbytes
   %room = getelementptr i8, ptr %mem, i64 %room.at
-  %to = getelementptr i8, ptr %base, i64 %sum0
+  %to = call ptr @home(ptr %block, i64 %u)
   call void @copy(ptr %to, ptr %room, i64 %bytes)
   ret void
 }}
@@ -253,6 +227,7 @@ entry:
 def _finish(loop: Loop) -> str:
     """Return @fin, which stores the first and the last rows of every band."""
     lines = [f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}"]
+    word(lines, "inner", "%geo", INNER)
     word(lines, "step", "%geo", STEP)
     lines += _sizes(loop)
     text = "\n".join(lines)
@@ -280,7 +255,7 @@ look:
   br i1 %holds, label %store, label %stored
 store:
   %u = add i64 %b, %i
-  call void @place(ptr %block, i64 %u, ptr %mem, i64 %s)
+  call void @place(ptr %block, i64 %u, ptr %mem, i64 %s, i64 %inner, i64 %step)
   br label %stored
 stored:
   %s.next = add i64 %s, 1

@@ -1,4 +1,4 @@
-"""What NumPy does at once where indices, masks or labels say, on several threads.
+"""What NumPy does at once where indices, masks or labels say, and down columns, on several threads.
 
 Knows: which arrays there are loops for, what NumPy returns for them. Must not know: tracing, IR.
 Receives ndarrays; returns what NumPy returns, or None where NumPy has to do it: it is then as if
@@ -17,6 +17,7 @@ from jitla.codegen.histogram_code import HISTOGRAM_BANKS, histogram_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
+from jitla.codegen.running_code import running_text
 from jitla.codegen.spread_code import spread_text
 from jitla.codegen.take_code import TAKE_UNIT, take_rows_text, take_text
 from jitla.codegen.tally_code import BANKS, bounds_text, tally_text, weigh_text
@@ -36,6 +37,7 @@ APART = 32  # words: tables of two threads share no cache line, nor one and the 
 EXACT = float(1 << 53)  # integers below are doubles
 _INTP, _DOUBLE = np.dtype(np.intp), np.dtype(np.float64)
 _FLOATS = frozenset({np.dtype(np.float32), _DOUBLE})
+STRIP = 4096  # bytes of rows that a thread has at least: of fewer it would read what others do
 _NS = 1.0  # what an element takes
 
 
@@ -119,6 +121,7 @@ class Indexed:
 
     def _binned(self, labels: np.ndarray, weights: Any, bins: int) -> np.ndarray | None:
         """Count or add up; None if a label has no place."""
+        sums: np.ndarray
         if bins > FAR:
             if weights is None:
                 sums, given = np.zeros(bins, _INTP), np.ones(1, _INTP)
@@ -221,6 +224,17 @@ class Indexed:
         words = (index.size, -(-len(target) // ranges), len(target), most, ranges)
         flags = self._run(library, (target, index, values, fault), words, ranges, 2 * index.size)
         return not fault[0] and not (signed and flags & ANY)
+
+    def running(self, x: Any) -> np.ndarray | None:
+        """Return ``np.cumsum(x, axis=0)`` of a matrix, or of more dimensions."""
+        if not _plain(x) or x.ndim < 2 or x.dtype.char not in "fdlL" or not x.size:
+            return None
+        columns, out = x.size // len(x), empty(x.shape, x.dtype)
+        units = max(1, min(self._threads or runtime_threads(), columns * x.itemsize // STRIP))
+        each = -(-columns // units)
+        library, words = self._library(("running", x.dtype), running_text, x.dtype), (len(x), columns, each)
+        flags = self._run(library, (x, out), words, -(-columns // each), x.size)
+        return None if x.dtype.kind == "f" and flags & ANY else out
 
     # ------------------------------------------------------------------ running
 

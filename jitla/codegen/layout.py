@@ -115,9 +115,10 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
 # of the parallel subtrees ("full") or BATCH of rows taken at once ("cols"); ROWS reduced by "cols";
 # then the inner byte stride of every operand, its stride over the reduced rows ("cols" only),
 # the outer sizes, and the outer strides of every array operand; at the end whether results hold what
-# rows before these came to ("cols" only).
+# rows before these came to, and rows are in the cache, if it is AGAIN ("cols" only).
 INNER, STEP, BLOCKS, DEPTH, ROWS, GEOMETRY = range(6)
 BATCH = DEPTH
+AGAIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +185,9 @@ class Loop:
 
 
 def geometry_words(
-    loop: Loop, geometry: Geometry, head: Sequence[int], more: bool = False
+    loop: Loop, geometry: Geometry, head: Sequence[int], more: int = 0
 ) -> list[int]:
-    """Return the geometry words; `head` are the first of them, in the order above."""
+    """Return the geometry words; `head` are the first of them, in the order above, `more` the last."""
     strides = iter(geometry.strides)
     none = (0,) * loop.form.ndim
     table = [none if op.letter == "v" else next(strides) for op in loop.operands]

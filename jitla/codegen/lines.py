@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitla.codegen.cell import NEXT, entry
+from jitla.codegen.bands import apart
 from jitla.codegen.layout import PLAIN, Loop, Operand, seek, word
 from jitla.codegen.partial import combined, finish, folded, initial, limits, paired
 from jitla.codegen.reduce import prefetched, tree
 from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
 from jitla.codegen.span import Writer
+from jitla.codegen.units import NEXT, entry
 from jitla.codegen.vector import BOOL, Value, memory_type, named
+from jitla.hops import Hop
 
 LINES = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %n, ptr %res, i64 %count"
 
@@ -31,7 +33,7 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
         f"  %res = alloca [{len(loop.aggregates) * loop.slot} x i8], align 16",
         f"  %apart = alloca [{len(loop.operands)} x i64], align 16",
     ]
-    lines += _apart(loop)
+    lines += apart(loop)
     lines += [
         "  %some = icmp ult i64 %begin, %end", "  br i1 %some, label %unit, label %exit", "unit:",
         "  %u = phi i64 [ %begin, %entry ], [ %u.next, %next ]",
@@ -62,18 +64,6 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
     end = NEXT.replace("next:\n", f"next:\n  %rows = phi i64 {done}\n").replace(
         "%u.next = add i64 %u, 1", "%u.next = add i64 %u, %rows")
     return parts + "\n".join(lines) + "\n" + end + "  ret void\n}\n"
-
-
-def _apart(loop: Loop) -> list[str]:
-    """Return lines that write how many bytes the rows of every operand lie apart."""
-    lines: list[str] = []
-    for op in loop.operands:
-        step = "0" if op.letter == "v" else f"%step{op.word}.{loop.rank - 1}"
-        lines += [
-            f"  %apart{op.word} = getelementptr i64, ptr %apart, i64 {op.word}",
-            f"  store i64 {step}, ptr %apart{op.word}, align 8",
-        ]
-    return lines
 
 
 def _leaf() -> str:
@@ -160,7 +150,7 @@ def _begin(wide: Writer, one: Writer) -> None:
             word(wide.lines, f"s{k}", "%steps", k)
 
 
-def _along(w: Writer, arrays: Sequence[Operand]) -> dict:
+def _along(w: Writer, arrays: Sequence[Operand]) -> dict[Hop, Value]:
     """Write the loads of what has one element per row."""
     fixed = dict(w.fixed)
     for op in arrays:
@@ -170,7 +160,7 @@ def _along(w: Writer, arrays: Sequence[Operand]) -> dict:
 
 
 def _turn(
-    w: Writer, label: str, begin: tuple[str, str, Sequence[Value]], end: str, fixed: dict,
+    w: Writer, label: str, begin: tuple[str, str, Sequence[Value]], end: str, fixed: dict[Hop, Value],
     ahead: dict[int, int],
 ) -> list[Value]:
     """Write the loop over the elements of a row from `begin` to `end`; return the aggregates."""
@@ -204,7 +194,7 @@ def _turn(
     return ends
 
 
-def _rest(wide: Writer, one: Writer, accs: Sequence[Value], fixed: dict) -> list[Value]:
+def _rest(wide: Writer, one: Writer, accs: Sequence[Value], fixed: dict[Hop, Value]) -> list[Value]:
     """Write what becomes of the elements behind whole vectors; return the aggregates.
 
     Functions take as long for one element as for a vector: these share one, which is then added up,

@@ -21,12 +21,14 @@ from jitla.codegen.reduce import full_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.tallies import tally_kernel
 from jitla.codegen.vecmath import (
+    NEAR,
     OPTIMISED,
     definitions,
     emit_math,
     family,
     inline_math,
     length,
+    near_math,
     supports,
 )
 from jitla.codegen.vector import Value, part_of
@@ -36,7 +38,9 @@ from jitla.hops import Hop, may_raise
 
 MAX_LANES = 64
 SHORT = 64  # elements of rows
-INLINE = 150  # instructions of transcendentals that a loop may hold
+SEVERAL = 3  # transcendentals
+SHORTEST = {"exp"}  # of those
+INLINE = 200  # instructions of transcendentals that a loop may hold
 DIVISIONS = ("fmod", "quotient", "floored", "whole")
 
 
@@ -55,8 +59,10 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
     """Choose the vector length of `kernel`."""
     hops = (*kernel.inputs, *kernel.body)
     widest = max(_width(h) for h in hops)
-    # Two vectors of a polynomial at a time: one alone leaves the processor waiting for its chain.
-    chains = 2 if any(h.op.transcendental for h in kernel.body) else 1
+    # Two vectors of a polynomial at a time: one alone leaves the processor waiting for its chain; four
+    # of the shortest, whose values then still fit into registers.
+    names = {h.op.name for h in kernel.body if h.op.transcendental}
+    chains = 4 if names == SHORTEST and widest == 8 else 2 if names else 1
     if chains == 1 and form.mode in ("cell", "tally"):
         # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
         narrowest = min(_width(h) for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
@@ -76,9 +82,11 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
 
 def _calls(kernel: Kernel, form: Form) -> bool:
     """Tell whether transcendentals are functions, whose machine code all kernels share."""
-    names = {h.op.name for h in kernel.body if h.op.transcendental}
-    if not names or form.mode not in ("cell", "tally"):
-        # Code around aggregates needs a function twice, for vectors and for single elements.
+    found = [h.op.name for h in kernel.body if h.op.transcendental]
+    names = set(found)
+    if form.mode not in ("cell", "tally") and (form.mode != "full" or len(found) < SEVERAL):
+        # Code around aggregates needs a function twice, for vectors and for single elements. Only of
+        # several the chains hide behind each other so much that this pays.
         return bool(names)
     # In long bodies calls cost a hundredth, and LLVM takes more than its share of time.
     return not names & OPTIMISED and math_lines(kernel) > INLINE
@@ -125,10 +133,15 @@ class MathFunctions:
         refuse_math(name, dtype)
         if b.width != self._lanes:
             return self._widened(b, name, xs)
-        self._defined |= definitions(name, dtype, self._lanes)
-        if not self._inline:
+        if b.calls or not self._inline:
             return self.call(b, name, xs)
         args = [x.text for x in xs]
+        if name in NEAR and b.far is not None:
+            lines, result, far = near_math(name, dtype, b.width, args[0], b.fresh)
+            b.far.append(far)
+            b.lines += [f"  {line}" for line in lines]
+            return Value(dtype, result)
+        self._defined |= definitions(name, dtype, self._lanes)
         lines, result = inline_math(name, dtype, b.width, self._fma, args, b.fresh)
         b.lines += [f"  {line}" for line in lines]
         return Value(dtype, result)

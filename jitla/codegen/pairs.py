@@ -72,7 +72,7 @@ class _Piece(NamedTuple):
     """`count` columns from column `at` on, in a vector of `width` elements."""
 
     at: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuples have a method of this name
     width: int
 
 

@@ -16,8 +16,8 @@ __all__ = [
     "AHEAD", "CACHE_LINE", "SHARE", "SPAN", "Pass", "by_rows", "fetch_ahead", "head", "next_rows",
     "pack_product"]
 
-#: Name of a pass's function, how many rows it takes at once, and the bytes of its first column.
-Pass = tuple[str, int, int]
+#: Name of a pass's functions, how many rows they take at once, the most first; bytes of its first column.
+Pass = tuple[str, tuple[int, ...], int]
 
 SPAN = "ptr %x, ptr %v, ptr %out, i64 %i, i64 %n, i64 %step, i64 %apart, i64 %beyond"
 AHEAD = 512  # bytes: what is fetched while earlier rows are still worked on
@@ -48,46 +48,59 @@ def head(w: Lanes) -> str:
             ("step", base + STEP, "i64"), ("apart", base + APART, "i64")))
 
 
-def by_rows(w: Lanes, passes: Sequence[Pass], limit: int = 0) -> str:
-    """@k: for every pass its function of so many rows as long as there are, then of one row.
+def by_rows(w: Lanes, passes: Sequence[Pass], limit: int = 0, elements: bool = False) -> str:
+    """@k: for every pass its function of so many rows as long as there are, then of fewer, at last of one.
 
-    Rows of more bytes than a limit are taken one by one.
+    Rows of more bytes than a limit are taken one by one. With `elements` these are taken instead of rows:
+    functions then are told the number of rows, not of elements.
     """
     short = f"  %short = icmp sle i64 %n, {limit // w.size}\n" if limit else \
         "  %short = icmp eq i64 0, 0\n"
-    text = "".join(_PASS.format(p=p, name=name, many=many, less=many - 1, first=first)
-                   for p, (name, many, first) in enumerate(passes))
+    sizes = ("%n", "%rows") if elements else ("%rows", "%n")
+    text = "".join(_pass(p, sizes, *of) for p, of in enumerate(passes))
     return f"define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\nentry:\n" \
         f"{head(w)}{_BEYOND}{short}{text}  ret void\n}}\n"
 
 
-_PASS = """  br label %pass{p}
+def _pass(p: int, sizes: tuple[str, str], name: str, counts: tuple[int, ...], first: int) -> str:
+    """Lines of pass number `p`: loops with fewer and fewer rows at once.
+
+    No loop goes so far that only single rows are left where the next could take several.
+    """
+    text = f"""  br label %pass{p}
 pass{p}:
   %v{p} = getelementptr i8, ptr %v, i64 {first}
   %out{p} = getelementptr i8, ptr %out, i64 {first}
-  %full{p} = sub i64 %rows, {less}
-  %several{p} = select i1 %short, i64 %full{p}, i64 0
-  br label %many{p}
-many{p}:
-  %i{p} = phi i64 [ 0, %pass{p} ], [ %i{p}.next, %do{p} ]
-  %more{p} = icmp slt i64 %i{p}, %several{p}
-  br i1 %more{p}, label %do{p}, label %single{p}
-do{p}:
-  call void @{name}{many}(ptr %x, ptr %v{p}, ptr %out{p}, i64 %i{p}, i64 %n, i64 %step,
-                                i64 %apart, i64 %beyond)
-  %i{p}.next = add i64 %i{p}, {many}
-  br label %many{p}
-single{p}:
-  %j{p} = phi i64 [ %i{p}, %many{p} ], [ %j{p}.next, %one{p} ]
-  %left{p} = icmp slt i64 %j{p}, %rows
-  br i1 %left{p}, label %one{p}, label %done{p}
-one{p}:
-  call void @{name}1(ptr %x, ptr %v{p}, ptr %out{p}, i64 %j{p}, i64 %n, i64 %step,
-                                i64 %apart, i64 %beyond)
-  %j{p}.next = add i64 %j{p}, 1
-  br label %single{p}
-done{p}:
 """
+    before, start = f"pass{p}", "0"
+    for at, count in enumerate(counts):
+        tag = f"{p}.{count}"
+        fewer = counts[at + 1] if at + 1 < len(counts) else 1
+        text += f"""  br label %loop{tag}
+loop{tag}:
+  %i{tag} = phi i64 [ {start}, %{before} ], [ %i{tag}.next, %do{tag} ]
+  %left{tag} = sub i64 {sizes[0]}, %i{tag}
+  %enough{tag} = icmp sge i64 %left{tag}, {count}
+  %over{tag} = sub i64 %left{tag}, {count + 2}
+  %odd{tag} = icmp ult i64 %over{tag}, {max(fewer - 2, 0)}
+  %even{tag} = xor i1 %odd{tag}, true
+  %go{tag} = and i1 %enough{tag}, %even{tag}
+"""
+        if count > 1:
+            text += f"  %take{tag} = and i1 %go{tag}, %short\n"
+        else:
+            text += f"  %take{tag} = and i1 %go{tag}, true\n"
+        text += f"""  br i1 %take{tag}, label %do{tag}, label %end{tag}
+do{tag}:
+  call void @{name}{count}(ptr %x, ptr %v{p}, ptr %out{p}, i64 %i{tag}, i64 {sizes[1]}, i64 %step,
+                                i64 %apart, i64 %beyond)
+  %i{tag}.next = add i64 %i{tag}, {count}
+  br label %loop{tag}
+end{tag}:
+"""
+        before, start = f"end{tag}", f"%i{tag}"
+    return text
+
 
 _BEYOND = f"""  %bytes = mul i64 %rows, %step
   %beyond = add i64 %bytes, {AHEAD}

@@ -41,16 +41,16 @@ def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> st
     if form == "pack":
         text = _PACK.replace("@REAL@", real).replace("@SIZE@", str(w.size)).replace("@HEAD@", head(w))
     elif form == "scan":
-        text = "".join(_scan_rows(w, count) for count in (CHAINS, 1)) + by_rows(w, [("scan", CHAINS, 0)])
+        text = "".join(_scan_rows(w, count) for count in (CHAINS, 1)) + by_rows(w, [("scan", (CHAINS, 1), 0)])
     elif columns > 1:
         passes, text = (skinny_dot if form == "dot" else skinny_sum)(w, columns)
-        text += by_rows(w, passes)
+        text += by_rows(w, passes, elements=form == "sum")
     elif form == "dot":
         text = "".join(_dot_rows(w, count) for count in (AT_ONCE, 1))
-        text += by_rows(w, [("dot", AT_ONCE, 0)], SHORT)
+        text += by_rows(w, [("dot", (AT_ONCE, 1), 0)], SHORT)
     else:
         text = "".join(_sum_rows(w, count) for count in (BATCH, 1))
-        text += by_rows(w, [("sum", BATCH, 0)])
+        text += by_rows(w, [("sum", (BATCH, 1), 0)])
     return f'target triple = "{target.triple}"\n' + text + w.declared()
 
 

@@ -36,7 +36,7 @@ def pack_rows(
     table: list[int] = []
     blobs = b""
     for stage in stages:
-        at = []
+        at: list[int] = []
         for blob in (stage.whole, stage.last, stage.first):
             at.append(blobs_at + len(blobs) // 8 if blob else at[0])
             blobs += blob

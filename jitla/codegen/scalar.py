@@ -32,6 +32,9 @@ class LlvmBuilder(VectorText):
     ) -> None:
         super().__init__(lines, width, prefix)
         self._math_call = math_call
+        #: Where to note which lanes are not for the short code of functions; None: that is not asked for.
+        self.far: list[tuple[np.dtype, str]] | None = None
+        self.calls = False  # whether functions are called, even if others are written in place
 
     @property
     def _has_functions(self) -> bool:

@@ -9,17 +9,18 @@ vectors of columns stay in registers; what does not fit there is done in further
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from jitla.codegen.lanes import Lanes
-from jitla.codegen.passes import AHEAD, CACHE_LINE, SPAN, Pass, fetch_ahead, next_rows
+from jitla.codegen.passes import AHEAD, CACHE_LINE, SPAN, Pass, fetch_ahead
 
 __all__ = ["skinny_dot", "skinny_sum"]
 
-# Rows for so many vectors of columns: twelve sums, or as many weights, are held at most.
-ROWS_OF_DOT = {1: 8, 2: 4, 3: 4}
-ROWS_OF_SUM = {1: 4, 2: 4, 3: 4}
+# Rows at once for so many vectors of columns, and fewer, for what is left: twelve sums are held at most.
+ROWS_OF_DOT = {1: (8, 1), 2: (4, 1), 3: (4, 1)}
+ELEMENTS_OF_SUM = {1: (8, 4, 1), 2: (6, 4, 1), 3: (4, 2, 1)}
+SECOND_LEVEL = 2  # where the next block of rows is fetched to: the first level holds this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _groups(w: Lanes, columns: int) -> Iterator[tuple[int, tuple[_Piece, ...]]]:
 
 
 def _passes(
-    name: str, w: Lanes, columns: int, rows: dict[int, int], fetches: int,
+    name: str, w: Lanes, columns: int, rows: Mapping[int, tuple[int, ...]],
     write: Callable[[str, _Pieces], str],
 ) -> tuple[list[Pass], str]:
     """Return the passes, which share a function where they differ in the place of columns only."""
@@ -89,8 +90,7 @@ def _passes(
         if like not in written:
             mine = written[like] = f"{name}.{len(pieces)}.{pieces[-1].count}."
             text += "".join(
-                write(f"{mine}{count}", _Pieces(w, pieces, columns, count, fetches))
-                for count in (many, 1))
+                write(f"{mine}{count}", _Pieces(w, pieces, columns, count)) for count in many)
         passes.append((written[like], many, first * w.size))
     rest = pieces[-1].w
     if rest.width != w.width:
@@ -101,16 +101,12 @@ def _passes(
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """The columns of one pass, for `rows` rows at once.
-
-    One byte of what comes next is fetched for `fetches` bytes of these rows.
-    """
+    """The columns of one pass, for `rows` rows at once, or as many elements of all rows."""
 
     w: Lanes
     pieces: tuple[_Piece, ...]
     columns: int
     rows: int
-    fetches: int
 
     @property
     def turns(self) -> int:
@@ -128,16 +124,15 @@ class _Pieces:
         return "".join(
             f"  %at{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %at{k}, %step\n"
             f"  %x{k} = getelementptr i8, ptr %x, i64 %skip{k}\n" for k in range(self.rows)
-        ) + f"  %whole = sub i64 %n, {self.turns - 1}\n" + (
-            f"  %all = mul i64 %step, {self.rows}\n  %further = add i64 %all, {AHEAD}\n"
-            f"  %soon = getelementptr i8, ptr %x0, i64 %further\n" if self.fetches == 1 else
-            next_rows(self.fetches))
+        ) + (f"  %whole = sub i64 %n, {self.turns - 1}\n"
+             f"  %all = mul i64 %step, {self.rows}\n  %further = add i64 %all, {AHEAD}\n"
+             f"  %soon = getelementptr i8, ptr %x0, i64 %further\n")
 
     def ahead(self) -> str:
         """Lines that fetch as much of what comes next as this turn of the loop uses up."""
         if self.rows == 1:
             return ""
-        return fetch_ahead(self.rows * self.w.size // self.fetches, self.turns)
+        return fetch_ahead(self.rows * self.w.size, self.turns)
 
     def spread(self, tag: str, k: int, at: str) -> str:
         """Lines that put element `at` of row `k` in all lanes, as often as there are widths."""
@@ -151,7 +146,7 @@ class _Pieces:
 
 def skinny_dot(w: Lanes, columns: int) -> tuple[list[Pass], str]:
     """Every row of results is the sum over a row of its elements times the matrix' rows."""
-    return _passes("dot", w, columns, ROWS_OF_DOT, 1, _dot)
+    return _passes("dot", w, columns, ROWS_OF_DOT, _dot)
 
 
 def _dot(name: str, of: _Pieces) -> str:
@@ -210,55 +205,53 @@ end:
 
 
 def skinny_sum(w: Lanes, columns: int) -> tuple[list[Pass], str]:
-    """The elements of a row times a row of weights are added to the results, element by element."""
-    return _passes("sum", w, columns, ROWS_OF_SUM, 2, _sum)
+    """The elements of a row times a row of weights are added to the results, element by element.
+
+    Some elements' results are held while all rows pass: what is "at once" here are elements.
+    """
+    return _passes("sum", w, columns, ELEMENTS_OF_SUM, _sum)
 
 
 def _sum(name: str, of: _Pieces) -> str:
-    weights = "".join(
-        f"  %pp{k} = mul i64 %at{k}, %apart\n  %pr{k} = getelementptr i8, ptr %v, i64 %pp{k}\n"
-        for k in range(of.rows)) + "".join(
-        f"  %wp{k}_{c} = getelementptr {of.w.real}, ptr %pr{k}, i64 {p.at}\n"
-        + p.load(f"%w{k}_{c}", f"%wp{k}_{c}") for k, c, p in of.cells())
-    row = of.columns * of.w.size
-
-    def step(tag: str, at: str, pointer: str, offset: int) -> str:
-        text = ""
-        for c, p in enumerate(of.pieces):
-            text += (f"  %o{tag}{c} = getelementptr i8, ptr {pointer}, i64 "
-                     f"{offset + p.at * of.w.size}\n" + p.load(f"%a{tag}{c}_0", f"%o{tag}{c}"))
-        for k in range(of.rows):
-            text += of.spread(tag, k, at)
-            text += "".join(p.w.fma(
-                f"%a{tag}{c}_{k + 1}", f"%xv{tag}{k}.{p.w.width}", f"%w{k}_{c}", f"%a{tag}{c}_{k}")
-                for c, p in enumerate(of.pieces))
-        return text + "".join(
-            p.store(f"%a{tag}{c}_{of.rows}", f"%o{tag}{c}") for c, p in enumerate(of.pieces))
-
-    turns = "".join(f"  %j{u} = add i64 %j, {u}\n" + step(f"u{u}_", f"%j{u}", "%po", u * row)
-                    for u in range(of.turns))
+    row, size = of.columns * of.w.size, of.w.size
+    cells = list(of.cells())
+    places = "".join(f"  %at{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %at{k}, {row}\n"
+                     for k in range(of.rows)) + "".join(
+        f"  %oi{k}_{c} = add i64 %skip{k}, {p.at * size}\n"
+        f"  %o{k}_{c} = getelementptr i8, ptr %out, i64 %oi{k}_{c}\n" for k, c, p in cells)
+    before = "".join(p.load(f"%b{k}_{c}", f"%o{k}_{c}") for k, c, p in cells)
+    sums = "".join(f"  %a{k}_{c} = phi {p.w.vector} [ %b{k}_{c}, %entry ], [ %n{k}_{c}, %body ]\n"
+                   for k, c, p in cells)
+    weights = "".join(f"  %vp{c} = getelementptr i8, ptr %pv, i64 {p.at * size}\n"
+                      + p.load(f"%v{c}", f"%vp{c}") for c, p in enumerate(of.pieces))
+    added = "".join(
+        f"  %x{k} = getelementptr i8, ptr %px, i64 {k * size}\n" + of.spread("", k, "0")
+        + "".join(p.w.fma(f"%n{k}_{c}", f"%xv{k}.{p.w.width}", f"%v{c}", f"%a{k}_{c}")
+                  for c, p in enumerate(of.pieces)) for k in range(of.rows))
+    stored = "".join(p.store(f"%a{k}_{c}", f"%o{k}_{c}") for k, c, p in cells)
     return f"""define internal void @{name}({SPAN}) nounwind {{
 entry:
-{of.starts()}{weights}  br label %loop
-loop:
-  %j = phi i64 [ 0, %entry ], [ %j.next, %body ]
-  %po = phi ptr [ %out, %entry ], [ %po.next, %body ]
-  %more = icmp slt i64 %j, %whole
-  br i1 %more, label %body, label %odd
-body:
-{of.ahead()}{turns}  %po.next = getelementptr i8, ptr %po, i64 {of.turns * row}
-  %j.next = add i64 %j, {of.turns}
+{places}{before}  %first = mul i64 %i, {size}
+  %x.first = getelementptr i8, ptr %x, i64 %first
+  %share = mul i64 %first, %n
+  %soon.x = getelementptr i8, ptr %x, i64 %beyond
+  %soon = getelementptr i8, ptr %soon.x, i64 %share
   br label %loop
-odd:
-  %l = phi i64 [ %j, %loop ], [ %l.next, %one ]
-  %pl = phi ptr [ %po, %loop ], [ %pl.next, %one ]
-  %left = icmp slt i64 %l, %n
-  br i1 %left, label %one, label %end
-one:
-{step("r", "%l", "%pl", 0)}  %pl.next = getelementptr i8, ptr %pl, i64 {row}
-  %l.next = add i64 %l, 1
-  br label %odd
+loop:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %body ]
+  %px = phi ptr [ %x.first, %entry ], [ %px.next, %body ]
+  %pv = phi ptr [ %v, %entry ], [ %pv.next, %body ]
+  %ps = phi ptr [ %soon, %entry ], [ %ps.next, %body ]
+{sums}  %more = icmp slt i64 %r, %n
+  br i1 %more, label %body, label %end
+body:
+  call void @llvm.prefetch.p0(ptr %ps, i32 0, i32 {SECOND_LEVEL}, i32 1)
+{weights}{added}  %px.next = getelementptr i8, ptr %px, i64 %step
+  %pv.next = getelementptr i8, ptr %pv, i64 %apart
+  %ps.next = getelementptr i8, ptr %ps, i64 {of.rows * size}
+  %r.next = add i64 %r, 1
+  br label %loop
 end:
-  ret void
+{stored}  ret void
 }}
 """

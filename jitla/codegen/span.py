@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from jitla.codegen.layout import COLD, Loop, Operand, is_const, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall
+from jitla.codegen.vecmath import some_far
 from jitla.codegen.vector import Value, memory_type, named
 from jitla.errors import BackendError
 from jitla.hops import Hop, Kind, const_value
@@ -20,7 +21,7 @@ SPAN = "ptr %ops, ptr %steps, i64 %start, i64 %count, ptr %acc"
 
 def emit_hop(b: LlvmBuilder, hop: Hop, values: list[Value]) -> Value:
     """Write the recipe of the cell `hop`."""
-    result = hop.op.emit(b, *values, dict(hop.attrs)) if hop.op.emit else None
+    result: Value | None = hop.op.emit(b, *values, dict(hop.attrs)) if hop.op.emit else None
     if result is None:
         dtypes = ", ".join(str(i.meta.dtype) for i in hop.inputs)
         raise BackendError(f"{hop.op.name} of {dtypes} has no recipe")
@@ -35,6 +36,7 @@ class Writer:
     width: int
     math: MathCall
     nontemporal: bool = False
+    halves: bool = False  # of operands that are read with gaps, every second element is read
     lines: list[str] = field(default_factory=list)
     b: LlvmBuilder = field(init=False)
     fixed: dict[Hop, Value] = field(default_factory=dict)
@@ -86,6 +88,8 @@ class Writer:
 
     def read(self, op: Operand, at: str) -> Value:
         """Write the load of elements of `op` from address `at`."""
+        if op.letter == "s" and self.halves:
+            return self.b.every_second(at, op.dtype)
         if op.letter == "s":
             return self.b.gather(at, f"%s{op.word}", op.dtype)
         self.places[op.hop] = at
@@ -114,6 +118,31 @@ class Writer:
             elif hop.op.kind is not Kind.AGG:
                 values[hop] = emit_hop(self.b, hop, [values[i] for i in hop.inputs])
 
+    def body_of_near(self, values: dict[Hop, Value]) -> str:
+        """Write the cells with the short code of functions, and again for the few lanes it is not for.
+
+        Return the label of the block that goes on; the first one is %loop, where there was no label yet.
+        """
+        self.b.far, before = [], dict(values)
+        self.body(values)
+        far, self.b.far = self.b.far, None
+        if not far:
+            return "loop"
+        lines, some = some_far(far, self.width, self.b.fresh)
+        self.lines += [*(f"  {line}" for line in lines), f"  br i1 {some}, label %far, label %met", "far:"]
+        self.b.calls = True
+        self.body(before)
+        self.b.calls = False
+        self.lines += ["  br label %met", "met:"]
+        wanted = [o.hop for o in self.loop.operands if o.role == "out"]
+        wanted += [o.hop.inputs[0] for o in self.loop.aggregates]
+        for hop in dict.fromkeys(wanted):
+            if values[hop] != before[hop]:
+                name = self.b.fresh("met")
+                self.lines += self.b.phi(name, (values[hop], "loop"), (before[hop], "far"))
+                values[hop] = named(hop.meta.dtype, name)
+        return "met"
+
     def term(self, op: Operand, values: dict[Hop, Value]) -> Value:
         """Write what the aggregate `op` is made of, in its dtype."""
         return self.b.cast(values[op.hop.inputs[0]], op.dtype)
@@ -124,14 +153,55 @@ class Writer:
         return result
 
 
+def gapped(loop: Loop) -> list[Operand]:
+    """Return the operands that are read with gaps, if there is code for every second element of all."""
+    found = [o for o in loop.operands if o.letter == "s" and o.role == "in"]
+    fit = loop.lanes > 1 and not loop.polynomials and all(o.dtype.kind != "c" for o in found)
+    return found if fit else []
+
+
+def chosen(loop: Loop, name: str, args: str, usual: str) -> str:
+    """Return a function that calls @halves if all that is read with gaps is every second element."""
+    lines: list[str] = []
+    total = "true"
+    for op in gapped(loop):
+        word(lines, f"s{op.word}", "%steps", op.word)
+        lines += [f"  %second{op.word} = icmp eq i64 %s{op.word}, {2 * op.dtype.itemsize}",
+                  f"  %all{op.word} = and i1 {total}, %second{op.word}"]
+        total = f"%all{op.word}"
+    text = "\n".join(lines)
+    return f"""define internal void @{name}({args}) {COLD}{{
+entry:
+{text}
+  br i1 {total}, label %second, label %any
+second:
+  call void @halves({args})
+  ret void
+any:
+  call void @{usual}({args})
+  ret void
+}}
+"""
+
+
+def spans(loop: Loop, math: MathCall, how: str) -> str:
+    """Return @span for whole vectors; several of every second element lie in one register."""
+    if not gapped(loop):
+        return span(loop, "span", loop.lanes, math, how=how)
+    both = span(loop, "every", loop.lanes, math, how=how) + span(
+        loop, "halves", loop.lanes, math, how=how, halves=True)
+    return both + chosen(loop, "span", SPAN, "every")
+
+
 def span(
     loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = False, how: str = "",
+    halves: bool = False,
 ) -> str:
     """Return a function that runs the body `count` times on `width` elements from `start` on.
 
     Aggregates are taken from `acc` and left there, a slot per lane; `count` is at least 1.
     """
-    w = Writer(loop, width, math, nontemporal)
+    w = Writer(loop, width, math, nontemporal, halves)
     w.lines.append("entry:")
     w.begin()
     accs = []
@@ -161,11 +231,11 @@ def elements(
             values[op.hop] = w.read(op, at)
             if ahead and op.word in ahead:
                 w.prefetch(op, at, ahead[op.word])
-    w.body(values)
-    phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %loop ]"], []
+    last = w.body_of_near(values)
+    phis, ends = [f"  %i = phi i64 [ 0, %{before} ], [ %i.next, %{last} ]"], []
     for k, op in enumerate(w.loop.aggregates):
         ends.append(w.combine(op, named(op.dtype, f"%sofar{k}"), values))
-        phis += w.b.phi(f"%sofar{k}", (accs[k], before), (ends[k], "loop"))
+        phis += w.b.phi(f"%sofar{k}", (accs[k], before), (ends[k], last))
     for op in w.loop.operands:
         if op.role == "out":
             w.write(op, values[op.hop], w.pointer(op, f"%p{op.word}"))

@@ -6,7 +6,7 @@ Receives operand names and a source of fresh names; returns lines of IR and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import count
 
@@ -25,7 +25,10 @@ from jitla.codegen import (
 from jitla.codegen.layout import PLAIN
 from jitla.codegen.vecmath_code import DOUBLE, SINGLE, Code, Value
 
-__all__ = ["OPTIMISED", "definitions", "emit_math", "family", "inline_math", "length", "supports"]
+__all__ = [
+    "NEAR", "OPTIMISED", "Near", "definitions", "emit_math", "family", "inline_math", "length", "near_math",
+    "some_far", "supports",
+]
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
 FUNCTIONS: dict[str, Callable[..., Value]] = {
@@ -64,6 +67,13 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "xlogy": vecmath_special.xlogy,
     "xlog1py": vecmath_special.xlog1py,
 }
+#: Shorter code for the usual arguments: the result, and an integer that is negative in other lanes. Where
+#: it is not, every bit is that of the function above.
+NEAR: dict[str, Callable[[Code, Value], tuple[Value, Value]]] = {
+    "log": vecmath_log.log_near,
+    "log2": vecmath_log.log2_near,
+    "log10": vecmath_log.log10_near,
+}
 #: Functions of two arguments; the others have one.
 OF_TWO = frozenset({
     "arctan2", "float_power", "hypot", "logaddexp", "logaddexp2", "power", "xlog1py", "xlogy",
@@ -98,6 +108,8 @@ def arguments(name: str) -> list[str]:
 @cache
 def length(name: str, dtype: np.dtype) -> int:
     """How many instructions the function has."""
+    if name in NEAR:
+        return len(near_math(name, dtype, 2, "%x", str)[0])
     return len(inline_math(name, dtype, 2, False, arguments(name), str)[0])
 
 
@@ -128,6 +140,36 @@ def inline_math(
     return code.lines, result.name
 
 
+Near = tuple[np.dtype, str]  # names an integer of the dtype's size, negative in lanes that are far
+
+
+def near_math(
+    name: str, dtype: np.dtype, width: int, arg: str, fresh: Callable[[str], str],
+) -> tuple[list[str], str, Near]:
+    """Instructions for the usual arguments, the result's name, and where there are others."""
+    code = Code(FORMATS[dtype], width, fresh)
+    result, far = NEAR[name](code, Value(code, arg, "f"))
+    return code.lines, result.name, (dtype, far.name)
+
+
+def some_far(
+    tests: Sequence[Near], width: int, fresh: Callable[[str], str],
+) -> tuple[list[str], str]:
+    """Instructions that find out whether any lane of any test is far, and the name of the answer."""
+    lines: list[str] = []
+    answer = ""
+    for dtype in dict.fromkeys(d for d, _ in tests):
+        code = Code(FORMATS[dtype], width, fresh)
+        some = code.some_negative([Value(code, name, "i") for d, name in tests if d == dtype])
+        lines += code.lines
+        if answer:
+            both = fresh("far")
+            lines.append(f"{both} = or i1 {answer}, {some}")
+            some = both
+        answer = some
+    return lines, answer
+
+
 @cache
 def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, str]:
     """Symbol and text of one internal function that computes a whole vector.
@@ -137,12 +179,18 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
     numbers = count()
     form = FORMATS[dtype]
     args = arguments(name)
-    lines, result = inline_math(
-        name, dtype, width, fma, args, lambda hint: f"%{hint}{next(numbers)}"
-    )
+    def fresh(hint: str) -> str:
+        return f"%{hint}{next(numbers)}"
+
     symbol = f"jitla_{name}_f{form.bits}x{width}"
     t = form.real if width == 1 else f"<{width} x {form.real}>"
-    body = "\n".join(f"  {line}" for line in (*lines, f"ret {t} {result}"))
+    lines: list[str] = []
+    if name in NEAR:
+        lines, near, far = near_math(name, dtype, width, args[0], fresh)
+        test, some = some_far([far], width, fresh)
+        lines = [*lines, *test, f"br i1 {some}, label %far, label %near", "near:", f"ret {t} {near}", "far:"]
+    rest, result = inline_math(name, dtype, width, fma, args, fresh)
+    body = "\n".join(f"  {line}" for line in (*lines, *rest, f"ret {t} {result}"))
     how = "" if name in OPTIMISED else PLAIN
     given = ", ".join(f"{t} {arg}" for arg in args)
     return symbol, f"define internal {t} @{symbol}({given}) {how}{{\n{body}\n}}\n"

@@ -49,6 +49,8 @@ class Format:
         return int(struct.unpack("<i", struct.pack("<f", value))[0])
 
 
+ONE_REGISTER = 256  # bits that are tested at once
+
 DOUBLE = Format("double", "i64", 64, 52, 1023)
 SINGLE = Format("float", "i32", 32, 23, 127)
 
@@ -235,6 +237,27 @@ class Code:
         """a cut to half its bits, so that products with another half are exact."""
         return (a.bits() & -(1 << (self.form.mantissa // 2 + 1))).real()
 
+    def some_negative(self, values: Sequence[Value]) -> str:
+        """Name an i1: whether a lane of these integers is negative."""
+        found = values[0]
+        for v in values[1:]:
+            found = found | v
+        name, width = found.name, self.width
+        while width * self.form.bits > ONE_REGISTER:
+            half, t = width // 2, f"<{width} x {self.form.whole}>"
+            parts = []
+            for start in (0, half):
+                lanes = ", ".join(f"i32 {k}" for k in range(start, start + half))
+                parts.append(self.push(
+                    f"shufflevector {t} {name}, {t} poison, <{half} x i32> <{lanes}>", "i").name)
+            width = half
+            name = self.push(f"or <{width} x {self.form.whole}> {parts[0]}, {parts[1]}", "i").name
+        if width == 1:
+            return self.push(f"icmp slt {self.form.whole} {name}, 0", "m").name
+        mask = self.push(f"icmp slt <{width} x {self.form.whole}> {name}, zeroinitializer", "m").name
+        word = self.push(f"bitcast <{width} x i1> {mask} to i{width}", "m").name
+        return self.push(f"icmp ne i{width} {word}, 0", "m").name
+
     def poly(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Sum of c[i] * x**i by Estrin's scheme: short chains, the scheduler is the limit."""
         terms: list[Value | float] = list(coefficients)
@@ -245,6 +268,16 @@ class Code:
             if len(terms) > 1:
                 x = x * x
         total = terms[0]
+        assert isinstance(total, Value)
+        return total
+
+    def paired(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Sum of c[i] * x**i by Horner's rule on pairs: fewer products than Estrin takes, half the chain."""
+        terms = [x * high + low for low, high in zip(coefficients[::2], coefficients[1::2], strict=False)]
+        square = x * x
+        total: Value | float = coefficients[-1] if len(coefficients) % 2 else terms.pop()
+        for term in reversed(terms):
+            total = square * total + term
         assert isinstance(total, Value)
         return total
 

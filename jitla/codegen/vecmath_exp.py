@@ -29,19 +29,23 @@ def clamp(code: Code, x: Value, low: float, high: float) -> Value:
     return code.select(x < low, low, x)
 
 
+def reduce_in_two(code: Code, x: Value) -> tuple[Value, Value, Value]:
+    """x = n*ln2 + top - bottom: the integer n in the low bits of the first value, top (exact), bottom."""
+    table = TABLES[code.form.bits]
+    high, rest = table["LN2_EXPONENT"]
+    shifted = x * table["LOG2E"][0] + code.form.magic
+    n = shifted - code.form.magic
+    return shifted.bits(), x - n * high, n * rest
+
+
 def reduce(code: Code, x: Value) -> tuple[Value, Value, Value | None]:
     """x = n*ln2 + r + low: the integer n in the low bits of the first value, r, low.
 
     float32 may be off by 2.5 units and does without ``low``.
     """
-    table = TABLES[code.form.bits]
-    high, rest = table["LN2_EXPONENT"]
-    shifted = x * table["LOG2E"][0] + code.form.magic
-    n = shifted - code.form.magic
-    top = x - n * high
-    bottom = n * rest
+    n, top, bottom = reduce_in_two(code, x)
     r = top - bottom
-    return shifted.bits(), r, (top - r) - bottom if code.form.bits == 64 else None
+    return n, r, (top - r) - bottom if code.form.bits == 64 else None
 
 
 def exp_tail(code: Code, r: Value, low: Value | None) -> Value:
@@ -82,13 +86,14 @@ def exp_parts(code: Code, x: Value) -> tuple[Value, Value, Value]:
 
 
 def exp(code: Code, x: Value) -> Value:
-    """e**x."""
-    n, r, low = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
-    tail = exp_tail(code, r, low)
-    if low is None:
+    """e**x. The small parts meet first, what 1 + top loses among them; none of that waits for the rest."""
+    n, top, bottom = reduce_in_two(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
+    r = top - bottom
+    tail = (r * r) * code.paired(r, TABLES[code.form.bits]["EXP"])
+    if code.form.bits == 32:
         return scale(code, 1.0 + (r + tail), n)
-    total, rest = one_plus(r, tail)
-    return scale(code, total + rest, n)
+    total = 1.0 + top
+    return scale(code, total + (((1.0 - total) + top) + (tail - bottom)), n)
 
 
 def exp2_parts(code: Code, x: Value, more: Value | None = None) -> tuple[Value, Value, Value]:

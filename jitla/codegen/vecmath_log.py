@@ -11,7 +11,10 @@ import math
 from jitla.codegen.vecmath_code import Code, Value
 from jitla.codegen.vecmath_tables import TABLES
 
-__all__ = ["above_one", "edges", "log", "log1p", "log2", "log10", "log_pair", "log_parts", "split"]
+__all__ = [
+    "above_one", "edges", "log", "log1p", "log2", "log2_near", "log10", "log10_near", "log_near", "log_pair",
+    "log_parts", "split",
+]
 
 
 def split(code: Code, x: Value) -> tuple[Value, Value]:
@@ -34,7 +37,7 @@ def kernel(code: Code, f: Value) -> tuple[Value, Value]:
     half_square = 0.5 * f * f
     s = f / (2.0 + f)
     z = s * s
-    rest = z * code.poly(z, TABLES[code.form.bits]["LOG"])
+    rest = z * code.paired(z, TABLES[code.form.bits]["LOG"])
     return half_square, s * (half_square + rest)
 
 
@@ -55,22 +58,52 @@ def edges(code: Code, x: Value, result: Value) -> Value:
 def log(code: Code, x: Value) -> Value:
     """Natural logarithm."""
     k, m = split(code, x)
-    f = above_one(code, x, m)
+    return edges(code, x, whole_log(code, k, above_one(code, x, m)))
+
+
+def whole_log(code: Code, k: Value, f: Value) -> Value:
+    """k*ln2 + log(1 + f)."""
     high, low = TABLES[code.form.bits]["LN2_EXPONENT"]
     first, second = kernel(code, f)
     whole = k * high
     total = whole + f
     lost = (whole - total) + f
-    result = total + (lost - (first - (second + k * low)))
-    return edges(code, x, result)
+    return total + (lost - (first - (second + k * low)))
+
+
+def split_near(code: Code, x: Value) -> tuple[Value, Value, Value]:
+    """k and m - 1 as of `split`, and what is negative unless x is positive, normal and not huge."""
+    form = code.form
+    root, unit = form.pattern(math.sqrt(0.5)), 1 << form.mantissa
+    # One more in the exponent: what is infinite becomes negative.
+    moved = x.bits() + (form.pattern(1.0) - root + unit)
+    far = moved | (x.bits() - unit)
+    m = ((moved & (unit - 1)) + root).real()
+    base = 2.0**form.mantissa
+    k = ((moved >> form.mantissa) | form.pattern(base)).real() - (base + form.bias + 1)
+    return k, m - 1.0, far
+
+
+def log_near(code: Code, x: Value) -> tuple[Value, Value]:
+    """Natural logarithm, and what is negative where `log` has to be asked."""
+    k, f, far = split_near(code, x)
+    return whole_log(code, k, f), far
 
 
 def other_base(
     code: Code, x: Value, factor: str, exponent: tuple[float, float]
 ) -> Value:
-    """Logarithm to another base: log(m) in two parts times the factor in two parts."""
+    """Logarithm to another base."""
     k, m = split(code, x)
-    f = above_one(code, x, m)
+    result = other_log(code, k, above_one(code, x, m), factor, exponent)
+    # The two parts have infinities of both signs at 0.
+    return edges(code, x, code.select(x.equals(0.0), -math.inf, result))
+
+
+def other_log(
+    code: Code, k: Value, f: Value, factor: str, exponent: tuple[float, float]
+) -> Value:
+    """k*log(2) + log(1 + f) to another base: the latter in two parts times the factor in two parts."""
     first, second = kernel(code, f)
     upper = code.upper_half(f - first)
     lower = ((f - upper) - first) + second
@@ -80,9 +113,7 @@ def other_base(
     if exponent[1]:
         rest = k * exponent[1] + rest
     total = whole + main
-    result = total + (((whole - total) + main) + rest)
-    # The two parts have infinities of both signs at 0.
-    return edges(code, x, code.select(x.equals(0.0), -math.inf, result))
+    return total + (((whole - total) + main) + rest)
 
 
 def log2(code: Code, x: Value) -> Value:
@@ -90,10 +121,23 @@ def log2(code: Code, x: Value) -> Value:
     return other_base(code, x, "LOG2E_HALVES", (1.0, 0.0))
 
 
+def log2_near(code: Code, x: Value) -> tuple[Value, Value]:
+    """Logarithm to base 2, and what is negative where `log2` has to be asked."""
+    k, f, far = split_near(code, x)
+    return other_log(code, k, f, "LOG2E_HALVES", (1.0, 0.0)), far
+
+
 def log10(code: Code, x: Value) -> Value:
     """Logarithm to base 10."""
     high, low = TABLES[code.form.bits]["LOG10_2_EXPONENT"]
     return other_base(code, x, "LOG10E_HALVES", (high, low))
+
+
+def log10_near(code: Code, x: Value) -> tuple[Value, Value]:
+    """Logarithm to base 10, and what is negative where `log10` has to be asked."""
+    k, f, far = split_near(code, x)
+    exponent = TABLES[code.form.bits]["LOG10_2_EXPONENT"]
+    return other_log(code, k, f, "LOG10E_HALVES", (exponent[0], exponent[1])), far
 
 
 def log1p(code: Code, x: Value) -> Value:

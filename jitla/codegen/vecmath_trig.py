@@ -79,8 +79,8 @@ def parts(code: Code, r: Value, low: Value) -> tuple[Value, Value, Value, Value]
     z = r * r
     half = 0.5 * z
     w = 1.0 - half
-    sine = r * z * code.poly(z, TABLES[64]["SIN"]) + low * w
-    cosine = ((1.0 - w) - half) + (z * z * code.poly(z, TABLES[64]["COS"]) - r * low)
+    sine = r * z * code.paired(z, TABLES[64]["SIN"]) + low * w
+    cosine = ((1.0 - w) - half) + (z * z * code.paired(z, TABLES[64]["COS"]) - r * low)
     return r, sine, w, cosine
 
 
@@ -128,8 +128,8 @@ def finish_short(code: Code, name: str, q: Value, r: Value, y: Value) -> Value:
     """The function of q*pi/2 + r to float32's accuracy."""
     z = r * r
     table = TABLES[64]
-    sine = r + r * z * code.poly(z, table["SIN_SHORT"])
-    cosine = (1.0 - 0.5 * z) + z * z * code.poly(z, table["COS_SHORT"])
+    sine = r + r * z * code.paired(z, table["SIN_SHORT"])
+    cosine = (1.0 - 0.5 * z) + z * z * code.paired(z, table["COS_SHORT"])
     sign = code.sign_of(y)
     if name == "cos":
         q, sign = q + 1, code.value(0, "i")

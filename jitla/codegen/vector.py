@@ -208,6 +208,17 @@ class VectorText:
             text = self.line(f"insertelement {vec} {text}, {element} {one}, i64 {lane}")
         return self._loaded(text, dtype)
 
+    def every_second(self, pointer: str, dtype: np.dtype) -> Value:
+        """Load elements between which one other lies each; nothing behind the last one is touched."""
+        kind, n = memory_type(dtype), self.width
+        vec = f"<{n} x {kind}>"
+        near = self.line(f"load {vec}, ptr {pointer}, align 1")
+        at = self.line(f"getelementptr {kind}, ptr {pointer}, i64 {n - 1}")
+        far = self.line(f"load {vec}, ptr {at}, align 1")
+        lanes = ", ".join(f"i32 {2 * i if 2 * i < n else 2 * i + 1}" for i in range(n))
+        both = self.line(f"shufflevector {vec} {near}, {vec} {far}, <{n} x i32> <{lanes}>")
+        return self._loaded(both, dtype)
+
     def scatter(self, x: Value, pointer: str, stride: str) -> None:
         """Store elements `stride` bytes apart."""
         kind, text = self._stored(x)

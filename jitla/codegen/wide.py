@@ -18,13 +18,13 @@ import numpy as np
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import HEADER, Target
 from jitla.codegen.panels import any_panel, edge, panel
+from jitla.codegen.wide_tile import TURNS, tile
 from jitla.fusion import PACKED, PACKS, Tile
 
 __all__ = ["pack_wide", "wide_text"]
 
 DEPTH = 256  # elements of a row that meet a panel at once
 VECTORS = 3  # of a panel
-TURNS = 4  # elements of the rows per turn of the loop
 OPERANDS = 3
 LINE = 64  # bytes: what panels are aligned to
 WORDS = Tile._fields
@@ -46,108 +46,28 @@ def pack_wide(entry: int, tile: Tile, itemsize: int, vector_bytes: int) -> bytes
 
 
 @cache
-def wide_text(dtype: np.dtype, target: Target) -> str:
-    """Return the module of products of `dtype`, for all shapes and strides."""
+def wide_text(dtype: np.dtype, target: Target, fetches: bool = False) -> str:
+    """Return the module of products of `dtype`, for all shapes and strides.
+
+    If it `fetches`, rows come from memory: they are asked for before they are needed. Rows that are in the
+    cache would only lose their place to others.
+    """
     real = {"d": "double", "f": "float"}[dtype.char]
     w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
     many = _rows_at_once(w)
-    text = "".join(_tile(w, rows, vectors) for vectors in (2, VECTORS) for rows in (many, 1))
+    text = "".join(tile(w, rows, vectors, fetches and rows == many)
+                   for vectors in (2, VECTORS) for rows in (many, 1))
     text += "".join(_rows(w, many, vectors) for vectors in (2, VECTORS))
     text += "".join(panel(w, vectors) for vectors in (2, VECTORS)) + any_panel(w) + edge(w) + _entry(w)
-    return f'target triple = "{target.triple}"\n' + text + w.declared()
-
-
-TILE = "ptr %x, i64 %step, i64 %along, ptr %p, i64 %kc, ptr %o, i64 %apart, i1 %first"
-
-
-def _step(
-    w: Lanes, rows: int, vectors: int, tag: str, off: str, pointer: str, names: tuple[str, str]
-) -> str:
-    """Lines that add the products of one element of every row; `names` of sums before and after."""
-    v, size, (before, after) = w.vector, w.width * w.size, names
-    text = "".join(
-        f"  %b{tag}{c}.p = getelementptr i8, ptr {pointer}, i64 {c * size}\n"
-        f"  %b{tag}{c} = load {v}, ptr %b{tag}{c}.p, align {size}\n" for c in range(vectors))
-    for r in range(rows):
-        text += (f"  %e{tag}{r}.p = getelementptr i8, ptr %x{r}, i64 {off}\n"
-                 f"  %e{tag}{r}.s = load {w.real}, ptr %e{tag}{r}.p, align {w.size}\n"
-                 f"  %e{tag}{r}.0 = insertelement {v} poison, {w.real} %e{tag}{r}.s, i64 0\n"
-                 f"  %e{tag}{r} = shufflevector {v} %e{tag}{r}.0, {v} poison, "
-                 f"<{w.width} x i32> zeroinitializer\n")
-        text += "".join(w.fma(f"%{after}{r}_{c}", f"%e{tag}{r}", f"%b{tag}{c}", f"%{before}{r}_{c}")
-                        for c in range(vectors))
-    return text
-
-
-def _turns(w: Lanes, rows: int, vectors: int) -> str:
-    """Lines of one turn of the loop: some elements of every row, one after the other."""
-    text, size = "", vectors * w.width * w.size
-    for u in range(TURNS):
-        names = ("a" if u == 0 else f"u{u - 1}x", "n" if u == TURNS - 1 else f"u{u}x")
-        off = "%off" if u == 0 else f"%off{u}"
-        text += f"  %pp{u} = getelementptr i8, ptr %pp, i64 {u * size}\n"
-        text += _step(w, rows, vectors, f"u{u}_", off, f"%pp{u}", names)
-        text += f"  %off{u + 1} = add i64 {off}, %along\n"
-    return text
-
-
-def _tile(w: Lanes, rows: int, vectors: int) -> str:
-    """@tile: `rows` rows times one panel; sums are stored, or added to what is there."""
-    cells = [(r, c) for r in range(rows) for c in range(vectors)]
-    bytes_of, v = w.width * w.size, w.vector
-    at = "".join(f"  %k{r} = mul i64 %step, {r}\n  %x{r} = getelementptr i8, ptr %x, i64 %k{r}\n"
-                 f"  %q{r} = mul i64 %apart, {r}\n  %o{r} = getelementptr i8, ptr %o, i64 %q{r}\n"
-                 for r in range(rows))
-
-    sums = "".join(f"  %a{r}_{c} = phi {v} [ zeroinitializer, %entry ], [ %n{r}_{c}, %body ]\n"
-                   for r, c in cells)
-    rest = "".join(f"  %r{r}_{c} = phi {v} [ %a{r}_{c}, %loop ], [ %m{r}_{c}, %one ]\n" for r, c in cells)
-    places = "".join(f"  %d{r}_{c} = getelementptr i8, ptr %o{r}, i64 {c * bytes_of}\n" for r, c in cells)
-    fresh = "".join(f"  store {v} %r{r}_{c}, ptr %d{r}_{c}, align {w.size}\n" for r, c in cells)
-    added = "".join(f"  %h{r}_{c} = load {v}, ptr %d{r}_{c}, align {w.size}\n"
-                    f"  %t{r}_{c} = fadd {v} %h{r}_{c}, %r{r}_{c}\n"
-                    f"  store {v} %t{r}_{c}, ptr %d{r}_{c}, align {w.size}\n" for r, c in cells)
-    return f"""define internal void @tile{vectors}_{rows}({TILE}) nounwind {{
-entry:
-{at}  %whole = and i64 %kc, -{TURNS}
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %k.next, %body ]
-  %off = phi i64 [ 0, %entry ], [ %off{TURNS}, %body ]
-  %pp = phi ptr [ %p, %entry ], [ %pp.next, %body ]
-{sums}  %more = icmp slt i64 %k, %whole
-  br i1 %more, label %body, label %odd
-body:
-{_turns(w, rows, vectors)}  %pp.next = getelementptr i8, ptr %pp, i64 {TURNS * vectors * bytes_of}
-  %k.next = add i64 %k, {TURNS}
-  br label %loop
-odd:
-  %l = phi i64 [ %k, %loop ], [ %l.next, %one ]
-  %offl = phi i64 [ %off, %loop ], [ %offl.next, %one ]
-  %pl = phi ptr [ %pp, %loop ], [ %pl.next, %one ]
-{rest}  %left = icmp slt i64 %l, %kc
-  br i1 %left, label %one, label %end
-one:
-{_step(w, rows, vectors, "z", "%offl", "%pl", ("r", "m"))}\
-  %pl.next = getelementptr i8, ptr %pl, i64 {vectors * bytes_of}
-  %offl.next = add i64 %offl, %along
-  %l.next = add i64 %l, 1
-  br label %odd
-end:
-{places}  br i1 %first, label %fresh, label %added
-fresh:
-{fresh}  ret void
-added:
-{added}  ret void
-}}
-"""
+    return f'target triple = "{target.triple}"\n' + text + w.declared() + \
+        "declare i64 @llvm.umax.i64(i64, i64)\n"
 
 
 def _rows(w: Lanes, many: int, vectors: int) -> str:
     """@rows: all rows of the block times one panel; one that is not full is computed aside."""
     width = vectors * w.width * w.size
 
-    def step(rows: int, i: str) -> str:
+    def step(rows: int, i: str, far: str) -> str:
         tag = f".{rows}"
         return f"""  %xo{tag} = mul i64 {i}, %step
   %xi{tag} = getelementptr i8, ptr %x, i64 %xo{tag}
@@ -156,35 +76,44 @@ def _rows(w: Lanes, many: int, vectors: int) -> str:
   br i1 %full, label %go{tag}, label %aside{tag}
 go{tag}:
   call void @tile{vectors}_{rows}(ptr %xi{tag}, i64 %step, i64 %along, ptr %p, i64 %kc, ptr %oi{tag},
-                                  i64 %apart, i1 %first)
+                                  i64 %apart, i1 %first, i64 {far}, ptr %s, i64 %by)
   br label %done{tag}
 aside{tag}:
   call void @tile{vectors}_{rows}(ptr %xi{tag}, i64 %step, i64 %along, ptr %p, i64 %kc, ptr %edge,
-                                  i64 {width}, i1 true)
+                                  i64 {width}, i1 true, i64 {far}, ptr %s, i64 %by)
   call void @edge(ptr %edge, i64 {width}, ptr %oi{tag}, i64 %apart, i64 {rows}, i64 %cols, i1 %first)
   br label %done{tag}
 done{tag}:
 """
 
     return f"""define internal void @rows{vectors}(ptr %x, i64 %rows, i64 %step, i64 %along, ptr %p, i64 %kc,
-    ptr %o, i64 %apart, i1 %first, i64 %cols, ptr %edge) nounwind {{
+    ptr %o, i64 %apart, i1 %first, i64 %cols, ptr %edge, i64 %far, i64 %low, i64 %high,
+    ptr %soon, i64 %by) nounwind {{
 entry:
+  %turns = udiv i64 %kc, {TURNS}
+  %passed = mul i64 %turns, %by
   %full = icmp eq i64 %cols, {vectors * w.width}
   %several = sub i64 %rows, {many - 1}
   br label %many
 many:
   %i = phi i64 [ 0, %entry ], [ %i.next, %done.{many} ]
+  %s = phi ptr [ %soon, %entry ], [ %s.next, %done.{many} ]
   %more = icmp slt i64 %i, %several
   br i1 %more, label %do, label %single
 do:
-{step(many, "%i")}  %i.next = add i64 %i, {many}
+  %above = icmp sge i64 %i, %low
+  %below = icmp slt i64 %i, %high
+  %its = and i1 %above, %below
+  %far.i = select i1 %its, i64 %far, i64 0
+{step(many, "%i", "%far.i")}  %s.next = getelementptr i8, ptr %s, i64 %passed
+  %i.next = add i64 %i, {many}
   br label %many
 single:
   %j = phi i64 [ %i, %many ], [ %j.next, %done.1 ]
   %left = icmp slt i64 %j, %rows
   br i1 %left, label %one, label %end
 one:
-{step(1, "%j")}  %j.next = add i64 %j, 1
+{step(1, "%j", "0")}  %j.next = add i64 %j, 1
   br label %single
 end:
   ret void
@@ -213,10 +142,56 @@ ready{t}:
   %far{t} = add i64 %c0, %cols{t}
   %near{t} = call i64 @llvm.umin.i64(i64 %far{t}, i64 %rows)
   %rows{t} = select i1 %all.rows, i64 %rows, i64 %near{t}
-  call void @rows{t}(ptr %xk, i64 %rows{t}, i64 %step, i64 %along, ptr %at{t}, i64 %kc, ptr %oc, i64 %apart,
-                     i1 %first, i64 %cols{t}, ptr %edge)
+{_shares(w, t)}  call void @rows{t}(ptr %xk, i64 %rows{t}, i64 %step, i64 %along, ptr %at{t}, i64 %kc,
+                     ptr %oc, i64 %apart, i1 %first, i64 %cols{t}, ptr %edge, i64 %behind, i64 %low{t},
+                     i64 %high{t}, ptr %soon{t}, i64 %by{t})
   br label %panel.end
 """ for t in (2, VECTORS))
+
+
+def _shares(w: Lanes, t: int) -> str:
+    """Lines of what is fetched while a panel is met, if it belongs to the next block of rows: its share."""
+    return f"""  %low.all{t} = mul i64 %rows, %c0
+  %low.part{t} = sdiv i64 %low.all{t}, %columns
+  %high.all{t} = mul i64 %rows, %far{t}
+  %high.part{t} = sdiv i64 %high.all{t}, %columns
+  %low{t} = select i1 %by.blocks, i64 %low.part{t}, i64 0
+  %high{t} = select i1 %by.blocks, i64 %high.part{t}, i64 %rows
+  %wide{t} = mul i64 %cols{t}, {TURNS * w.size}
+  %by.more{t} = add i64 %wide{t}, %tiles.less
+  %by.part{t} = udiv i64 %by.more{t}, %tiles
+  %by{t} = select i1 %in.run, i64 %by.part{t}, i64 0
+  %soon.of{t} = mul i64 %c0, %kc
+  %soon.at{t} = mul i64 %soon.of{t}, {w.size}
+  %soon.in{t} = getelementptr i8, ptr %vk, i64 %soon.at{t}
+  %soon.far{t} = getelementptr i8, ptr %soon.in{t}, i64 %v.bytes
+  %soon{t} = select i1 %in.run, ptr %soon.far{t}, ptr %xk
+"""
+
+
+def _next(w: Lanes) -> str:
+    """Lines of where that lies which is fetched: the rows after those that meet a panel.
+
+    Where a block's elements of all rows lie side by side, rows being columns of what is added up, these
+    are all there once one panel has met the first: then the next block's come, and what it meets.
+    """
+    return f"""  %adds.some = icmp ne i64 %adds, 0
+  %side.by.side = icmp slt i64 %step, %along
+  %by.blocks = and i1 %adds.some, %side.by.side
+  %x.bytes = mul i64 %depth, %along
+  %v.bytes = mul i64 %depth, %down
+  %x.rows = mul i64 %step, {_rows_at_once(w)}
+  %behind = select i1 %by.blocks, i64 %x.bytes, i64 %x.rows
+  %v.row = mul i64 %columns, {w.size}
+  %v.runs = icmp eq i64 %down, %v.row
+  %v.near = and i1 %in.line, %v.runs
+  %v.comes = icmp ne i64 %cold, 0
+  %v.asked = and i1 %v.near, %v.comes
+  %in.run = and i1 %v.asked, %by.blocks
+  %tiles.any = udiv i64 %rows, {_rows_at_once(w)}
+  %tiles = call i64 @llvm.umax.i64(i64 %tiles.any, i64 1)
+  %tiles.less = sub i64 %tiles, 1
+"""
 
 
 def _rooms(w: Lanes) -> str:
@@ -248,7 +223,7 @@ def _entry(w: Lanes) -> str:
     return f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
 {loads}{_rooms(w)}  %in.line = icmp eq i64 %across, {w.size}
-  %anew = icmp eq i64 %adds, 0
+{_next(w)}  %anew = icmp eq i64 %adds, 0
   %all.rows = icmp eq i64 %upper, 0
   %none = icmp sle i64 %columns, 0
   br i1 %none, label %end.all, label %deep

@@ -12,7 +12,7 @@ BLOCK_BYTES = 24 << 10  # of all rows of a block: they stay in the first-level c
 LEAST_HEIGHT = 8  # rows of a block, however long they are
 TURN_BYTES = 256 << 10  # of all rows of a block, if threads take turns at its end: they stay in the second
 TURNS = 8  # such blocks at least, for threads to share
-WIDE_BYTES = 384 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
+WIDE_BYTES = 192 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
 LONG_BYTES, LONG_ROWS = 4 << 20, 96  # of long rows: so many of them, while they stay in the third
 WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
@@ -35,8 +35,9 @@ ALWAYS, OPENING, BEFORE = range(3)
 PACKED, PACKS = 1, 2  # what is done with panels
 
 
-def panels_bytes(depth: int, columns: int, itemsize: int) -> int:
+def panels_bytes(matrix: tuple[int, ...], itemsize: int) -> int:
     """Return the bytes that a matrix takes in panels at most, the last of which may not be full."""
+    depth, columns = matrix
     return depth * (columns * itemsize + PANEL_BYTES) + 2 * PANEL_BYTES
 
 
@@ -138,7 +139,8 @@ class Tile(NamedTuple):
     Of the rows `step` and `along` them, of the matrix `down` and `across`, and between rows of results,
     whose columns lie in one run. With `adds` results are added to what is there; with `upper` those far
     below the diagonal are left out. If `panels` is `PACKED`, the columns of the matrix lie in panels, one
-    behind the other; if it is `PACKS`, only these are made, where the results would lie.
+    behind the other; if it is `PACKS`, only these are made, where the results would lie. A `cold` matrix
+    lies in memory, not in the cache.
     """
 
     rows: int
@@ -152,6 +154,7 @@ class Tile(NamedTuple):
     adds: int = 0
     upper: int = 0
     panels: int = 0
+    cold: int = 0
 
 
 class Pairs(NamedTuple):

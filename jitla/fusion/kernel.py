@@ -238,6 +238,10 @@ class Executable(Protocol):
         """
         ...
 
+    def scratch(self, geometry: Geometry) -> int:
+        """Bytes that a run takes beside its results."""
+        ...
+
 
 class Backend(Protocol):
     """Something that can run kernels."""
@@ -264,8 +268,11 @@ class Backend(Protocol):
         """
         ...
 
-    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix."""
+    def wide(self, dtype: np.dtype, fetches: bool = False) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix.
+
+        If it `fetches`, rows come from memory, and are asked for before they are needed.
+        """
         ...
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:

@@ -8,7 +8,7 @@ Leaves are the user's and do not count. What NumPy's own calls allocate beside t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 
 from jitla.fusion.blocks import block_height, blocks_per_unit, packs_once, panels_bytes
@@ -21,12 +21,14 @@ Resize = Callable[[Shape], Shape]
 
 def peak(
     steps: Sequence[Step], outputs: Sequence[Hop], threads: int = 1, stored: Collection[Hop] = (),
-    resize: Resize = lambda shape: shape,
+    resize: Resize = lambda shape: shape, waiting: Mapping[Hop, int] | None = None,
 ) -> int:
     """Return the most bytes that are taken at a time; `stored` are written into memory that exists.
 
-    `resize` gives the shapes of the binding in question for those of the plan.
+    `resize` gives the shapes of the binding in question for those of the plan; `waiting` are the bytes
+    of those rows of stored values that wait until what they overwrite has been read.
     """
+    late = waiting or {}
     last: dict[Hop, int] = {}
     for at, step in enumerate(steps):
         last |= {owner(h): at for h in step.inputs}
@@ -36,7 +38,8 @@ def peak(
     most = live
     for at, step in enumerate(steps):
         live += sum(_bytes(h, resize) for h in step.outputs if h not in stored)
-        most = max(most, live + scratch(step, threads, resize))
+        beside = scratch(step, threads, resize) + sum(late.get(h, 0) for h in step.outputs)
+        most = max(most, live + beside)
         read = {owner(h) for h in step.inputs}
         live -= sum(_bytes(h, resize) for h in read if last[h] == at and h not in kept)
     return most
@@ -64,7 +67,7 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
     each = row_bytes(step, resize)
     wide = [s for s in step.stages if isinstance(s, Product) and s.wide]
     matrices = dict.fromkeys(s.vector for s in wide if s.form == "dot")
-    panels = sum(panels_bytes(*resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
+    panels = sum(panels_bytes(resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
     if not packs_once(rows, panels):
         panels = 0
     packed = panels > 0 and all(s.form == "dot" for s in wide)

@@ -31,8 +31,9 @@ def pairs_of(hop: Hop, facts: Facts) -> Product | None:
     m, k, n = sizes(left.meta.shape, right.meta.shape)
     if not (0 < k <= most and n <= most and m <= MAX_ROWS):
         return None
-    layouts = [facts.layouts[h] for h in (left, right, hop)]
-    return Product(PAIRS, hop, left, False, right) if pairs_in(*layouts, hop.meta.dtype.itemsize) else None
+    places = facts.layouts
+    found = pairs_in(places[left], places[right], places[hop], hop.meta.dtype.itemsize)
+    return Product(PAIRS, hop, left, False, right) if found else None
 
 
 def by_pairs(operand: Hop, hop: Hop) -> bool:

@@ -108,7 +108,7 @@ class Prices:
         # rows of the matrix and of results; of others, made of these, nothing is known here
         height = block_height((k + n) * hop.meta.dtype.itemsize, m, wide=True)
         left, size = self.layouts.get(hop.inputs[0]), hop.meta.dtype.itemsize
-        if left is not None and left.strides[-1] == size and packs_once(m, panels_bytes(k, n, size)):
+        if left is not None and left.strides[-1] == size and packs_once(m, panels_bytes((k, n), size)):
             height = m  # each row meets panels that are made once
         return part * arithmetic * (PANELS + REPACK / max(height, 1))
 

@@ -71,7 +71,7 @@ def result_of(
     if name in VIEWS:
         return _view(hop, attrs, sources[0])
     if name == "cumsum" and attrs["axis"] is not None:
-        return cast_layout(shape, size, sources[0], sizes[0])
+        return result_layout(shape, size, [(sources[0], sizes[0])], ufunc=False)
     return contiguous(shape, size)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from jitla.fusion import Combine, Cut, Executable, Form, Kernel, Pairs, Schedule, Stage, Tile
 
-Launch = Callable[..., None]
+Launch = Callable[..., int]
 
 
 class RowTools(Protocol):
@@ -31,8 +31,8 @@ class RowTools(Protocol):
         """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
         ...
 
-    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix."""
+    def wide(self, dtype: np.dtype, fetches: bool) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix; it `fetches` rows."""
         ...
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:

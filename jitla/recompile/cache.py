@@ -200,9 +200,9 @@ class Compiler:
         """Return what makes argument blocks of a product."""
         return self.backend.product(form, dtype, columns)
 
-    def wide(self, dtype: np.dtype) -> Callable[[Tile], bytes]:
+    def wide(self, dtype: np.dtype, fetches: bool) -> Callable[[Tile], bytes]:
         """Return what makes argument blocks of products with wide matrices."""
-        return self.backend.wide(dtype)
+        return self.backend.wide(dtype, fetches)
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
         """Return what makes argument blocks of products of small matrices that lie like `pairs`."""

@@ -32,8 +32,9 @@ def wide_tile(stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> Tile 
     adds = int(stage.form == "sum")
     if adds:
         sizes, steps = sizes[::-1], steps[::-1]
-    return Tile(*sizes, vector.shape[1], *steps, *vector.strides, result.strides[-2], adds,
-                int(mirrored(stage)))
+    return Tile(
+        sizes[0], sizes[1], vector.shape[1], steps[0], steps[1], vector.strides[0], vector.strides[1],
+        result.strides[-2], adds, int(mirrored(stage)))
 
 
 def mirrored(stage: Product) -> bool:

@@ -115,7 +115,8 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
 
 
 def _plan(draft: Draft, tools: Tools) -> Draft:
-    return replace(draft, plan=plan(draft.roots, *_terms(draft, tools), tools.recall))
+    terms = *_terms(draft, tools), tools.recall
+    return replace(draft, plan=plan(draft.roots, *terms))
 
 
 def _terms(draft: Draft, tools: Tools) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from jitla.fusion import (
     Call,
     Executable,
     Form,
+    Geometry,
     Kernel,
     Layout,
     Operands,
@@ -45,6 +46,7 @@ from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
+SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
 
 Launch = Callable[..., int]
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -170,12 +172,29 @@ class Program:
         source = self.script.source.rstrip()
         return "\n\n".join([*parts, f"== rules fired\n{fired}", f"== program\n{source}"])
 
-    def peak(self, dims: Mapping[int, int] | None = None) -> int:
-        """Return the bytes that results and intermediates are predicted to take, bound to sizes `dims`."""
-        sizes = dims or {}
+    def peak(
+        self, dims: Mapping[int, int] | None = None, layouts: Mapping[int, Layout] | None = None
+    ) -> int:
+        """Return the bytes that results and intermediates are predicted to take, bound like this."""
+        sizes = self.identity() if dims is None else dims
         return peak(
             self.order.steps, self.plan.outputs, self._workshop.cores, frozenset(self.order.direct),
-            lambda shape: tuple([sizes.get(n, n) for n in shape]))
+            lambda shape: tuple([sizes.get(n, n) for n in shape]),
+            self._waiting(sizes, self.layouts if layouts is None else layouts))
+
+    def _waiting(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> dict[Hop, int]:
+        """Return the bytes of those rows of values that wait to be stored."""
+        if not self.order.delayed:
+            return {}
+        shapes = self._bind_shapes(dims)
+        places = self._bind_layouts(shapes, layouts, {})
+        waiting: dict[Hop, int] = {}
+        for loop in self._loops:
+            late = [h for h in loop.kernel.outputs if h in self.order.delayed]
+            if late and isinstance(loop, _Loop):  # it has one result
+                executable, _, geometry = self._variant(loop, shapes, places, layouts)
+                waiting[late[0]] = executable.scratch(geometry)
+        return waiting
 
     # ---------------------------------------------------------------------- bindings
 
@@ -289,6 +308,14 @@ class Program:
             if made is None:
                 raise _Misfit
             return made
+        executable, launch, geometry = self._variant(loop, shapes, places, layouts)
+        return executable.template(geometry), launch
+
+    def _variant(
+        self, loop: _Loop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        layouts: Mapping[int, Layout],
+    ) -> tuple[Executable, Launch, Geometry]:
+        """Return a kernel compiled for these layouts, what runs it, and how it walks over them."""
         direct = self.order.direct
         stored = {h: layouts[direct[h]] for h in loop.operands.outputs if h in direct}
         found = walk(loop.operands, shapes[loop.kernel.shape], places, stored)
@@ -306,8 +333,7 @@ class Program:
         if (form, schedule) not in loop.variants:
             loop.variants[form, schedule] = self._workshop.executable(
                 loop.kernel, loop.key, form, schedule)
-        executable, launch = loop.variants[form, schedule]
-        return executable.template(geometry), launch
+        return *loop.variants[form, schedule], geometry
 
     def _streams(
         self, loop: _Loop, form: Form, places: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
@@ -342,7 +368,9 @@ def _maker(
 
 
 def _copy(empty: Callable[..., np.ndarray], array: np.ndarray) -> np.ndarray:
-    """Return a copy that lies as `array` does, in memory that is used again."""
+    """Return a copy that lies as `array` does; a large one in memory that is used again."""
+    if array.nbytes <= SMALL_COPY and array.flags.c_contiguous:
+        return array.copy()
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     copy = empty(array.shape, array.dtype, tuple(axes))
     copy[...] = array
@@ -357,7 +385,7 @@ class Bound:
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
     ) -> None:
-        if program.limit and program.peak(dims) > program.limit >= program.peak():
+        if program.limit and program.peak(dims, layouts) > program.limit >= program.peak():
             raise _Misfit  # a plan for these sizes may fit
         self.program = program
         self.count = 0
@@ -370,7 +398,7 @@ class Bound:
 
     def peak(self) -> int:
         """Return the bytes that results and intermediates are predicted to take."""
-        return self.program.peak(self._dims)
+        return self.program.peak(self._dims, self._layouts)
 
     def _bind(self) -> Run:
         data = self.program.values_for(self, self._dims, self._layouts, self._learned)

@@ -61,6 +61,7 @@ from jitla.recompile.cuts import (
 )
 
 SERIAL = Schedule(threads=1)
+FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ class _Binding:
                 hop = stage.vector
                 if hop not in found and hop in self.number and self.axis[hop] is None:
                     found[hop] = at
-                    at += padded(panels_bytes(*self.places[hop].shape, hop.meta.dtype.itemsize))
+                    at += padded(panels_bytes(self.places[hop].shape, hop.meta.dtype.itemsize))
         return (found, at) if packs_once(self.rows, at) else ({}, 0)
 
     def _bytes(self, hop: Hop) -> int:
@@ -278,7 +279,9 @@ class _Binding:
             tile = wide_tile(stage, rows, layouts)
             if tile is not None and self._in_panels(stage):
                 tile = tile._replace(panels=PACKED)
-            self.kept.append(made := self.tools.wide(stage.hop.meta.dtype))
+            if tile is not None and stage.vector in self.number:
+                tile = tile._replace(cold=1)
+            self.kept.append(made := self.tools.wide(stage.hop.meta.dtype, self._fetches(stage)))
             return None if tile is None else made(tile)
         if stage.form == PAIRS:
             return self._pairs(stage, layouts)
@@ -288,7 +291,7 @@ class _Binding:
 
     def _pairs(self, stage: Product, layouts: Mapping[Hop, Layout]) -> bytes | None:
         dtype = stage.hop.meta.dtype
-        found = pairs_in(*(layouts[h] for h in (stage.matrix, stage.vector, stage.hop)), dtype.itemsize)
+        found = pairs_in(layouts[stage.matrix], layouts[stage.vector], layouts[stage.hop], dtype.itemsize)
         if found is None:
             return None
         self.kept.append(made := self.tools.pairs(dtype, found))
@@ -321,17 +324,24 @@ class _Binding:
             blocks.append(executable.template(found[1]))
         joined = hop.meta.ndim == part.meta.ndim
         before = sum(whole[i].shape[-1] if joined else 1 for i in hop.inputs[:at])
-        return Stage(*blocks, (self._place(part, stage),
-                               _behind(self._place(hop, stage), before * hop.meta.dtype.itemsize)))
+        places = self._place(part, stage), _behind(self._place(hop, stage), before * hop.meta.dtype.itemsize)
+        return Stage(blocks[0], blocks[1], places)
 
     def _in_panels(self, stage: object) -> bool:
         """Tell whether `stage` is a product that finds its matrix in panels."""
         return isinstance(stage, Product) and stage.form == "dot" and stage.vector in self.panels
 
+    def _fetches(self, stage: Product) -> bool:
+        """Tell whether the rows of a wide product come from memory, and soon after each other."""
+        columns = columns_of(self.shapes[stage.vector.meta.shape])
+        return stage.matrix in self.number and columns <= FETCHED * self.shapes[stage.matrix.meta.shape][-1]
+
     def _panelling(self, hop: Hop) -> Stage:
         """Return the stage that copies the columns of a wide matrix into panels."""
         (depth, columns), (down, across) = self.places[hop]
-        self.kept.append(made := self.tools.wide(hop.meta.dtype))
+        fetches = any(self._fetches(s) for s in self.kernel.stages
+                      if self._in_panels(s) and isinstance(s, Product) and s.vector is hop)
+        self.kept.append(made := self.tools.wide(hop.meta.dtype, fetches))
         block = made(Tile(0, depth, columns, 0, 0, down, across, 0, panels=PACKS))
         given = Place(OPERAND, self.number[hop])
         return Stage(block, block, (given, given, Place(SHARED, self.panels[hop])), BEFORE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jitla.fusion import Form, Geometry, Kernel, Layout, Plan, Step, is_view, operands, tables, walk
+from jitla.fusion import Call, Form, Geometry, Kernel, Layout, Plan, Step, is_view, operands, tables, walk
 from jitla.hops import Hop, Kind, is_exact, may_raise, topo
 
 # Slots of two leaves that overlap, and how many steps of their longest stride they begin apart; -1 if they
@@ -162,6 +162,7 @@ class _Sharing:
         -1 if nowhere else, or if it cannot store late: that takes one result, whose flags say all.
         """
         step = self.maker[root]
+        assert not isinstance(step, Call), "NumPy stores nothing directly"
         changed = self.overlapping((slot,))
         others = [h.attr("slot") for h in step.inputs if self.reach[h] & changed and h.attr("slot") != slot]
         raising = [h for h in step.body if may_raise(h)]

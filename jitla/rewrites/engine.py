@@ -13,11 +13,12 @@ from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns,
 from jitla.rewrites.dynamic import SIZED
 from jitla.rewrites.reorg import STRUCTURE
 from jitla.rewrites.rule import Hook, Rule, RuleSet
+from jitla.rewrites.slices import SLICES
 from jitla.rewrites.static import CELLS
 from jitla.rewrites.sums import SUMS
 
 STATIC: RuleSet = CELLS + STRUCTURE + SUMS
-DYNAMIC: RuleSet = SIZED + CHAINS
+DYNAMIC: RuleSet = SIZED + CHAINS + SLICES
 RULES: RuleSet = STATIC + DYNAMIC  # a dynamic rule may open the way for a static one
 DEFAULT: RuleSet = RULES.at("numpy")
 

@@ -121,6 +121,8 @@ PRODUCTS = RuleSet([
     Rule("power-three", ops.power(X, Num(3)), ops.multiply(ops.square(X), X), when=float_array_base,
          exactness="rounding",
          doc="two products; up to 2 ULP, as powers are; what NumPy's power is exact for is exact"),
+    Rule("power-four", ops.power(X, Num(4)), ops.square(ops.square(X)), when=float_array_base,
+         exactness="rounding", doc="two squares; up to sqrt(2) + 1/2 ULP, and what is exact stays so"),
 ])
 
 # --------------------------------------------------------------------------- rounding, extremes

@@ -90,7 +90,7 @@ def _stack(left: str, right: str, result: str) -> tuple[str, bool] | None:
     Every label of the stack is one of both operands, or all are one operand's. The last two labels of the
     result are the rows of one operand's matrices, and the columns of the other's.
     """
-    stack, (row, column) = result[:-2], result[-2:] if len(result) > 2 else ("", "")
+    stack, (row, column) = result[:-2], tuple(result[-2:]) if len(result) > 2 else ("", "")
     turned = row in right and row not in left
     first, second = (right, left) if turned else (left, right)
     if not stack or row not in first or row in second or column not in second or column in first:

@@ -47,9 +47,9 @@ class Methods:
         kept = [*objects.values()]
         for thing in kept:  # the native code refers to them for ever
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-        words = found | numbers | {name: id(thing) for name, thing in objects.items()}
+        words: dict[str, Any] = found | dict(numbers) | {name: id(thing) for name, thing in objects.items()}
         table = (ctypes.c_int64 * len(self.fields)).from_address(self.addresses["jitla_tape"])
-        table[:] = [words[name] for name in self.fields]  # type: ignore[misc]
+        table[:] = [words[name] for name in self.fields]
         for name in self.names:
             python = self.replaced[name] = getattr(owner, name)
             doc = python.__doc__ or ""
@@ -60,7 +60,8 @@ class Methods:
 
 def _place(kind: type, slot: str) -> int | None:
     """Where instances of `kind` keep a slot: the one word that changes with it."""
-    made, mark = kind.__new__(kind), object()
+    new: Any = kind.__new__
+    made, mark = new(kind), object()
     size, header = kind.__basicsize__, object.__basicsize__
     setattr(made, slot, mark)
     words = (ctypes.c_int64 * (size // 8)).from_address(id(made))

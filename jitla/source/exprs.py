@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import sys
+from typing import TypeVar
 
 from jitla.source.inserts import HOOK, hook, identity, placed
 from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
 from jitla.source.tame import NOTHING
 
 __all__ = ["ExpressionRewriter", "ReadsFrame"]
+
+Node = TypeVar("Node", bound=ast.expr)
 
 # Names that read the variables of a frame, with the number of arguments from which they do not.
 MAXIMUM = sys.maxsize
@@ -301,6 +304,6 @@ class ExpressionRewriter(OperandRewriter):
             return value
         return hook("keep", [value], value)
 
-    def parts(self, node: ast.expr) -> ast.expr:
+    def parts(self, node: Node) -> Node:
         """Rewrite the parts of an expression that needs no hook itself."""
         return ast.NodeTransformer.generic_visit(self, node)  # type: ignore[return-value]

@@ -226,8 +226,8 @@ class OperandRewriter(ast.NodeTransformer):
             return lifted(node, ways, node) if foreign else node
         name = ast.Constant(mangle(node.attr, self.private))
         at = name_line(node)
-        named = isinstance(base, ast.Name) and not self._is_foreign_name(base, base.id)
-        if named and not self._is_class(base):
+        if isinstance(base, ast.Name) and not self._is_foreign_name(base, base.id) \
+                and not self._is_class(base):
             plain = self.used(base, "")
             args: list[ast.expr] = [plain, name]
             slow = hook("attribute", args + [ast.Constant(ways)] * bool(ways), at)

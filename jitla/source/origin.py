@@ -127,11 +127,11 @@ def _silence() -> Iterator[None]:
     """
     with _quiet:
         kept = warnings.filters
-        warnings.filters = [("ignore", None, Warning, None, 0)]  # type: ignore[assignment]
+        warnings.filters = [("ignore", None, Warning, None, 0)]
         try:
             yield
         finally:
-            warnings.filters = kept  # type: ignore[assignment]
+            warnings.filters = kept
 
 
 @lru_cache(maxsize=8)
@@ -194,7 +194,7 @@ def _first_line(node: FunctionNode) -> int:
 
 def copied(node: Any) -> Any:
     """Copy a syntax tree; a node that stands in several places becomes several nodes."""
-    kind = type(node)
+    kind: Any = type(node)
     if kind is list:
         return [copied(each) for each in node]
     if not isinstance(node, ast.AST):

@@ -148,7 +148,7 @@ def _computes(function: Any) -> bool:
 
 def loops_in_python(ufunc: np.ufunc) -> bool:
     """Say whether a ufunc was made of a Python function: it has loops for objects only."""
-    return all(set(types) <= set("O->") for types in ufunc.types)
+    return ufunc.ntypes < 2 and all(set(types) <= set("O->") for types in ufunc.types)
 
 
 def look_up(

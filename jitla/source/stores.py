@@ -46,7 +46,7 @@ class StoreRewriter(ExpressionRewriter):
         # annotations inside functions are not evaluated
         if node.value is None:
             if not isinstance(node.target, ast.Name):
-                node.target = self.parts(node.target)  # type: ignore[assignment]
+                node.target = self.parts(node.target)
         elif isinstance(node.target, ast.Name):
             node.value = self.kept(node.value, node.target.id)
         else:

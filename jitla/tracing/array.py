@@ -23,6 +23,8 @@ _COMPLEX = frozenset({np.complex64, np.complex128})  # they warn when they lose 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 # NumPy's reduction -> function that records it over all axes of an array. Filled by the operators.
 TOTALS: dict[Any, Callable[[Any, Any], Any]] = {}
+SUMS = frozenset({"sum", "mean", "var", "std"})  # reductions whose bits depend on the order
+PIECE = np.getbufsize()  # elements that NumPy copies at a time
 
 
 class Gone:
@@ -166,7 +168,7 @@ class LazyScalar(Lazy):
     __iter__ = None  # has __getitem__, as NumPy's scalars, but is no sequence
 
     @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def __class__(self) -> type:
         return METAS[self._m].dtype.type
 
     def __hash__(self) -> int:
@@ -197,7 +199,7 @@ class LazyArray(Lazy):
     __slots__ = ()
 
     @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def __class__(self) -> type:
         return np.ndarray
 
     __hash__ = None  # type: ignore[assignment]
@@ -256,6 +258,12 @@ def in_memory(session: Any, value: np.ndarray, layout: int) -> LazyArray:
     made._l = layout
     made._m = LAYOUTS[layout].meta
     return made
+
+
+def is_cut(array: LazyArray) -> bool:
+    """Tell whether NumPy adds up an array in pieces: what is not aligned is copied before, piece by piece."""
+    memory, known = array._v, METAS[array._m]
+    return known.size > PIECE and known.dtype.kind in "fc" and memory is not None and not memory.flags.aligned
 
 
 def scalar_entry(session: Any, proxy: LazyScalar) -> int:

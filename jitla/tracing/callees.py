@@ -27,11 +27,13 @@ SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
     type({}.items()), LazyArray, np.ndarray,
 })
-_TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(
-    type(iter(held)) for held in ([], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1),
-                                  range(1 << 70)))}
+_HELD: tuple[Any, ...] = (
+    [], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1), range(1 << 70))
+_TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(type(iter(held)) for held in _HELD)}
 
 _STEPPING = frozenset({iter, next})
+
+_PROXIES = LAZY | {int, float}
 
 
 class Callee:
@@ -90,9 +92,13 @@ class Guarded(Callee):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        session = self.session
+        session, out = self.session, kwargs.get("out")
+        if type(out) is LazyArray and len(kwargs) == 1 and _PROXIES.issuperset(map(type, args)) \
+                and type(self.function) is np.ufunc and len(args) == self.function.nin:
+            # as NumPy would, which looks for others to ask
+            return out.__array_ufunc__(self.function, "__call__", *args, out=(out,))
         # With out=... it answers with arrays where scalars are usual, which proxies are not told.
-        if kwargs.get("out") is ... or any(map(is_wild, args)):
+        if out is ... or any(map(is_wild, args)):
             return Foreign(self.function, session)(*args, **kwargs)
         for array in written(self.function, args, kwargs):
             if type(array) not in LAZY:

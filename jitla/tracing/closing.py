@@ -55,7 +55,7 @@ class Store(NamedTuple):
     if not all of them are, or if it does not matter.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # tuples have a method of this name
     slot: int
     aliases: tuple[int, ...]
     reach: int
@@ -192,6 +192,8 @@ class Closing:
         self.site.pin(key, index)
         place: dict[int, int] = {}
         leaf = scalar = 0
+        refs: tuple
+        attrs: tuple
         wanted = set(cone(block.entries, index))
         for i, entry in enumerate(block.entries):
             taken = i in wanted

@@ -86,7 +86,11 @@ def user_frames() -> list[FrameType]:
 def user_frame() -> FrameType:
     """Return the innermost user frame."""
     frame = _getframe(1)
-    while frame.f_back is not None and kind_of(frame.f_code) != USER:
+    while frame.f_back is not None:
+        code = frame.f_code
+        kind = _KINDS.get(id(code))
+        if (kind_of(code) if kind is None else kind) == USER:
+            break
         frame = frame.f_back
     return frame
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LAZY, LazyArray, LazyScalar, pending
+from jitla.tracing.array import LAZY, SUMS, LazyArray, LazyScalar, is_cut, pending
 from jitla.tracing.scatters import SCATTERS
 from jitla.tracing.signature import TRACED
 from jitla.tracing.spellings import SPELLINGS, axes_of
@@ -40,7 +40,7 @@ def reduction(
     plain = plain and type(axis) in _AXIS_TYPES and type(a) is LazyArray and a._s is session
     key = (name, a._m, axis, keepdims, ddof) if plain else None
     known = _reduced.get(key)
-    if known is not None:
+    if known is not None and not (name in SUMS and is_cut(a)):
         op, attrs, meta = known
         return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
     made = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
@@ -59,7 +59,7 @@ def _checked_reduction(
     if dtype is not None or out is not None or initial is not _NONE or where is not _NONE:
         return NotImplemented
     array = session.operand(a)
-    if type(array) is not LazyArray or array.ndim == 0:
+    if type(array) is not LazyArray or array.ndim == 0 or name in SUMS and is_cut(array):
         return NotImplemented
     axes = axes_of(axis, array.ndim)
     if axes is None:
@@ -67,7 +67,7 @@ def _checked_reduction(
     keep = False if keepdims is _NONE else keepdims
     if type(keep) is not bool or (name in ("min", "max", "mean", "var", "std") and array.size == 0):
         return NotImplemented
-    attrs = (("axis", axes), ("keepdims", keep))
+    attrs: tuple = (("axis", axes), ("keepdims", keep))
     if ddof is not None:
         if type(ddof) is not int:
             return NotImplemented
@@ -106,6 +106,8 @@ def _count_nonzero(session: Session, a: Any, axis: Any = None, *, keepdims: Any 
     array = session.operand(a)
     if type(array) is not LazyArray or type(keepdims) is not bool:
         return NotImplemented
+    if array._v is not None and axis is not None and 0 in array._v.strides:
+        return NotImplemented  # it is cast to booleans, and a repeated axis orders the copy in another way
     if array.dtype.kind != "b":
         array = session.traced("not_equal", (array, 0))
     elif array._v is not None:

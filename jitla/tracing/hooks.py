@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator
 from sys import _getframe, getrefcount
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -18,9 +17,8 @@ import numpy as np
 from jitla.hops import HEARD, heard, hush, listen
 from jitla.source import NUMBERS, loops_in_python
 from jitla.tracing.alarms import calm
-from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.callees import (
-    SAFE_ITERABLES,
     Adder,
     Consumer,
     Contained,
@@ -28,7 +26,6 @@ from jitla.tracing.callees import (
     Foreign,
     Guarded,
     Managed,
-    is_tame,
 )
 from jitla.tracing.closing import Closing
 from jitla.tracing.dispatch import METHODS
@@ -36,26 +33,21 @@ from jitla.tracing.functions import MUTATING
 from jitla.tracing.indexing import HOLDERS, Bound
 from jitla.tracing.kinds import (
     CONTAINERS,
-    STEPPING,
-    TAME,
     deletes_plainly,
-    getter_of,
     is_wild,
-    runs_code,
     setter_of,
-    still,
     stores_plainly,
 )
+from jitla.tracing.lifting import Lifting
 from jitla.tracing.places import call_at, call_here, place_of
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.twins import TwinTable
-from jitla.tracing.wild import wild
 
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
 _OWN = 4
-_CREATORS = frozenset({
+_CREATORS: frozenset[Any] = frozenset({
     np.zeros, np.empty, np.ones, np.full, np.eye, np.identity, np.arange, np.linspace, np.array,
     np.copy, np.diag, np.tri, np.logspace, np.geomspace, np.meshgrid, np.asarray, np.asanyarray,
     np.ascontiguousarray, np.atleast_1d, np.atleast_2d,
@@ -69,7 +61,6 @@ SAFE = frozenset({
 })
 _EXCEPTIONS = BaseException
 _PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
-_ARRAYS = LAZY | {np.ndarray}
 _COMPARING = frozenset({"index", "count", "remove"})
 _INPLACE_UFUNC = {
     operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,
@@ -78,13 +69,12 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
-_SEQUENCES = frozenset({tuple, list, LazyArray, np.ndarray, str})
 _ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
 # Python's numbers, and NumPy's but those that warn in arithmetic.
 _SAYING_NOTHING = LAZY | {int, float, bool, complex, str}
 
 
-class Hooks:
+class Hooks(Lifting):
     """The object behind ``__jitla__`` in every twin; without a session it changes nothing."""
 
     def call(self, f: Any) -> Any:
@@ -268,29 +258,6 @@ class Hooks:
         plain = session is None or deletes_plainly(type(obj), name)
         (delattr if plain else self.foreign(delattr))(obj, name)
 
-    def keep(self, value: Any) -> Any:
-        """Return what is stored in a global or closure variable: never a proxy."""
-        session = LOCAL.session
-        return value if session is None else session.plain(value)
-
-    def item(self, value: Any) -> Any:
-        """Return an element of a comprehension: never a proxy."""
-        session = LOCAL.session
-        return value if session is None else session.plain(value)
-
-    def hashed(self, value: Any) -> Any:
-        """Return an element of a set or a key, which is hashed and compared: that may run code."""
-        return self.calm(self.item(value))
-
-    def same(self, a: Any, b: Any) -> bool:
-        """Do ``a is b``: a proxy of an array in memory is that array."""
-        if a is b:
-            return True
-        kinds = type(a), type(b)
-        if LAZY.isdisjoint(kinds):
-            return False
-        return _object(a, kinds[0]) is _object(b, kinds[1])
-
     def edge(self) -> None:
         """End of a loop's body: the block ends here, so that every iteration has one plan."""
         session = LOCAL.session
@@ -320,166 +287,9 @@ class Hooks:
             return manager
         return Managed(manager, session)
 
-    def iterate(self, iterable: Any) -> Any:
-        """Return the iterable of a loop; unknown ones may run any code at each step."""
-        session = LOCAL.session
-        if session is None or type(iterable) in SAFE_ITERABLES:
-            return iterable
-        if is_tame(iterable):
-            return iterable if type(iterable) is not LazyScalar else session.plain(iterable)
-        if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
-            return iterable
-        return _stepped(iterable, session)
-
-    def opened(self, iterable: Any) -> Any:
-        """Return the iterable of a loop that unpacks its elements: those of users run code then."""
-        session = LOCAL.session
-        if session is None or type(iterable) not in (list, tuple) or _SEQUENCES.issuperset(
-            map(type, iterable)
-        ):
-            return iterable
-        return map(self.calm, iterable)
-
-    def foreign(self, function: Any) -> Any:
-        """Return what is called instead of `function`, which runs code jitla does not see."""
-        session = LOCAL.session
-        return function if session is None else Foreign(function, session)
-
-    def tame(self, *values: Any) -> bool:
-        """Say whether operators of these parameters run no code of users."""
-        return TAME.issuperset(map(type, values)) or all(
-            type(v) in TAME or type(v) is np.ndarray and not v.dtype.hasobject for v in values)
-
-    def still(self, value: Any, uses: tuple[str, ...]) -> bool:
-        """Say whether a parameter runs no code when it is asked for attributes, or subscripted (``[``)."""
-        kind = type(value)
-        if kind in CONTAINERS:
-            return uses == ("[",)
-        return kind in TAME or kind is np.ndarray or "[" not in uses and still(kind, uses)
-
-    def lift(self, value: Any, ways: str) -> Any:
-        """Return an operand: as a proxy if it is an array, as `Wild` if it may run code of users.
-
-        `ways` says how it is used: see where the twins are made.
-        """
-        kind = type(value)
-        if kind in TAME:
-            return value
-        session = LOCAL.session
-        if session is None:
-            return value
-        if kind is np.ndarray:
-            if value.dtype.hasobject:
-                return wild(value, ways, self)
-            return value if ways[0] == "e" else session.argument(value)
-        if kind in CONTAINERS:
-            way = ways[0]
-            if ways == "[" or way in "aen." or (
-                way == "k" and (kind not in (list, tuple) or not is_wild(value))
-            ):
-                return value
-            return value if way not in "[c" and not is_wild(value) else wild(value, ways, self)
-        if kind in STEPPING and ways[0] in "ae":
-            session.hand_over()
-            return value  # NumPy asks whether it is a sequence
-        return wild(value, ways, self) if is_wild(value) else value
-
-    def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
-        """Return ``obj.name``, ready for its uses."""
-        if type(obj) is LazyArray:
-            return getattr(obj, name)
-        session = LOCAL.session
-        if session is None:
-            return getattr(obj, name)
-        kind = type(obj)
-        if kind is np.ndarray:
-            value = getattr(session.argument(obj), name)
-        elif not runs_code(obj, kind, name):
-            value = getattr(obj, name)
-        else:
-            getter = getter_of(kind, name)
-            if type(getter) is FunctionType:
-                value = self.call(getter)(obj)
-            else:
-                value = Foreign(getattr, session)(obj, name)
-        return self.lift(value, ways) if ways else value
-
     def bare(self, part: Any) -> Any:
         """Return what ``__code__`` or ``__closure__`` of a function is where nothing is traced."""
         return TWINS.bare(part)
-
-    def _get(self, obj: Any, name: str, *default: Any) -> Any:
-        try:
-            session = LOCAL.session
-            if session is not None and type(obj) in _ARRAYS and str(name).startswith("__"):
-                return getattr(session.plain(obj), name)  # not what proxies have for Python
-            return self.attribute(obj, name)
-        except AttributeError:
-            if not default:
-                raise
-            return default[0]
-
-    def _has(self, obj: Any, name: str) -> bool:
-        return self._get(obj, name, LOCAL) is not LOCAL
-
-    def calm(self, value: Any) -> Any:
-        """Return what Python asks for its truth, or to be compared: nothing is pending if that runs code."""
-        if type(value) not in TAME:
-            session = LOCAL.session
-            if session is not None and type(value) not in CONTAINERS and is_wild(value):
-                session.hand_over()
-        return value
-
-    def asked(self, value: Any) -> Any:
-        """Return the class, or classes, that Python asks about an object: metaclasses may answer."""
-        if type(value) is not type and is_wild(value):
-            session = LOCAL.session
-            if session is not None:
-                session.hand_over()
-        return value
-
-    def spread(self, value: Any) -> Any:
-        """Return what is unpacked as arguments or elements."""
-        session = LOCAL.session
-        if session is None or type(value) in SAFE_ITERABLES:
-            return value
-        if is_tame(value):
-            return value if type(value) is not LazyScalar else session.plain(value)
-        if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
-            return value
-        return Foreign(list, session)(value)
-
-    def mapping(self, value: Any) -> Any:
-        """Return what is unpacked as keywords or items."""
-        session = LOCAL.session
-        if session is None or type(value) is dict or not hasattr(type(value), "keys"):
-            return value
-        return Foreign(dict, session)(value)
-
-
-def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
-    steps = Foreign(iter, session)(iterable)
-    while True:
-        session.hand_over()
-        LOCAL.session = None
-        try:
-            value = next(steps)
-        except StopIteration:
-            return
-        finally:
-            LOCAL.session = session
-            session.attend()
-        yield value
-
-
-def _object(value: Any, kind: type) -> Any:
-    """Return the object that `value` stands for, if it stands for one that is somewhere."""
-    if kind in LAZY:
-        if value._v is not None:
-            return value._v
-        if kind is LazyScalar and value.dtype == bool:  # there are only two of them
-            return value._s.value(value)
-    return value
 
 
 def _class_of(*args: Any, **kwargs: Any) -> Any:

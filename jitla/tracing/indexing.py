@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Meta, Shape
-from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, pending
+from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.picking import Picking
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
-from jitla.tracing.signature import LAYOUTS, METAS, TRACED, is_traced, meta_id
+from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, TRACED, is_traced, meta_id
 from jitla.tracing.tape import OP_ID
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -40,7 +40,7 @@ _MUTABLE = frozenset({list, dict, set})
 _BOOL = np.dtype(bool)
 
 
-class Bound(partial):  # type: ignore[type-arg]
+class Bound(partial):
     """A method of a proxy, ready to be called: of its session, itself and the method's name."""
 
     @property
@@ -143,7 +143,13 @@ class Indexing(Picking):
             made = self.site.at_once(name, key.size, value, key)
             if made is not None:
                 return self.wrap(made)
-        return self.wrap(value[key])
+        part = value[key]
+        if type(part) is np.ndarray and not self.over:
+            # of the dtype of `value`, and no older than this line: nobody has a proxy of it
+            layout = LAYOUT_ID.get((part.dtype, part.shape, part.strides))
+            if layout is not None and (part.dtype is not _BOOL or part.size):
+                return in_memory(self, part, layout)
+        return self.wrap(part)
 
     def view(
         self, array: Lazy, method: str, args: tuple, op: int = -1, attrs: tuple = (),
@@ -195,10 +201,12 @@ class Indexing(Picking):
 
     def setitem(self, array: LazyArray, key: Any, value: Any, others: int | None = None) -> None:
         """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
-        memory = self.settle(array)
-        if not _known(key):
+        memory = self.settle(array) if array._v is None else array._v
+        basic = _known(key)
+        if not basic:
             key = self.plain(key)
-        if type(value) is LazyArray and value._s is self and _basic(key) and memory.flags.writeable:
+            basic = _basic(key)
+        if type(value) is LazyArray and value._s is self and basic and memory.flags.writeable:
             target = memory[key]
             if type(target) is np.ndarray:
                 if value._v is not None and same_view(target, value._v):
@@ -324,13 +332,15 @@ def _is_recorded(ufunc: Any, array: LazyArray, other: Any) -> bool:
     return ufunc is not _MATMUL_IN_PLACE
 
 
-def lone_complex(meta: Meta) -> bool:
+def lone_complex(meta: Meta | np.ndarray) -> bool:
     """Say whether it is one complex number: in place NumPy multiplies it by other code than arrays."""
     return meta.dtype.kind == "c" and meta.size == 1
 
 
 def fits(shape: Shape, target: Shape) -> bool:
     """Say whether `shape` broadcasts to `target` without changing it."""
+    if shape == target:
+        return True
     if len(shape) > len(target):
         return False
     pairs = zip(shape[::-1], target[::-1], strict=False)
@@ -342,7 +352,7 @@ def becomes(made: np.dtype, known: np.dtype) -> bool:
 
     Floats that become narrower overflow in the operation, NumPy says, not in a cast.
     """
-    return np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind")
+    return made is known or np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind")
 
 
 def _consumed(index: int, others: int | None) -> tuple[int, int]:

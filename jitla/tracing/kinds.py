@@ -84,7 +84,8 @@ def is_wild(value: Any, deep: int = 2) -> bool:
 
 def _version_place() -> int:
     """Return where a type object has the number that changes with the class; 0 if it was not found."""
-    words = type.__basicsize__ // 4
+    size: Any = type.__basicsize__  # of the class of classes it is a number
+    words = size // 4
     kind = type("Changing", (), {"x": 1})
     view = (ctypes.c_uint * words).from_address(id(kind))
     seen = []

@@ -14,8 +14,9 @@ from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import Lazy, LazyArray, in_memory
 from jitla.tracing.closing import Closing, Store
-from jitla.tracing.enacting import address, same_view
-from jitla.tracing.signature import layout_id
+from jitla.tracing.enacting import address
+from jitla.tracing.signature import LAYOUTS, layout_id
+from jitla.tracing.tape import LEAF
 
 SMALL = 1 << 20  # bytes: arrays up to this size are in a cache, where a copy of them costs little
 REACHES = (0, 1, 2, 4, 8)
@@ -67,40 +68,42 @@ class Memory(Closing):
 
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
-        self.settle_ghosts(target)
-        # Under its own slot what is read before it is overwritten can be asked for afterwards.
-        slot = next((k for k, leaf in enumerate(self.leaves) if leaf is target), -1)
-        if slot < 0:
-            slot = next((k for k, leaf in enumerate(self.leaves)
-                         if leaf.flags.writeable and same_view(leaf, target)), -1)
+        if self.ghosts:
+            self.settle_ghosts(target)
+        layout, at = layout_id(target), address(target)
+        low, high = LAYOUTS[layout].low, LAYOUTS[layout].high
+        slot, alike = -1, True
+        aliases: list[int] = []
+        apart: list[int] = []
+        met = zip(self.leaves, [e[1] for e in self.ops if e[0] == LEAF], strict=True)
+        for k, (leaf, its) in enumerate(met):
+            far = address(leaf) - at
+            if its == layout and not far:
+                if slot < 0 and leaf.flags.writeable:
+                    slot = k  # what is read before it is overwritten can be asked for afterwards
+                continue
+            other = LAYOUTS[its]
+            if far + other.low < high and low < far + other.high and other.low < other.high:
+                aliases.append(k)
+                apart.append(abs(far))
+                alike = alike and its == layout
         if slot < 0:
             slot = len(self.leaves)
-            self.enter(in_memory(self, target, layout_id(target)))
-        aliases = tuple(
-            k for k, leaf in enumerate(self.leaves)
-            if k != slot and np.may_share_memory(target, leaf) and not same_view(target, leaf)
-        )
-        reach = -1
-        if aliases and target.nbytes > SMALL:
-            reach = _reach(target, [self.leaves[k] for k in aliases])
-        self.close(store=Store(index, slot, aliases, reach), consumed=consumed)
+            self.enter(in_memory(self, target, layout))
+        reach = _reach(target, max(apart)) if aliases and alike and target.nbytes > SMALL else -1
+        self.close(store=Store(index, slot, tuple(aliases), reach), consumed=consumed)
 
 
-def _reach(target: np.ndarray, others: list[np.ndarray]) -> int:
+def _reach(target: np.ndarray, apart: int) -> int:
     """Return how many steps of its longest stride `target` begins away from others that lie alike, or -1.
 
-    It is rounded up, so that few plans are made.
+    The farthest is `apart` bytes away. The number is rounded up, so that few plans are made.
     """
-    alike = (target.shape, target.strides, target.dtype)
-    if any((a.shape, a.strides, a.dtype) != alike for a in others):
-        return -1
     spans = [(s, n) for s, n in zip(target.strides, target.shape, strict=True) if n > 1]
     longest = max(spans)[0]
     if min(spans)[0] <= 0:
         return -1
     slab = sum(s * (n - 1) for s, n in spans if s != longest) + target.itemsize
-    at = address(target)
-    apart = max(abs(address(a) - at) for a in others)
     least = -(-(apart + slab) // longest) - 1
     return next((r for r in REACHES if r >= least), -1)
 

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import adopt
-from jitla.tracing.array import LAZY, TOTALS, UFUNCS, Lazy, LazyArray, LazyScalar, pending
+from jitla.tracing.array import (
+    LAZY,
+    SUMS,
+    TOTALS,
+    UFUNCS,
+    Lazy,
+    LazyArray,
+    LazyScalar,
+    is_cut,
+    pending,
+)
 from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.powers import is_paired, of_constant
 from jitla.tracing.tape import KIND_CODE, OP_ID, enroll
@@ -95,10 +105,11 @@ def _reduction(name: str) -> Callable[..., Any]:
     known: dict[tuple, tuple[tuple, int]] = {}
     totals: dict[int, tuple[tuple, int]] = {}
     _INFERRED.extend((known, totals))
+    ordered = name in SUMS
 
     def total(self: Any, function: Any = None) -> Any:
         found = totals.get(self._m)
-        if found is None:
+        if found is None or ordered and self._v is not None and is_cut(self):
             return learn(self, function)
         attrs, meta = found
         session = self._s
@@ -127,7 +138,7 @@ def _reduction(name: str) -> Callable[..., Any]:
                 options["keepdims"] = keepdims
             return session.reduced(self, name, (axis, *more), options)
         found = known.get((self._m, axis, keepdims))
-        if found is None:
+        if found is None or ordered and self._v is not None and is_cut(self):
             made = session.reduced(self, name, (axis,), {"keepdims": keepdims})
             if type(made) in LAZY and made._v is None:
                 known[self._m, axis, keepdims] = (session.ops[made._n][-1], made._m)
@@ -196,6 +207,7 @@ def meet(ufunc: Any) -> bool:
 
 
 def _install() -> None:
+    ufunc: Any
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
         _give(Lazy, f"__{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], False))
         if name in _BINARY:
@@ -213,6 +225,7 @@ def _install() -> None:
         _give(LazyArray, name, _reduction(name))
     _give(LazyArray, "__ipow__", _inplace(np.power))
     _give(LazyArray, "__imatmul__", _inplace(np.matmul))
+    method: Any
     for name, method in {"pow": _power, "rpow": _rpower, "matmul": _matmul, "rmatmul": _rmatmul}.items():
         _give(Lazy, f"__{name}__", method)
 

@@ -16,7 +16,7 @@ from jitla.tracing.signature import METAS
 from jitla.tracing.tape import KIND_CODE, OP_ID, SCALAR
 
 #: Exponents of which there is something better than a power, if plans know them.
-_KNOWN = frozenset({2.0, 0.5, -1.0, 1.0, 3.0})
+_KNOWN = frozenset({2.0, 0.5, -1.0, 1.0, 3.0, 4.0})
 _POWER = OP_ID["power"]
 
 
@@ -28,7 +28,7 @@ class _Asked(np.ndarray):
 
 
 def _shortcuts() -> dict[tuple[str, type, Any], Any]:
-    found = {}
+    found: dict[tuple[str, type, Any], Any] = {}
     for char in "lLdD":
         base = np.ones(1, char).view(_Asked)
         for exponent in (2, -1, 1, 0.5, 2.0, -1.0, 1.0):
@@ -46,7 +46,7 @@ def is_paired(x: Any, exponent: Any) -> bool:
     """Say whether every exponent is for one element: NumPy looks what one for many of them is."""
     if not isinstance(exponent, (LazyArray, np.ndarray)):
         return True
-    memory = exponent._v if type(exponent) is LazyArray else exponent
+    memory: Any = exponent._v if type(exponent) is LazyArray else exponent
     spread = memory is not None and any(
         by == 0 and n > 1 for by, n in zip(memory.strides, memory.shape, strict=True))
     return not spread and exponent.size != 1 and exponent.shape == broadcast((np.shape(x), exponent.shape))

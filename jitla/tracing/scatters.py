@@ -2,6 +2,9 @@
 
 Knows: NumPy's signatures, which calls there may be loops for. Must not know: the loops.
 Receives a session and arguments as the user gave them; returns proxies or arrays, or NotImplemented.
+
+Which calls there is an entry for depends on the arguments' kinds only: where there are too few elements,
+or they lie in another way, NumPy does the same, which is no fallback.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import numpy as np
 
 from jitla.tracing.array import LazyArray
 from jitla.tracing.picking import LEAST_LATER
+from jitla.tracing.places import call_here
+from jitla.tracing.signature import TRACED
 
 Session = Any  # the session that the arguments belong to
 _DOUBLE, _WORD = np.dtype(np.float64), np.dtype(np.int64)
@@ -31,7 +36,10 @@ def _take(
         return NotImplemented
     if (axis is not None or table.ndim != 1) and (type(axis) is not int or axis != 0):
         return NotImplemented
-    return _made(session, session.site.at_once("take", index.size, table, index))
+    if not _are_known(table) or not _are_labels(index) or not index.ndim:
+        return NotImplemented
+    made = session.site.at_once("take", index.size, table, index)
+    return session.wrap(call_here(np.take, table, index, axis) if made is None else made)
 
 
 def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
@@ -41,7 +49,11 @@ def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any =
     labels, factors = session.plain(x), session.plain(weights)
     if not _are_arrays(labels) or type(minlength) is not int or minlength < 0:
         return NotImplemented
-    return _made(session, session.site.at_once("bincount", labels.size, labels, factors, minlength))
+    weighted = _are_arrays(factors) and _are_known(factors) and factors.dtype.kind != "c"
+    if not _are_labels(labels) or labels.ndim != 1 or factors is not None and not weighted:
+        return NotImplemented
+    made = session.site.at_once("bincount", labels.size, labels, factors, minlength)
+    return session.wrap(call_here(np.bincount, labels, factors, minlength) if made is None else made)
 
 
 def _tallied(session: Session, x: Any, weights: Any, minlength: Any) -> Any:
@@ -86,8 +98,12 @@ def _histogram(
             return NotImplemented
         if any(type(e) is int and not -_EXACT < e < _EXACT for e in ends):
             return NotImplemented
+    if values.dtype not in _ENDS or bins < 1:
+        return NotImplemented
     made = session.site.at_once("histogram", values.size, values, bins, ends)
-    return NotImplemented if made is None else tuple(map(session.wrap, made))
+    if made is None:
+        made = call_here(np.histogram, values, bins, ends)
+    return tuple(map(session.wrap, made))
 
 
 def add_at(session: Session, target: Any, index: Any, values: Any) -> bool:
@@ -114,8 +130,13 @@ def _are_arrays(*values: Any) -> bool:
     return all(map(operator.is_, map(type, values), [np.ndarray] * len(values)))
 
 
-def _made(session: Session, array: Any) -> Any:
-    return NotImplemented if array is None else session.wrap(array)
+def _are_known(array: np.ndarray) -> bool:
+    return array.dtype in TRACED
+
+
+def _are_labels(array: np.ndarray) -> bool:
+    """Tell whether they are integers that all convert to indices."""
+    return array.dtype.kind in "iu" and array.dtype in TRACED and array.dtype != np.uint64
 
 
 SCATTERS: dict[Any, Callable[..., Any]] = {

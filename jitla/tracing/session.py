@@ -17,11 +17,12 @@ import numpy as np
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT, Learning
-from jitla.tracing.dispatch import Dispatch, forget_inferred
+from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
 from jitla.tracing.frames import ROOT, mark, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.operators import forget_metas
+from jitla.tracing.recording import forget_inferred
 from jitla.tracing.signature import LAYOUTS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import Site
 from jitla.tracing.tape import OWN_METAS
@@ -39,6 +40,8 @@ class _Local(threading.local):
     """The session of each thread; None outside of traced code."""
 
     session: Session | None = None
+    # Whether a call is under way that is timed as the plain function.
+    timing: bool = False
 
 
 LOCAL = _Local()
@@ -258,7 +261,7 @@ _UNHELD = _unheld()
 def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` (a twin or a function that needs none) in a session of its own."""
     if not calm():
-        return _plain(site, function, args, kwargs)
+        return untraced(site, function, args, kwargs)
     try:
         session = site.idle.pop()
     except IndexError:
@@ -289,7 +292,7 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
             forget_sizes()
 
 
-def _plain(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+def untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` without a session: a floating-point flag may be an exception at its line."""
     site.calls += 1
     try:
@@ -362,5 +365,5 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
 
 
 mark(run.__code__, ROOT)
-mark(_plain.__code__, ROOT)
+mark(untraced.__code__, ROOT)
 mark(drive.__code__, ROOT)

@@ -27,6 +27,7 @@ from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64
 MAX_EXACT = 8192
+LEARNING = 2  # calls that note lines, from the one on that meets a new class of plans
 LINES_ALWAYS = 1 << 62
 LEAST_AT_ONCE = 1 << 13  # indices: for fewer, NumPy is as fast as a loop that has to be launched
 WORTH_A_LOOP = 1 << 20  # indices that NumPy needs a few milliseconds for, as the compiler for a loop
@@ -53,6 +54,17 @@ class Fallback:
         self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
 
 
+class Loop:
+    """What indices, masks or labels at one place said: runs of a loop of its own, and NumPy's instead."""
+
+    __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
+
+    def __init__(self) -> None:
+        self.count = self.by_numpy = self.nbytes = 0
+        self.seconds = 0.0
+        self.title = ""
+
+
 class Site:
     """The memory of one decorated function; shared by its threads."""
 
@@ -66,6 +78,8 @@ class Site:
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
+        # By what was done, file and line.
+        self.loops: dict[tuple[str, str, int], Loop] = {}
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
@@ -76,11 +90,13 @@ class Site:
         # By path and operations, whatever they are done to: the same.
         self.tapes: dict[tuple, Places] = {}
         self.calls = 0
-        self.learning = 2
+        self.learning = LEARNING
         # Elements that indices, masks or labels were read for.
         self.scattered = 0
         # What calls are compared with, by whoever asked for it.
         self.checks: Any = None
+        # Which calls are left to the plain function; None: none ever.
+        self.payoff: Any = None
         self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
@@ -108,7 +124,7 @@ class Site:
                 return self._request(block, roots, outs, aliases)
 
             if key not in self.classes:
-                self.learning = 2
+                self.learning = LEARNING
                 self.classes.add(key)
             try:
                 made = self._compile(key, sizes, _layouts(block), make)
@@ -216,17 +232,31 @@ class Site:
         if size < LEAST_AT_ONCE or self._indexed is None:
             return None
         self.scattered += size
-        if self.scattered < WORTH_A_LOOP:
-            return None
-        try:
-            return getattr(self._indexed(), name)(*args)
-        except Exception as error:
-            self.failed(error)
-            return None
+        start, made = perf_counter(), None
+        if self.scattered >= WORTH_A_LOOP:
+            try:
+                made = getattr(self._indexed(), name)(*args)
+            except Exception as error:
+                self.failed(error)
+        self._looped(name, size, args, made, perf_counter() - start)
+        return made
+
+    def _looped(self, name: str, size: int, args: tuple, made: Any, seconds: float) -> None:
+        """Count what a loop has done under the user's line, or that NumPy has to."""
+        place = place_of(user_frame())
+        record = self.loops.setdefault((name, place.file, place.line), Loop())
+        if made is None or made is False:
+            record.by_numpy += 1
+            return
+        parts = *args, *(made if type(made) is tuple else (made,))
+        record.title = f"{name} {size} {args[0].dtype}"
+        record.count += 1
+        record.seconds += seconds
+        record.nbytes += sum(x.nbytes for x in parts if isinstance(x, np.ndarray))
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
-        name = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+        name = str(getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func)))
         place = place_of(user_frame())
         file, line = place.file, place.line
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
@@ -250,12 +280,14 @@ class Site:
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.classes, self.past,
-                       self.places, self.tapes, self.lines):
+        for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
+                       self.past, self.places, self.tapes, self.lines):
             memory.clear()
         self.failures.clear()
+        if self.payoff is not None:
+            self.payoff.clear()
         self.calls = 0
-        self.learning = 2
+        self.learning = LEARNING
 
 
 def _stores(

@@ -88,13 +88,23 @@ def _explicit(subscripts: str) -> tuple[tuple[str, ...], str] | None:
     return labels, result
 
 
+WORTH_A_VALUE = 1 << 18  # elements: NumPy's way down columns of so many takes longer than a block of its own
+
+
 def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     array = session.operand(a)
     if dtype is not None or out is not None or type(array) is not LazyArray or not array.ndim:
         return NotImplemented
     if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
         return NotImplemented
+    if array.dtype.itemsize < 8 and array.dtype.kind in "biu" and array._v is not None \
+            and 0 in array._v.strides:
+        return NotImplemented  # it is cast, and a repeated axis orders the copy in another way than the sums
     normal = axis if axis is None else axis % array.ndim
+    if normal == 0 and array.ndim > 1 and (array._v is not None or array.size >= WORTH_A_VALUE):
+        made = session.site.at_once("running", array.size, session.value(array))
+        if made is not None:
+            return session.wrap(made)
     return session.traced("cumsum", (array,), (("axis", normal),))
 
 

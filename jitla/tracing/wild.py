@@ -136,6 +136,7 @@ def _install() -> None:
         "pow": operator.pow, "divmod": divmod, "and": operator.and_, "or": operator.or_,
         "xor": operator.xor, "lshift": operator.lshift, "rshift": operator.rshift,
     }
+    function: Any
     for name, function in binary.items():
         setattr(Wild, f"__{name}__", _binary(function, False))
         setattr(Wild, f"__r{name}__", _binary(function, True))

@@ -115,6 +115,32 @@ def test_what_is_written_into_memory_that_exists_does_not_count() -> None:
     assert np.array_equal(out, A * B + 1.0)
 
 
+def in_place(u):
+    u[1:-1, 1:-1] += 0.1 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return u
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_that_wait_until_they_may_be_stored_count(threads: int) -> None:
+    n = 700 if threads == 1 else 710  # a program keeps what was predicted for its first sizes
+    with jitla.options(num_threads=threads):
+        free = jitla.jit(in_place)
+        free(np.ones((n, n)))
+        assert np.array_equal(free(np.ones((n, n))), in_place(np.ones((n, n))))
+        waiting = predicted(free)
+        # at least the row behind the one that is read, in slots of a band; never the copy of all
+        assert 2 * 8 * n < waiting < 8 * n * n / 2
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", jitla.MemoryLimitWarning)
+            jitla.jit(in_place, memory_limit=waiting)(np.ones((n, n)))
+        with pytest.warns(jitla.MemoryLimitWarning, match=f": {waiting} bytes"):
+            jitla.jit(in_place, memory_limit=waiting - 1)(np.ones((n, n)))
+        more = jitla.jit(in_place, memory_limit=waiting - 1)
+        with pytest.warns(jitla.MemoryLimitWarning, match=r": (\d+) bytes") as seen:
+            more(np.ones((3 * n, n + 9)))
+        assert int(str(seen[0].message).split(": ")[1].split()[0]) >= waiting
+
+
 def test_where_no_plan_fits_there_is_a_warning_at_the_users_line() -> None:
     @jitla.jit(memory_limit="1MB")
     def doubled(a):

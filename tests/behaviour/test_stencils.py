@@ -66,8 +66,35 @@ def backwards(a: Array) -> None:
     b[1:-1, 1:-1] = b[:-2, 1:-1] + b[2:, 1:-1]
 
 
+def blur(a: Array) -> Array:
+    rows = (a[:-2] + a[1:-1] + a[2:]) / 3
+    return (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]) / 3
+
+
+def differences(a: Array) -> Array:
+    squares = a * a - 0.5
+    return (squares[1:] - squares[:-1]) * a[:-1]
+
+
+def inner(a: Array) -> Array:
+    ratios = 1 / a
+    return ratios[1:-1, 1:-1] - ratios[:-2, 1:-1]
+
+
+def both_asked(a: Array) -> tuple[Array, Array]:
+    twice = a + a
+    return twice[1:] - twice[:-1], twice
+
+
+def into_itself(a: Array) -> None:
+    twice = a * 0.75
+    a[1:-1] = twice[2:] - twice[:-2]
+
+
 SQUARES = [(20, 30), (401, 402), (4, 50_000), (50_000, 4)]
-CASES = [(f, SQUARES) for f in (cross, jacobi, heat, alternating, steps, along, backwards)]
+CASES = [(f, SQUARES) for f in (
+    cross, jacobi, heat, alternating, steps, along, backwards, blur, differences, inner, both_asked,
+    into_itself)]
 CASES += [(f, [(21, 31), (401, 403)]) for f in (every_second, upside_down)]
 CASES += [(f, [(400,), (300_000,)]) for f in (along, far)]
 CASES += [(cube, [(6, 7, 8), (60, 61, 62)])]
@@ -89,8 +116,43 @@ def test_same_as_numpy(
             for _ in range(2):
                 want, got = function(plain), fast(mine)
                 np.testing.assert_array_equal(mine, plain)
-                if want is not None:
-                    np.testing.assert_array_equal(got, want)
+                for x, y in zip(flat(got), flat(want), strict=True):
+                    np.testing.assert_array_equal(x, y)
+                    assert x.strides == y.strides and x.flags.owndata == y.flags.owndata
+
+
+def flat(found: object) -> tuple[Array, ...]:
+    """Return the arrays that a function gave."""
+    return found if isinstance(found, tuple) else () if found is None else (found,)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("function", [blur, differences])
+def test_slices_of_a_value_take_one_kernel(function: Callable[[Array], Array]) -> None:
+    fast = jitla.jit(function)
+    a = RNG.random((500, 500))
+    fast(a)
+    assert during(fast, lambda: fast(a)).kernel_runs == 1
+
+
+@pytest.mark.parametrize("place", [(0, 0), (-1, -1), (7, 9)])
+@pytest.mark.parametrize("value", [np.inf, 1e308, 0.0])
+@pytest.mark.parametrize("function", [blur, differences, inner, both_asked])
+def test_values_of_which_slices_are_taken_warn_as_numpys(
+    function: Callable[[Array], Array], value: float, place: tuple[int, int],
+) -> None:
+    fast = jitla.jit(function)
+    for shape in ((4, 5), (3, 3), (40, 50), (2, 9)):
+        a = RNG.random(shape) + 1
+        a[min(place[0], shape[0] - 1), min(place[1], shape[1] - 1)] = value
+        a[-1, 0] = -value
+        for _ in range(2):
+            said = []
+            for call in (function, fast):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    found = flat(call(a))
+                said.append(([str(w.message) for w in caught], [x.tobytes() for x in found]))
+            assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("function, shape", [(jacobi, (500, 500)), (heat, (500, 500)), (cube, (60, 60, 60)),

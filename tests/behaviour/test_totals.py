@@ -99,3 +99,19 @@ def test_a_total_of_strided_memory_is_numpys() -> None:
     given = arrays("f8", 300, 41)
     assert bits(bare(*given)) == bits(bare.__wrapped__(*given))
     assert during(bare, lambda: bare(*given)).kernel_runs == 0
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "i8"])
+@pytest.mark.parametrize("shape", [(9000, 33), (33, 9000), (7, 11)])
+def test_totals_of_unaligned_memory_are_numpys(dtype: str, shape: tuple[int, ...]) -> None:
+    """NumPy copies it piece by piece, and adds up each piece for itself."""
+    @jitla.jit
+    def totals(x):
+        some = x.sum(), np.sum(x, axis=0), x.mean(axis=1), x.var(), np.std(x, axis=-1)
+        return *some, (x * 2).sum(), x[1:].sum()
+
+    aligned = (np.random.default_rng(0).random(shape) * 10).astype(dtype)
+    x = np.zeros(aligned.nbytes + 1, "u1")[1:].view(dtype).reshape(shape)
+    x[...] = aligned
+    for given in (aligned, x, aligned, x):
+        assert bits(totals(given)) == bits(totals.__wrapped__(given))

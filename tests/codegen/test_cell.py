@@ -66,6 +66,30 @@ def test_outer_dimensions_and_broadcasts(
     check([column, full, np.dtype(dtype).type(0.25)], schedule)
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "c16"])
+@pytest.mark.parametrize("names", [["subtract"], ["subtract", "less", "multiply"], ["exp"]], ids=str)
+@pytest.mark.parametrize("shape", [(300, 100), (41, 104), (700, 3), (9, 3001), (3, 50, 33)], ids=str)
+def test_rows_past_the_cache(shape: tuple[int, ...], names: list[str], dtype: str) -> None:
+    """Lines of memory that two rows share, of results that begin anywhere, and no byte around them."""
+    if names == ["exp"] and dtype not in ("f8", "f4") or "less" in names and dtype == "c16":
+        return
+    x, row = ramp(*shape, dtype=dtype), ramp(shape[-1], dtype=dtype)
+    a, b = leaves_of([x, row])
+    roots = [apply("exp", apply("subtract", a, b))] if names == ["exp"] else [apply(n, a, b) for n in names]
+    plain = [np.empty(shape, r.meta.dtype) for r in roots]
+    run_cells(roots, [x, row], plain)
+    for shift, gap, chunk in ((0, 0, 0), (8, 0, 7), (40, 0, 0), (16, 5, 0), (16, 5, 3)):
+        rooms = [np.full(shift + p.itemsize * (p.size // shape[-1]) * (shape[-1] + gap) + 64, 7, np.uint8)
+                 for p in plain]
+        outs = [r[shift:-64].view(p.dtype).reshape(*shape[:-1], shape[-1] + gap)[..., :shape[-1]]
+                for r, p in zip(rooms, plain, strict=True)]
+        run_cells(roots, [x, row], outs, Schedule(nontemporal=True), chunk)
+        for out, want, room in zip(outs, plain, rooms, strict=True):
+            np.testing.assert_array_equal(out, want)
+            out.view(np.uint8)[...] = 7
+            assert (room == 7).all()
+
+
 def test_scalar_operands_of_every_kind() -> None:
     check([ramp(100), np.float64(1.5), np.float64(-2)])
     check([ramp(100, dtype="f4"), np.float32(1.5), ramp(100, dtype="f4")])
@@ -91,6 +115,22 @@ def test_strided_reversed_and_transposed_operands(dtype: str) -> None:
     run_cells([apply("negative", *leaves_of([wide]))], [wide], [comb[:, ::3]])
     np.testing.assert_array_equal(comb[:, ::3], -wide)
     assert not comb[:, 1::3].any()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u1", "?", "c16"])
+@pytest.mark.parametrize("steps", [(2, 2), (2, 3), (-2, 2), (3, 1), (2, 1)])
+def test_every_second_element(steps: tuple[int, int], dtype: str) -> None:
+    for shape in ((5,), (64,), (1003,), (9000,), (3, 7), (4, 33), (6, 300)):
+        parts = []
+        for step in steps:
+            inner = abs(step) * (shape[-1] - 1) + 1  # nothing lies behind the last element
+            whole = (RNG.integers(0, 3, (*shape[:-1], inner)) * 1.5).astype(dtype)
+            parts.append(whole[..., ::step])
+        root = apply("logical_or" if dtype == "?" else "add", *leaves_of(parts))
+        want = parts[0] | parts[1] if dtype == "?" else parts[0] + parts[1]
+        got = np.empty_like(want)
+        run_cells([root], parts, [got])
+        np.testing.assert_array_equal(got, want)
 
 
 def test_outputs_stay_inside_their_memory() -> None:

@@ -95,8 +95,10 @@ def test_what_waits_in_all_bands_is_bounded(inner: int, wanted: int) -> None:
     leaves = [leaf(i, Meta(shape, np.dtype("f8"))) for i in range(2)]
     kernel = kernel_of([apply("add", *leaves)])
     executable = BACKEND.compile(kernel, Form("cell", 2, "ccc"), Schedule(delayed=True))
-    block = executable.template(Geometry(shape, (strides,) * 3, 8 * inner))
+    geometry = Geometry(shape, (strides,) * 3, 8 * inner)
+    block = executable.template(geometry)
     words = struct.unpack_from("6q", block)
     bands, scratch = words[2], words[5]
     assert bands == wanted
     assert scratch <= LATE_BYTES or bands == 1
+    assert executable.scratch(geometry) == scratch

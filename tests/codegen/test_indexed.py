@@ -280,3 +280,19 @@ def test_other_processors_of_the_family_give_the_same_bits():
         identical(loops.bincount(labels, x, 0), np.bincount(labels, x))
         identical(loops.bincount(labels, None, 0), np.bincount(labels))
         identical(loops.histogram(x, 10, (0.0, 1.0))[0], np.histogram(x, 10, (0.0, 1.0))[0])
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "i8", "u8"])
+@pytest.mark.parametrize("shape", [(1, 5), (300, 1), (40, 7), (3, 1000), (50, 4100), (70, 5, 31)], ids=str)
+def test_running_sums_down_columns(loops, shape, kind):
+    x = np.random.default_rng(4).normal(size=shape) * 1000
+    x[0].flat[0] = -0.0
+    identical(loops.running(x.astype(kind)), np.cumsum(x.astype(kind), axis=0))
+
+
+def test_running_sums_that_numpy_does(loops):
+    x = np.ones((30, 40))
+    for other in (x.T, x[:, ::2], x.astype("f2"), x.astype("i4"), x[0], x[:0], x > 0, [[1.0, 2.0]]):
+        assert loops.running(other) is None
+    x[3, 2], x[9, 2] = np.inf, -np.inf  # invalid: there is a warning
+    assert loops.running(x) is None

@@ -12,8 +12,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from jitla.codegen.vecmath import definitions, emit_math, inline_math, supports
+import jitla
+from jitla.codegen.vecmath import NEAR, definitions, emit_math, inline_math, supports
 from tests.codegen.vecmath_loop import compiled
+from tests.codegen.vecmath_near import called, tested
 from tests.codegen.vecmath_points import (
     F32,
     F64,
@@ -144,3 +146,54 @@ def test_offers_two_forms_of_the_same_text() -> None:
     }  # fmt: skip
     assert not supports("exp", np.dtype(np.float16))
     assert not supports("exp", np.dtype(">f8"))
+
+
+@dtypes
+@pytest.mark.parametrize("name", sorted(NEAR))
+@pytest.mark.parametrize("width", [1, 2, 8, 16])
+def test_short_code_is_asked_for_usual_numbers_only(name: str, dtype: np.dtype, width: int) -> None:
+    info = np.finfo(dtype)
+    usual = np.array([info.tiny, 0.7, 1.0, 3.0, info.max / 2], dtype)
+    tiny = info.tiny / 2
+    unusual = np.array([0.0, -0.0, tiny, -tiny, -1.0, -info.max, np.inf, -np.inf, np.nan, -np.nan], dtype)
+    is_far = tested(name, dtype, width)
+    for x in usual:
+        assert not is_far(np.full(width, x)), x
+    for x in unusual:
+        mixed = np.full(width, usual[1])
+        mixed[-1] = x
+        assert is_far(mixed), x
+
+
+@dtypes
+@pytest.mark.parametrize("name", sorted(NEAR))
+def test_short_code_gives_the_same_bits(name: str, dtype: np.dtype) -> None:
+    # one lane that is not usual makes the whole vector take the long code
+    x = np.abs(np.random.default_rng(4).standard_normal(300).astype(dtype)) + dtype.type(1e-3)
+    call, width = called(name, dtype, WIDTH[dtype]), WIDTH[dtype]
+    for at in range(0, x.size - width, width):
+        usual = x[at : at + width].copy()
+        mixed = usual.copy()
+        mixed[-1] = -1
+        assert np.array_equal(bits(call(usual)), bits(run(name, usual)))
+        assert np.array_equal(bits(call(mixed))[:-1], bits(call(usual))[:-1])
+        assert np.isnan(call(mixed)[-1])
+
+
+@pytest.mark.parametrize("at", [0, 3, 20, 39])
+def test_kernels_take_the_long_code_where_it_is_needed(at: int) -> None:
+    def function(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.log(x) * y, np.log10(x) + np.log2(y), y - 1
+
+    x, y = np.linspace(0.1, 9, 40000), np.linspace(3, 0.2, 40000)
+    with jitla.options(compile="sync"):
+        fast = jitla.jit(function)
+        usual = fast(x, y)
+        for value in (0.0, 5e-324, np.inf, -2.0, np.nan):
+            changed = x.copy()
+            changed[at] = value
+            with np.errstate(all="ignore"):
+                made, wanted = fast(changed, y), function(changed, y)
+            for m, w, u in zip(made, wanted, usual, strict=True):
+                np.testing.assert_allclose(m[at], w[at], rtol=1e-15)
+                assert np.array_equal(np.delete(m, at), np.delete(u, at))

@@ -18,9 +18,9 @@ def llvm() -> LlvmBackend:
     return BACKEND
 
 
-def run(llvm, A, B, out, adds=0):
-    made = llvm.wide(A.dtype)
-    tile = Tile(*A.shape, B.shape[1], *A.strides, *B.strides, out.strides[0], adds)
+def run(llvm, A, B, out, adds=0, fetches=False):
+    made = llvm.wide(A.dtype, fetches)
+    tile = Tile(*A.shape, B.shape[1], *A.strides, *B.strides, out.strides[0], adds, cold=fetches)
     llvm.launch(made(tile), A, B, out)
     return out
 
@@ -46,6 +46,19 @@ def test_whole_numbers_are_exact(llvm, shape, dtype):
             assert (run(llvm, A, B, out) == X @ Y).all()
             assert (run(llvm, A, B, out, adds=1) == 2 * (X @ Y)).all()
             assert (room[[0, -1]] == 7.0).all() and (room[:, [0, -1]] == 7.0).all()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_fetched_ahead_changes_nothing(llvm, shape, dtype):
+    rng = np.random.default_rng(shape[0])
+    m, k, n = shape
+    X, Y = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
+    for A in layouts(X):
+        for B in layouts(Y):
+            for adds in (0, 1):
+                given, out = (run(llvm, A, B, np.ones((m, n), dtype), adds, f) for f in (False, True))
+                assert (out == given).all()
 
 
 @pytest.mark.parametrize("columns", [5, 24, 64, 131])
@@ -85,7 +98,7 @@ def test_panels_that_are_made_once(llvm, shape, dtype):
     A, Y = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
     made = llvm.wide(A.dtype)
     for B in layouts(Y):
-        size = panels_bytes(k, n, A.itemsize)
+        size = panels_bytes((k, n), A.itemsize)
         room = np.full(size + 64, 77, np.uint8)
         panels = room[8:8 + size]  # wherever it lies
         llvm.launch(made(Tile(0, k, n, 0, 0, *B.strides, 0, panels=PACKS)), B, B, panels)

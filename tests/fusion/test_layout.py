@@ -103,3 +103,28 @@ def test_a_difference_of_equals_is_cast_where_it_may_be_left_out(dtype):
     X, w = np.ones((30, 20), dtype), np.ones(30)
     assert np.array_equal(fast(X, w), nothing(X, w))
     assert fast.stats().failures == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_strides_of_running_sums(seed):
+    rng = random.Random(seed)
+    for _ in range(250):
+        shape = tuple(rng.choice((0, 1, 2, 3, 4)) for _ in range(rng.randint(1, 4)))
+        x, axis = np.broadcast_to(operand(rng, shape), shape), rng.randrange(len(shape))
+        hop = make("cumsum", (leaf(0, Meta(shape, x.dtype)),), axis=axis)
+        found = all_layouts((hop,), {0: of(x)})[hop]
+        assert found.strides == np.cumsum(x, axis=axis).strides, (x.strides, axis)
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i4", "i8", "f4"])
+def test_running_sums_of_repeated_rows_lie_as_numpys(dtype):
+    @jitla.jit
+    def sums(x):
+        return np.cumsum(x, axis=0), x.cumsum(axis=-1), np.cumsum(x * x, axis=0), x.cumsum()
+
+    row = np.arange(50).astype(dtype)
+    turned = np.asfortranarray(np.ones((4, 5), dtype))
+    for x in (np.broadcast_to(row, (4, 50)), np.broadcast_to(row[:, None], (50, 3)), turned):
+        for found, wanted in zip(sums(x), sums.__wrapped__(x), strict=True):
+            assert (found.strides, found.dtype) == (wanted.strides, wanted.dtype)
+            assert np.array_equal(found, wanted)

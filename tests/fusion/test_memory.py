@@ -41,6 +41,15 @@ def test_leaves_scalars_and_what_is_stored_take_nothing():
     assert peak([alone(a)], (a,), stored={a}) == 0
 
 
+def test_rows_that_wait_lie_beside_what_is_live():
+    x = vector(0)
+    a = apply("add", x, x)
+    b = apply("multiply", x, a)
+    steps = [alone(a), alone(b)]
+    assert peak(steps, (a, b), stored={b}) == 8 * N
+    assert peak(steps, (a, b), stored={b}, waiting={b: 100}) == 8 * N + 100
+
+
 def test_a_view_keeps_its_owner():
     x = leaf(0, Meta((10, 100), F8))
     a = apply("add", x, x)

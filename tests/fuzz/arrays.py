@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-LAYOUTS = ("C", "F", "sliced", "reversed", "permuted", "broadcast", "readonly", "offset")
+LAYOUTS = ("C", "F", "sliced", "reversed", "permuted", "broadcast", "readonly", "offset", "unaligned")
 ROW = 1 << 14
 VALUES = ("nice", "uniform", "normal", "wide", "special")
 SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-310, 1e300, 1.0, -1.0, 0.5, 2.0**53)
@@ -100,6 +100,9 @@ def _lay_out(cells: np.ndarray, layout: str) -> np.ndarray:
     elif layout == "broadcast":
         first = cells[:1].copy() if cells.shape[0] else cells
         return np.broadcast_to(first, cells.shape)
+    elif layout == "unaligned":
+        room = np.zeros(cells.nbytes + 1, np.uint8)
+        view = room[1:].view(cells.dtype).reshape(cells.shape)
     else:
         cells.flags.writeable = False
         return cells

@@ -31,6 +31,7 @@ FOREIGN = {
 }
 LAYOUTS = {
     "C": 62, "F": 10, "sliced": 6, "reversed": 5, "permuted": 5, "broadcast": 3, "readonly": 3, "offset": 6,
+    "unaligned": 2,
 }
 KINDS = {"nice": 5, "uniform": 4, "normal": 3, "wide": 1, "special": 1.5}
 SHAPES = {

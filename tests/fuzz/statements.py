@@ -250,6 +250,21 @@ def comprehend(draft: Draft) -> str | None:
     return _done(draft, text)
 
 
+def neighbours(draft: Draft) -> str | None:
+    """Combine slices of a value that nobody else sees."""
+    source = array_expression(draft)
+    value = source and draft.value(source)
+    if type(value) is not np.ndarray or value.ndim == 0:
+        return None
+    front = "..., " if draft.chance(0.4) else ":, " if value.ndim > 1 and draft.chance(0.4) else ""
+    parts = draft.pick((
+        ("1:", ":-1"), ("2:", "1:-1", ":-2"), (":-1", "1:", ":-1"), ("3:", ":-3"), ("1:-1", "2:"),
+        ("1:, 1:", ":-1, :-1", "1:, :-1", ":-1, 1:"), ("1:-1, 2:", "1:-1, :-2"), ("::2", "1::2")))
+    sign = draft.pick(("+", "-", "*", "<", "/"))
+    text = f" {sign} ".join(f"t[{front}{part}]" for part in parts)
+    return _named(draft, f"(lambda t: {text})({source})")
+
+
 def delete(draft: Draft) -> str | None:
     """Delete a name."""
     names = [n for n in draft.names if n[0] == "v" and n[1:].isdigit()]
@@ -268,6 +283,7 @@ SIMPLE = {
     keep: 5,
     call: 3,
     comprehend: 2,
+    neighbours: 3,
     delete: 1,
 }
 

@@ -410,3 +410,20 @@ def test_the_order_of_a_pending_target_stays(layouts):
     given = x, y.T if layouts[1] == "T" else y, layouts[0] == "T"
     for made, wanted in zip(jitla.jit(orders)(*given), orders(*given), strict=True):
         assert made.strides == wanted.strides and (made == wanted).all()
+
+
+def test_policy_floats_as_indices_of_what_is_not_traced():
+    @jitla.jit
+    def f(x, i):
+        return x[i]
+
+    half = np.arange(2).astype("f2")
+    for x in (half, half.astype("f8")):
+        for function in (f, f.__wrapped__):
+            with pytest.raises(IndexError):
+                function(x, np.zeros(2))
+    assert f(half, np.zeros(0)).shape == (0,)
+    with pytest.raises(IndexError):
+        f.__wrapped__(half, np.zeros(0))
+    with pytest.raises(IndexError):
+        f(half.astype("f8"), np.zeros(0))

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - programs are as users write them
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import jitla
 from jitla.tracing import site as site_module
+from jitla.tracing import spellings
 from jitla.tracing.site import Site
 from tests.tracing.sameness import same
 
@@ -30,8 +32,11 @@ DONE = {
     "histogram": ("histogram", "return np.histogram(a), np.histogram(a * 2, 7, (0.1, 1)), np.histogram(a, bins=3, range=[0, 0.5], density=None)"),
     "at": ("add_at", "t = np.zeros(40); np.add.at(t, b, a); np.add.at(t, b, 1); u = t * 2; np.add.at(u, b - 40, a * 1.5); return t, u"),
     "at whole": ("add_at", "t = np.zeros(40, int); v = t[1:]; np.add.at(t, b, 2); return t, v + 1"),
+    "running": ("running", "x = a.reshape(-1, 30); y = np.cumsum(x, axis=0); x = x * 2 - 1; z = x.cumsum(0); x[1] = 7; return y, z, x, np.cumsum(b.reshape(3, 10, 100), axis=-3)"),
 }
 LEFT = {
+    "running too far": "return np.cumsum(a.reshape(-1, 30) * 1e308, axis=0)",
+    "running otherwise": "x = a.reshape(-1, 30); return np.cumsum(x, axis=1), np.cumsum(x), np.cumsum(x.T, axis=0), np.cumsum(x > 0.5, axis=0), x.cumsum(0, dtype='f4')",
     "beyond": "return a[b + 2990]",
     "below": "return a[b - 3001]",
     "mask too long": "return a[:2999][a > 0.5]",
@@ -58,6 +63,7 @@ LEFT = {
 def _few_are_enough(monkeypatch):
     monkeypatch.setattr(site_module, "LEAST_AT_ONCE", 0)
     monkeypatch.setattr(site_module, "WORTH_A_LOOP", 0)
+    monkeypatch.setattr(spellings, "WORTH_A_VALUE", 0)
 
 
 @pytest.fixture
@@ -173,3 +179,59 @@ def f(x, y):
     log += [np.count_nonzero(x, keepdims=True), np.count_nonzero(x[:0]), np.count_nonzero(y[0, 0])]
     return log, np.count_nonzero(y, axis=1, keepdims=True), np.count_nonzero([n, 0])
 """)
+
+
+@pytest.mark.parametrize("kind", ["?", "i4", "c8"])
+def test_counts_of_repeated_rows_lie_as_numpys(kind):
+    @jitla.jit
+    def counts(x):
+        return np.count_nonzero(x, axis=-1, keepdims=True), np.count_nonzero(x, axis=1), np.count_nonzero(x)
+
+    row = np.arange(6).reshape(2, 3).astype(kind)
+    for x in (np.broadcast_to(row, (50, 2, 3)), np.broadcast_to(row[0], (50, 3)), row):
+        for found, wanted in zip(counts(x), counts.__wrapped__(x), strict=True):
+            assert np.array_equal(found, wanted) and np.asarray(found).strides == np.asarray(wanted).strides
+
+
+@pytest.mark.parametrize("size", [10, 3000, 20_000])
+@pytest.mark.parametrize("body", [
+    "np.take(x, i)", "x.take(i)", "x[i]", "x[x > 0.5]", "np.bincount(i)", "np.bincount(i, x, 5)", "np.histogram(x)",
+    "np.histogram(x, 7, (0, 2))", "np.add.at(x, i, 1.0)"])
+@pytest.mark.parametrize("least", [0, 1 << 13])
+def test_what_there_is_an_entry_for_is_no_fallback_whatever_its_size(body, size, least, monkeypatch, tmp_path):
+    monkeypatch.setattr(site_module, "LEAST_AT_ONCE", least)
+    monkeypatch.setattr(site_module, "WORTH_A_LOOP", least)
+    names: dict = {"np": np}
+    (tmp_path / "f.py").write_text(f"def f(x, i):\n    return {body}\n")
+    exec(compile((tmp_path / "f.py").read_text(), str(tmp_path / "f.py"), "exec"), names)
+    fast = jitla.jit(names["f"], strict=True)
+    for step in (1, 2):  # loops want contiguous memory
+        x, i = np.random.default_rng(0).random(step * size)[::step], np.arange(step * size)[::step] % size
+        for _ in range(2):
+            found, wanted = fast(x.copy() if step == 1 else x, i), names["f"](x.copy() if step == 1 else x, i)
+            for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (found, wanted)), strict=True):
+                assert np.array_equal(a, b)
+    assert fast.stats()["fallbacks"] == 0
+
+
+def test_loops_are_explained():
+    @jitla.jit
+    def f(x, i):
+        return x[i], np.bincount(i, x)
+
+    x, i = np.random.default_rng(0).random(4000), np.arange(4000)
+    for _ in range(3):
+        f(x, i)
+    f(np.repeat(x, 2)[::2], i)
+    text, line = str(jitla.explain(f)), f.__wrapped__.__code__.co_firstlineno + 2
+    place = f"test_scatters.py:{line}"
+    assert "== done when met: 2 places\n" in text
+    assert re.search(r"L\d  take 4000 float64, 3 runs, 96 kB each, took [0-9.]+ .?s each, 1 time by NumPy\n", text)
+    assert re.search(rf"L\d  bincount 4000 int64, .*\n +{place}  bincount  \| return x\[i\], np.bincount", text)
+    table = jitla.coverage()
+    assert f"{place}  take" in table and "handed to NumPy" in table
+    record = jitla.explain(f).record
+    assert [loop.by_numpy for loop in sorted(record.loops, key=lambda loop: loop.operation)] == [1, 1]
+    assert all(loop.count == 3 and loop.seconds > 0 for loop in record.loops)
+    f.cache_clear()
+    assert not jitla.explain(f).record.loops

@@ -1,0 +1,241 @@
+"""Does tracing pay for calls like this one? Calls for which it does not are left to the plain function.
+
+Knows: clocks, the sizes of arguments. Must not know: twins, plans, what a session does.
+Receives calls, and the two ways to do them; returns what they return, and records of what was found.
+
+Calls are alike if their arrays have as many elements, but for a factor below two, and their other
+arguments are of the same kinds. Of such calls some are timed while they are traced, some while the plain
+function runs; none runs twice. The least times decide, for a while: then both are timed again. Where the
+plain function all at once takes far longer, calls are traced again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jitla.tracing.frames import user_traceback
+from jitla.tracing.session import LOCAL, run, untraced
+from jitla.tracing.site import LEARNING
+
+# Calls that are timed while they are traced, and while they are not.
+TRACED, PLAIN = 6, 4
+# Calls that may go by until no new plan is made.
+PATIENCE = 16
+# Seconds of a traced call: the plain function is not tried where it may take long, too.
+LONG = 1e-3
+# It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
+LEAST, SHARE = 1.5e-6, 0.02
+# Calls until both are timed again: at first and at most; where times differ widely.
+REST, MOST, UNSURE = 1 << 12, 1 << 20, 1 << 8
+# A plain call is long from so many times the usual, and so many seconds, on.
+TIMES, SECONDS = 4.0, 5e-5
+# Some long calls in a row of so many are too many if they take so many times what all of them should.
+SOME, ROW, UNEVEN = 3, 1 << 10, 8.0
+# A text so long is a word, which may say what is to be done.
+WORD = 24
+# As many kinds of calls are kept apart.
+MOST_KINDS = 256
+_ndarray = np.ndarray
+_VALUES = frozenset({bool, type(None)})
+_CONTAINERS = frozenset({list, tuple})
+
+
+class Bypass(NamedTuple):
+    """Calls that the plain function served: elements from and to, how many, seconds of one, both ways."""
+
+    low: int
+    high: int
+    calls: int
+    plain: float
+    traced: float
+
+
+class Kind:
+    """Calls that are alike: which way they go, and the times that say so."""
+
+    __slots__ = ("elements", "bypassed", "left", "calls", "best", "_rest", "_unsure", "_skipped",
+                 "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent")
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements  # bits of their number
+        self.bypassed = False
+        self.left = 0  # calls that are traced without being timed
+        self.calls = 0  # of the plain function
+        self.best = (0.0, 0.0)  # least seconds: traced, plain
+        self._rest, self._unsure = REST, UNSURE
+        self._skipped = 0
+        self._traced: list[float] = []
+        self._plain: list[float] = []
+        self._until = 0
+        self._limit = 0.0
+        self._since = self._longs = 0
+        self._spent = 0.0
+
+    def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Call the plain function, as calls of this kind do for now."""
+        site.calls += 1
+        start = perf_counter()
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            error.__traceback__ = user_traceback(error.__traceback__)
+            raise
+        taken = perf_counter() - start
+        self.calls += 1
+        if taken > self._limit or self.calls >= self._until:
+            self._look(taken)
+        return result
+
+    def weigh(
+        self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
+    ) -> Any:
+        """Do a call that is traced, or is one of those that tell which way is faster."""
+        try:
+            if self.left > 0:
+                self.left -= 1
+                return run(site, twin, args, kwargs)
+            if LOCAL.timing:  # within a call that is timed as the plain function
+                return untraced(site, function, args, kwargs)
+            if len(self._traced) < TRACED:
+                return self._traced_call(site, twin, args, kwargs)
+            return self._plain_call(site, function, args, kwargs)
+        except BaseException as error:
+            error.__traceback__ = user_traceback(error.__traceback__)
+            raise
+
+    def _traced_call(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Trace a call and time it, unless plans are still being made."""
+        before = site.learning
+        start = perf_counter()
+        result = run(site, twin, args, kwargs)
+        taken = perf_counter() - start
+        learns = site.learning > before or 0 < before <= LEARNING
+        self._skipped += learns
+        if not learns or self._skipped >= PATIENCE:
+            self._traced.append(taken)
+            if len(self._traced) >= TRACED and min(self._traced) > LONG:
+                self._decide()
+        return result
+
+    def _plain_call(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Call the plain function and time it; what it calls is not timed by itself."""
+        LOCAL.timing = True
+        try:
+            start = perf_counter()
+            result = untraced(site, function, args, kwargs)
+            taken = perf_counter() - start
+        finally:
+            LOCAL.timing = False
+        self.calls += 1
+        self._plain.append(taken)
+        if len(self._plain) >= PLAIN or taken > TIMES * min(self._traced, default=inf) + SECONDS:
+            self._decide()
+        return result
+
+    def _decide(self) -> None:
+        """Settle which way calls go until both are timed again."""
+        if not self._traced:
+            return  # another thread has decided
+        traced, plain = min(self._traced), min(self._plain, default=inf)
+        self.best = traced, plain
+        self.bypassed = traced - plain > LEAST + SHARE * plain
+        self._limit = TIMES * plain + SECONDS
+        self._until = self.calls + self._rest
+        self.left = self._rest
+        self._rest = min(2 * self._rest, MOST)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the times that led to a decision."""
+        self._traced, self._plain = [], []
+        self._skipped = self._longs = 0
+
+    def _look(self, taken: float) -> None:
+        """See whether the plain function still takes what it did."""
+        if taken > self._limit:
+            if not self._longs or self.calls - self._since > ROW:
+                self._since, self._longs, self._spent = self.calls - 1, 0, 0.0
+            self._longs += 1
+            self._spent += taken
+            usual = (self.calls - self._since) * self.best[1]
+            if self._longs >= SOME and self._spent > UNEVEN * usual:
+                self.bypassed = False
+                self.left = self._unsure
+                self._unsure = min(2 * self._unsure, MOST)
+                self._begin()
+        if self.calls >= self._until and self.bypassed:
+            self.bypassed = False
+            self.left = 0
+            self._begin()
+
+
+class Payoff:
+    """What one site knows of the kinds of its calls."""
+
+    def __init__(self, file: str, line: int) -> None:
+        self.place = file, line
+        self._kinds: dict[Any, Kind] = {}
+        self._calls = 0
+
+    @property
+    def calls(self) -> int:
+        """Calls that the plain function served."""
+        return self._calls + sum(kind.calls for kind in list(self._kinds.values()))
+
+    def of(self, args: tuple, kwargs: dict) -> Kind:
+        """Return the kind of a call."""
+        elements = 0
+        others: tuple = ()
+        for value in args:
+            if type(value) is _ndarray:
+                elements += value.size
+            else:
+                others += _kind(value)
+        if kwargs:
+            for name, value in kwargs.items():
+                others += (name, *_kind(value))
+        bits = elements.bit_length()
+        key = (bits, others) if others else bits
+        found = self._kinds.get(key)
+        return self._meet(key, bits) if found is None else found
+
+    def _meet(self, key: Any, bits: int) -> Kind:
+        if len(self._kinds) >= MOST_KINDS:
+            self._calls = self.calls
+            self._kinds.clear()
+        return self._kinds.setdefault(key, Kind(bits))
+
+    def bypasses(self) -> Iterator[Bypass]:
+        """Yield what is left to the plain function now, or was."""
+        for kind in list(self._kinds.values()):
+            if kind.calls and 0.0 < kind.best[1] < kind.best[0]:
+                low, high = (1 << kind.elements) >> 1, (1 << kind.elements) - 1
+                traced, plain = kind.best
+                yield Bypass(low, high, kind.calls, plain, traced)
+
+    def clear(self) -> None:
+        """Forget everything learnt."""
+        self._kinds.clear()
+        self._calls = 0
+
+
+def _kind(value: Any) -> tuple:
+    """Say of an argument what the time of a call may depend on: bits of sizes, words, else its type."""
+    kind = type(value)
+    if kind is int:
+        return (kind, value.bit_length())
+    if kind is _ndarray:
+        return (kind, value.size.bit_length())
+    if kind is str:
+        return (value,) if len(value) <= WORD else (kind,)
+    if kind in _VALUES:
+        return (value,)
+    if kind in _CONTAINERS:
+        held = sum(each.size for each in value[:8] if type(each) is _ndarray)
+        return (kind, len(value).bit_length(), held.bit_length())
+    return (kind,)

@@ -1,0 +1,323 @@
+"""Which calls are left to the plain function, when that is looked at again, and that nothing runs twice.
+
+The clock is the tests': it moves when a call is traced, or the plain function runs, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.tracing import payoff
+from jitla.tracing.payoff import MOST_KINDS, PATIENCE, PLAIN, REST, ROW, TRACED, UNSURE, Payoff
+from jitla.tracing.session import LOCAL
+from jitla.tracing.site import LEARNING
+from tests.tracing.sameness import same
+
+X = np.arange(10.0)
+LEARNT = PATIENCE + TRACED  # calls after which the plain function is tried, at the latest
+SETTLED = LEARNT + PLAIN  # and after which it is known which way is faster
+
+
+class Clock:
+    """A clock that tells how many seconds calls took: each, traced or plain."""
+
+    def __init__(self, traced: float, plain: float) -> None:
+        self.traced, self.plain = traced, plain
+        self.now = 0.0
+        self.ways: list[str] = []
+
+    def tick(self) -> None:
+        """Note that a function's body runs, and let it take its time."""
+        way = "plain" if LOCAL.session is None and not self.tracing else "traced"
+        self.ways.append(way)
+        self.now += self.plain if way == "plain" else self.traced
+
+    tracing = False
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock of which traced calls take ten microseconds, plain ones two."""
+    made = Clock(1e-5, 2e-6)
+    run = payoff.run
+
+    def traced(*given: Any) -> Any:
+        outer, made.tracing = made.tracing, True
+        try:
+            return run(*given)
+        finally:
+            made.tracing = outer
+
+    monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
+    monkeypatch.setattr(payoff, "run", traced)
+    return made
+
+
+def ticking(clock: Clock, **options: Any) -> Callable[..., Any]:
+    """A decorated function that tells the clock how it runs."""
+    @jitla.jit(**{"compile": "auto", **options})
+    def doubled(x: Any, *more: Any, **others: Any) -> Any:
+        clock.tick()
+        return x * 2.0
+
+    return doubled
+
+
+def ways(clock: Clock, function: Callable[..., Any], count: int, *args: Any) -> set[str]:
+    """Return which ways `count` calls go."""
+    before = len(clock.ways)
+    for _ in range(count):
+        function(*args)
+    assert len(clock.ways) == before + count  # each runs once
+    return set(clock.ways[before:])
+
+
+def test_calls_that_are_slower_traced_are_left_to_the_plain_function(clock: Clock) -> None:
+    f = ticking(clock)
+    assert ways(clock, f, LEARNING + TRACED, X) == {"traced"}
+    ways(clock, f, SETTLED, X)
+    assert ways(clock, f, 100, X) == {"plain"}
+    assert (f(X) == X * 2.0).all() and type(f(X)) is np.ndarray
+    assert f.stats().calls == len(clock.ways) and f.stats().bypassed == clock.ways.count("plain")
+
+
+def test_calls_that_are_faster_traced_stay_traced(clock: Clock) -> None:
+    clock.plain = 1e-5
+    f = ticking(clock)
+    ways(clock, f, SETTLED, X)
+    assert clock.ways.count("plain") == PLAIN
+    assert ways(clock, f, REST - SETTLED, X) == {"traced"}
+    assert f.stats().bypassed == PLAIN
+
+
+def test_one_call_that_takes_far_longer_plain_is_enough(clock: Clock) -> None:
+    clock.plain = 1e-3
+    f = ticking(clock)
+    ways(clock, f, SETTLED + 100, X)
+    assert clock.ways.count("plain") == 1
+
+
+def test_the_plain_function_is_not_tried_where_traced_calls_are_long(clock: Clock) -> None:
+    clock.traced = 1.0
+    assert ways(clock, ticking(clock), SETTLED + 100, X) == {"traced"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"compile": "sync"}, {"strict": True}, {"verify": True}, {"memory_limit": "1GB"}])
+def test_some_options_have_every_call_traced(clock: Clock, options: dict[str, Any]) -> None:
+    f = jitla.jit(**options)(lambda x: x * 2.0)
+    with jitla.options(compile=options.get("compile", "auto")):
+        for _ in range(SETTLED + 10):
+            f(X)
+    assert f.stats().bypassed == 0 and f.stats().kernel_runs == SETTLED + 10
+
+
+def test_calls_of_another_kind_are_looked_at_for_themselves(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, SETTLED, X)
+    assert ways(clock, f, 5, np.arange(15.0)) == {"plain"}  # as many elements, but for a factor below 2
+    for other in ((np.arange(100.0),), (X, 3), (X, "word"), (X, [X]), (X, None)):
+        assert ways(clock, f, LEARNING, *other) == {"traced"}
+        ways(clock, f, SETTLED, *other)
+        assert ways(clock, f, 5, *other) == {"plain"}
+    assert ways(clock, f, 5, X, 2) == {"plain"}  # a number of as many bits
+    assert ways(clock, f, 5, X) == {"plain"}
+
+
+def test_keywords_belong_to_the_kind(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, SETTLED, X)
+    f(X, power=3)
+    assert clock.ways[-1] == "traced"
+
+
+def test_both_ways_are_timed_again_after_a_while(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, SETTLED, X)
+    clock.traced = 1e-6
+    while clock.ways[-1] == "plain":
+        f(X)
+    assert len(clock.ways) in range(REST, REST + SETTLED + 2)
+    ways(clock, f, TRACED + PLAIN, X)
+    assert ways(clock, f, 2 * REST - TRACED, X) == {"traced"}
+    clock.traced = 1e-5
+    ways(clock, f, 3 * TRACED, X)
+    assert ways(clock, f, 100, X) == {"plain"}
+
+
+def test_a_plain_function_that_takes_far_longer_all_at_once_is_traced_again(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, SETTLED + 2 * ROW, X)
+    clock.plain = 1.0
+    assert ways(clock, f, payoff.SOME, X) == {"plain"}
+    assert ways(clock, f, UNSURE, X) == {"traced"}
+
+
+def test_single_long_calls_change_nothing(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, SETTLED, X)
+    for _ in range(5):
+        clock.plain = 5e-3  # another program had the processor
+        f(X)
+        clock.plain = 2e-6
+        assert ways(clock, f, 600, X) == {"plain"}
+
+
+def test_times_of_calls_that_make_plans_do_not_count(clock: Clock) -> None:
+    f = ticking(clock)
+    clock.traced = 1e-9  # of those that learn
+    ways(clock, f, LEARNING, X)
+    clock.traced = 1e-5
+    ways(clock, f, SETTLED, X)
+    assert ways(clock, f, 5, X) == {"plain"}
+
+
+def test_decorated_functions_that_a_timed_plain_call_calls_are_not_timed(clock: Clock) -> None:
+    inner = ticking(clock)
+
+    @jitla.jit(compile="auto")
+    def outer(x: Any) -> Any:
+        clock.tick()
+        return inner(x) + inner(x)
+
+    while "plain" not in clock.ways:
+        assert inner.stats().calls == 0
+        outer(X)
+    assert clock.ways[-3:] == ["plain"] * 3 and clock.ways.count("plain") == 3
+    assert not LOCAL.timing and inner.stats().bypassed == 0
+    for _ in range(30):
+        outer(X)
+    assert ways(clock, inner, 5, X) == {"plain"}  # it has found out by itself
+
+
+def test_explain_and_coverage_tell_what_was_left_to_the_plain_function(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, SETTLED + 100, X)
+    row = "doubled  .*test_payoff.py:.*whole calls, on 8 to 15 elements: 2 us each, traced 10 us"
+    for text in (str(jitla.explain(f)), jitla.coverage()):
+        assert any(re.search(row, line) for line in text.split("\n")), text
+    f.cache_clear()
+    assert f.stats().bypassed == 0 and "whole calls" not in str(jitla.explain(f))
+
+
+def test_errors_come_through_and_leave_nothing_behind(clock: Clock) -> None:
+    @jitla.jit(compile="auto")
+    def f(x: Any, k: int) -> Any:
+        clock.tick()
+        if k < 0:
+            raise ValueError(k)
+        return x[k]
+
+    for k in [3, -1] * SETTLED:
+        if k < 0:
+            with pytest.raises(ValueError, match="-1") as caught:
+                f(X, k)
+            files = {entry.path.name for entry in caught.traceback}
+            assert files == {"test_payoff.py", "api.py"}
+        else:
+            assert f(X, k) == 3.0
+    assert clock.ways[-2] == "plain" and not LOCAL.timing and LOCAL.session is None
+
+
+def test_kinds_are_bounded() -> None:
+    known = Payoff("file", 1)
+    for n in range(3 * MOST_KINDS):
+        known.of((f"{n}",), {})
+    assert len(known._kinds) <= MOST_KINDS
+
+
+def test_threads_decide_together(clock: Clock) -> None:
+    f = ticking(clock)
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for n in range(300):
+            x = np.arange(1.0, 2.0 + n % 40)
+            if not (f(x) == x * 2.0).all():
+                wrong.append(x)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and f.stats().calls == 1200 and f.stats().bypassed > 0
+
+
+PROGRAMS = {
+    "methods": """
+class Model:
+    def __init__(self): self.w = np.arange(6.0); self.n = 0
+    @jit
+    def step(self, x):
+        self.n += 1
+        self.w -= 0.1 * x
+        return self.w.sum() * self.n
+model = Model()
+def f(a, b): return [model.step(a) for _ in range(40)], model.w.copy(), model.n
+def state(): return model
+""",
+    "closures": """
+def make():
+    return array((6,), 'f8', 'C', 'normal', 1), array((6,), 'f8', 'C', 'normal', 2)
+def f(a, b):
+    count = 0
+    @jit
+    def g(x):
+        nonlocal count
+        count += 1
+        return x * b + count
+    return [g(a) for _ in range(40)], count
+""",
+    "in place": """
+@jit
+def g(x, y):
+    x += y
+    x[1:] *= 0.5
+    return x
+def f(a, b):
+    return [g(a, b) is a for _ in range(40)], a
+""",
+    "recursion": """
+@jit
+def g(x, n):
+    return x if n == 0 else g(x * 0.5 + 1.0, n - 1) + x
+def f(a, b): return [g(a, 5) for _ in range(40)]
+""",
+    "generators": """
+@jit
+def g(x):
+    for k in range(3): yield x * k
+def f(a, b): return [list(g(a)) for _ in range(40)]
+""",
+    "callbacks": """
+@jit
+def h(x): return x + 1.0
+@jit
+def g(x, y): return sorted([x, y], key=lambda v: float(h(v).sum()))[0] - h(y)
+def f(a, b): return [g(a, b) for _ in range(40)]
+""",
+    "warnings": """
+@jit
+def g(x): return np.sqrt(x - 100.0)
+def f(a, b): return [g(a) for _ in range(40)]
+""",
+    "sizes": """
+@jit
+def g(x): return (x * x).sum() + x[::2].sum()
+def f(a, b): return [g(np.arange(1.0, 2.0 + n % 23)) for n in range(400)]
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_are_the_same_whichever_way_calls_go(name: str) -> None:
+    with jitla.options(compile="auto"):
+        same(PROGRAMS[name], calls=3)
