@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from jitla.codegen.cell import NEXT, block_of_unit, calls
 from jitla.codegen.indexing_code import to_word
 from jitla.codegen.layout import BLOCKS, COLD, HEADER, INNER, PLAIN, STEP, Loop, Operand, word
 from jitla.codegen.pool_os import PAUSE
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
+from jitla.codegen.units import NEXT, block_of_unit, calls
 from jitla.codegen.vector import element_type, memory_type
 from jitla.fusion import Form, Kernel
 from jitla.hops import Hop
@@ -95,7 +95,8 @@ def _turn(
 ) -> str:
     """Lines that wait for the unit's turn, add, and hand the turn on; the first unit clears the results."""
     rooms = {o.hop: f"%room{o.word}" for o in made}
-    lines, sources = [], []
+    lines: list[str] = []
+    sources: list[str] = []
     for hop in read:
         if hop in known:
             k, kind = known[hop].word, memory_type(hop.meta.dtype)

@@ -91,7 +91,8 @@ def _tallied(
         if hop not in ops.tables and layouts[hop] != contiguous(shape, size):
             return None
     letters = "".join("t" if h in ops.tables else "c" for h in ops.inputs) + "t" * len(ops.outputs)
-    strides = [(0,) if h in ops.tables else (n,) for h, n in zip(ops.inputs, ops.sizes, strict=False)]
+    strides: list[tuple[int, ...]] = [
+        (0,) if h in ops.tables else (n,) for h, n in zip(ops.inputs, ops.sizes, strict=False)]
     strides += [layouts[h].shape for h in ops.outputs]
     return Form("tally", 1, letters), Geometry(shape, tuple(strides))
 

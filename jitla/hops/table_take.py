@@ -44,8 +44,8 @@ register(OpSpec(
 ))
 
 
-def _bincount(labels: Any, *weights: Any, shape: Shape) -> Any:
-    return np.bincount(labels, *weights, minlength=shape[0])
+def _bincount(labels: Any, weights: Any = None, *, shape: Shape) -> Any:
+    return np.bincount(labels, weights, minlength=shape[0])
 
 
 def _sums(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jitla.fusion import Call, Form, Geometry, Kernel, Layout, Plan, Step, is_view, operands, tables, walk
+from jitla.fusion import (
+    Call,
+    Form,
+    Geometry,
+    Kernel,
+    Layout,
+    Plan,
+    Step,
+    is_view,
+    operands,
+    tables,
+    walk,
+)
 from jitla.hops import Hop, Kind, is_exact, may_raise, topo
 
 # Slots of two leaves that overlap, and how many steps of their longest stride they begin apart; -1 if they
