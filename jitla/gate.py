@@ -35,7 +35,7 @@ class Gate:
         self._lock = threading.RLock()
         self._rooms: dict[str, Any] = {}
         self._compilers: dict[tuple[Any, ...], Any] = {}
-        self._indexed: dict[tuple[str, int], Any] = {}
+        self._indexed: dict[tuple[str, int, bool], Any] = {}
         self._backends: dict[str, Any] = {}
         self._machine: Any = None
 
@@ -103,12 +103,13 @@ class Gate:
 
     def indexed(self, config: Config) -> Any:
         """Return the loops that read and add up where indices say."""
-        key = config.cpu, config.num_threads
+        ordered = config.numerics == "strict"
+        key = config.cpu, config.num_threads, ordered
         found = self._indexed.get(key)
         if found is None:
             with self._lock:
                 self.room("runtime").reserve_threads(config.num_threads)
-                made = self._native(config.cpu).indexed(config.num_threads)
+                made = self._native(config.cpu).indexed(config.num_threads, ordered)
                 found = self._indexed.setdefault(key, made)
         return found
 

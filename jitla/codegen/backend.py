@@ -206,9 +206,12 @@ class LlvmBackend:
         scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
         return self.rows(scalars, stages, (), cut, threads, nanoseconds)
 
-    def indexed(self, threads: int) -> Located:
-        """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual."""
-        return Located(self.jit, self.launch, threads or self._threads or 0)
+    def indexed(self, threads: int, ordered: bool = False) -> Located:
+        """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual.
+
+        If `ordered`, floats are always added in NumPy's order.
+        """
+        return Located(self.jit, self.launch, threads or self._threads or 0, ordered)
 
     def product(
         self, form: str, dtype: np.dtype, columns: int

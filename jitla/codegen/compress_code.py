@@ -9,25 +9,14 @@ and writes nowhere else, whatever the mask says meanwhile.
 
 from __future__ import annotations
 
-from jitla.codegen.indexing_code import ENTRY, block_head, smaller
+from jitla.codegen.indexing_code import ENTRY, Carried, block_head, over_units, turns
 
-__all__ = ["BOUNDS", "MASK_UNIT", "SPARSE", "UNITS", "compress_rows_text", "compress_text", "count_text"]
+__all__ = ["BOUNDS", "MASK_UNIT", "SPARSE", "compress_rows_text", "compress_text", "count_text"]
 
 MASK_UNIT = 1 << 14
 _TURN = 8
 SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
 _WORDS, _LANES = 4, 32  # vectors of a turn of the count, and their bytes
-
-UNITS = f"""  br label %units
-units:
-  %u = phi i64 [ %begin, %entry ], [ %u.next, %counted ]
-  %u.more = icmp ult i64 %u, %end
-  br i1 %u.more, label %unit, label %exit
-unit:
-  %u.next = add i64 %u, 1
-  %from = mul i64 %u, {MASK_UNIT}
-  %u.far = mul i64 %u.next, {MASK_UNIT}
-{smaller("%to", "%u.far", "%total")}"""
 
 
 def count_text(triple: str) -> str:
@@ -46,38 +35,21 @@ def count_text(triple: str) -> str:
         total = f"%c{k}"
         if k + 1 < _WORDS:
             turn += f"  %i{k + 1} = add i64 %i, {(k + 1) * _LANES}\n"
-    return f"""target triple = "{triple}"
-declare i{_LANES} @llvm.ctpop.i{_LANES}(i{_LANES})
-{ENTRY}{block_head(("mask", "counts"), ("total",))}{UNITS}  br label %turns
-turns:
-  %i = phi i64 [ %from, %unit ], [ %i.next, %turn ]
-  %c = phi i64 [ 0, %unit ], [ {total}, %turn ]
-  %i.next = add i64 %i, {_WORDS * _LANES}
-  %more = icmp ule i64 %i.next, %to
-  br i1 %more, label %turn, label %rest
-turn:
-{turn}  br label %turns
-rest:
-  %j = phi i64 [ %i, %turns ], [ %j.next, %one ]
-  %d = phi i64 [ %c, %turns ], [ %d.next, %one ]
-  %left = icmp ult i64 %j, %to
-  br i1 %left, label %one, label %counted
-one:
-  %p = getelementptr i8, ptr %mask, i64 %j
+    one = """  %p = getelementptr i8, ptr %mask, i64 %j
   %x = load i8, ptr %p, align 1
   %t = icmp ne i8 %x, 0
   %w = zext i1 %t to i64
   %d.next = add i64 %d, %w
-  %j.next = add i64 %j, 1
-  br label %rest
-counted:
+"""
+    turn += f"  %c.next = add i64 {total}, 0\n"
+    body = turns(("%from", "%to"), ("unit", "counted"), _WORDS * _LANES, turn, one,
+                 [Carried("c", "i64", "0")], "", [Carried("d", "i64", "%c")]) + """counted:
   %at = getelementptr i64, ptr %counts, i64 %u
   store i64 %d, ptr %at, align 8
-  br label %units
-exit:
-  ret void
-}}
+  br label %run
 """
+    return (f'target triple = "{triple}"\ndeclare i{_LANES} @llvm.ctpop.i{_LANES}(i{_LANES})\n'
+            f'{ENTRY}{block_head(("mask", "counts"), ("total",))}{over_units(body, MASK_UNIT)}')
 
 
 def compress_text(itemsize: int, triple: str) -> str:
@@ -87,11 +59,10 @@ def compress_text(itemsize: int, triple: str) -> str:
         turn += f"  %i{k} = add i64 %i, {k}\n" + _step(itemsize, f"{k}", f"%i{k}", place)
         place = f"%j{k}"
     head = block_head(("x", "mask", "starts", "out"), ("total", "size"))
-    units = UNITS.replace("%counted ]", "%counted ], [ %u.next, %unit ], [ %u.next, %whole ]")
     copies = _COPIES.format(
         element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place, sparse=SPARSE, count=_TURN,
         single=_step(itemsize, "s", "%ri", "%rj"))
-    return f'target triple = "{triple}"\n{_MEMCPY}{ENTRY}{head}{units}{_STARTS}{copies}'
+    return f'target triple = "{triple}"\n{_MEMCPY}{ENTRY}{head}{over_units(_STARTS + copies, MASK_UNIT)}'
 
 
 def _step(itemsize: int, tag: str, i: str, j: str) -> str:
@@ -121,7 +92,7 @@ BOUNDS = """  %begun.p = getelementptr i64, ptr %starts, i64 %u
 _STARTS = BOUNDS + """  %kept = sub i64 %ended, %begun
   %length = sub i64 %to, %from
   %some = icmp ne i64 %kept, 0
-  br i1 %some, label %much, label %units
+  br i1 %some, label %much, label %run
 much:
   %all = icmp eq i64 %kept, %length
   br i1 %all, label %whole, label %mixed
@@ -133,7 +104,7 @@ _COPIES = """whole:
   %whole.q = getelementptr {element}, ptr %out, i64 %begun
   %whole.n = mul i64 %kept, {itemsize}
   call void @llvm.memcpy.p0.p0.i64(ptr align 1 %whole.q, ptr align 1 %whole.p, i64 %whole.n, i1 false)
-  br label %units
+  br label %run
 mixed:
   %dozens = mul i64 %kept, {sparse}
   %sparse = icmp ult i64 %dozens, %length
@@ -162,30 +133,23 @@ rest:
   %ri.more = icmp ult i64 %ri, %to
   %rj.more = icmp ult i64 %rj, %ended
   %r.more = and i1 %ri.more, %rj.more
-  br i1 %r.more, label %one, label %counted
+  br i1 %r.more, label %one, label %run
 one:
 {single}  %ri.next = add i64 %ri, 1
   br label %rest
-counted:
-  br label %units
-exit:
-  ret void
-}}
 """
 
 
 def compress_rows_text(triple: str) -> str:
     """Return the module for rows of any number of bytes."""
-    return f"""target triple = "{triple}"
-{_MEMCPY}{ENTRY}{block_head(("x", "mask", "starts", "out"), ("total", "size"))}{UNITS}{BOUNDS}\
-  br label %rows
+    body = BOUNDS + """  br label %rows
 rows:
   %i = phi i64 [ %from, %unit ], [ %i.next, %next ]
   %j = phi i64 [ %begun, %unit ], [ %j.next, %next ]
   %i.more = icmp ult i64 %i, %to
   %j.more = icmp ult i64 %j, %ended
   %more = and i1 %i.more, %j.more
-  br i1 %more, label %row, label %counted
+  br i1 %more, label %row, label %run
 row:
   %m = getelementptr i8, ptr %mask, i64 %i
   %b = load i8, ptr %m, align 1
@@ -203,9 +167,6 @@ next:
   %j.next = add i64 %j, %w
   %i.next = add i64 %i, 1
   br label %rows
-counted:
-  br label %units
-exit:
-  ret void
-}}
 """
+    head = block_head(("x", "mask", "starts", "out"), ("total", "size"))
+    return f'target triple = "{triple}"\n{_MEMCPY}{ENTRY}{head}{over_units(body, MASK_UNIT)}'

@@ -12,15 +12,25 @@ from typing import Any
 
 import numpy as np
 
+from jitla.codegen.bins import Binned, binned
+from jitla.codegen.bounds_code import bounds_text
 from jitla.codegen.compress_code import MASK_UNIT, compress_rows_text, compress_text, count_text
 from jitla.codegen.histogram_code import HISTOGRAM_BANKS, histogram_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
+from jitla.codegen.kinds import (
+    FLOATS,
+    are_integers,
+    are_weights,
+    is_forward,
+    is_mask,
+    is_plain,
+)
 from jitla.codegen.layout import hints
+from jitla.codegen.lookup_code import BYTES, LOOKUP_UNIT, lookup_text, shuffle_of
 from jitla.codegen.running_code import running_text
-from jitla.codegen.spread_code import spread_text
+from jitla.codegen.spread_code import BANKS, merge_text, spread_text
 from jitla.codegen.take_code import TAKE_UNIT, take_rows_text, take_text
-from jitla.codegen.tally_code import BANKS, bounds_text, tally_text, weigh_text
 from jitla.hops import ANY
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -28,35 +38,42 @@ from jitla.runtime import threads as runtime_threads
 __all__ = ["Indexed"]
 
 SERIAL = 1 << 15  # elements that one thread does
-MANY = 1 << 21  # indices that threads share, though each of them has to look at all
+MANY = 1 << 18  # floats that are added up in several runs
+RUNS = (1, 2, 4, 6, 12)  # numbers of runs, which few threads share evenly
+SHARE = 4  # elements of a run for each one of its table
+NEAR = 1 << 19  # elements of all tables of more than two runs
+LARGEST = 1 << 22  # elements of a table that there are two of
+STRIP = 1 << 10  # elements of a target to which rows are added at once
 SIZES = frozenset({1, 2, 4, 8, 16})  # bytes of elements that are copied by themselves
 SHORT = 1 << 10  # bins whose tables stay in the first cache, all banks of them
-FAR = 1 << 13  # elements of a table that is not in the first cache
 MOST_BINS = 1 << 16
 APART = 32  # words: tables of two threads share no cache line, nor one and the line that is fetched with it
-EXACT = float(1 << 53)  # integers below are doubles
 _INTP, _DOUBLE = np.dtype(np.intp), np.dtype(np.float64)
-_FLOATS = frozenset({np.dtype(np.float32), _DOUBLE})
 STRIP = 4096  # bytes of rows that a thread has at least: of fewer it would read what others do
 _NS = 1.0  # what an element takes
 
 
 class Indexed:
-    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual."""
+    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual.
 
-    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
-        self._jit, self._launch, self._threads = jit, launch, threads
+    If `ordered`, floats are always added in NumPy's order.
+    """
+
+    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int, ordered: bool = False) -> None:
+        self._jit, self._launch, self._threads, self._ordered = jit, launch, threads, ordered
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     # ------------------------------------------------------------------ copies
 
     def take(self, table: Any, index: Any) -> np.ndarray | None:
         """Return ``table[index]`` of an array of integers, ``np.take(table, index, 0)``."""
-        if not _plain(table) or not _integers(index) or not index.size or not table.size:
+        if not is_plain(table) or not are_integers(index) or not index.size or not table.size:
             return None
         size = table.itemsize * (table.size // len(table))
         out = empty(index.shape + table.shape[1:], table.dtype)
         bad = np.zeros(1, np.int64)
+        if size == 1 and index.dtype == np.uint8 and shuffle_of(self._jit.target):
+            return out if self._looked_up(table, index, out) else None
         words = (len(table), most_of(index.dtype, len(table)), index.size, size)
         if size in SIZES:
             key: tuple[Any, ...] = ("take", size, index.dtype)
@@ -67,9 +84,21 @@ class Indexed:
         self._run(library, (table, index, out, bad), words, units, index.size * (1 + size / 16))
         return None if bad[0] else out
 
+    def _looked_up(self, table: np.ndarray, index: np.ndarray, out: np.ndarray) -> bool:
+        """Write the bytes that bytes name; whether there are all of them."""
+        checked, fault = len(table) < BYTES, np.zeros(1, np.int64)
+        if checked:
+            short, table = table, np.zeros(BYTES, np.uint8)
+            table[:len(short)] = short.reshape(-1).view(np.uint8)
+        library = self._library(
+            ("lookup", checked), lookup_text, shuffle_of(self._jit.target), checked, plain=True)
+        words = (index.size, most_of(index.dtype, BYTES if not checked else len(short)))
+        self._run(library, (table, index, out, fault), words, -(-index.size // LOOKUP_UNIT), index.size / 8)
+        return not fault[0]
+
     def compress(self, x: Any, mask: Any) -> np.ndarray | None:
         """Return ``x[mask]``."""
-        if not _plain(x) or not _mask(mask) or not mask.size or x.shape[:mask.ndim] != mask.shape:
+        if not is_plain(x) or not is_mask(mask) or not mask.size or x.shape[:mask.ndim] != mask.shape:
             return None
         rest = x.shape[mask.ndim:]
         size = x.itemsize * (x.size // mask.size)
@@ -98,9 +127,9 @@ class Indexed:
 
     def bincount(self, labels: Any, weights: Any, minlength: int) -> np.ndarray | None:
         """Return ``np.bincount(labels, weights, minlength)``."""
-        if not _integers(labels) or labels.ndim != 1 or not labels.size or labels.dtype == np.uint64:
+        if not are_integers(labels) or labels.ndim != 1 or not labels.size or labels.dtype == np.uint64:
             return None
-        if weights is not None and (not _weights(weights) or weights.shape != labels.shape):
+        if weights is not None and (not are_weights(weights) or weights.shape != labels.shape):
             return None
         sums = self._binned(labels, weights, minlength) if 0 < minlength <= MOST_BINS else None
         if sums is None:
@@ -121,113 +150,102 @@ class Indexed:
 
     def _binned(self, labels: np.ndarray, weights: Any, bins: int) -> np.ndarray | None:
         """Count or add up; None if a label has no place."""
-        sums: np.ndarray
-        if bins > FAR:
-            if weights is None:
-                sums, given = np.zeros(bins, _INTP), np.ones(1, _INTP)
-            else:
-                sums = np.zeros(bins)
-                given = weights if weights.dtype.kind == "f" else weights.astype(_DOUBLE)
-            return sums if self._spread(sums, labels, given, False) else None
-        fault = np.zeros(1, np.int64)
-        banks = BANKS if weights is None and bins <= SHORT else 1
         inexact = weights is not None and weights.dtype.kind == "f"
-        units, each = (1, labels.size) if inexact else self._parts(labels.size, bins)
-        row = -(-banks * (bins + 1) // APART) * APART
-        tables = np.zeros((units, row), _DOUBLE if inexact else np.int64)
-        words = (labels.size, each, bins, row)
-        if weights is None:
-            key: tuple[Any, ...] = ("tally", labels.dtype, banks)
-            library = self._library(key, tally_text, labels.dtype, banks, plain=True)
-            self._run(library, (labels, tables, fault), words, units, labels.size)
-        else:
-            key = ("weigh", labels.dtype, weights.dtype)
-            library = self._library(key, weigh_text, labels.dtype, weights.dtype, plain=True)
-            self._run(library, (labels, weights, tables, fault), words, units, labels.size)
-        if fault[0]:
+        sums = empty((bins,), _DOUBLE if inexact else _INTP)
+        sums.fill(0)
+        flags = self._spread(sums, labels, weights, False, BANKS if weights is None and bins <= SHORT else 1)
+        if flags is None:
             return None
-        sums = _added(tables[:, :banks * (bins + 1)].reshape(-1, bins + 1), bins)
+        if inexact and flags & ANY and labels.size >= MANY:  # infinities come from the order of sums
+            sums.fill(0)
+            self._spread(sums, labels, weights, False, alone=True)
         return sums if weights is None else sums.astype(_DOUBLE, copy=False)
 
     def histogram(self, x: Any, bins: int, ends: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """Return ``np.histogram(x, bins, ends)`` of floats."""
-        if not _plain(x) or x.dtype not in _FLOATS or not x.size or not 0 < bins <= MOST_BINS:
+        if not is_plain(x) or x.dtype not in FLOATS or not x.size or not 0 < bins <= MOST_BINS:
             return None
-        found = (x.min(), x.max()) if ends is None else ends
-        ratio = x.dtype if ends is None else _DOUBLE
-        if not all(map(np.isfinite, found)) or not found[0] < found[1]:
-            return None
-        if max(map(abs, map(float, found))) > float(np.finfo(x.dtype).max) / 4:
-            return None
-        first, last = x.dtype.type(found[0]), x.dtype.type(found[1])
-        width = ratio.type(found[1]) - ratio.type(found[0])
-        if not first < last:
-            return None
-        try:
-            edges = np.histogram_bin_edges(x[:0], bins, found)
-        except ValueError:
-            return None  # so many bins have no width
-        if edges.dtype != x.dtype:
-            return None
-        inf = x.dtype.type(np.inf)
-        guards = np.concatenate([edges[:-1], np.array([inf, -inf, inf], x.dtype)])
-        guards[0] = -inf
-        # A guess is off by a few roundings of the value's place, an edge by some of its own.
-        reach = max(map(abs, map(float, found))) / float(width)
-        near = bins * float(np.finfo(x.dtype).eps) * 16 * (1 + reach)
-        scale = np.array([width, bins, near, 1 - near] if near < 0.25 else [width, bins, 1, 0], ratio)
-        return self._histogram(x, np.array([first, last]), guards, scale, bins), edges
+        bounds = binned(x, bins, ends)
+        return None if bounds is None else (self._histogram(x, bounds, bins), bounds.edges)
 
-    def _histogram(
-        self, x: np.ndarray, ends: np.ndarray, edges: np.ndarray, scale: np.ndarray, bins: int
-    ) -> np.ndarray:
+    def _histogram(self, x: np.ndarray, of: Binned, bins: int) -> np.ndarray:
         units, each = self._parts(x.size, bins)
         row = -(-HISTOGRAM_BANKS * (bins + 3) // APART) * APART
         tables = np.zeros((units, row), np.int64)
         library = self._library(
-            ("histogram", x.dtype, scale.dtype), histogram_text, x.dtype, scale.dtype)
-        self._run(library, (x, ends, edges, scale, tables), (x.size, each, bins, row), units, 2 * x.size)
-        return _added(tables[:, :HISTOGRAM_BANKS * (bins + 3)].reshape(-1, bins + 3), bins)
+            ("histogram", x.dtype, of.scale.dtype), histogram_text, x.dtype, of.scale.dtype)
+        operands = x, of.ends, of.guards, of.scale, tables
+        self._run(library, operands, (x.size, each, bins, row), units, 2 * x.size)
+        banks = tables[:, :HISTOGRAM_BANKS * (bins + 3)].reshape(-1, bins + 3)
+        counts: np.ndarray = banks[:, :bins].sum(axis=0)
+        return counts
 
     def add_at(self, target: Any, index: Any, values: Any) -> bool:
         """Do ``np.add.at(target, index, values)``; if not, `target` is as before."""
-        if not _plain(target) or not target.flags.writeable or target.ndim != 1 or not target.size:
+        if not is_forward(target) or not target.flags.writeable or not target.size:
             return False
-        if target.dtype not in _FLOATS and (target.dtype.kind not in "iu"):
+        if target.dtype not in FLOATS and (target.dtype.kind not in "iu"):
             return False
-        if not _integers(index) or index.ndim != 1 or not index.size or index.dtype == np.uint64:
+        integers = is_forward(index) and index.dtype.kind in "iu" and index.dtype != np.uint64
+        if not integers or not index.size:
             return False
         single = values.ndim == 0
         if values.dtype != target.dtype or target.size > 4 * index.size or \
-                not single and (not _plain(values) or values.shape != index.shape):
+                not single and (not is_forward(values) or values.shape != index.shape):
             return False
         if np.may_share_memory(target, index) or np.may_share_memory(target, values):
             return False
-        before = empty(target.shape, target.dtype)
-        before[...] = target
-        if not self._spread(target, index, values.reshape(1) if single else values, True):
-            target[...] = before
-            return False
-        return True
+        copy = empty(target.shape, target.dtype)
+        copy[...] = target
+        into, other = (target, copy) if target.flags.c_contiguous else (copy, target)
+        index, values = map(np.ascontiguousarray, (index, values))
+        flags = self._spread(into, index, values.reshape(1) if single else values, True)
+        done = flags is not None and not flags & ANY  # else NumPy would warn
+        if done is (into is copy):
+            target[...] = copy
+        return done
 
-    def _spread(self, target: np.ndarray, index: np.ndarray, values: np.ndarray, signed: bool) -> bool:
-        """Add values to elements; whether all of them have a place, and NumPy would not warn.
+    def _spread(
+        self, target: np.ndarray, index: np.ndarray, values: np.ndarray | None, wraps: bool,
+        banks: int = 1, alone: bool = False,
+    ) -> int | None:
+        """Add values, or ones, to elements; the flags of that, or None where an index names nothing.
 
-        `signed` indices count from the end where they are negative, and NumPy listens to flags.
+        Negative indices count from the end if it `wraps`. All is done by one run, in order, if `alone`.
         """
-        fault, single = np.zeros(1, np.int64), values.size == 1 < index.size
-        key = ("spread", index.dtype, target.dtype, values.dtype, single, signed)
-        library = self._library(key, spread_text, *key[1:])
-        several = index.size >= MANY and len(target) >= FAR
-        ranges = self._threads or runtime_threads() if several else 1
-        most = most_of(index.dtype, len(target))
-        words = (index.size, -(-len(target) // ranges), len(target), most, ranges)
-        flags = self._run(library, (target, index, values, fault), words, ranges, 2 * index.size)
-        return not fault[0] and not (signed and flags & ANY)
+        fault, single = np.zeros(1, np.int64), values is not None and values.size == 1 < index.size
+        key = (index.dtype, target.dtype, None if values is None else values.dtype, single, wraps, banks)
+        library = self._library(("spread", *key), spread_text, *key)
+        length = len(target)
+        runs = 1 if alone else self._runs(index.size, banks * length, target.dtype.kind == "f")
+        stride = -(-length // APART) * APART
+        rows = empty((runs * banks - 1, stride), target.dtype)
+        words = (index.size, -(-index.size // runs), length, most_of(index.dtype, length), stride)
+        given = fault if values is None else values
+        flags = self._run(library, (target, rows, index, given, fault), words, runs, index.size)
+        if fault[0]:
+            return None
+        if len(rows):
+            library = self._library(("merge", target.dtype), merge_text, target.dtype)
+            strips = -(-length // STRIP)
+            cut = (length, STRIP, len(rows), stride)
+            flags |= self._run(library, (target, rows), cut, strips, rows.size / 4)
+        return flags
+
+    def _runs(self, size: int, table: int, inexact: bool) -> int:
+        """Return into how many runs of their own tables so many elements are cut.
+
+        That of floats depends on sizes alone, as their sums depend on it.
+        """
+        if size < (MANY if inexact else SERIAL) or (
+                self._ordered if inexact else (self._threads or runtime_threads()) == 1):
+            return 1
+        most = min(size // (SHARE * table), max(NEAR // table, 2)) if table <= LARGEST else 1
+        return max(runs for runs in RUNS if runs <= max(most, 1))
 
     def running(self, x: Any) -> np.ndarray | None:
         """Return ``np.cumsum(x, axis=0)`` of a matrix, or of more dimensions."""
-        if not _plain(x) or x.ndim < 2 or x.dtype.char not in "fdlL" or not x.size:
+        if not is_plain(x) or x.ndim < 2 or x.dtype.char not in "fdlL" or not x.size:
             return None
         columns, out = x.size // len(x), empty(x.shape, x.dtype)
         units = max(1, min(self._threads or runtime_threads(), columns * x.itemsize // STRIP))
@@ -270,33 +288,3 @@ class Indexed:
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(library.addresses["k"], len(operands), words, units, grain, flags)
         return self._launch(template, *operands)
-
-
-def _plain(x: Any) -> bool:
-    """Tell whether it is an array in one run, of elements that are nothing but their bytes."""
-    return type(x) is np.ndarray and x.ndim > 0 and x.dtype.kind in "biufcmM" and x.dtype.isnative \
-        and x.flags.c_contiguous and x.flags.aligned
-
-
-def _integers(x: Any) -> bool:
-    return _plain(x) and x.dtype.kind in "iu"
-
-
-def _mask(x: Any) -> bool:
-    return _plain(x) and x.dtype.kind == "b"
-
-
-def _weights(x: Any) -> bool:
-    """Tell whether sums of them are known: of integers they must be exact in any order, as doubles are."""
-    if not _plain(x):
-        return False
-    exact = x.dtype.kind in "biu" and x.dtype.itemsize <= 4
-    return x.dtype in _FLOATS or exact and x.size * 2.0 ** (8 * x.dtype.itemsize) < EXACT
-
-
-def _added(tables: np.ndarray, bins: int) -> np.ndarray:
-    """Return the first `bins` sums over tables of a row each, in memory of their own."""
-    sums: np.ndarray = tables[0, :bins].copy()
-    for table in tables[1:]:
-        sums += table[:bins]
-    return sums

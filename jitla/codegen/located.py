@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen.indexed import Indexed, _integers, _plain
+from jitla.codegen.indexed import Indexed
 from jitla.codegen.indexing_code import most_of
+from jitla.codegen.kinds import are_integers, is_plain
 from jitla.codegen.positions_code import positions_text
 from jitla.codegen.take_code import TAKE_UNIT, places_text
 from jitla.hops import POSITION
@@ -27,11 +28,11 @@ class Located(Indexed):
 
     def positions(self, key: Any, length: int) -> np.ndarray | None:
         """Return which elements of an array of so many ``array[key]`` reads; `key` has one dimension."""
-        if not _plain(key) or key.ndim != 1 or not key.size or not 0 < length <= MOST:
+        if not is_plain(key) or key.ndim != 1 or not key.size or not 0 < length <= MOST:
             return None
         if key.dtype.kind == "b":
             return self._kept(key) if key.size == length else None
-        if not _integers(key):
+        if not are_integers(key):
             return None
         out, bad = empty(key.shape, POSITION), np.zeros(1, np.int64)
         library = self._library(("places", key.dtype), places_text, key.dtype)
@@ -50,6 +51,6 @@ class Located(Indexed):
 
     def bounds(self, labels: Any) -> tuple[int, int] | None:
         """Return the least and the greatest of an array of integers."""
-        if not _integers(labels) or not labels.size or labels.dtype == np.uint64:
+        if not are_integers(labels) or not labels.size or labels.dtype == np.uint64:
             return None
         return self._bounds(labels)

@@ -8,8 +8,8 @@ As the copy of what is kept, it is told where the positions of every unit begin,
 
 from __future__ import annotations
 
-from jitla.codegen.compress_code import BOUNDS, SPARSE, UNITS
-from jitla.codegen.indexing_code import ENTRY, block_head
+from jitla.codegen.compress_code import BOUNDS, MASK_UNIT, SPARSE
+from jitla.codegen.indexing_code import ENTRY, block_head, over_units
 
 __all__ = ["positions_text"]
 
@@ -24,20 +24,17 @@ def positions_text(triple: str) -> str:
     """
     lanes = f"<{_TURN} x i32>"
     nearest = ", ".join(f"i64 {_nearest(word)}" for word in range(1 << _TURN))
-    return _POSITIONS.format(
-        triple=triple, entry=ENTRY, head=block_head(("mask", "starts", "out"), ("total",)), units=UNITS,
-        bounds=BOUNDS, nearest=nearest, lanes=lanes, turn=_TURN, words=1 << _TURN, sparse=SPARSE,
-        long=_LONG)
+    body = _POSITIONS.format(lanes=lanes, turn=_TURN, sparse=SPARSE, long=_LONG)
+    return f"""target triple = "{triple}"
+declare i{_TURN} @llvm.ctpop.i{_TURN}(i{_TURN})
+declare i{_LONG} @llvm.cttz.i{_LONG}(i{_LONG}, i1)
+@kept = internal constant [{1 << _TURN} x i64] [{nearest}], align 64
+{ENTRY}{block_head(("mask", "starts", "out"), ("total",))}{over_units(BOUNDS + body, MASK_UNIT)}"""
 
 
 # Where little is kept, long words of the mask are taken apart bit by bit; else the numbers of the bits of
 # short ones are looked up. A place is written only if it is one of the unit's.
-_POSITIONS = """target triple = "{triple}"
-declare i{turn} @llvm.ctpop.i{turn}(i{turn})
-declare i{long} @llvm.cttz.i{long}(i{long}, i1)
-@kept = internal constant [{words} x i64] [{nearest}], align 64
-{entry}{head}{units}{bounds}\
-  %kept = sub i64 %ended, %begun
+_POSITIONS = """  %kept = sub i64 %ended, %begun
   %length = sub i64 %to, %from
   %dozens = mul i64 %kept, {sparse}
   %sparse = icmp ult i64 %dozens, %length
@@ -105,7 +102,7 @@ rest:
   %ri.more = icmp ult i64 %ri, %to
   %rj.more = icmp ult i64 %rj, %ended
   %r.more = and i1 %ri.more, %rj.more
-  br i1 %r.more, label %one, label %counted
+  br i1 %r.more, label %one, label %run
 one:
   %m = getelementptr i8, ptr %mask, i64 %ri
   %b = load i8, ptr %m, align 1
@@ -121,11 +118,6 @@ next:
   %rj.next = add i64 %rj, %w
   %ri.next = add i64 %ri, 1
   br label %rest
-counted:
-  br label %units
-exit:
-  ret void
-}}
 """
 
 

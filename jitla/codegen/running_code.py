@@ -22,6 +22,25 @@ _FIRST = """  %bytes = mul i64 %n, {size}
 """
 
 
+def _odd(kind: str, size: int, add: str) -> str:
+    """Lines from label rest: elements of a row that are no whole vectors."""
+    return f"""rest:
+  %j = phi i64 [ %i, %vectors ], [ %j.next, %one ]
+  %left = icmp ult i64 %j, %n
+  br i1 %left, label %one, label %joined
+one:
+  %op = getelementptr {kind}, ptr %from, i64 %j
+  %oq = getelementptr {kind}, ptr %above, i64 %j
+  %ot = getelementptr {kind}, ptr %to, i64 %j
+  %o = load {kind}, ptr %op, align {size}
+  %u = load {kind}, ptr %oq, align {size}
+  %t = {add} {kind} %u, %o
+  store {kind} %t, ptr %ot, align {size}
+  %j.next = add i64 %j, 1
+  br label %rest
+"""
+
+
 def running_text(dtype: np.dtype, triple: str, vector_bytes: int) -> str:
     """Return the module for `dtype`; operands: a matrix, the result; rows, columns, those of a unit."""
     kind, size = element_type(dtype), dtype.itemsize
@@ -63,21 +82,7 @@ vector:
   store {vector} %s, ptr %vt, align {size}
   %i.next = add i64 %i, {lanes}
   br label %vectors
-rest:
-  %j = phi i64 [ %i, %vectors ], [ %j.next, %one ]
-  %left = icmp ult i64 %j, %n
-  br i1 %left, label %one, label %joined
-one:
-  %op = getelementptr {kind}, ptr %from, i64 %j
-  %oq = getelementptr {kind}, ptr %above, i64 %j
-  %ot = getelementptr {kind}, ptr %to, i64 %j
-  %o = load {kind}, ptr %op, align {size}
-  %u = load {kind}, ptr %oq, align {size}
-  %t = {add} {kind} %u, %o
-  store {kind} %t, ptr %ot, align {size}
-  %j.next = add i64 %j, 1
-  br label %rest
-joined:
+{_odd(kind, size, add)}joined:
   %r.next = add i64 %r, 1
   br label %down
 exit:

@@ -15,10 +15,11 @@ import numpy as np
 
 from jitla.errors import MemoryLimitWarning, UnsupportedError
 from jitla.events import log
-from jitla.hops import Hop, by_numpy
+from jitla.hops import Hop
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
 from jitla.tracing.places import Places, call_at, place_of
+from jitla.tracing.records import Fallback, Loop
 from jitla.tracing.replay import Replay, Request
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.signs import Sign
@@ -40,29 +41,6 @@ class Compile(Protocol):
         self, key: tuple, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
     ) -> Any: ...
-
-
-class Fallback:
-    """Calls of one NumPy function at one place that were not traced, and why."""
-
-    __slots__ = ("count", "seconds", "reason")
-
-    def __init__(self, func: Any) -> None:
-        self.count = 0
-        self.seconds = 0.0
-        known = by_numpy(func) or by_numpy(getattr(np, getattr(func, "__name__", ""), None))
-        self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
-
-
-class Loop:
-    """What indices, masks or labels at one place said: runs of a loop of its own, and NumPy's instead."""
-
-    __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
-
-    def __init__(self) -> None:
-        self.count = self.by_numpy = self.nbytes = 0
-        self.seconds = 0.0
-        self.title = ""
 
 
 class Site:

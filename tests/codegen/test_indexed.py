@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.codegen import LlvmBackend
+from jitla.codegen import LlvmBackend, lacking, level_target
 from jitla.codegen.indexed import SERIAL, Indexed
 from tests.codegen.test_targets import RUNS
 
@@ -184,6 +184,15 @@ def test_histograms(loops, kind, size):
             identical(found[1], np.histogram(x, 10)[1])
 
 
+def test_edges_are_the_callers_to_change(loops):
+    x = np.random.default_rng(0).random(3000)
+    for ends in ((0, 1), (0.0, 1.0), (False, 1), (0, 1)):
+        counts, edges = loops.histogram(x, 7, ends)
+        identical(edges, np.histogram(x, 7, ends)[1])
+        identical(counts, np.histogram(x, 7, ends)[0])
+        edges[:] = counts[:] = 5
+
+
 def test_values_next_to_edges_are_where_numpy_puts_them(loops):
     for kind in ("f8", "f4"):
         for bins, ends in ((10, (0.0, 1.0)), (7, (0.1, 0.9)), (1000, (-3.0, 5.0)), (49, (1e-3, 1e3))):
@@ -223,29 +232,138 @@ def test_values_added_where_indices_say(loops, kind, size):
                 assert length > 4 * size or found.tobytes() == wanted.tobytes()
 
 
-@pytest.mark.parametrize("kind", ["f8", "f4", "i4"])
-def test_threads_share_a_target_by_ranges(kind, monkeypatch):
+@pytest.fixture
+def runs(monkeypatch):
+    """Floats are added in several runs, however few there are."""
     monkeypatch.setattr("jitla.codegen.indexed.MANY", 0)
-    rng = np.random.default_rng(0)
-    for threads, length in ((2, 8192), (3, 10_000), (7, 30_001)):
-        loops = BACKEND.indexed(threads)
-        for index in ("i8", "i2", "u4"):
-            least = -8192 if index[0] == "i" else 0
-            where = rng.integers(least, 8192, 50_003).astype(index)
-            values = (rng.random(50_003) * 100).astype(kind)
+
+
+def sums_of(threads, target, where, given, ordered=False):
+    """What every way to add up leaves, on so many threads."""
+    loops = BACKEND.indexed(threads, ordered)
+    found = target.copy()
+    assert loops.add_at(found, where, given)
+    sums = [found]
+    if where.dtype != np.uint64 and where.min() >= 0 and given.ndim:
+        sums += [loops.bincount(where, given, m) for m in (0, len(target))] + [loops.bincount(where, None, 0)]
+    return sums
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4", "i4", "u1"])
+@pytest.mark.parametrize("length", [1, 7, 1000, 5003])
+def test_runs_are_added_up_in_a_fixed_order(kind, length, runs):
+    rng = np.random.default_rng(length)
+    size = 100_003
+    for index in ("i8", "i2", "u4"):
+        where = rng.integers(-length if index[0] == "i" else 0, length, size).astype(index)
+        values = (rng.random(size) * 100).astype(kind)
+        target = (rng.random(length) * 100).astype(kind)
+        for labels in (where, np.abs(where) % length):
             for given in (values, values[:1].reshape(())):
-                found = np.zeros(length, kind)
-                wanted = found.copy()
-                assert loops.add_at(found, where, given)
+                wanted = target.copy()
+                np.add.at(wanted, labels, given)
+                first, *others = (sums_of(threads, target, labels, given) for threads in (1, 2, 3, 7))
+                for each in others:
+                    assert [x.tobytes() for x in each] == [x.tobytes() for x in first]
+                bound = size * np.finfo(kind).eps if kind[0] == "f" else 0
+                np.testing.assert_allclose(first[0], wanted, rtol=bound)
+                ordered = sums_of(2, target, labels, given, True)
+                assert ordered[0].tobytes() == wanted.tobytes()
+                for found in ordered[1:3]:
+                    identical(found, np.bincount(labels, given, length))
+                for found in (*ordered[3:], *first[3:]):
+                    identical(found, np.bincount(labels))
+
+
+def test_runs_keep_what_is_not_rounded(runs):
+    rng = np.random.default_rng(3)
+    where = rng.integers(0, 90, 50_001)
+    zeros = np.full(100, -0.0)
+    for threads in (1, 2):
+        loops = BACKEND.indexed(threads)
+        for given in (np.zeros(50_001), np.full(50_001, -0.0), rng.integers(-99, 99, 50_001) * 0.5):
+            found, wanted = zeros.copy(), zeros.copy()
+            assert loops.add_at(found, where, given)
+            np.add.at(wanted, where, given)
+            assert found.tobytes() == wanted.tobytes()
+            identical(loops.bincount(where, given, 0), np.bincount(where, given))
+        big = np.where(rng.random(50_001) < 0.5, -1e308, 1e308)
+        odd = np.where(rng.random(50_001) < 0.001, np.nan, np.where(rng.random(50_001) < 0.01, np.inf, 1.0))
+        for given in (big, odd, np.where(odd == 1, -np.inf, odd)):  # infinities depend on the order
+            found = zeros.copy()
+            if loops.add_at(found, where, given):
+                wanted = zeros.copy()
                 np.add.at(wanted, where, given)
-                assert found.tobytes() == wanted.tobytes()
-            where[40_000] = 8191 if length > 8192 else 8192 if index != "i2" else -8193
-            found = np.zeros(8191, kind)
-            assert not loops.add_at(found, where, values) and not found.any()
-        labels = rng.integers(0, length, 50_003)
-        identical(loops.bincount(labels, values, 0), np.bincount(labels, values))
-        identical(loops.bincount(labels, None, 0), np.bincount(labels))
-        identical(loops.bincount(labels, labels > 5, 0), np.bincount(labels, labels > 5))
+                np.testing.assert_array_equal(found, wanted)
+            else:
+                assert found.tobytes() == zeros.tobytes()
+            np.testing.assert_array_equal(loops.bincount(where, given, 0), np.bincount(where, given))
+
+
+def test_an_index_that_names_nothing_in_some_run_leaves_the_target(runs):
+    rng = np.random.default_rng(4)
+    where, values = rng.integers(0, 1000, 50_003), rng.random(50_003)
+    for at in (0, 13_000, 50_002):
+        for bad in (1000, -1001, 2**62, -2**63):
+            wrong = where.copy()
+            wrong[at] = bad
+            target = rng.random(1000)
+            before = target.copy()
+            for threads in (1, 3):
+                assert not BACKEND.indexed(threads).add_at(target, wrong, values)
+                assert target.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["?", "u1", "i1"])
+def test_bytes_that_bytes_name(loops, kind):
+    rng = np.random.default_rng(6)
+    for length in (1, 2, 17, 128, 255, 256, 300):
+        table = table_of(kind, (length,), rng)
+        for size in (1, 15, 16, 63, 64, 65, 127, 129, 1000, 100_003):
+            image = rng.integers(0, min(length, 256), size, "u1")
+            identical(loops.take(table, image), table[image])
+            identical(loops.take(table.reshape(-1, 1), image), table.reshape(-1, 1)[image])
+            if length < 256:
+                for at in (0, size // 2, size - 1):
+                    wrong = image.copy()
+                    wrong[at] = rng.integers(length, 256)
+                    assert loops.take(table, wrong) is None
+    every = np.arange(256, dtype="u1").reshape(16, 16)
+    identical(loops.take(table, every), table[every])
+
+
+@pytest.mark.skipif(not RUNS, reason="levels of x86-64")
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_every_shuffle_looks_up_the_same(level):
+    target = level_target(level)
+    if lacking(target):
+        pytest.skip("this processor has none")
+    loops = LlvmBackend(launch=BACKEND.launch, threads=1, target=target).indexed(1)
+    rng = np.random.default_rng(7)
+    table, image = rng.integers(0, 256, 256, "u1"), rng.integers(0, 256, 5003, "u1")
+    identical(loops.take(table, image), table[image])
+    identical(loops.take(table[:200], image % 200), table[image % 200])
+    assert loops.take(table[:200], image) is None
+
+
+def test_what_lies_apart_is_added_too(loops):
+    rng = np.random.default_rng(8)
+    table, where = rng.random((40, 3)), rng.integers(-40, 40, (5000, 2))
+    given = rng.standard_normal((5000, 4))
+    for target in (table[:, 1], table[:, 1].copy()):
+        for index in (where[:, 0], where[:, 1].copy()):
+            for values in (given[:, 3], given[:, 0].copy(), given[7, 2].reshape(())):
+                before, wanted = table.copy(), target.copy()
+                np.add.at(wanted, index, values)
+                assert loops.add_at(target, index, values)
+                assert target.tobytes() == wanted.tobytes()
+                assert np.array_equal(table[:, [0, 2]], before[:, [0, 2]])
+    half, bad = np.zeros(80)[::2], np.full(5000, 40)
+    assert not loops.add_at(half, bad, given[:, 0]) and not half.any()
+    for target, index, values in ((half[::-1], where[:, 0], given[:, 0]), (half, where[::-1, 0], given[:, 0]),
+                                  (half, where[:, 0], given[::-1, 0]), (half, where, given[:, :2])):
+        assert not loops.add_at(target, index, values)  # NumPy may go the other way
+    assert not half.any()
 
 
 def test_what_cannot_be_added_leaves_the_target_as_it_was(loops):

@@ -235,3 +235,24 @@ def test_loops_are_explained():
     assert all(loop.count == 3 and loop.seconds > 0 for loop in record.loops)
     f.cache_clear()
     assert not jitla.explain(f).record.loops
+
+
+def test_strict_sums_have_numpys_order():
+    rng = np.random.default_rng(1)
+    labels, weights = rng.integers(0, 50, 300_000), rng.standard_normal(300_000)
+
+    def sums(b, w):
+        t = np.zeros(50)
+        np.add.at(t, b, w)
+        return np.bincount(b, w), t
+
+    wanted = sums(labels, weights)
+    strict = jitla.jit(sums, numerics="strict", compile="sync")
+    for found, want in zip(strict(labels, weights), wanted, strict=True):
+        assert found.tobytes() == want.tobytes()
+    for threads in (1, 2):
+        with jitla.options(num_threads=threads):
+            usual = jitla.jit(sums, compile="sync")(labels, weights)
+        for found, want in zip(usual, wanted, strict=True):
+            np.testing.assert_allclose(found, want, rtol=0, atol=1e-8)
+            assert found.tobytes() != want.tobytes()  # else the other way was not asked for

@@ -1,0 +1,36 @@
+"""What is counted at one place of a decorated function: operations that are no part of a plan.
+
+Knows: the op table, by which it says why. Must not know: sites, sessions.
+Receives NumPy's functions; holds counts, times, bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import by_numpy
+
+
+class Fallback:
+    """Calls of one NumPy function at one place that were not traced, and why."""
+
+    __slots__ = ("count", "seconds", "reason")
+
+    def __init__(self, func: Any) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        known = by_numpy(func) or by_numpy(getattr(np, getattr(func, "__name__", ""), None))
+        self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
+
+
+class Loop:
+    """What indices, masks or labels at one place said: runs of a loop of its own, and NumPy's instead."""
+
+    __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
+
+    def __init__(self) -> None:
+        self.count = self.by_numpy = self.nbytes = 0
+        self.seconds = 0.0
+        self.title = ""
