@@ -24,11 +24,12 @@ from jitla.codegen.native import load_native
 from jitla.codegen.pairs import lies, pack_pairs, pairs_text
 from jitla.codegen.passes import pack_product
 from jitla.codegen.products import product_text
+from jitla.codegen.ring_code import RING_WORDS
 from jitla.codegen.rows import pack_rows
 from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
-from jitla.codegen.tallies import TALLIED
+from jitla.codegen.tallies import tally_units
 from jitla.codegen.tiles import is_tiled, tile_sizes
 from jitla.codegen.turns import takes_turns, touch_text, turns
 from jitla.codegen.vector import Value, named, refuse
@@ -85,12 +86,12 @@ class LlvmExecutable:
             return self._in_turn(self._loop, geometry, self._entry, self._threads, nanoseconds)
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
-        if self._loop.form.mode == "tally" and workers > 1:
-            grain = 1  # a unit that waits for others must not hold back those behind it
-        cut = (units, grain, scratch)
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, self._threads)
         words = geometry_words(self._loop, geometry, head, more)
-        return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
+        if self._loop.form.mode == "tally":
+            words += [0] * RING_WORDS
+            grain = 1 if workers > 1 else grain  # units are begun in their order
+        return pack_block(self._loop, self._entry, self._finish, (units, grain, scratch), flags, words)
 
     def scratch(self, geometry: Geometry) -> int:
         """Return the bytes that a run takes beside its results."""
@@ -114,8 +115,7 @@ def _units(
     if loop.schedule.delayed:
         return band_units(loop, geometry, 1 if workers == 1 else CHUNKS * workers)
     if mode == "tally":
-        blocks = -(-inner // TALLIED)
-        return blocks, (inner, TALLIED, blocks, geometry.strides[-1][0], 0), 0
+        return tally_units(loop, geometry, workers)
     if mode == "full":
         total = prod(dims)
         depth = max(0, (total // SUBTREE).bit_length() - 1)

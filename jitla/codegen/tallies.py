@@ -1,11 +1,10 @@
 """The skeleton of kernels that add up by label what they compute.
 
-Knows: units, buffers, the order in which units take turns. Must not know: what is computed.
+Knows: units, buffers. Must not know: what is computed, which thread adds a unit.
 Receives a `Loop`; returns IR text of functions.
 
-A unit computes labels and weights into buffers that stay in the cache, and then adds them to the results,
-when all units in front of it have: every sum is in the order of the array, whichever thread has a unit.
-Units are handed out one by one, so the one that is waited for has been begun.
+A unit computes labels and weights into a slot of buffers that stay in the cache. Slots are added to the results
+in the order of units, by whichever thread: every sum is in the order of the array.
 """
 
 from __future__ import annotations
@@ -15,35 +14,48 @@ from dataclasses import replace
 import numpy as np
 
 from jitla.codegen.indexing_code import to_word
-from jitla.codegen.layout import BLOCKS, COLD, HEADER, INNER, PLAIN, STEP, Loop, Operand, word
-from jitla.codegen.pool_os import PAUSE
+from jitla.codegen.layout import (
+    BLOCKS,
+    COLD,
+    GEOMETRY,
+    HEADER,
+    INNER,
+    PLAIN,
+    STEP,
+    Loop,
+    Operand,
+    word,
+)
+from jitla.codegen.ring_code import SLOTS, ring_text
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import padded_tail, span
 from jitla.codegen.units import NEXT, block_of_unit, calls
 from jitla.codegen.vector import element_type, memory_type
-from jitla.fusion import Form, Kernel
+from jitla.fusion import Form, Geometry, Kernel
 from jitla.hops import Hop
 
 TALLIED = 2048  # elements of a unit
-BINS, TURN = 3, 4  # words of the geometry: how many labels there are, which unit may add
+_SCRATCH = 6  # word of the block
+_BINS = 3  # word of the geometry: how many labels there are
 _ELEMENTS = 4  # of one turn of the loop that adds
 
 
 def tally_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel whose results are sums by label."""
-    given = [o for o in loop.operands if o.role == "in"]
+    given, made = _read(loop)
     sums = [o for o in loop.operands if o.role == "tally"]
-    read = dict.fromkeys(i for o in sums for i in o.hop.inputs)
-    known = {o.hop: o for o in given}
-    made = [Operand(len(given) + k, h, "c", "out") for k, h in enumerate(h for h in read if h not in known)]
+    read = list(dict.fromkeys(i for o in sums for i in o.hop.inputs))
     inner = _inner(loop, given, made)
-    parts = [_add(sums, list(read))]
-    lines = _entry(loop, [*given, *made], made)
+    parts = [_add(sums, read), _unit(loop, sums, read), ring_text()]
+    lines = _entry(loop, [*given, *made])
     block_of_unit(lines, loop)
-    lines.append("  %before = sub i64 0, %from")
-    for op in made:
+    lines += [
+        "  %slot = call i64 @room(ptr %ring, i64 %u)", f"  %slot.at = mul i64 %slot, {_slot_bytes(loop)}",
+        "  %slot.p = getelementptr i8, ptr %slots, i64 %slot.at", "  %before = sub i64 0, %from"]
+    for op, at in zip(made, _places(made), strict=True):
         kind = memory_type(op.dtype)
-        lines += [f"  %back{op.word} = getelementptr {kind}, ptr %room{op.word}, i64 %before",
+        lines += [f"  %room{op.word} = getelementptr i8, ptr %slot.p, i64 {at}",
+                  f"  %back{op.word} = getelementptr {kind}, ptr %room{op.word}, i64 %before",
                   f"  store ptr %back{op.word}, ptr %op{op.word}, align 8"]
     text = "\n".join(lines) + "\n"
     if made:
@@ -51,9 +63,33 @@ def tally_kernel(loop: Loop, math: MathCall) -> str:
         tail = padded_tail(inner) if inner.polynomials else span(inner, "tail", 1, math, how=PLAIN)
         parts += [span(inner, "span", inner.lanes, math, how=how), tail]
         text += calls(inner.lanes, "%len", "%from")
-    else:
-        text += "  br label %ready\nready:\n"
-    return "".join(parts) + text + _turn(sums, read, known, made) + NEXT + "  ret void\n}\n"
+    text += "  call void @ready(ptr %block, ptr %ring, i64 %u, i64 %slot)\n"
+    return "".join(parts) + text + NEXT + "  ret void\n}\n"
+
+
+def tally_units(loop: Loop, geometry: Geometry, workers: int) -> tuple[int, tuple[int, ...], int]:
+    """Return the number of units, the first geometry words and the bytes of scratch."""
+    blocks = -(-geometry.dims[-1] // TALLIED)
+    slots = min(SLOTS, blocks) if workers > 1 else 1
+    return blocks, (geometry.dims[-1], TALLIED, blocks, geometry.strides[-1][0], 0), slots * _slot_bytes(loop)
+
+
+def _read(loop: Loop) -> tuple[list[Operand], list[Operand]]:
+    """Return what the kernel reads, and what it computes to be added up."""
+    given = [o for o in loop.operands if o.role == "in"]
+    known = {o.hop for o in given}
+    read = dict.fromkeys(i for o in loop.operands if o.role == "tally" for i in o.hop.inputs)
+    rest = [h for h in read if h not in known]
+    return given, [Operand(len(given) + k, h, "c", "out") for k, h in enumerate(rest)]
+
+
+def _places(made: list[Operand]) -> list[int]:
+    """Return where the buffers of a slot begin."""
+    return [TALLIED * sum(o.dtype.itemsize for o in made[:k]) for k in range(len(made))]
+
+
+def _slot_bytes(loop: Loop) -> int:
+    return TALLIED * sum(o.dtype.itemsize for o in _read(loop)[1])
 
 
 def _inner(loop: Loop, given: list[Operand], made: list[Operand]) -> Loop:
@@ -65,15 +101,16 @@ def _inner(loop: Loop, given: list[Operand], made: list[Operand]) -> Loop:
     return replace(loop, kernel=kernel, form=Form("cell", 1, letters), operands=(*given, *made))
 
 
-def _entry(loop: Loop, operands: list[Operand], made: list[Operand]) -> list[str]:
-    """Return the first lines: %ops and %steps of what is computed, buffers, the geometry."""
+def _entry(loop: Loop, operands: list[Operand]) -> list[str]:
+    """Return the first lines: %ops and %steps of what is computed, slots and ring, the geometry."""
     lines = [
         f"define void @k(ptr %block, i64 %begin, i64 %end) {COLD}{{", "entry:",
         f"  %ops = alloca [{len(operands)} x i64], align 16",
         f"  %steps = alloca [{len(operands)} x i64], align 16",
-        *(f"  %room{o.word} = alloca [{TALLIED} x {memory_type(o.dtype)}], align 64" for o in made),
         f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}",
+        f"  %ring = getelementptr i64, ptr %geo, i64 {GEOMETRY + len(loop.operands)}",
     ]
+    word(lines, "slots", "%block", _SCRATCH, "ptr")
     for op in operands:
         k, size = op.word, op.dtype.itemsize if op.walks else 0
         lines += [f"  %op{k} = getelementptr i64, ptr %ops, i64 {k}",
@@ -82,49 +119,48 @@ def _entry(loop: Loop, operands: list[Operand], made: list[Operand]) -> list[str
         if op.role == "in":
             value = word(lines, f"given{k}", "%block", HEADER + k)
             lines.append(f"  store i64 {value}, ptr %op{k}, align 8")
-    for name, at in (("inner", INNER), ("step", STEP), ("blocks", BLOCKS), ("bins", BINS)):
+    for name, at in (("inner", INNER), ("step", STEP), ("blocks", BLOCKS)):
         word(lines, name, "%geo", at)
-    for op in loop.operands:
-        if op.role == "tally":
-            word(lines, f"table{op.word}", "%block", HEADER + op.word, "ptr")
-    return [*lines, f"  %turn = getelementptr i64, ptr %geo, i64 {TURN}", "  %bytes = shl i64 %bins, 3"]
+    return lines
 
 
-def _turn(
-    sums: list[Operand], read: dict[Hop, None], known: dict[Hop, Operand], made: list[Operand]
-) -> str:
-    """Lines that wait for the unit's turn, add, and hand the turn on; the first unit clears the results."""
-    rooms = {o.hop: f"%room{o.word}" for o in made}
-    lines: list[str] = []
-    sources: list[str] = []
-    for hop in read:
-        if hop in known:
-            k, kind = known[hop].word, memory_type(hop.meta.dtype)
-            word(lines, f"lies{k}", "%ops", k, "ptr")
+def _unit(loop: Loop, sums: list[Operand], read: list[Hop]) -> str:
+    """@unit(block, unit, slot): add a unit that has been computed; the first one clears the results."""
+    given, made = _read(loop)
+    rooms, known = dict(zip((o.hop for o in made), _places(made), strict=True)), {o.hop: o for o in given}
+    lines = [f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}"]
+    word(lines, "slots", "%block", _SCRATCH, "ptr")
+    word(lines, "inner", "%geo", INNER)
+    word(lines, "bins", "%geo", _BINS)
+    for op in sums:
+        word(lines, f"table{op.word}", "%block", HEADER + op.word, "ptr")
+    lines += [f"  %from = mul i64 %unit, {TALLIED}", "  %left = sub i64 %inner, %from",
+              f"  %len = call i64 @llvm.umin.i64(i64 %left, i64 {TALLIED})",
+              f"  %slot.at = mul i64 %slot, {_slot_bytes(loop)}",
+              "  %slot.p = getelementptr i8, ptr %slots, i64 %slot.at"]
+    for k, hop in enumerate(read):
+        if hop in rooms:
+            lines.append(f"  %there{k} = getelementptr i8, ptr %slot.p, i64 {rooms[hop]}")
+        else:
+            word(lines, f"lies{k}", "%block", HEADER + known[hop].word, "ptr")
+            kind = memory_type(hop.meta.dtype)
             lines.append(f"  %there{k} = getelementptr {kind}, ptr %lies{k}, i64 %from")
-        sources.append(rooms[hop] if hop in rooms else f"%there{known[hop].word}")
-    given = ", ".join(f"ptr {x}" for x in (*sources, *(f"%table{o.word}" for o in sums)))
+    pointers = (*(f"%there{k}" for k in range(len(read))), *(f"%table{o.word}" for o in sums))
     clears = "".join(
         f"  call void @llvm.memset.p0.i64(ptr align 8 %table{o.word}, i8 0, i64 %bytes, i1 false)\n"
         for o in sums)
-    return f"""  br label %wait
-wait:
-  %whose = load atomic i64, ptr %turn acquire, align 8
-  %mine = icmp eq i64 %whose, %u
-  br i1 %mine, label %go, label %rest.now
-rest.now:
-  {PAUSE}
-  br label %wait
-go:
-  %opens = icmp eq i64 %u, 0
+    return f"""define internal void @unit(ptr %block, i64 %unit, i64 %slot) nounwind {{
+entry:
+{chr(10).join(lines)}
+  %opens = icmp eq i64 %unit, 0
   br i1 %opens, label %clear, label %add
 clear:
+  %bytes = shl i64 %bins, 3
 {clears}  br label %add
 add:
-{chr(10).join(lines)}
-  call void @add({given}, i64 %len, i64 %bins)
-  %after = add i64 %u, 1
-  store atomic i64 %after, ptr %turn release, align 8
+  call void @add({", ".join(f"ptr {p}" for p in pointers)}, i64 %len, i64 %bins)
+  ret void
+}}
 """
 
 
