@@ -11,7 +11,7 @@ Units are handed out one by one in their order, so the one that is next has been
 
 from __future__ import annotations
 
-from jitla.codegen.pool_os import PARALLEL, PAUSE
+from jitla.codegen.pool_os import PAUSE
 
 __all__ = ["RING_WORDS", "SLOTS", "ring_text"]
 
@@ -25,11 +25,9 @@ _SLEEP = 50  # microseconds
 
 
 def ring_text() -> str:
-    """@room(ring, unit): a slot for a unit; @ready(block, ring, unit, slot): it is computed."""
-    declared, sleep = ("declare i32 @usleep(i32)\n", f"call i32 @usleep(i32 {_SLEEP})") if PARALLEL else \
-        ("", "")
-    return declared + f"""declare i64 @llvm.cttz.i64(i64, i1)
-define internal i64 @room(ptr %ring, i64 %unit) nounwind noinline {{
+    """@room(ring, unit, usleep): a slot for a unit; @ready(block, ring, unit, slot): it is computed."""
+    return f"""declare i64 @llvm.cttz.i64(i64, i1)
+define internal i64 @room(ptr %ring, i64 %unit, ptr %usleep) nounwind noinline {{
 entry:
   %turn.at = getelementptr i64, ptr %ring, i64 {_TURN}
   %taken.at = getelementptr i64, ptr %ring, i64 {_TAKEN}
@@ -43,12 +41,14 @@ look:
 full:
   %spins.next = add i64 %spins, 1
   %long = icmp ugt i64 %spins.next, {_SPINS}
-  br i1 %long, label %sleep, label %spin
+  %able = icmp ne ptr %usleep, null
+  %tired = and i1 %long, %able
+  br i1 %tired, label %sleep, label %spin
 spin:
   {PAUSE}
   br label %look
 sleep:
-  {sleep}
+  call i32 %usleep(i32 {_SLEEP})
   br label %look
 open.now:
   %first = load atomic i64, ptr %taken.at monotonic, align 8

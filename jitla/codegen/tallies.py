@@ -3,8 +3,8 @@
 Knows: units, buffers. Must not know: what is computed, which thread adds a unit.
 Receives a `Loop`; returns IR text of functions.
 
-A unit computes labels and weights into a slot of buffers that stay in the cache. Slots are added to the results
-in the order of units, by whichever thread: every sum is in the order of the array.
+A unit computes labels and weights into a slot of buffers that stay in the cache. Slots are added to the
+results in the order of units, by whichever thread: every sum is in the order of the array.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from jitla.codegen.host import usleep
 from jitla.codegen.indexing_code import to_word
 from jitla.codegen.layout import (
     BLOCKS,
@@ -36,7 +37,7 @@ from jitla.hops import Hop
 
 TALLIED = 2048  # elements of a unit
 _SCRATCH = 6  # word of the block
-_BINS = 3  # word of the geometry: how many labels there are
+_BINS, _USLEEP = 3, 4  # words of the geometry: how many labels there are, the function to sleep with
 _ELEMENTS = 4  # of one turn of the loop that adds
 
 
@@ -50,7 +51,8 @@ def tally_kernel(loop: Loop, math: MathCall) -> str:
     lines = _entry(loop, [*given, *made])
     block_of_unit(lines, loop)
     lines += [
-        "  %slot = call i64 @room(ptr %ring, i64 %u)", f"  %slot.at = mul i64 %slot, {_slot_bytes(loop)}",
+        "  %slot = call i64 @room(ptr %ring, i64 %u, ptr %usleep)",
+        f"  %slot.at = mul i64 %slot, {_slot_bytes(loop)}",
         "  %slot.p = getelementptr i8, ptr %slots, i64 %slot.at", "  %before = sub i64 0, %from"]
     for op, at in zip(made, _places(made), strict=True):
         kind = memory_type(op.dtype)
@@ -71,7 +73,8 @@ def tally_units(loop: Loop, geometry: Geometry, workers: int) -> tuple[int, tupl
     """Return the number of units, the first geometry words and the bytes of scratch."""
     blocks = -(-geometry.dims[-1] // TALLIED)
     slots = min(SLOTS, blocks) if workers > 1 else 1
-    return blocks, (geometry.dims[-1], TALLIED, blocks, geometry.strides[-1][0], 0), slots * _slot_bytes(loop)
+    head = (geometry.dims[-1], TALLIED, blocks, geometry.strides[-1][0], usleep())
+    return blocks, head, slots * _slot_bytes(loop)
 
 
 def _read(loop: Loop) -> tuple[list[Operand], list[Operand]]:
@@ -121,6 +124,7 @@ def _entry(loop: Loop, operands: list[Operand]) -> list[str]:
             lines.append(f"  store i64 {value}, ptr %op{k}, align 8")
     for name, at in (("inner", INNER), ("step", STEP), ("blocks", BLOCKS)):
         word(lines, name, "%geo", at)
+    word(lines, "usleep", "%geo", _USLEEP, "ptr")
     return lines
 
 
