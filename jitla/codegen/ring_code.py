@@ -26,6 +26,10 @@ _SLEEP = 50  # microseconds
 
 def ring_text() -> str:
     """@room(ring, unit, usleep): a slot for a unit; @ready(block, ring, unit, slot): it is computed."""
+    return _room() + _ready()
+
+
+def _room() -> str:
     return f"""declare i64 @llvm.cttz.i64(i64, i1)
 define internal i64 @room(ptr %ring, i64 %unit, ptr %usleep) nounwind noinline {{
 entry:
@@ -66,7 +70,12 @@ claim:
 done:
   ret i64 %slot
 }}
-; Whoever gives the lock back looks again: a unit that came meanwhile has found it taken.
+"""
+
+
+def _ready() -> str:
+    """Whoever gives the lock back looks again: a unit that came meanwhile has found it taken."""
+    return f"""\
 define internal void @ready(ptr %block, ptr %ring, i64 %unit, i64 %slot) nounwind noinline {{
 entry:
   %turn.at = getelementptr i64, ptr %ring, i64 {_TURN}

@@ -20,10 +20,7 @@ from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
 _TAKE = OP_ID["take"]
-_BOOL = np.dtype(bool)
-LEAST_LATER = 1 << 16  # indices: for fewer, one loop more costs less than plans for sizes that vary
-LONG = 1 << 18  # elements of a key; shorter indices are not worth a look at all of them before
-SPARSE = 32  # of so many elements a shorter mask keeps less than one: NumPy skips the others as fast
+LEAST_LATER = 1 << 18  # elements of a key; for fewer, a look at all of them before costs more than it saves
 FEW = 1 << 13  # elements that NumPy reads as fast
 
 
@@ -49,11 +46,6 @@ class Picking(Memory):
             return None
         if table.ndim != 1 or table.dtype not in TRACED or not table.flags.c_contiguous:
             return None
-        if key.size < LONG:
-            if key.dtype != _BOOL:
-                return None
-            if key.shape == table.shape and np.count_nonzero(key) < key.size // SPARSE:
-                return self.wrap(table[key])
         places = self._positions(key, len(table))
         if type(places) is not LazyArray:
             return None if places is None else self.wrap(table[places])

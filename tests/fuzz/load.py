@@ -115,7 +115,7 @@ def index_at_once() -> None:
     from jitla.tracing import picking, scatters, site
 
     site.LEAST_AT_ONCE = site.WORTH_A_LOOP = 0
-    picking.LEAST_LATER = scatters.LEAST_LATER = picking.LONG = picking.FEW = 0
+    picking.LEAST_LATER = scatters.LEAST_LATER = picking.FEW = 0
 
 
 def take_turns() -> None:
