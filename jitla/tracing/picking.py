@@ -20,6 +20,7 @@ from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
 _TAKE = OP_ID["take"]
+SPARSE = 32  # of so many elements a shorter mask keeps less than one, or all: NumPy is as fast
 LEAST_LATER = 1 << 18  # elements of a key; for fewer, a look at all of them before costs more than it saves
 FEW = 1 << 13  # elements that NumPy reads as fast
 
@@ -42,8 +43,13 @@ class Picking(Memory):
 
     def pick(self, table: Any, key: np.ndarray) -> Any:
         """Return ``table[key]`` as an entry of the tape; None if it is to be read now."""
-        if key.ndim != 1 or key.size < LEAST_LATER or type(table) is not np.ndarray:
+        if key.ndim != 1 or type(table) is not np.ndarray:
             return None
+        if key.size < LEAST_LATER:
+            if key.dtype != bool or key.shape != table.shape or table.dtype not in TRACED:
+                return None
+            kept = np.count_nonzero(key)
+            return self.wrap(table[key]) if kept < key.size // SPARSE or kept == key.size else None
         if table.ndim != 1 or table.dtype not in TRACED or not table.flags.c_contiguous:
             return None
         places = self._positions(key, len(table))
