@@ -23,6 +23,8 @@ LONG = {2: 16, 4: 6}  # hops of the longest body that is written so often, and a
 def ways(loop: Loop) -> int:
     """Return how many leaves are taken at once; one, if cells are stored: their order may matter."""
     read = sum(op.dtype.itemsize for op in loop.operands if op.role == "in" and op.walks)
+    # where elements of a table lie, the processor guesses only if they are read one after the other
+    read += BYTES if any(op.letter == "t" for op in loop.operands) else 0
     if loop.calls or read > BYTES or any(op.role == "out" for op in loop.operands):
         return 1
     each = sum(-(-loop.lanes * op.dtype.itemsize // loop.target.vector_bytes) for op in loop.aggregates)

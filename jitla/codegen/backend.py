@@ -16,19 +16,21 @@ import numpy as np
 from jitla.codegen.columns import column_step
 from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
-from jitla.codegen.indexed import Indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
+from jitla.codegen.located import Located
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
 from jitla.codegen.pairs import lies, pack_pairs, pairs_text
 from jitla.codegen.passes import pack_product
 from jitla.codegen.products import product_text
+from jitla.codegen.ring_code import RING_WORDS
 from jitla.codegen.rows import pack_rows
 from jitla.codegen.rows_code import rows_text
 from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.span import emit_hop
 from jitla.codegen.stored import Stored
+from jitla.codegen.tallies import tally_units
 from jitla.codegen.tiles import is_tiled, tile_sizes
 from jitla.codegen.turns import takes_turns, touch_text, turns
 from jitla.codegen.vector import Value, named, refuse
@@ -52,7 +54,8 @@ def estimated_ns(kernel: Kernel, elements: int) -> float:
     """Estimate one thread's time for `elements` of `kernel`."""
     moved = sum(h.meta.dtype.itemsize for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
     work = sum(
-        NS_PER_TRANSCENDENTAL if h.op.transcendental else NS_PER_CELL for h in kernel.body)
+        NS_PER_TRANSCENDENTAL if h.op.transcendental or h.op.kind is Kind.TALLY else NS_PER_CELL
+        for h in kernel.body)
     return elements * max(moved / BYTES_PER_NS, work)
 
 
@@ -84,10 +87,12 @@ class LlvmExecutable:
             return self._in_turn(self._loop, geometry, self._entry, self._threads, nanoseconds)
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
-        cut = (units, grain, scratch)
         flags = hints(nanoseconds, nanoseconds > BLOCKING_NS, self._threads)
         words = geometry_words(self._loop, geometry, head, more)
-        return pack_block(self._loop, self._entry, self._finish, cut, flags, words)
+        if self._loop.form.mode == "tally":
+            words += [0] * RING_WORDS
+            grain = 1 if workers > 1 else grain  # units are begun in their order
+        return pack_block(self._loop, self._entry, self._finish, (units, grain, scratch), flags, words)
 
     def scratch(self, geometry: Geometry) -> int:
         """Return the bytes that a run takes beside its results."""
@@ -110,6 +115,8 @@ def _units(
     inner = dims[-1]
     if loop.schedule.delayed:
         return band_units(loop, geometry, 1 if workers == 1 else CHUNKS * workers)
+    if mode == "tally":
+        return tally_units(loop, geometry, workers)
     if mode == "full":
         total = prod(dims)
         depth = max(0, (total // SUBTREE).bit_length() - 1)
@@ -146,7 +153,7 @@ class LlvmBackend:
     """
 
     name = "llvm"
-    templates: tuple[str, ...] = ("Cell", "MAgg", "Row")
+    templates: tuple[str, ...] = ("Cell", "MAgg", "Tally", "Row")
 
     def __init__(
         self, launch: Callable[..., int] | None = None, threads: int | None = None,
@@ -200,12 +207,12 @@ class LlvmBackend:
         scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
         return self.rows(scalars, stages, (), cut, threads, nanoseconds)
 
-    def indexed(self, threads: int, ordered: bool = False) -> Indexed:
+    def indexed(self, threads: int, ordered: bool = False) -> Located:
         """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual.
 
         If `ordered`, floats are always added in NumPy's order.
         """
-        return Indexed(self.jit, self.launch, threads or self._threads or 0, ordered)
+        return Located(self.jit, self.launch, threads or self._threads or 0, ordered)
 
     def stored(self, threads: int) -> Stored:
         """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""
@@ -296,6 +303,8 @@ def _reason(hop: Hop) -> str | None:
             return reason
     if hop.op.kind is Kind.AGG:
         return _refuse_aggregate(hop)
+    if hop.op.kind in (Kind.TAKE, Kind.TALLY):
+        return None
     if hop.op.kind is not Kind.CELL:
         return None if _is_product(hop) else "not element-wise"
     b = LlvmBuilder([], 2, _probe_math)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from jitla.codegen.indexing_code import ENTRY, Carried, block_head, over_units, turns
 
-__all__ = ["MASK_UNIT", "compress_rows_text", "compress_text", "count_text"]
+__all__ = ["BOUNDS", "MASK_UNIT", "SPARSE", "compress_rows_text", "compress_text", "count_text"]
 
 MASK_UNIT = 1 << 14
 _TURN = 8
-_SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
+SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
 _WORDS, _LANES = 4, 32  # vectors of a turn of the count, and their bytes
+
 
 def count_text(triple: str) -> str:
     """Return the module that counts what is true in every unit; operands: mask, counts."""
@@ -59,7 +60,7 @@ def compress_text(itemsize: int, triple: str) -> str:
         place = f"%j{k}"
     head = block_head(("x", "mask", "starts", "out"), ("total", "size"))
     copies = _COPIES.format(
-        element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place, sparse=_SPARSE, count=_TURN,
+        element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place, sparse=SPARSE, count=_TURN,
         single=_step(itemsize, "s", "%ri", "%rj"))
     return f'target triple = "{triple}"\n{_MEMCPY}{ENTRY}{head}{over_units(_STARTS + copies, MASK_UNIT)}'
 
@@ -80,12 +81,15 @@ def _step(itemsize: int, tag: str, i: str, j: str) -> str:
 
 _MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
 
-# What is kept of a unit goes from %begun to %ended; nothing or all of it is done at once.
-_STARTS = """  %begun.p = getelementptr i64, ptr %starts, i64 %u
+# What is kept of a unit goes from %begun to %ended.
+BOUNDS = """  %begun.p = getelementptr i64, ptr %starts, i64 %u
   %begun = load i64, ptr %begun.p, align 8
   %ended.p = getelementptr i64, ptr %starts, i64 %u.next
   %ended = load i64, ptr %ended.p, align 8
-  %kept = sub i64 %ended, %begun
+"""
+
+# Nothing or all of it is done at once.
+_STARTS = BOUNDS + """  %kept = sub i64 %ended, %begun
   %length = sub i64 %to, %from
   %some = icmp ne i64 %kept, 0
   br i1 %some, label %much, label %run
@@ -138,11 +142,7 @@ one:
 
 def compress_rows_text(triple: str) -> str:
     """Return the module for rows of any number of bytes."""
-    body = """  %begun.p = getelementptr i64, ptr %starts, i64 %u
-  %begun = load i64, ptr %begun.p, align 8
-  %ended.p = getelementptr i64, ptr %starts, i64 %u.next
-  %ended = load i64, ptr %ended.p, align 8
-  br label %rows
+    body = BOUNDS + """  br label %rows
 rows:
   %i = phi i64 [ %from, %unit ], [ %i.next, %next ]
   %j = phi i64 [ %begun, %unit ], [ %j.next, %next ]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from functools import cache
 
 import numpy as np
 
 from jitla.errors import BackendError
 
-__all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", "text_ir"]
+__all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", "text_ir", "usleep"]
 
 #: Bytes of an object's header: reference count and type.
 HEADER = object.__basicsize__
@@ -71,6 +72,12 @@ def fill_table(address: int) -> None:
     found |= {name: id(thing) for name, thing in _OBJECTS.items()}
     found |= _numpy_functions()
     (ctypes.c_void_p * len(TABLE)).from_address(address)[:] = [found[name] for name in TABLE]
+
+
+@cache
+def usleep() -> int:
+    """Return the address of the C library's function that sleeps for microseconds; 0 if it has none."""
+    return _function(ctypes.CDLL(None), "usleep") or 0 if sys.platform != "win32" else 0
 
 
 def itemsize_offset() -> int:

@@ -49,7 +49,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One word of the block: `letter` is one of `Form`'s or v (scalar value); `role` is in, out or agg."""
+    """One word of the block: `letter` is one of `Form`'s or v (scalar value).
+
+    `role` is in, out, agg or tally.
+    """
 
     word: int
     hop: Hop
@@ -99,7 +102,7 @@ def operands(kernel: Kernel, form: Form) -> tuple[Operand, ...]:
             letter = "v" if hop.meta.shape == () else next(letters)
             found.append(Operand(len(found), hop, letter, "in"))
     for hop in kernel.outputs:
-        role = "agg" if hop.op.kind is Kind.AGG else "out"
+        role = {Kind.AGG: "agg", Kind.TALLY: "tally"}.get(hop.op.kind, "out")
         letter = next(letters)
         if letter == "b" and not (role == "agg" and form.mode != "cols"):
             letter = "s"  # an output without extent: its stride is a number like any other
@@ -147,7 +150,7 @@ class Loop:
     def gathers(self) -> bool:
         """True if the flat order of a total is not that of all operands in memory."""
         letters = {o.letter for o in self.operands if o.role == "in"}
-        return self.form.mode == "full" and (self.form.ndim > 1 or not letters <= {"c", "v"})
+        return self.form.mode == "full" and (self.form.ndim > 1 or not letters <= {"c", "v", "t"})
 
     @property
     def aggregates(self) -> tuple[Operand, ...]:

@@ -19,6 +19,7 @@ from jitla.codegen.lines import rows_kernel
 from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel
 from jitla.codegen.scalar import LlvmBuilder, MathCall
+from jitla.codegen.tallies import tally_kernel
 from jitla.codegen.vecmath import (
     NEAR,
     OPTIMISED,
@@ -62,7 +63,7 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
     # of the shortest, whose values then still fit into registers.
     names = {h.op.name for h in kernel.body if h.op.transcendental}
     chains = 4 if names == SHORTEST and widest == 8 else 2 if names else 1
-    if chains == 1 and form.mode == "cell":
+    if chains == 1 and form.mode in ("cell", "tally"):
         # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
         narrowest = min(_width(h) for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
         chains = min(widest // narrowest, 8 if len(kernel.body) <= 3 else 4)
@@ -83,7 +84,7 @@ def _calls(kernel: Kernel, form: Form) -> bool:
     """Tell whether transcendentals are functions, whose machine code all kernels share."""
     found = [h.op.name for h in kernel.body if h.op.transcendental]
     names = set(found)
-    if form.mode != "cell" and (form.mode != "full" or len(found) < SEVERAL):
+    if form.mode not in ("cell", "tally") and (form.mode != "full" or len(found) < SEVERAL):
         # Code around aggregates needs a function twice, for vectors and for single elements. Only of
         # several the chains hide behind each other so much that this pays.
         return bool(names)
@@ -200,6 +201,8 @@ def module_text(loop: Loop, math: MathFunctions) -> str:
 def _skeleton(loop: Loop, math: MathCall) -> str:
     if loop.form.mode == "cell":
         return cell_kernel(loop, math)
+    if loop.form.mode == "tally":
+        return tally_kernel(loop, math)
     if loop.form.mode == "full":
         return full_kernel(loop, math)
     return rows_kernel(loop, math) if loop.form.mode == "rows" else columns_kernel(loop, math)

@@ -40,6 +40,7 @@ class Writer:
     lines: list[str] = field(default_factory=list)
     b: LlvmBuilder = field(init=False)
     fixed: dict[Hop, Value] = field(default_factory=dict)
+    places: dict[Hop, str] = field(default_factory=dict)  # of operands in one run: where they were read last
 
     def __post_init__(self) -> None:
         self.b = LlvmBuilder(self.lines, self.width, self.math)
@@ -69,6 +70,8 @@ class Writer:
             elif op.letter == "c":
                 kind = memory_type(op.dtype)
                 self.lines.append(f"  {at} = getelementptr {kind}, ptr {at}.0, i64 %start")
+            elif op.letter == "t":
+                self.places[op.hop] = f"{at}.0"
             elif op.role == "in" and "b" not in varying:
                 self.fixed[op.hop] = self.b.splat(f"{at}.0", op.dtype)
 
@@ -89,6 +92,7 @@ class Writer:
             return self.b.every_second(at, op.dtype)
         if op.letter == "s":
             return self.b.gather(at, f"%s{op.word}", op.dtype)
+        self.places[op.hop] = at
         return self.b.load(at, op.dtype)
 
     def write(self, op: Operand, x: Value, at: str) -> None:
@@ -108,7 +112,10 @@ class Writer:
     def body(self, values: dict[Hop, Value]) -> None:
         """Write the kernel's cells; `values` holds the inputs and receives every cell."""
         for hop in self.loop.kernel.body:
-            if hop.op.kind is not Kind.AGG:
+            if hop.op.kind is Kind.TAKE:
+                table, positions = (self.places[i] for i in hop.inputs)
+                values[hop] = self.b.pick(table, positions, hop.inputs[1].meta.dtype, hop.meta.dtype)
+            elif hop.op.kind is not Kind.AGG:
                 values[hop] = emit_hop(self.b, hop, [values[i] for i in hop.inputs])
 
     def body_of_near(self, values: dict[Hop, Value]) -> str:

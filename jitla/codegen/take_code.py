@@ -14,16 +14,18 @@ import numpy as np
 
 from jitla.codegen.indexing_code import (
     ENTRY,
+    bits_of,
     block_head,
     by_blocks,
     function,
     near_place,
     over_units,
+    turns,
     within,
     wrapped,
 )
 
-__all__ = ["TAKE_UNIT", "take_rows_text", "take_text"]
+__all__ = ["TAKE_UNIT", "places_text", "take_rows_text", "take_text"]
 
 TAKE_UNIT = 1 << 14  # indices of one unit
 _ARGS = "ptr %table, ptr %index, ptr %out, i64 %length, i64 %size"
@@ -66,6 +68,34 @@ def take_rows_text(index: np.dtype, triple: str, vector_bytes: int) -> str:
     slow = wrapped(_ARGS, index, copied("c", "%i", "%place"))
     declared = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
     return _module(declared + fast + slow, index, triple, vector_bytes)
+
+
+def places_text(index: np.dtype, triple: str, vector_bytes: int) -> str:
+    """Return the module that writes which elements of the table are meant, from 0 on, as 32 bits."""
+    kind, lanes = f"i{bits_of(index)}", 2 * vector_bytes // index.itemsize
+    step = {8: "trunc", 4: "bitcast"}.get(index.itemsize, "zext")
+
+    def narrowed(tag: str, at: str, of: str, to: str) -> str:
+        return (f"  %p{tag} = getelementptr {kind}, ptr %index, i64 {at}\n"
+                f"  %x{tag} = load {of}, ptr %p{tag}, align {index.itemsize}\n"
+                f"  %y{tag} = {step} {of} %x{tag} to {to}\n"
+                f"  %q{tag} = getelementptr i32, ptr %out, i64 {at}\n"
+                f"  store {to} %y{tag}, ptr %q{tag}, align 4\n")
+
+    loop = turns(("%from", "%to"), ("entry", "done"), lanes,
+                 narrowed("v", "%i", f"<{lanes} x {kind}>", f"<{lanes} x i32>"),
+                 narrowed("s", "%j", kind, "i32"))
+    fast = f"""define internal void @fast({_ARGS}, i64 %from, i64 %to) nounwind {{
+entry:
+{loop}done:
+  ret void
+}}
+"""
+    slow = wrapped(_ARGS, index, """  %near = trunc i64 %place to i32
+  %q = getelementptr i32, ptr %out, i64 %i
+  store i32 %near, ptr %q, align 4
+""")
+    return _module(fast + slow, index, triple, vector_bytes)
 
 
 def _module(functions: str, index: np.dtype, triple: str, vector_bytes: int) -> str:

@@ -191,6 +191,23 @@ class VectorText:
             text = self.line(f"insertelement {vec} {text}, {kind} {one}, i64 {lane}")
         return self._loaded(text, dtype)
 
+    def pick(self, table: str, positions: str, index: np.dtype, dtype: np.dtype) -> Value:
+        """Load elements of `table` at as many `positions`, which lie in one run and are not negative."""
+        word, kind = element_type(index), element_type(part_of(dtype))
+        element = f"<2 x {kind}>" if dtype.kind == "c" else memory_type(dtype)
+        vec, text, pairs = f"<{self.width} x {element}>", "poison", []
+        for lane in range(self.width):
+            at = self.line(f"getelementptr {word}, ptr {positions}, i64 {lane}")
+            near = self.line(f"load {word}, ptr {at}, align {index.itemsize}")
+            far = self.line(f"zext {word} {near} to i64")
+            there = self.line(f"getelementptr {element}, ptr {table}, i64 {far}")
+            pairs.append(self.line(f"load {element}, ptr {there}, align 1"))
+        if dtype.kind == "c":
+            return self._apart(self._joined(pairs, kind), dtype)
+        for lane, one in enumerate(pairs):
+            text = self.line(f"insertelement {vec} {text}, {element} {one}, i64 {lane}")
+        return self._loaded(text, dtype)
+
     def every_second(self, pointer: str, dtype: np.dtype) -> Value:
         """Load elements between which one other lies each; nothing behind the last one is touched."""
         kind, n = memory_type(dtype), self.width

@@ -44,6 +44,7 @@ from jitla.fusion.kernel import (
     Step,
     data_inputs,
     over_rows,
+    tables,
 )
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
@@ -67,5 +68,5 @@ __all__ = [
     "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
     "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",
     "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
-    "structure", "structure_key", "walk", "weigh",
+    "structure", "structure_key", "tables", "walk", "weigh",
 ]

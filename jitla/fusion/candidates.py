@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from jitla.fusion.blocks import LEAST_HEIGHT
 from jitla.fusion.cones import Cones
-from jitla.fusion.ends import ended, ends_rows
+from jitla.fusion.ends import ended, ends_rows, iteration
 from jitla.fusion.kernel import Kernel
 from jitla.fusion.links import Links
 from jitla.fusion.mates import Mates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.price import Cost, Prices
 from jitla.fusion.stages import Stages
-from jitla.fusion.templates import CELL, MAGG
+from jitla.fusion.templates import CELL, MAGG, TALLY
 from jitla.hops import Hop, Kind, Shape
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
@@ -358,6 +358,8 @@ class Candidates:
             return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
+        if body & self.mates.tallies:
+            return self._is_tally(results, body)
         if not body & self.mates.aggregates:
             return True
         reductions = memo.hops(body & self.mates.aggregates)
@@ -366,6 +368,15 @@ class Candidates:
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
             return False
         return self._is_walked(results, body, inputs, memo.spaces[body.bit_length() - 1])
+
+    def _is_tally(self, results: int, body: int) -> bool:
+        """Tell whether a loop makes nothing but sums by the same labels, of which there are all in a run."""
+        memo, tallies = self.memo, body & self.mates.tallies
+        if results != tallies or body & self.mates.aggregates:
+            return False
+        first, *rest = memo.hops(tallies)
+        return all(TALLY.merge(first, other) for other in rest) and \
+            TALLY.walk(self.kernel(results, body), memo.facts.layouts) is not None
 
     def is_one_space(self, body: int) -> bool:
         """Tell whether `body` is of one space, no border in it: if it is not, nothing with more is."""
@@ -420,9 +431,6 @@ class Candidates:
         inside = set(hops)
         inputs = dict.fromkeys(i for h in hops for i in h.inputs if i not in inside)
         outputs = tuple(memo.hops(results))
-        name = MAGG.name if any(h.op.kind is Kind.AGG for h in outputs) else CELL.name
-        return Kernel(name, _space(hops[0]), tuple(inputs), tuple(hops), outputs)
-
-
-def _space(hop: Hop) -> Shape:
-    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape
+        kinds = {h.op.kind for h in outputs}
+        name = MAGG.name if Kind.AGG in kinds else TALLY.name if Kind.TALLY in kinds else CELL.name
+        return Kernel(name, iteration(hops[0]), tuple(inputs), tuple(hops), outputs)

@@ -19,7 +19,7 @@ SINGLE = 3.0  # additions that an element of the rest takes where it is handled 
 
 def iteration(hop: Hop) -> Shape:
     """Return the shape a loop that computes `hop` runs over."""
-    return hop.inputs[0].meta.shape if hop.op.kind is Kind.AGG else hop.meta.shape
+    return hop.inputs[0].meta.shape if hop.op.kind in (Kind.AGG, Kind.TALLY) else hop.meta.shape
 
 
 def ended(hop: Hop) -> Shape:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule
+from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule, tables
 from jitla.hops import Hop, Kind, const_value, heard, hush, listen
 
 
@@ -68,13 +68,20 @@ class Interpreted:
             if hop.meta.shape == ():
                 _expect_scalar(hop, operand)
                 known[hop] = hop.meta.dtype.type(operand)
+            elif hop in tables(self.kernel.body):
+                known[hop], _ = operand, next(strides)
             else:
                 known[hop] = _walked(hop, operand, geometry.dims, next(strides))
         known = _with_constants(self.kernel, known)
-        targets = [(h, _walked(h, o, geometry.dims, s)) for h, o, s in zip(
+        walked = self.form.mode != "tally"
+        targets = [(h, _walked(h, o, geometry.dims, s) if walked else o) for h, o, s in zip(
             self.kernel.outputs, given, strides, strict=True)]
+        bins = dict(targets)
         for hop in self.kernel.body:
-            self._evaluate(hop, known, geometry.dims)
+            if hop.op.kind is Kind.TALLY:
+                known[hop] = hop.op.ref(*[known[i] for i in hop.inputs], shape=bins[hop].shape)
+            else:
+                self._evaluate(hop, known, geometry.dims)
         for hop, target in targets:
             target[...] = known[hop]
 

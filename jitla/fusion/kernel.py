@@ -6,7 +6,7 @@ Receives hops; returned by `plan`, read by recompile and the backends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -28,8 +28,8 @@ class Kernel:
     """A loop over `shape` that reads `inputs`, evaluates `body` in order and stores `outputs`.
 
     `body` holds cell hops of exactly `shape` and aggregates of them; aggregates are outputs and are
-    not read inside the kernel. `inputs` are broadcast to `shape`. `template` is "Cell" when no
-    output is an aggregate, else "MAgg".
+    not read inside the kernel. `inputs` are broadcast to `shape`, except `tables`. `template` is "Cell"
+    when no output is an aggregate, else "MAgg"; "Tally" if all are sums by label.
     """
 
     template: str
@@ -37,6 +37,11 @@ class Kernel:
     inputs: tuple[Hop, ...]
     body: tuple[Hop, ...]
     outputs: tuple[Hop, ...]
+
+
+def tables(body: Iterable[Hop]) -> frozenset[Hop]:
+    """Return the operands of `body` that are no arrays over its space: elements anywhere may be read."""
+    return frozenset(h.inputs[0] for h in body if h.op.kind is Kind.TAKE)
 
 
 def data_inputs(hop: Hop) -> tuple[Hop, ...]:
@@ -192,9 +197,10 @@ class Form:
 
     `mode`: "cell" (no aggregate), "full" (aggregate over everything, by the flat index),
     "rows" (aggregate over the last dimension, one result per row), "cols" (aggregate over the
-    first dimension). `ndim` counts merged dimensions. `inner` has one letter per array operand
-    (array inputs, then array outputs, in kernel order): "c" contiguous in the last dimension,
-    "b" broadcast there (stride 0), "s" any other stride.
+    first dimension), "tally" (sums by label). `ndim` counts merged dimensions. `inner` has one letter
+    per array operand (array inputs, then array outputs, in kernel order): "c" contiguous in the last
+    dimension, "b" broadcast there (stride 0), "s" any other stride, "t" a table, as results of a "tally"
+    are; in the geometry the strides of these are how many elements they have.
 
     "full" with all arrays in flat order has one dimension and the letters "c", aggregates "b". Else
     the dimensions are those that all arrays agree on, and an array has "f" if it lies in flat order

@@ -26,6 +26,7 @@ class Mates:
         #: The values with operands that no loop takes in.
         self.borders = 0
         self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
+        self.tallies = memo.set(h for h in memo.values if h.op.kind is Kind.TALLY)
         #: The values to which blocks of rows are added in turn, and those that add up several: never both.
         self.turns, self.sums = memo.turns()
         self._mates = self._shared()

@@ -21,10 +21,10 @@ from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import Kernel, Product, data_inputs
 from jitla.fusion.results import is_view
 from jitla.fusion.rows import ROW, is_in_turn, is_row_view, product_at, row_links, rows_of
-from jitla.fusion.templates import CELL, MAGG, Facts, Template
+from jitla.fusion.templates import CELL, MAGG, TALLY, Facts, Template
 from jitla.hops import Hop, Kind
 
-TEMPLATES = (CELL, MAGG, ROW)
+TEMPLATES = (CELL, MAGG, TALLY, ROW)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -44,7 +44,7 @@ class Memo:
 
     `given` are values that lie in memory already; `made` are those computed otherwise, and how.
     `loop[i]` and `row[i]` are the operands that the entry of value i may take in, None if there is no
-    such entry: `loop` for a Cell or MAgg, whichever the value has, `row` for a Row.
+    such entry: `loop` for a Cell, MAgg or Tally, whichever the value has, `row` for a Row.
     """
 
     def __init__(
@@ -182,7 +182,8 @@ class Memo:
                 if template.open(hop, self.facts) and (template is not ROW or self._is_reduced(hop)):
                     entries[template.name] = self.set([
                         i for i in computed if self._open(template, i) and template.fuse(hop, i, self.facts)])
-        self.loop.append(entries.get(CELL.name, entries.get(MAGG.name)))
+        loops = [entries[t.name] for t in (CELL, MAGG, TALLY) if t.name in entries]
+        self.loop.append(loops[0] if loops else None)
         self.row.append(entries.get(ROW.name))
         self.rows.append(rows_of(hop, self.facts) if ROW.name in entries else 0)
 

@@ -153,7 +153,9 @@ def _rows_of(hop: Hop, facts: Facts) -> int:
         return row_count(product)
     if is_row_view(hop):
         return hop.meta.shape[0]
-    if facts.reason(hop) or over_rows(hop) and not (is_in_turn(hop, facts) or is_total(hop, facts)):
+    if hop.op.kind in (Kind.TAKE, Kind.TALLY) or facts.reason(hop):
+        return 0
+    if over_rows(hop) and not (is_in_turn(hop, facts) or is_total(hop, facts)):
         return 0
     space = iteration(hop)
     along = hop.inputs[0] if hop.op.kind is Kind.AGG else hop

@@ -15,6 +15,8 @@ from jitla.fusion.layout import Layout
 from jitla.fusion.walks import geometry
 from jitla.hops import Hop, Kind
 
+CELLS = (Kind.CELL, Kind.TAKE)
+
 
 @dataclass(slots=True)
 class Facts:
@@ -40,8 +42,10 @@ class Facts:
         return self.supports(hop) is None
 
     def _judge(self, hop: Hop) -> str:
-        if hop.op.kind not in (Kind.CELL, Kind.AGG):
+        if hop.op.kind not in (*CELLS, Kind.AGG, Kind.TALLY):
             return "not element-wise"
+        if hop.op.kind is Kind.TAKE and hop.inputs[1].op.kind is not Kind.LEAF:
+            return "computed positions"
         if iteration(hop) == ():
             return "scalar"
         if 0 in iteration(hop):
@@ -68,15 +72,16 @@ class Template:
     walk: Callable[[Kernel, Mapping[Hop, Layout]], tuple[Form, Geometry] | None]
 
 
-def _opens(kind: Kind) -> Callable[[Hop, Facts], bool]:
-    return lambda hop, facts: hop.op.kind is kind and not facts.reason(hop)
+def _opens(*kinds: Kind) -> Callable[[Hop, Facts], bool]:
+    return lambda hop, facts: hop.op.kind in kinds and not facts.reason(hop)
 
 
 def _cell_of_same_shape(hop: Hop, operand: Hop, facts: Facts) -> bool:
-    """The operand is element-wise over the same space; aggregates and broadcast values are borders."""
+    """The operand is element-wise over the same space; aggregates, tables, broadcast values are borders."""
     return (
-        operand.op.kind is Kind.CELL
+        operand.op.kind in CELLS
         and operand.meta.shape == iteration(hop)
+        and not (hop.op.kind is Kind.TAKE and operand is hop.inputs[0])
         and not facts.reason(operand)
     )
 
@@ -95,15 +100,26 @@ def _same_reduction(a: Hop, b: Hop) -> bool:
     return _same_space(a, b) and len({h.attr("axis") for h in found}) <= 1 and len(trees) <= 1
 
 
+def _same_labels(a: Hop, b: Hop) -> bool:
+    """Sums by the same labels."""
+    kinds = a.op.kind is b.op.kind is Kind.TALLY
+    return kinds and a.inputs[0] is b.inputs[0] and a.meta.shape == b.meta.shape
+
+
 def _walk(kernel: Kernel, layouts: Mapping[Hop, Layout]) -> tuple[Form, Geometry] | None:
     return geometry(kernel, kernel.shape, layouts)
 
 
 CELL = Template(
     "Cell", "element-wise results over one space, of any layouts",
-    _opens(Kind.CELL), _cell_of_same_shape, _same_space, lambda hop, facts: False, _walk,
+    _opens(*CELLS), _cell_of_same_shape, _same_space, lambda hop, facts: False, _walk,
 )
 MAGG = Template(
     "MAgg", "several aggregates over the same axes, and cells on the way, in one pass",
     _opens(Kind.AGG), _cell_of_same_shape, _same_reduction, lambda hop, facts: hop.op.kind is Kind.AGG, _walk,
+)
+TALLY = Template(
+    "Tally", "several sums by the same labels, and cells on the way, block after block",
+    _opens(Kind.TALLY), _cell_of_same_shape, _same_labels, lambda hop, facts: hop.op.kind is Kind.TALLY,
+    _walk,
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.kernel import Form, Geometry, Kernel
+from jitla.fusion.kernel import Form, Geometry, Kernel, tables
 from jitla.fusion.layout import Layout, Strides, axis_order, contiguous, spread
 from jitla.hops import Hop, Kind, Shape
 
@@ -19,7 +19,8 @@ class Operands(NamedTuple):
     """What the walk of a kernel depends on besides layouts: its array operands, in launch order.
 
     `axis` is None without aggregates; `keepdims` has one entry per output, None for cells;
-    `reduced` are the values that are aggregated.
+    `reduced` are the values that are aggregated, `tables` the inputs that are not walked. With
+    `tallies` results are tables.
     """
 
     inputs: tuple[Hop, ...]
@@ -28,6 +29,8 @@ class Operands(NamedTuple):
     axis: tuple[int, ...] | None
     keepdims: tuple[bool | None, ...]
     reduced: tuple[Hop, ...]
+    tables: frozenset[Hop]
+    tallies: bool
 
 
 def operands(kernel: Kernel) -> Operands:
@@ -41,6 +44,8 @@ def operands(kernel: Kernel) -> Operands:
         aggregates[0].attr("axis") if aggregates else None,
         tuple(h.attr("keepdims") if h.op.kind is Kind.AGG else None for h in kernel.outputs),
         tuple(dict.fromkeys(h.inputs[0] for h in aggregates)),
+        tables(kernel.body),
+        any(h.op.kind is Kind.TALLY for h in kernel.outputs),
     )
 
 
@@ -58,10 +63,13 @@ def walk(
     ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
 ) -> tuple[Form, Geometry] | None:
     """Like `geometry`; outputs in `stored` are written into memory that lies differently."""
-    if ops.axis is None and not stored and _all_in_order(ops, shape, layouts):
+    if ops.axis is None and not stored and not ops.tables and _all_in_order(ops, shape, layouts):
         flat = Geometry((prod(shape),), tuple((size,) for size in ops.sizes))
         return Form("cell", 1, "c" * len(ops.sizes)), flat
-    strides = [spread(shape, layouts[h]) for h in ops.inputs]
+    if ops.tallies:
+        return _tallied(ops, shape, layouts)
+    fixed = (0,) * len(shape)
+    strides = [fixed if h in ops.tables else spread(shape, layouts[h]) for h in ops.inputs]
     for hop, keepdims in zip(ops.outputs, ops.keepdims, strict=True):
         own = stored.get(hop) or layouts[hop]
         if keepdims is False and ops.axis is not None:
@@ -73,6 +81,20 @@ def walk(
         dims, merged = _merge(shape, strides, outer_first)
         return _form("cell", dims, merged, ops), Geometry(dims, merged)
     return _walk_aggregates(ops, shape, strides, [spread(shape, layouts[h]) for h in ops.reduced])
+
+
+def _tallied(
+    ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]
+) -> tuple[Form, Geometry] | None:
+    """Walk arrays that lie in one run; for results, tables of so many elements, these are the strides."""
+    for hop, size in zip(ops.inputs, ops.sizes, strict=False):
+        if hop not in ops.tables and layouts[hop] != contiguous(shape, size):
+            return None
+    letters = "".join("t" if h in ops.tables else "c" for h in ops.inputs) + "t" * len(ops.outputs)
+    strides: list[tuple[int, ...]] = [
+        (0,) if h in ops.tables else (n,) for h, n in zip(ops.inputs, ops.sizes, strict=False)]
+    strides += [layouts[h].shape for h in ops.outputs]
+    return Form("tally", 1, letters), Geometry(shape, tuple(strides))
 
 
 def _all_in_order(ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]) -> bool:
@@ -112,7 +134,9 @@ def _form(mode: str, dims: Shape, strides: Sequence[Strides], ops: Operands) -> 
     inner = ""
     for i, (own, size) in enumerate(zip(strides, ops.sizes, strict=True)):
         aggregate = i >= len(ops.inputs) and ops.keepdims[i - len(ops.inputs)] is not None
-        if own[-1] == size or dims == (1,) and not aggregate:
+        if i < len(ops.inputs) and ops.inputs[i] in ops.tables:
+            inner += "t"
+        elif own[-1] == size or dims == (1,) and not aggregate:
             inner += "c"
         else:
             inner += "s" if own[-1] else "b"
@@ -166,13 +190,15 @@ def _total(
         result = i >= len(ops.inputs)
         if result and ops.keepdims[i - len(ops.inputs)] is not None:
             letters += "b"
+        elif letter == "t":
+            letters += letter
         elif dims == (1,) or own == contiguous(dims, size).strides:
             letters += "f"
         elif result:
             return None
         else:
             letters += "r" if letter == "c" and not any(own[:-1]) else letter
-    if len(dims) == 1 and set(letters[:len(ops.inputs)]) <= {"f"}:
+    if len(dims) == 1 and set(letters[:len(ops.inputs)]) <= {"f", "t"}:
         letters = letters.replace("f", "c")
     return Form("full", len(dims), letters), Geometry(dims, strides)
 

@@ -1,7 +1,7 @@
 """What a computation is: the DAG of high-level operators.
 
 Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, table_sparse, table_special,
-interp, flags, cost, machine, text.
+table_take, interp, flags, cost, machine, text.
 """
 
 from jitla.hops.cost import bytes_of, expressible, flops
@@ -53,6 +53,7 @@ from jitla.hops.table_matrix import index_key
 from jitla.hops.table_sparse import STORED
 from jitla.hops.table_special import adopt
 from jitla.hops.table_sums import parsed
+from jitla.hops.table_take import POSITION
 from jitla.hops.text import parse, place, show
 
 __all__ = [
@@ -60,7 +61,7 @@ __all__ = [
     "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops",
     "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
     "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "parsed", "place", "Rate",
-    "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show", "STORED", "substitute",
-    "topo", "uses", "verify", "Weak", "Zeros",
+    "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "parsed", "place",
+    "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show", "STORED",
+    "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -25,6 +25,8 @@ class Kind(Enum):
     LEAF = "leaf"  # a value from outside: argument, scalar, constant
     CELL = "cell"  # element-wise with broadcasting
     AGG = "agg"  # reduces over axes
+    TAKE = "take"  # element-wise in its second operand: what the first, a table, has there
+    TALLY = "tally"  # adds up what the second operand has under the labels that the first one has
     CALL = "call"  # everything else: products, reorganisations, indexing, ranges
 
 

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jitla.fusion import Call, Form, Geometry, Kernel, Layout, Plan, Step, is_view, operands, walk
+from jitla.fusion import (
+    Call,
+    Form,
+    Geometry,
+    Kernel,
+    Layout,
+    Plan,
+    Step,
+    is_view,
+    operands,
+    tables,
+    walk,
+)
 from jitla.hops import Hop, Kind, is_exact, may_raise, topo
 
 # Slots of two leaves that overlap, and how many steps of their longest stride they begin apart; -1 if they
@@ -144,7 +156,7 @@ class _Sharing:
     def able(self, root: Hop, slot: int) -> bool:
         """Tell whether the kernel that makes `root` may write it to `slot` while it runs, soon or late."""
         step = self.maker.get(root)
-        if not isinstance(step, Kernel) or root.op.kind is Kind.AGG:
+        if not isinstance(step, Kernel) or root.op.kind in (Kind.AGG, Kind.TALLY):
             return False
         if self.plan.outputs.count(root) > 1 or self._read_later(root, step):
             return False
@@ -152,7 +164,7 @@ class _Sharing:
         if any(t in changed and t != slot for t in self.targets.values()):
             return False
         touched = [h for h in step.inputs if self.reach[h] & changed]
-        if any(h.op.name != "leaf" or h.meta.shape != step.shape for h in touched):
+        if any(h in tables(step.body) or h.op.name != "leaf" or h.meta.shape != step.shape for h in touched):
             return False
         return all(h.attr("slot") == slot for h in touched) or self.far(root, slot) >= 0
 

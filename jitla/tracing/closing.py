@@ -23,7 +23,7 @@ from jitla.hops import Flagged, may_raise
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
-from jitla.tracing.array import LAZY, Gone, Lazy, LazyScalar, in_memory, scalar_entry
+from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
 from jitla.tracing.effects import Past, performed
 from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
@@ -126,6 +126,9 @@ class Closing:
     lines: dict[int, Any] | None
     views: dict[int, tuple[Lazy, str, tuple]]
     past: dict[int, Past]
+    positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
+    tables: dict[int, LazyArray]
+    extremes: dict[int, tuple[int, int]]
     attentive: bool
     hole: object
     hits: int
@@ -385,6 +388,8 @@ class Closing:
             self.views = {}
         if self.past:
             self.past = {}
+        if self.positions or self.tables or self.extremes:
+            self.positions, self.tables, self.extremes = {}, {}, {}
 
     def block(self) -> Block:
         """Return the open block as a record."""

@@ -23,7 +23,8 @@ from jitla.hops import Meta, Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
-from jitla.tracing.memory import Memory, lazy_array
+from jitla.tracing.memory import lazy_array
+from jitla.tracing.picking import Picking
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, TRACED, is_traced, meta_id
@@ -62,7 +63,7 @@ _OWNERS = LAZY | {LazySparse}
 _MENDED = LAZY | HOLDERS | _STEPPING
 
 
-class Indexing(Memory):
+class Indexing(Picking):
     """The part of a session that reads and writes parts of arrays."""
 
     __slots__ = ()
@@ -130,7 +131,7 @@ class Indexing(Memory):
     # ------------------------------------------------------------------ reading
 
     def getitem(self, array: LazyArray, key: Any) -> Any:
-        """Return ``array[key]``: a view where NumPy gives one, else what NumPy reads now."""
+        """Return ``array[key]``: a view where NumPy gives one, else what is read now, or where it is used."""
         if array._v is None:
             index = _static_index(key)
             if index is not None and not self.site.many_plans:
@@ -139,6 +140,9 @@ class Indexing(Memory):
             key = self.plain(key)
         value = self.value(array)
         if type(key) is np.ndarray:
+            picked = self.pick(value, key)
+            if picked is not None:
+                return picked
             name = "compress" if key.dtype == _BOOL else "take"
             made = self.site.at_once(name, key.size, value, key)
             if made is not None:

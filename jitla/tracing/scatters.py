@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from jitla.tracing.array import LazyArray
+from jitla.tracing.picking import LEAST_LATER
 from jitla.tracing.places import call_here
 from jitla.tracing.signature import TRACED
 
@@ -22,6 +24,8 @@ Session = Any  # the session that the arguments belong to
 _DOUBLE, _WORD = np.dtype(np.float64), np.dtype(np.int64)
 _ENDS = {_DOUBLE: (int, float, np.float64), np.dtype(np.float32): (int, float)}
 _EXACT = 1 << 53
+_UNSAFE = frozenset("LQ")  # labels that NumPy does not cast to its own
+MOST_LABELS = 1 << 13  # whose sums stay in the first cache
 
 
 def _take(
@@ -39,6 +43,9 @@ def _take(
 
 
 def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+    made = _tallied(session, x, weights, minlength)
+    if made is not NotImplemented:
+        return made
     labels, factors = session.plain(x), session.plain(weights)
     if not _are_arrays(labels) or type(minlength) is not int or minlength < 0:
         return NotImplemented
@@ -47,6 +54,35 @@ def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any =
         return NotImplemented
     made = session.site.at_once("bincount", labels.size, labels, factors, minlength)
     return session.wrap(call_here(np.bincount, labels, factors, minlength) if made is None else made)
+
+
+def _tallied(session: Session, x: Any, weights: Any, minlength: Any) -> Any:
+    """Record sums by label, if what is added up is still to be computed; NotImplemented if not.
+
+    Their number has to be known: labels that are read elsewhere are among those there.
+    """
+    if type(x) is not LazyArray or x.ndim != 1 or x.dtype.kind not in "iu" or x.dtype.char in _UNSAFE:
+        return NotImplemented
+    if type(minlength) is not int or minlength < 0 or x.size < LEAST_LATER:
+        return NotImplemented
+    parts = (x,) if weights is None else (x, weights)
+    if any(type(p) is not LazyArray or p.shape != x.shape or p.dtype.kind == "c" for p in parts):
+        return NotImplemented
+    if all(p._v is not None for p in parts):
+        return NotImplemented
+    labels = session.source(x)
+    if labels is None:
+        return NotImplemented
+    bounds = session.extremes.get(id(labels)) or session.site.at_once("bounds", labels.size, labels)
+    if bounds is None or bounds[0] < 0 or bounds[1] >= max(minlength, MOST_LABELS):
+        return NotImplemented
+    if bounds[1] >= minlength and labels is not x._v:
+        return NotImplemented  # how many there are depends on which of them are read
+    shape = (max(bounds[1] + 1, minlength),)
+    made = session.traced("bincount", parts, (("shape", shape),))
+    if made is not NotImplemented:
+        session.extremes[id(labels)] = bounds  # from now on they are on the tape
+    return made
 
 
 def _histogram(

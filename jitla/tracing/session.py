@@ -57,7 +57,7 @@ class Session(Dispatch):
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "__weakref__")
+                 "positions", "tables", "extremes", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -71,6 +71,9 @@ class Session(Dispatch):
         self.stored: list[Any] = []
         self.views: dict[int, tuple[Lazy, str, tuple]] = {}
         self.past: dict[int, Past] = {}
+        self.positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]] = {}
+        self.tables: dict[int, LazyArray] = {}
+        self.extremes: dict[int, tuple[int, int]] = {}
         self.attentive = False
         self.hole = object()
         self.hits = 0

@@ -14,7 +14,7 @@ from jitla.fusion import (
     geometry,
     run_kernel,
 )
-from jitla.hops import Meta, apply, leaf
+from jitla.hops import Meta, apply, leaf, make
 
 F8 = np.dtype("f8")
 
@@ -53,3 +53,23 @@ def test_run_kernel_and_launch_agree():
     out = np.empty((30, 1))
     backend.launch(backend.compile(kernel, form, Schedule()).template(walk), a, b, out)
     assert out.tobytes() == want.tobytes()
+
+
+def test_sums_by_label_of_elements_at_positions():
+    n = Meta((6,), np.dtype("i4"))
+    table, group, at = leaf(0, Meta((9,), F8)), leaf(1, Meta((9,), np.dtype("i8"))), leaf(2, n)
+    values, labels = make("take", (table, at)), make("take", (group, at))
+    cell = apply("multiply", values, values)
+    found = make("bincount", (labels, cell), shape=(4,))
+    counts = make("bincount", (labels,), shape=(4,))
+    kernel = Kernel("Tally", (6,), (table, group, at), (values, labels, cell, found, counts), (found, counts))
+    x, g, i = np.arange(9.0) / 3, np.arange(9) % 4, np.array([8, 0, 3, 3, 5, 1], "i4")
+    want = np.bincount(g[i], x[i] ** 2, 4), np.bincount(g[i], minlength=4)
+    ran = run_kernel(kernel, {table: x, group: g, at: i})
+    form, walk = geometry(kernel, kernel.shape, all_layouts((found, counts), {}))
+    assert form == Form("tally", 1, "ttctt") and walk.strides[-1] == (4,)
+    backend = InterpretedBackend()
+    outs = np.empty(4), np.empty(4, np.intp)
+    backend.launch(backend.compile(kernel, form, Schedule()).template(walk), x, g, i, *outs)
+    for out, hop, wanted in zip(outs, (found, counts), want, strict=True):
+        assert out.tobytes() == ran[hop].tobytes() == wanted.tobytes()

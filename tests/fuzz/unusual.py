@@ -225,6 +225,35 @@ def looked_up(draft: Draft) -> str | None:
     ))
 
 
+def selected(draft: Draft) -> str | None:
+    """Read columns where one mask or one index says, compute with them, and add up by label."""
+    target = place(draft)
+    held = target and draft.value(target)
+    if held is None or held.ndim == 0 or not held.size:
+        return None
+    a, n, bins = target, number(draft), draft.rng.randint(1, 6)
+    k, u, v, w, g = (draft.new_name() for _ in range(5))
+    kind = draft.pick(("i1", "u2", "i4", "i8", "i8"))
+    key = draft.pick((f"{u} > {n}", f"{u} == {u}", f"{u} != {u}", f"np.arange({u}.size) * 5 % {u}.size",
+                      f"-1 - np.arange({u}.size) // 2", f"np.arange({u}.size) % 3 < 1"))
+    head = (f"{u} = np.real({a}).ravel() * 1\n{v} = {u} - {n}\n{k} = {key}\n"
+            f"{g} = (np.arange({u}.size) % {bins}).astype('{kind}')\n")
+    return head + draft.pick((
+        f"{w} = {u}[{k}] * {n} + {v}[{k}]", f"{w} = ({u}[{k}] - {v}[{k}]).sum() + {u}[{k}].size",
+        f"{w} = {u}[{k}]\n{v} = {v}[{k}]\n{w} *= {v}", f"{w} = {u}[{k}]\n{u}[:1] = {n}\n{v} = {u}[{k}] - {w}",
+        f"{w} = {u}[{k}] * 2\n{k}[:1] = {k}[-1]\n{v} = {u}[{k}] + {v}[{k}]",
+        f"{u}[...] = {u}[np.arange({u}.size)[::-1] * 1] * {n}\n{w} = {u}[{k}]",
+        f"{w} = np.sqrt(np.abs({u}[{k}]))\n{v} = np.maximum({v}[{k}], {w}).astype('f4')",
+        f"{w} = np.bincount({g}[{k}], {u}[{k}] * {n}, {bins})\n{v} = np.bincount({g}[{k}], minlength={bins})",
+        f"{w} = np.bincount({g}[{k}], {u}[{k}])\n{v} = np.bincount({g}, {v} * {n}, minlength=2) * 2",
+        f"{g} = {g}[{k}]\n{v} = {u}[{k}] * {n}\n"
+        f"{w} = np.bincount({g}, {v}, {bins}) / (np.bincount({g}, weights={v} + 1, minlength={bins}) + {n})",
+        f"{w} = np.bincount({g}[{k}] - 1, {u}[{k}])",
+        f"{w} = np.bincount({g}[{k}], {u}[{k}] > {n}, {bins + 2})",
+        f"{w} = np.bincount({g} * 1, {u} + {n})\n{g}[:1] = {bins}\n{v} = np.bincount({g} + 0, {u} * {n})",
+    ))
+
+
 def stacked_views(draft: Draft) -> str | None:
     """Write through three views of one array in turn, and read each in between."""
     source = place(draft)
@@ -301,7 +330,7 @@ def inexact(draft: Draft) -> str | None:
 
 UNUSUAL = {
     masked: 5, indexed: 3, nested_view: 5, contained: 5, guarded: 2, crossed: 3, scattered: 3,
-    stacked_views: 3, inexact: 4, looked_up: 6,
+    stacked_views: 3, inexact: 4, looked_up: 6, selected: 6,
 }
 
 
