@@ -14,11 +14,7 @@ import numpy as np
 from jitla.codegen.indexing_code import pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
-from jitla.codegen.stored_code import (
-    csr_product_text,
-    entries_text,
-    sampled_product_text,
-)
+from jitla.codegen.stored_code import AHEAD, csr_product_text, entries_text, sampled_product_text
 from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -89,7 +85,7 @@ class Stored:
         depth = a.shape[1]
         tile = max(1, NEAR // max(depth * a.itemsize, 1))
         words = (len(b), len(columns), depth, tile)
-        marks = np.zeros((len(a) + 16, 2), np.dtype(np.int64))
+        marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
         operands = marks, a, b, starts, columns, out
         return self._run(library, starts, operands, words, len(columns) * (1 + depth / 8))
 

@@ -18,10 +18,9 @@ from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, to_word
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
 
-__all__ = [
-    "csr_product_text", "entries_text", "sampled_product_text"]
+__all__ = ["AHEAD", "csr_product_text", "entries_text", "sampled_product_text"]
 
-_AHEAD = 6  # rows
+AHEAD = 6  # rows
 _COUNTS = (4, 2)  # entries of a row that are multiplied together
 _CHAINS = 8  # running sums of a product, each of which waits for its last addition
 _PRODUCT = ("cuts", "data", "columns", "starts", "x", "out", "fault")
@@ -244,7 +243,7 @@ one:
 
 def _fetch(index: np.dtype, w: Lanes) -> str:
     """Lines that fetch where a row further on goes on: no processor foresees that."""
-    return f"""  %h.skip = add i64 %n.skip, {2 * _AHEAD}
+    return f"""  %h.skip = add i64 %n.skip, {2 * AHEAD}
   %h.p = getelementptr i64, ptr %marks, i64 %h.skip
   %h = load i64, ptr %h.p, align 8
   %h.columns = getelementptr i{bits_of(index)}, ptr %columns, i64 %h

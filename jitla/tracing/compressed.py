@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,8 @@ def recorded(session: Session, function: Any, args: tuple, kwargs: dict) -> Any:
     scipy = sys.modules.get("scipy.sparse")
     if scipy is None or kwargs:
         return NotImplemented
-    owner = getattr(function, "__self__", None)
-    if type(owner) in _kinds(scipy):
-        function, args = getattr(function, "__name__", ""), (owner, *args)
+    if type(function) is MethodType and type(function.__self__) in _kinds(scipy):
+        function, args = function.__name__, (function.__self__, *args)
     elif type(function) is not BuiltinFunctionType:
         return NotImplemented
     handler = _HANDLERS.get(function)

@@ -40,7 +40,8 @@ class LazySparse:
 
     @property
     def __class__(self) -> type:
-        return type(self._base._coo_container((1, 1)))
+        made: type = self._base._coo_container
+        return made
 
     @property
     def shape(self) -> tuple[int, ...]:

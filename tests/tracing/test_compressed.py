@@ -227,3 +227,19 @@ def test_errors_are_scipys():
         with pytest.raises(ValueError) as traced:
             jitla.jit(lambda x, v: x @ (v * 2))(x, wrong)
         assert str(traced.value) == str(plain.value)
+
+
+def test_callables_of_users_are_not_asked_whose_they_are():
+    asked = []
+
+    class Callee:
+        def __getattr__(self, name):
+            asked.append(name)
+            raise AttributeError(name)
+
+        def __call__(self, x):
+            return x + 1
+
+    callee = Callee()
+    jitla.jit(lambda x: callee(x * 2))(np.ones(5))
+    assert "__self__" not in asked
