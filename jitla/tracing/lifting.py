@@ -6,7 +6,7 @@ callables are traced. Receives operands, iterables and attributes from twins; re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -55,14 +55,7 @@ class Lifting:
 
     def iterate(self, iterable: Any) -> Any:
         """Return the iterable of a loop; unknown ones may run any code at each step."""
-        session = LOCAL.session
-        if session is None or type(iterable) in SAFE_ITERABLES:
-            return iterable
-        if is_tame(iterable):
-            return iterable if type(iterable) is not LazyScalar else session.plain(iterable)
-        if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
-            return iterable
-        return _stepped(iterable, session)
+        return self._steps(iterable, _stepped)
 
     def opened(self, iterable: Any) -> Any:
         """Return the iterable of a loop that unpacks its elements: those of users run code then."""
@@ -169,6 +162,10 @@ class Lifting:
 
     def spread(self, value: Any) -> Any:
         """Return what is unpacked as arguments or elements."""
+        return self._steps(value, lambda given, session: Foreign(list, session)(given))
+
+    def _steps(self, value: Any, foreign: Callable[[Any, Session], Any]) -> Any:
+        """Return what is iterated over: what `foreign` makes of `value` if its steps may run any code."""
         session = LOCAL.session
         if session is None or type(value) in SAFE_ITERABLES:
             return value
@@ -176,7 +173,7 @@ class Lifting:
             return value if type(value) is not LazyScalar else session.plain(value)
         if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
             return value
-        return Foreign(list, session)(value)
+        return foreign(value, session)
 
     def mapping(self, value: Any) -> Any:
         """Return what is unpacked as keywords or items."""
