@@ -114,18 +114,6 @@ def sizes(least: float, most: float) -> list[int]:
     return [int(round(n, -3)) for n in np.logspace(np.log10(least), np.log10(most), count)]
 
 
-def measure(curve: Curve, n: int, rounds: int, machine: Any) -> tuple[float, float, float]:
-    """Nanoseconds per element: least measured, median, predicted."""
-    case = Case("growth", curve.name, curve.function, curve.make(n))
-    case.prepare(machine)
-    times = max(1, int(SPAN / max(once(case), 1e-9)))
-    taken = []
-    for _ in range(rounds):
-        time.sleep(0.001)
-        taken += [once(case) for _ in range(times)]
-    return min(taken) / n * 1e9, float(np.median(taken)) / n * 1e9, case.predicted / n * 1e9
-
-
 def once(case: Case) -> float:
     """Seconds of all blocks of `case`."""
     start = time.perf_counter()
@@ -135,10 +123,25 @@ def once(case: Case) -> float:
 
 
 def growth(curve: Curve, given: argparse.Namespace, machine: Any) -> Iterator[dict[str, Any]]:
-    """Times of `curve` at all sizes; `excess` is growth per element that nothing predicts."""
+    """Times of `curve` at all sizes; `excess` is growth per element that nothing predicts.
+
+    Sizes are measured in turn: the machine's slow phases last longer than a round.
+    """
+    counts = sizes(given.least, given.most)
+    cases = [Case("growth", curve.name, curve.function, curve.make(n)) for n in counts]
+    repeats = []
+    for case in cases:
+        case.prepare(machine)
+        repeats.append(max(1, int(SPAN / max(once(case), 1e-9))))
+    taken: list[list[float]] = [[] for _ in cases]
+    for _ in range(given.rounds):
+        for case, times, seconds_each in zip(cases, repeats, taken, strict=True):
+            once(case)  # what another size has left in the caches is not this one's
+            seconds_each += [once(case) for _ in range(times)]
     before: dict[str, Any] | None = None
-    for n in sizes(given.least, given.most):
-        least, median, predicted = measure(curve, n, given.rounds, machine)
+    for n, case, seconds_each in zip(counts, cases, taken, strict=True):
+        least, median, predicted = (
+            t / n * 1e9 for t in (min(seconds_each), float(np.median(seconds_each)), case.predicted))
         found = {"curve": curve.name, "elements": n, "ns": least, "median_ns": median,
                  "predicted_ns": predicted, "excess": 1.0}
         if before is not None:

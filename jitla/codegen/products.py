@@ -240,31 +240,57 @@ end:
 
 
 def _scan_rows(w: Lanes, count: int) -> str:
-    """@scan: `count` rows of running sums, which begin with the zero that changes nothing."""
-    r, rows = w.real, range(count)
+    """@scan: `count` rows of running sums, which begin with the zero that changes nothing.
+
+    Sums wait for each other, so that few loads are under way; the lines of the next rows are fetched.
+    """
+    r, rows, unroll = w.real, range(count), 64 // w.size
     starts = "".join(
         f"  %at{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %at{k}, %step\n"
         f"  %x{k} = getelementptr i8, ptr %x, i64 %skip{k}\n"
         f"  %before{k} = mul i64 %at{k}, %n\n"
         f"  %o{k} = getelementptr {r}, ptr %out, i64 %before{k}\n" for k in rows)
-    phis = "".join(f"  %a{k} = phi {r} [ -0.0, %entry ], [ %a{k}.n, %body ]\n" for k in rows)
-    steps = "".join(
-        f"  %p{k} = getelementptr {r}, ptr %x{k}, i64 %j\n"
-        f"  %e{k} = load {r}, ptr %p{k}, align {w.size}\n"
-        f"  %a{k}.n = fadd {r} %a{k}, %e{k}\n"
-        f"  %q{k} = getelementptr {r}, ptr %o{k}, i64 %j\n"
-        f"  store {r} %a{k}.n, ptr %q{k}, align {w.size}\n" for k in rows)
+    fetch = "".join(
+        f"  %{p}f{k} = getelementptr {r}, ptr %{p}{k}, i64 %j\n"
+        f"  %{p}g{k} = getelementptr i8, ptr %{p}f{k}, i64 %far.{p}\n"
+        f"  call void @llvm.prefetch.p0(ptr %{p}g{k}, i32 {int(p == 'o')}, i32 3, i32 1)\n"
+        for k in rows for p in "xo")
+    heads = [f"  %a{k} = phi {r} [ -0.0, %entry ], [ %a{k}.{unroll}, %line ]\n" for k in rows]
+    ends = [f"  %b{k} = phi {r} [ %a{k}, %loop ], [ %b{k}.1, %body ]\n" for k in rows]
+    line = "".join(_scan_step(w, "a", k, u, "%j") for u in range(unroll) for k in rows)
+    body = "".join(_scan_step(w, "b", k, 0, "%l") for k in rows)
     return f"""define internal void @scan{count}({SPAN}) nounwind {{
 entry:
-{starts}  br label %loop
+{starts}  %far.x = mul i64 %step, {count}
+  %far.o = mul i64 %n, {count * w.size}
+  br label %loop
 loop:
-  %j = phi i64 [ 0, %entry ], [ %j.n, %body ]
-{phis}  %more = icmp ult i64 %j, %n
+  %j = phi i64 [ 0, %entry ], [ %j.n, %line ]
+{"".join(heads)}  %j.n = add i64 %j, {unroll}
+  %whole = icmp ule i64 %j.n, %n
+  br i1 %whole, label %line, label %rest
+line:
+{fetch}{line}  br label %loop
+rest:
+  %l = phi i64 [ %j, %loop ], [ %l.n, %body ]
+{"".join(ends)}  %more = icmp ult i64 %l, %n
   br i1 %more, label %body, label %end
 body:
-{steps}  %j.n = add i64 %j, 1
-  br label %loop
+{body}  %l.n = add i64 %l, 1
+  br label %rest
 end:
   ret void
 }}
 """
+
+
+def _scan_step(w: Lanes, name: str, row: int, ahead: int, at: str) -> str:
+    """Lines that add the element `ahead` of `at` to the running sum of a row, and store it."""
+    r, sofar, e = w.real, f"%{name}{row}", f"{name}{row}.{ahead}"
+    before = f"{sofar}.{ahead}" if ahead else sofar
+    return (f"  %at.{e} = add i64 {at}, {ahead}\n"
+            f"  %p.{e} = getelementptr {r}, ptr %x{row}, i64 %at.{e}\n"
+            f"  %e.{e} = load {r}, ptr %p.{e}, align {w.size}\n"
+            f"  {sofar}.{ahead + 1} = fadd {r} {before}, %e.{e}\n"
+            f"  %q.{e} = getelementptr {r}, ptr %o{row}, i64 %at.{e}\n"
+            f"  store {r} {sofar}.{ahead + 1}, ptr %q.{e}, align {w.size}\n")

@@ -18,14 +18,15 @@ from jitla.codegen.units import NEXT, block_of_unit, calls
 PIECE_BYTES, PIECE = 16_384, 1024  # results that are kept, of all operands; elements of each
 LINE = 64  # bytes
 LEAST = 64  # elements of a piece
+FEW = 1024  # bytes of a row: of more, the two ends cost less than keeping all
 GOAL, SPOT, FIRST, STATE = range(4)  # words: where the first line goes, bytes kept, where they begin
 
 
 def staged_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
     """Return the functions of a kernel over rows; `lines` are its first ones, and there is a @line.
 
-    Parts of long rows, and rows that are whole vectors, go straight to memory. Short rows that do not
-    lie one behind the other are stored as usual.
+    Long rows, and rows that are whole vectors, go straight to memory. Short rows that do not lie one
+    behind the other are stored as usual.
     """
     outs = [o for o in loop.operands if o.role == "out"]
     piece = _piece(outs)
@@ -45,7 +46,8 @@ def staged_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
     given = "".join(f", ptr %kept{o.word}, ptr %state{o.word}" for o in outs)
     lines += [
         "  %entire = icmp eq i64 %blocks, 1", f"  %uneven = icmp ne i64 {torn}, 0",
-        "  %breaks = and i1 %entire, %uneven", f"  %beside = sub i64 %size{last}, %at{last}",
+        f"  %few = icmp ult i64 %row.bytes{outs[0].word}, {FEW}", "  %unruly = and i1 %entire, %uneven",
+        "  %breaks = and i1 %unruly, %few", f"  %beside = sub i64 %size{last}, %at{last}",
         "  %ahead = sub i64 %end, %u", "  %near = call i64 @llvm.umin.i64(i64 %beside, i64 %ahead)",
         "  %many = select i1 %breaks, i64 %near, i64 1",
         "  br i1 %breaks, label %short, label %straight", "straight:",

@@ -157,9 +157,9 @@ class VectorText:
         return self._apart(self.line(f"bitcast {vec} {text} to <{2 * self.width} x {part}>"), dtype)
 
     def store(self, x: Value, pointer: str, nontemporal: bool = False) -> None:
-        """Store consecutive elements at `pointer` (aligned to the vector if `nontemporal`)."""
+        """Store consecutive elements at `pointer` (aligned to the vector, or a line, if `nontemporal`)."""
         kind, text = self._stored(x)
-        align = self.width * x.dtype.itemsize
+        align = min(self.width * x.dtype.itemsize, 64)
         tail = f"align {align}, !nontemporal !0" if nontemporal else "align 1"
         self.lines.append(f"  store {kind} {text}, ptr {pointer}, {tail}")
 

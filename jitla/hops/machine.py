@@ -11,6 +11,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from math import inf, log2
 from typing import Any, NamedTuple
 
+# Which part is missed at a capacity, and how much more with every doubling. What is read in turn is lost
+# as soon as it does not fit as a whole. Small caches are filled unevenly, and by others, too.
+NEAR_BORDER, BORDER = (0.6, 0.2), (0.7, 0.8)
+
 
 class Rate(NamedTuple):
     """Bytes per second of one thread, and of all threads together."""
@@ -88,18 +92,15 @@ def _per_byte(machine: Machine, writing: bool, footprint: float, threads: int) -
     """Return seconds per byte: around a level's capacity, part of the bytes is found there."""
     rates = [(lv.write if writing else lv.read).at(threads) for lv in machine.levels]
     found = 1.0 / rates[0]
-    for level, rate in zip(machine.levels, rates[1:], strict=False):
-        missed = _beyond(footprint, level.capacity)
+    for k, (level, rate) in enumerate(zip(machine.levels, rates[1:], strict=False)):
+        missed = _beyond(footprint / level.capacity, *(BORDER if k else NEAR_BORDER))
         found = (1.0 - missed) * found + missed / rate
     return found
 
 
-def _beyond(footprint: float, capacity: float) -> float:
-    """Return which part does not stay: nothing up to an eighth of the capacity, all from four times it on.
-
-    Others use the cache, too, and it does not keep what was used last; so the border is wide.
-    """
-    return min(max(0.6 + 0.2 * log2(max(footprint, 1.0) / capacity), 0.0), 1.0)
+def _beyond(part: float, middle: float, slope: float) -> float:
+    """Return how much of what takes `part` of a capacity does not stay in it."""
+    return min(max(middle + slope * log2(max(part, 1e-9)), 0.0), 1.0)
 
 
 def from_record(record: Mapping[str, Any]) -> Machine:
