@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla.errors import BackendError
 
-__all__ = ["HEADER", "fill_table", "itemsize_offset", "references", "table_ir", "text_ir", "usleep"]
+__all__ = ["HEADER", "fill_table", "fuses", "itemsize_offset", "references", "table_ir", "text_ir", "usleep"]
 
 #: Bytes of an object's header: reference count and type.
 HEADER = object.__basicsize__
@@ -72,6 +72,14 @@ def fill_table(address: int) -> None:
     found |= {name: id(thing) for name, thing in _OBJECTS.items()}
     found |= _numpy_functions()
     (ctypes.c_void_p * len(TABLE)).from_address(address)[:] = [found[name] for name in TABLE]
+
+
+@cache
+def fuses() -> bool:
+    """Tell whether NumPy's loops round products of complex numbers once, not twice, on this processor."""
+    x = np.full(16, complex(1.0 + 2.0**-30, 1.0))
+    y = np.full(16, complex(1.0 - 2.0**-30, 1.0))  # 1 - 2**-60 - 1: the small term is lost, or kept
+    return bool(((x * y).real != 0.0).all())
 
 
 @cache

@@ -14,6 +14,7 @@ from jitla.codegen.cell import cell_kernel
 from jitla.codegen.columns import columns_kernel
 from jitla.codegen.division import division, result_dtype
 from jitla.codegen.flags import quiet
+from jitla.codegen.host import fuses
 from jitla.codegen.layout import Loop, Target, operands
 from jitla.codegen.lines import rows_kernel
 from jitla.codegen.parts import parted
@@ -159,7 +160,7 @@ class MathFunctions:
         return wide.resized(full, b)
 
     def _muladd(self, b: LlvmBuilder, x: Value, y: Value, z: Value) -> Value:
-        if not self._fma:
+        if not fuses():  # processors without the instruction call the C library's function
             return b.add(b.mul(x, y), z)
         kind = b.type(x.dtype)
         args = ", ".join(f"{kind} {v.text}" for v in (x, y, z))

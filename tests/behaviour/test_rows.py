@@ -109,6 +109,13 @@ def close(made, wanted, dtype):
         assert np.abs(a - b).max(initial=0.0) <= tolerance * max(np.abs(b).max(initial=0.0), 1.0)
 
 
+@pytest.fixture
+def two_threads():
+    """Plan for two threads: on one, other plans may be the cheapest."""
+    with jitla.options(num_threads=2):
+        yield
+
+
 def row_kernels(fast):
     return str(jitla.explain(fast, level="plan")).count("  Row ")
 
@@ -179,6 +186,7 @@ def test_several_vectors_at_once(function, dtype):
     assert fast.stats().failures == 0
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("function", CLASSES[:3], ids=lambda f: f.__name__)
 def test_the_matrix_is_read_once_for_all_vectors(function):
     fast = jitla.jit(function)
@@ -359,6 +367,7 @@ def test_not_a_number_and_infinity_go_where_numpy_has_them():
         assert (np.isnan(a) == np.isnan(b)).all() and (np.isinf(a) == np.isinf(b)).all()
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_two_matrices_that_wait_for_each_other():
     def crossed(X, Y, v, u):
         a, b = X @ v, Y @ u
@@ -417,6 +426,7 @@ def test_every_stage_has_the_scratch_memory_it_asks_for(monkeypatch):
     assert all(bytes_ <= free for bytes_, free in asked)
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_small_matrices_and_lone_products_stay_with_blas():
     fast = jitla.jit(lambda X, w, v: X.T @ (w * (X @ v) - 3.0))
     fast(*arguments(20, 30, "f8"))

