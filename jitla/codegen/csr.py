@@ -39,7 +39,7 @@ class CompressedRows:
         """Return what computes the operator `name`, by its reference where loops do not fit; None if it
         is none of theirs.
         """
-        loops = {
+        loops: dict[str, Callable[..., np.ndarray | None]] = {
             "csr_vector": self._vector, "csr_product": self._product,
             "csr_transposed_vector": self._transposed, "csr_transposed_product": self._transposed}
         loop = loops.get(name)
@@ -94,7 +94,8 @@ class CompressedRows:
                          len(data) * (1 + depth / 4))
         if not fine:
             return None
-        return out[0] if copies == 1 else np.add.reduce(out, axis=0)
+        total: np.ndarray = out[0] if copies == 1 else np.add.reduce(out, axis=0)
+        return total
 
     def _run(
         self, form: str, cuts: np.ndarray, operands: tuple[np.ndarray, ...], words: tuple[int, ...],

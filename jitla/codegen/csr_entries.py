@@ -50,6 +50,7 @@ def column_of(tag: str, at: str, index: np.dtype) -> str:
 
 
 def loaded(name: str, base: str, at: str, kind: str, size: int) -> str:
+    """Lines that load an element, or a vector of them."""
     return element_at(f"{name}.p", base, at, kind.split()[-1].rstrip(">")) + \
         f"  {name} = load {kind}, ptr {name}.p, align {size}\n"
 
@@ -68,6 +69,7 @@ def fetched(at: str, w: Lanes, index: np.dtype, count: int) -> str:
 
 
 def in_all_lanes(name: str, x: str, w: Lanes) -> str:
+    """Lines that put an element in all lanes."""
     return (f"  {name}.0 = insertelement {w.vector} poison, {w.real} {x}, i64 0\n"
             f"  {name} = shufflevector {w.vector} {name}.0, {w.vector} poison, "
             f"<{w.width} x i32> zeroinitializer\n")
