@@ -15,11 +15,12 @@ from jitla.codegen.csr_code import OPERANDS, csr_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
+from jitla.fusion import Entries
 from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
 
-__all__ = ["CHUNKS", "SERIAL", "CompressedRows", "are_indices", "cuts_of"]
+__all__ = ["CHUNKS", "SERIAL", "CompressedRows", "are_indices", "cuts_of", "pack_entries"]
 
 SERIAL = 1 << 15  # entries, or products of them, that one thread does
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
@@ -114,6 +115,11 @@ class CompressedRows:
             len(cuts) - 1, 1, hints(work * _NS, True, self._threads))
         self._launch(template, cuts, *operands, fault)
         return not fault[0]
+
+
+def pack_entries(entry: int, entries: Entries, index: np.dtype) -> bytes:
+    """Return the argument block of the stage that does one block of rows."""
+    return pack_indexed(entry, len(OPERANDS) - 1, (*entries, most_of(index, entries.width)), 1, 1, 0)
 
 
 def _alike(data: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -47,7 +47,7 @@ def csr_text(form: str, dtype: np.dtype, index: np.dtype, target: Target) -> str
     return f"""target triple = "{target.triple}"
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-{body}{_entry(form, w, index)}{_stage()}"""
+{body}{_entry(form, w, index)}{_stage(form, w)}"""
 
 
 def _lines(form: str, w: Lanes, index: np.dtype) -> str:
@@ -172,13 +172,16 @@ def _called(tag: str) -> str:
             f"i64 %most, ptr %x{tag}, ptr %out{tag}, i64 %depth)\n")
 
 
-def _stage() -> str:
-    """@stage: one block of rows."""
+def _stage(form: str, w: Lanes) -> str:
+    """@stage: one block of rows. If something is out of order, its results are no numbers."""
+    count = "width" if form in ("sum", "sums") else "rows"
     return f"""define void @stage(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{block_head(OPERANDS, (*STAGE_WORDS, "most"))}{_called("")}  br i1 %fine, label %exit, label %bad
+{block_head(OPERANDS[:-1], (*STAGE_WORDS, "most"))}{_called("")}  br i1 %fine, label %exit, label %bad
 bad:
-  store atomic i64 1, ptr %fault monotonic, align 8
+  %lost = mul i64 %{count}, %depth
+  %lost.bytes = mul i64 %lost, {w.size}
+  call void @llvm.memset.p0.i64(ptr align {w.size} %out, i8 -1, i64 %lost.bytes, i1 false)
   br label %exit
 exit:
   ret void
