@@ -21,7 +21,7 @@ from jitla.hops.table_matrix import call
 
 BLOCK = 1 << 14  # entries whose factors the reference gathers at once
 STORED = frozenset({  # there are loops
-    "sampled", "by_row", "sampled_product", "csr_product", "csr_vector", "csr_transposed_vector",
+    "sampled", "by_row", "by_column", "sampled_product", "csr_product", "csr_vector", "csr_transposed_vector",
     "csr_transposed_product", "csr_row_sums"})
 PER_ENTRY = 4.0  # additions that finding the operands of an entry takes
 

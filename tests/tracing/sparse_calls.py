@@ -77,7 +77,7 @@ def matrix(rng: np.random.Generator, kind: Any, dtype: str, disorder: str, shape
     order = np.lexsort((rng.permutation(len(rows)) if disorder == "unsorted" else minor, major))
     starts = np.searchsorted(major[order], np.arange((n if kind in KINDS[2:4] else m) + 1))
     made = kind((values, minor[order].astype("i4"), starts.astype("i4")), shape=shape)
-    if disorder == "long" and issubclass(kind, sp.sparray):  # how long others are may be accident
+    if disorder == "long":
         made.indices, made.indptr = made.indices.astype("i8"), made.indptr.astype("i8")
     return made
 
@@ -102,7 +102,10 @@ def operands(rng: np.random.Generator) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in "XYZ":
         kind = KINDS[rng.integers(len(KINDS))] if name == "X" or rng.random() < 0.3 else type(found["X"])
-        found[name] = matrix(rng, kind, dtype, str(rng.choice(DISORDERS)), (m, n))
+        disorder = str(rng.choice(DISORDERS))
+        if disorder == "long" and not issubclass(type(found["X"]) if found else kind, sp.sparray):
+            disorder = "plain"  # which indices SciPy's matrices get then is an accident
+        found[name] = matrix(rng, kind, dtype, disorder, (m, n))
     for name, shape in dict(d=(m, n), r=(1, n), c=(m, 1), v=(n,), w=(m,), p=(m, 3), q=(n, 3)).items():
         found[name] = np.round(rng.normal(size=shape) * 2, 2).astype(dense)
     found["k"] = float(np.round(rng.normal(), 2))
