@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from jitla.codegen.csr import CHUNKS, SERIAL, CompressedRows, are_indices, cuts_of
 from jitla.codegen.indexing_code import pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
-from jitla.codegen.stored_code import AHEAD, csr_product_text, entries_text, sampled_product_text
+from jitla.codegen.stored_code import AHEAD, entries_text, sampled_product_text
 from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -22,8 +23,7 @@ from jitla.runtime import threads as runtime_threads
 __all__ = ["Stored"]
 
 NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
-SERIAL = 1 << 15  # entries, or products of them, that one thread does
-CHUNKS = 4  # units per thread: rows may differ much in what they cost
+PIECE = 1 << 12  # entries whose columns are read in one go
 _NS = 1.0
 
 
@@ -32,18 +32,19 @@ class Stored:
 
     def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
         self._jit, self._launch, self._threads = jit, launch, threads
+        self._products = CompressedRows(jit, launch, threads)
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     def operator(self, name: str) -> Callable[..., np.ndarray]:
         """Return what computes the operator `name`: its loop, or its reference where there is none."""
         reference: Callable[..., np.ndarray] = lookup(name).ref
         loops: dict[str, Callable[..., np.ndarray | None]] = {
-            "sampled": self._sampled, "by_row": self._by_row, "sampled_product": self._sampled_product,
-            "csr_product": self._csr_product,
+            "sampled": self._sampled, "by_row": self._by_row, "by_column": self._by_column,
+            "sampled_product": self._sampled_product,
         }
         loop = loops.get(name)
         if loop is None:
-            return reference
+            return self._products.operator(name) or reference
 
         def run(*operands: Any, **attrs: Any) -> np.ndarray:
             made = loop(*operands, **attrs)
@@ -62,11 +63,19 @@ class Stored:
         words = (0, len(columns), x.strides[0], 0)
         return self._entries(("row", x.dtype.itemsize, columns.dtype), x, starts, columns, words)
 
+    def _by_column(self, x: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+        """Read the one row of a matrix, at positions that are cut into pieces for the threads."""
+        if x.dtype.itemsize not in (1, 2, 4, 8, 16):
+            return None
+        starts = np.append(np.arange(0, len(columns), PIECE), len(columns)).astype(columns.dtype)
+        words = (len(x), len(columns), 0, x.strides[0])
+        return self._entries(("sampled", x.dtype.itemsize, columns.dtype), x, starts, columns, words)
+
     def _entries(
         self, key: tuple[Any, ...], x: np.ndarray, starts: np.ndarray, columns: np.ndarray,
         words: tuple[int, ...],
     ) -> np.ndarray | None:
-        if not _are_indices(starts, columns):
+        if not are_indices(starts, columns):
             return None
         out = empty(columns.shape, x.dtype)
         library = self._library(key, entries_text, *key, self._jit.target.triple)
@@ -75,7 +84,7 @@ class Stored:
     def _sampled_product(
         self, a: np.ndarray, b: np.ndarray, starts: np.ndarray, columns: np.ndarray
     ) -> np.ndarray | None:
-        if not _are_indices(starts, columns) or a.dtype != b.dtype or a.dtype.char not in "fd" or not len(b):
+        if not are_indices(starts, columns) or a.dtype != b.dtype or a.dtype.char not in "fd" or not len(b):
             return None
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         out = empty(columns.shape, a.dtype)
@@ -88,20 +97,6 @@ class Stored:
         marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
         operands = marks, a, b, starts, columns, out
         return self._run(library, starts, operands, words, len(columns) * (1 + depth / 8))
-
-    def _csr_product(
-        self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
-    ) -> np.ndarray | None:
-        if not _are_indices(starts, columns) or data.dtype != x.dtype or data.dtype.char not in "fd":
-            return None
-        out = empty((len(starts) - 1, x.shape[1]), data.dtype)
-        out[...] = 0
-        library = self._library(
-            ("csr_product", data.dtype, columns.dtype), csr_product_text, data.dtype, columns.dtype,
-            self._jit.target)
-        operands = data, columns, starts, np.ascontiguousarray(x), out
-        words = (len(x), len(data), x.shape[1])
-        return self._run(library, starts, operands, words, len(data) * (4 + x.shape[1] / 4))
 
     def _library(self, key: tuple[Any, ...], text: Callable[..., str], *args: Any) -> Library:
         """Return the loop `text(*args)`, compiled once."""
@@ -117,25 +112,9 @@ class Stored:
         """Return the last operand, filled; None where an index names nothing."""
         fault = np.zeros(1, np.int64)
         threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
-        cuts = _cuts(starts, threads * CHUNKS if threads > 1 else 1)
+        cuts = cuts_of(starts, threads * CHUNKS if threads > 1 else 1)
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(
             library.addresses["k"], len(operands) + 2, words, len(cuts) - 1, 1, flags)
         self._launch(template, cuts, *operands, fault)
         return None if fault[0] else operands[-1]
-
-
-def _cuts(starts: np.ndarray, units: int) -> np.ndarray:
-    """Return where the rows of every unit begin and the last end: as many entries in each as can be."""
-    rows = len(starts) - 1
-    if units == 1:
-        return np.array([0, rows])
-    shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1]
-    inner = np.minimum(np.searchsorted(starts, shares), rows)
-    return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
-
-
-def _are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:
-    """Tell whether loops can read them: both of one integer type, in one run."""
-    return starts.dtype == columns.dtype and columns.dtype.char in "il" and all(
-        x.flags.c_contiguous and x.flags.aligned for x in (starts, columns))

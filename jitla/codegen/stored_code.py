@@ -18,12 +18,11 @@ from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, to_word
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
 
-__all__ = ["AHEAD", "csr_product_text", "entries_text", "sampled_product_text"]
+__all__ = ["AHEAD", "entries_text", "sampled_product_text"]
 
 AHEAD = 6  # rows
 _COUNTS = (4, 2)  # entries of a row that are multiplied together
 _CHAINS = 8  # running sums of a product, each of which waits for its last addition
-_PRODUCT = ("cuts", "data", "columns", "starts", "x", "out", "fault")
 _REAL = {4: "float", 8: "double"}
 
 
@@ -300,83 +299,3 @@ exit:
   ret void
 }}
 """
-
-
-def csr_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> str:
-    """Return the module that multiplies rows with a matrix of `depth` columns, which lies row after row.
-
-    Operands: cuts, entries, columns, starts, the matrix, results, fault. Results are zeros; every entry adds
-    to a row of them.
-    """
-    w = Lanes(_REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
-    return f"""target triple = "{target.triple}"
-{ENTRY}{block_head(_PRODUCT, ("width", "total", "depth"))}{_UNITS}  br label %each
-each:
-  %i = phi i64 [ %first, %unit ], [ %after, %entries ]
-  %more = icmp ult i64 %i, %stop
-  br i1 %more, label %row, label %unit.end
-row:
-  %o.skip = mul i64 %i, %depth
-  %o = getelementptr {w.real}, ptr %out, i64 %o.skip
-{_bounds(index)}  br i1 %run, label %entries, label %broken
-broken:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-entries:
-  %k = phi i64 [ %from, %row ], [ %from, %broken ], [ %k.next, %rest ], [ %k.next, %lost ]
-  %left = icmp ult i64 %k, %to
-  br i1 %left, label %one, label %each
-one:
-  %k.next = add i64 %k, 1
-{_index("%column", "%columns", "%k", index)}  %known = icmp ult i64 %column, %width
-  br i1 %known, label %found, label %lost
-found:
-{_scalar("%e", "%data", "%k", dtype)}\
-  %e.0 = insertelement {w.vector} poison, {w.real} %e, i64 0
-  %e.v = shufflevector {w.vector} %e.0, {w.vector} poison, <{w.width} x i32> zeroinitializer
-  %x.skip = mul i64 %column, %depth
-  %x.row = getelementptr {w.real}, ptr %x, i64 %x.skip
-  br label %vectors
-vectors:
-  %j = phi i64 [ 0, %found ], [ %j.next, %vector ]
-  %j.next = add i64 %j, {w.width}
-  %some = icmp ule i64 %j.next, %depth
-  br i1 %some, label %vector, label %rest
-vector:
-{_load(w, "%xv", "%x.row", "%j")}{_load(w, "%ov", "%o", "%j")}\
-  %ev = fmul {w.vector} %xv, %e.v
-  %sv = fadd {w.vector} %ov, %ev
-  store {w.vector} %sv, ptr %ov.p, align {w.size}
-  br label %vectors
-{_odd_columns(w, dtype)}lost:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-unit.end:
-  br label %units
-exit:
-  ret void
-}}
-"""
-
-
-def _odd_columns(w: Lanes, dtype: np.dtype) -> str:
-    """Lines from label rest: columns that are no whole vector."""
-    return f"""rest:
-  %l = phi i64 [ %j, %vectors ], [ %l.next, %single ]
-  %few = icmp ult i64 %l, %depth
-  br i1 %few, label %single, label %entries
-single:
-{_scalar("%xl", "%x.row", "%l", dtype)}{_scalar("%ol", "%o", "%l", dtype)}\
-  %el = fmul {w.real} %xl, %e
-  %sl = fadd {w.real} %ol, %el
-  store {w.real} %sl, ptr %ol.p, align {w.size}
-  %l.next = add i64 %l, 1
-  br label %rest
-"""
-
-
-def _scalar(name: str, base: str, at: str, dtype: np.dtype) -> str:
-    """Lines that load one element."""
-    real = _REAL[dtype.itemsize]
-    return (f"  {name}.p = getelementptr {real}, ptr {base}, i64 {at}\n"
-            f"  {name} = load {real}, ptr {name}.p, align {dtype.itemsize}\n")

@@ -69,6 +69,8 @@ class Site:
         self.tapes: dict[tuple, Places] = {}
         self.calls = 0
         self.learning = LEARNING
+        # Where sparse matrices that were merged have entries together.
+        self.unions: Any = None
         # Elements that indices, masks or labels were read for.
         self.scattered = 0
         # What calls are compared with, by whoever asked for it.
@@ -262,6 +264,7 @@ class Site:
                        self.past, self.places, self.tapes, self.lines):
             memory.clear()
         self.failures.clear()
+        self.unions = None
         if self.payoff is not None:
             self.payoff.clear()
         self.calls = 0
