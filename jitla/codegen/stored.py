@@ -14,7 +14,8 @@ import numpy as np
 from jitla.codegen.indexing_code import pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
-from jitla.codegen.stored_code import AHEAD, csr_product_text, entries_text, sampled_product_text
+from jitla.codegen.sampled_code import AHEAD, SHORTEST, sampled_product_text
+from jitla.codegen.stored_code import csr_product_text, entries_text
 from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -24,6 +25,8 @@ __all__ = ["Stored"]
 NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
 SERIAL = 1 << 15  # entries, or products of them, that one thread does
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
+PER_TILE = 2  # entries of a row in a tile
+PER_COPY = 4  # entries that read a row of the second matrix once it is copied
 _NS = 1.0
 
 
@@ -83,11 +86,15 @@ class Stored:
             ("sampled_product", a.dtype, columns.dtype), sampled_product_text, a.dtype, columns.dtype,
             self._jit.target)
         depth = a.shape[1]
-        tile = max(1, NEAR // max(depth * a.itemsize, 1))
-        words = (len(b), len(columns), depth, tile)
+        lanes = self._jit.target.lanes(a.itemsize)
+        row = -(-depth // lanes) * lanes * a.itemsize
+        units = self._units(work := len(columns) * (1 + depth / 8))
+        tile = _tile(row, len(a), len(b), len(columns), units)
+        words = (min(len(b), SHORTEST), len(columns), depth, tile)
         marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
-        operands = marks, a, b, starts, columns, out
-        return self._run(library, starts, operands, words, len(columns) * (1 + depth / 8))
+        room = empty((units, max(tile * row, 1)), np.dtype(np.uint8))
+        operands = marks, a, b, starts, columns, room, out
+        return self._run(library, starts, operands, words, work, units)
 
     def _csr_product(
         self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
@@ -110,14 +117,18 @@ class Stored:
             found = self._libraries[key] = self._jit.load(text(*args), ("k",))
         return found
 
+    def _units(self, work: float, chunks: int = CHUNKS) -> int:
+        """Return among how many units rows are shared out."""
+        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        return threads * chunks if threads > 1 else 1
+
     def _run(
         self, library: Library, starts: np.ndarray, operands: tuple[np.ndarray, ...],
-        words: tuple[int, ...], work: float,
+        words: tuple[int, ...], work: float, units: int = 0,
     ) -> np.ndarray | None:
         """Return the last operand, filled; None where an index names nothing."""
         fault = np.zeros(1, np.int64)
-        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
-        cuts = _cuts(starts, threads * CHUNKS if threads > 1 else 1)
+        cuts = _cuts(starts, units or self._units(work))
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(
             library.addresses["k"], len(operands) + 2, words, len(cuts) - 1, 1, flags)
@@ -133,6 +144,16 @@ def _cuts(starts: np.ndarray, units: int) -> np.ndarray:
     shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1]
     inner = np.minimum(np.searchsorted(starts, shares), rows)
     return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
+
+
+def _tile(nbytes: int, rows: int, columns: int, entries: int, units: int) -> int:
+    """Return how many columns make a tile, rows named by which take so many bytes each; 0 for no tiles.
+
+    A tile that few entries of a row are in costs more than it saves, and so does copying what few need.
+    """
+    tiles = max(-(-columns * nbytes // NEAR), 1)
+    pays = entries >= PER_TILE * rows * tiles and entries >= PER_COPY * columns * units
+    return -(-columns // tiles) if pays else 0
 
 
 def _are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:
