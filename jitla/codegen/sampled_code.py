@@ -96,7 +96,8 @@ def _dots(w: Lanes, walk: _Walk, index: np.dtype, count: int) -> str:
                  f"  %{t}.row{e} = add i64 %{t}.own{e}, 0\n")
         text += (f"  %{t}.skip{e} = mul i64 %{t}.row{e}, {walk.stride}\n"
                  f"  %{t}.b{e} = getelementptr {w.real}, ptr {walk.rows}, i64 %{t}.skip{e}\n")
-    text += f"  br label %{t}.turns\n{t}.turns:\n  %{t}.i = phi i64 [ 0, %{t}.found ], [ %{t}.next, %{t}.turn ]\n"
+    text += (f"  br label %{t}.turns\n{t}.turns:\n"
+             f"  %{t}.i = phi i64 [ 0, %{t}.found ], [ %{t}.next, %{t}.turn ]\n")
     text += "".join(f"  %{t}.s{e}.{n} = phi {w.vector} [ zeroinitializer, %{t}.found ], "
                     f"[ %{t}.u{e}.{n}, %{t}.turn ]\n" for e, n in runs)
     text += (f"  %{t}.next = add i64 %{t}.i, {_CHAINS * w.width}\n"

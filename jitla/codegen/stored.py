@@ -78,9 +78,10 @@ class Stored:
     def _sampled_product(
         self, a: np.ndarray, b: np.ndarray, starts: np.ndarray, columns: np.ndarray
     ) -> np.ndarray | None:
-        if not _are_indices(starts, columns) or a.dtype != b.dtype or a.dtype.char not in "fd" or not len(b):
+        kind = np.result_type(a, b)
+        if not _are_indices(starts, columns) or kind.char not in "fd" or not len(b):
             return None
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        a, b = np.ascontiguousarray(a, kind), np.ascontiguousarray(b, kind)
         out = empty(columns.shape, a.dtype)
         library = self._library(
             ("sampled_product", a.dtype, columns.dtype), sampled_product_text, a.dtype, columns.dtype,
