@@ -27,6 +27,7 @@ __all__ = ["AHEAD", "SHORTEST", "sampled_product_text"]
 AHEAD = 6  # rows
 SHORTEST = 1 << 31  # columns are looked at as indices, the narrowest of which are that many
 _COUNTS = (4, 2, 1)  # entries of a row that are multiplied together
+_FORESEEN = 12  # entries
 _CHAINS = 2  # running sums of a product, each of which waits for its last addition
 _NAMES = ("cuts", "marks", "a", "b", "starts", "columns", "room", "out", "fault")
 
@@ -96,6 +97,7 @@ def _dots(w: Lanes, walk: _Walk, index: np.dtype, count: int) -> str:
                  f"  %{t}.row{e} = add i64 %{t}.own{e}, 0\n")
         text += (f"  %{t}.skip{e} = mul i64 %{t}.row{e}, {walk.stride}\n"
                  f"  %{t}.b{e} = getelementptr {w.real}, ptr {walk.rows}, i64 %{t}.skip{e}\n")
+    text += "" if walk.padded else "".join(_foreseen(w, walk, index, count, e) for e in each)
     text += (f"  br label %{t}.turns\n{t}.turns:\n"
              f"  %{t}.i = phi i64 [ 0, %{t}.found ], [ %{t}.next, %{t}.turn ]\n")
     text += "".join(f"  %{t}.s{e}.{n} = phi {w.vector} [ zeroinitializer, %{t}.found ], "
@@ -103,6 +105,9 @@ def _dots(w: Lanes, walk: _Walk, index: np.dtype, count: int) -> str:
     text += (f"  %{t}.next = add i64 %{t}.i, {_CHAINS * w.width}\n"
              f"  %{t}.more = icmp ule i64 %{t}.next, %depth\n"
              f"  br i1 %{t}.more, label %{t}.turn, label %{t}.joined\n{t}.turn:\n")
+    text += "" if walk.padded else "".join(
+        f"  %{t}.n{e}.p = getelementptr {w.real}, ptr %{t}.n{e}, i64 %{t}.i\n"
+        f"  call void @llvm.prefetch.p0(ptr %{t}.n{e}.p, i32 0, i32 2, i32 1)\n" for e in each)
     for n in range(_CHAINS):
         text += f"  %{t}.i{n} = add i64 %{t}.i, {n * w.width}\n"
         text += vector_at(w, f"%{t}.x{n}", "%a.row", f"%{t}.i{n}")
@@ -117,6 +122,20 @@ def _dots(w: Lanes, walk: _Walk, index: np.dtype, count: int) -> str:
             sums = [*sums[2:], f"{sums[0]}j"]
         text += f"  %{t}.w{e} = fadd {w.vector} {sums[0]}, zeroinitializer\n"
     return text + _last(w, walk, count) + _stored(w, walk, count)
+
+
+def _foreseen(w: Lanes, walk: _Walk, index: np.dtype, count: int, e: int) -> str:
+    """Lines that say which row of `b` an entry further on needs, while the rows of these are read."""
+    t = f"{walk.tag}{count}"
+    kind = f"i{bits_of(index)}"
+    text = (f"  %{t}.n{e}.far = add i64 %{walk.tag}.k, {e + _FORESEEN}\n"
+            f"  %{t}.n{e}.at = call i64 @llvm.umin.i64(i64 %{t}.n{e}.far, i64 %last.entry)\n"
+            f"  %{t}.n{e}.q = getelementptr {kind}, ptr %columns, i64 %{t}.n{e}.at\n"
+            f"  %{t}.n{e}.c = load {kind}, ptr %{t}.n{e}.q, align {index.itemsize}\n")
+    text += (f"  %{t}.n{e}.row = zext {kind} %{t}.n{e}.c to i64\n" if kind != "i64" else
+             f"  %{t}.n{e}.row = add i64 %{t}.n{e}.c, 0\n")
+    return text + (f"  %{t}.n{e}.skip = mul i64 %{t}.n{e}.row, {walk.stride}\n"
+                   f"  %{t}.n{e} = getelementptr {w.real}, ptr {walk.rows}, i64 %{t}.n{e}.skip\n")
 
 
 def _last(w: Lanes, walk: _Walk, count: int) -> str:
@@ -274,6 +293,7 @@ def sampled_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> st
   %wide = and i64 %more.wide, {-w.width}
   %tile.size = mul i64 %wide, %tile
   %tiled = icmp ne i64 %tile, 0
+  %last.entry = sub i64 %total, 1
   %columns.tiled = select i1 %tiled, i64 %width, i64 0
 {w.tail_mask()}{_span(_REST, index, "0", "%width")}{UNITS}{_marking(index)}tiles:
   %c = phi i64 [ 0, %marking ], [ %c.next, %t.each ]

@@ -25,7 +25,7 @@ __all__ = ["Stored"]
 NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
 SERIAL = 1 << 15  # entries, or products of them, that one thread does
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
-PER_TILE = 2  # entries of a row in a tile
+PER_TILE = 32  # bytes of the entries of a row in a tile
 PER_COPY = 4  # entries that read a row of the second matrix once it is copied
 _NS = 1.0
 
@@ -90,7 +90,7 @@ class Stored:
         lanes = self._jit.target.lanes(a.itemsize)
         row = -(-depth // lanes) * lanes * a.itemsize
         units = self._units(work := len(columns) * (1 + depth / 8))
-        tile = _tile(row, len(a), len(b), len(columns), units)
+        tile = _tile(row, len(a), len(b), len(columns), a.itemsize, units)
         words = (min(len(b), SHORTEST), len(columns), depth, tile)
         marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
         room = empty((units, max(tile * row, 1)), np.dtype(np.uint8))
@@ -147,13 +147,13 @@ def _cuts(starts: np.ndarray, units: int) -> np.ndarray:
     return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
 
 
-def _tile(nbytes: int, rows: int, columns: int, entries: int, units: int) -> int:
+def _tile(nbytes: int, rows: int, columns: int, entries: int, itemsize: int, units: int) -> int:
     """Return how many columns make a tile, rows named by which take so many bytes each; 0 for no tiles.
 
     A tile that few entries of a row are in costs more than it saves, and so does copying what few need.
     """
     tiles = max(-(-columns * nbytes // NEAR), 1)
-    pays = entries >= PER_TILE * rows * tiles and entries >= PER_COPY * columns * units
+    pays = entries * itemsize >= PER_TILE * rows * tiles and entries >= PER_COPY * columns * units
     return -(-columns // tiles) if pays else 0
 
 
