@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from jitla.codegen.columns import column_step
+from jitla.codegen.csr import pack_entries
+from jitla.codegen.csr_code import csr_text
 from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
@@ -36,7 +38,19 @@ from jitla.codegen.turns import takes_turns, touch_text, turns
 from jitla.codegen.vector import Value, named, refuse
 from jitla.codegen.wide import pack_wide, wide_text
 from jitla.errors import BackendError
-from jitla.fusion import Combine, Cut, Form, Geometry, Kernel, Pairs, Schedule, Stage, Tile
+from jitla.fusion import (
+    COMPRESSED,
+    Combine,
+    Cut,
+    Entries,
+    Form,
+    Geometry,
+    Kernel,
+    Pairs,
+    Schedule,
+    Stage,
+    Tile,
+)
 from jitla.hops import Hop, Kind
 from jitla.runtime import threads as runtime_threads
 
@@ -238,6 +252,13 @@ class LlvmBackend:
         text = pairs_text(dtype, pairs.sizes, letters, self.jit.target)
         return _Blocks(self.jit.load(text, ("k",)), pack_pairs)
 
+    def compressed(
+        self, form: str, dtype: np.dtype, index: np.dtype, columns: int
+    ) -> Callable[[Entries], bytes]:
+        """Return what makes the argument block of a product over compressed rows with some `columns`."""
+        text = csr_text(form if columns < 2 else f"{form}s", dtype, index, self.jit.target)
+        return _Blocks(self.jit.load(text, ("k", "stage")), partial(pack_entries, index=index), "stage")
+
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
         combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,
@@ -261,16 +282,20 @@ class LlvmBackend:
 class _Blocks:
     """Argument blocks of products of one kind, from their sizes; their code lives as long."""
 
-    def __init__(self, library: Library, pack: Callable[..., bytes]) -> None:
+    def __init__(self, library: Library, pack: Callable[..., bytes], entry: str = "k") -> None:
         self._library = library
         self._pack = pack
+        self._entry = entry
 
     def __call__(self, *sizes: Any) -> bytes:
-        return self._pack(self._library.addresses["k"], *sizes)
+        return self._pack(self._library.addresses[self._entry], *sizes)
 
 
 def _is_product(hop: Hop) -> bool:
     """Tell whether `hop` is a product there are loops for: of a matrix of floats, or of stacks."""
+    if hop.op.name in COMPRESSED:
+        data, columns, starts, x = (i.meta.dtype for i in hop.inputs)
+        return data == x and data.char in "fd" and columns == starts and columns.char in "il"
     if hop.op.name == "cumsum":  # the running sums of every row
         matrix = hop.inputs[0].meta
         return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \

@@ -20,7 +20,7 @@ import numpy as np
 from jitla.codegen.indexing_code import ENTRY, bits_of, block_head
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
-from jitla.codegen.stored_code import REAL, UNITS, bounds_at, vector_at
+from jitla.codegen.stored_code import UNITS, bounds_at
 
 __all__ = ["AHEAD", "SHORTEST", "sampled_product_text"]
 
@@ -29,6 +29,7 @@ SHORTEST = 1 << 31  # columns are looked at as indices, the narrowest of which a
 _COUNTS = (4, 2, 1)  # entries of a row that are multiplied together
 _FORESEEN = 12  # entries
 _CHAINS = 2  # running sums of a product, each of which waits for its last addition
+_REAL = {4: "float", 8: "double"}
 _NAMES = ("cuts", "marks", "a", "b", "starts", "columns", "room", "out", "fault")
 
 
@@ -48,6 +49,12 @@ class _Walk(NamedTuple):
 
 _TILE = _Walk("t", "%tile.rows", "%wide", True, "t.ended")
 _REST = _Walk("d", "%b", "%depth", False, "d.lost")
+
+
+def _load(w: Lanes, name: str, base: str, at: str) -> str:
+    """Lines that load the vector at element `at`."""
+    return (f"  {name}.p = getelementptr {w.real}, ptr {base}, i64 {at}\n"
+            f"  {name} = load {w.vector}, ptr {name}.p, align {w.size}\n")
 
 
 def _spread(name: str, count: int, kind: str, value: str) -> str:
@@ -110,8 +117,8 @@ def _dots(w: Lanes, walk: _Walk, index: np.dtype, count: int) -> str:
         f"  call void @llvm.prefetch.p0(ptr %{t}.n{e}.p, i32 0, i32 2, i32 1)\n" for e in each)
     for n in range(_CHAINS):
         text += f"  %{t}.i{n} = add i64 %{t}.i, {n * w.width}\n"
-        text += vector_at(w, f"%{t}.x{n}", "%a.row", f"%{t}.i{n}")
-        text += "".join(vector_at(w, f"%{t}.y{e}.{n}", f"%{t}.b{e}", f"%{t}.i{n}")
+        text += _load(w, f"%{t}.x{n}", "%a.row", f"%{t}.i{n}")
+        text += "".join(_load(w, f"%{t}.y{e}.{n}", f"%{t}.b{e}", f"%{t}.i{n}")
                         + w.fma(f"%{t}.u{e}.{n}", f"%{t}.x{n}", f"%{t}.y{e}.{n}", f"%{t}.s{e}.{n}")
                         for e in each)
     text += f"  br label %{t}.turns\n{t}.joined:\n"
@@ -148,8 +155,8 @@ def _last(w: Lanes, walk: _Walk, count: int) -> str:
     text += (f"  %{t}.j.next = add i64 %{t}.j, {w.width}\n"
              f"  %{t}.some = icmp ule i64 %{t}.j.next, %depth\n"
              f"  br i1 %{t}.some, label %{t}.vector, label %{t}.tail\n{t}.vector:\n")
-    text += vector_at(w, f"%{t}.vx", "%a.row", f"%{t}.j") + "".join(
-        vector_at(w, f"%{t}.vy{e}", f"%{t}.b{e}", f"%{t}.j")
+    text += _load(w, f"%{t}.vx", "%a.row", f"%{t}.j") + "".join(
+        _load(w, f"%{t}.vy{e}", f"%{t}.b{e}", f"%{t}.j")
         + w.fma(f"%{t}.z{e}", f"%{t}.vx", f"%{t}.vy{e}", f"%{t}.v{e}") for e in each)
     text += (f"  br label %{t}.vectors\n{t}.tail:\n"
              f"  br i1 %odd, label %{t}.few, label %{t}.summed\n{t}.few:\n")
@@ -259,7 +266,7 @@ pieces:
   br i1 %x.more, label %piece, label %pieced
 piece:
   %x.next = add i64 %x, {w.width}
-{vector_at(w, "%x.v", "%y.p", "%x")}  %x.q = getelementptr {w.real}, ptr %y.q, i64 %x
+{_load(w, "%x.v", "%y.p", "%x")}  %x.q = getelementptr {w.real}, ptr %y.q, i64 %x
   store {w.vector} %x.v, ptr %x.q, align {w.size}
   br label %pieces
 pieced:
@@ -282,7 +289,7 @@ def sampled_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> st
     many whole vectors as it takes. Tiles want columns in order: other entries are done last, and so
     are all if `tile` is 0.
     """
-    w = Lanes(REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
+    w = Lanes(_REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
     lost = ", [ %d.k.next, %d.lost ]"
     return f"""target triple = "{target.triple}"
 {w.declared()}{ENTRY}{block_head(_NAMES, ("width", "total", "depth", "tile"))}\

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from jitla.codegen.csr import CHUNKS, SERIAL, CompressedRows, are_indices, cuts_of
 from jitla.codegen.indexing_code import pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
 from jitla.codegen.sampled_code import AHEAD, SHORTEST, sampled_product_text
-from jitla.codegen.stored_code import csr_product_text, entries_text
+from jitla.codegen.stored_code import entries_text
 from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -23,8 +24,8 @@ from jitla.runtime import threads as runtime_threads
 __all__ = ["Stored"]
 
 NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
-SERIAL = 1 << 15  # entries, or products of them, that one thread does
-CHUNKS = 4  # units per thread: rows may differ much in what they cost
+UNIT = 1 << 19  # entries whose columns and products stay in the last cache from tile to tile
+MAX_UNITS = 32  # each has a tile of its own
 PER_TILE = 32  # bytes of the entries of a row in a tile
 PER_COPY = 4  # entries that read a row of the second matrix once it is copied
 _NS = 1.0
@@ -35,6 +36,7 @@ class Stored:
 
     def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
         self._jit, self._launch, self._threads = jit, launch, threads
+        self._products = CompressedRows(jit, launch, threads)
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     def operator(self, name: str) -> Callable[..., np.ndarray]:
@@ -42,11 +44,10 @@ class Stored:
         reference: Callable[..., np.ndarray] = lookup(name).ref
         loops: dict[str, Callable[..., np.ndarray | None]] = {
             "sampled": self._sampled, "by_row": self._by_row, "sampled_product": self._sampled_product,
-            "csr_product": self._csr_product,
         }
         loop = loops.get(name)
         if loop is None:
-            return reference
+            return self._products.operator(name) or reference
 
         def run(*operands: Any, **attrs: Any) -> np.ndarray:
             made = loop(*operands, **attrs)
@@ -69,7 +70,7 @@ class Stored:
         self, key: tuple[Any, ...], x: np.ndarray, starts: np.ndarray, columns: np.ndarray,
         words: tuple[int, ...],
     ) -> np.ndarray | None:
-        if not _are_indices(starts, columns):
+        if not are_indices(starts, columns):
             return None
         out = empty(columns.shape, x.dtype)
         library = self._library(key, entries_text, *key, self._jit.target.triple)
@@ -79,7 +80,7 @@ class Stored:
         self, a: np.ndarray, b: np.ndarray, starts: np.ndarray, columns: np.ndarray
     ) -> np.ndarray | None:
         kind = np.result_type(a, b)
-        if not _are_indices(starts, columns) or kind.char not in "fd" or not len(b):
+        if not are_indices(starts, columns) or kind.char not in "fd" or not len(b):
             return None
         a, b = np.ascontiguousarray(a, kind), np.ascontiguousarray(b, kind)
         out = empty(columns.shape, a.dtype)
@@ -89,27 +90,14 @@ class Stored:
         depth = a.shape[1]
         lanes = self._jit.target.lanes(a.itemsize)
         row = -(-depth // lanes) * lanes * a.itemsize
-        units = self._units(work := len(columns) * (1 + depth / 8))
+        work = len(columns) * (1 + depth / 8)
+        units = max(self._units(work), min(len(columns) // UNIT, MAX_UNITS))
         tile = _tile(row, len(a), len(b), len(columns), a.itemsize, units)
         words = (min(len(b), SHORTEST), len(columns), depth, tile)
         marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
         room = empty((units, max(tile * row, 1)), np.dtype(np.uint8))
         operands = marks, a, b, starts, columns, room, out
         return self._run(library, starts, operands, words, work, units)
-
-    def _csr_product(
-        self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
-    ) -> np.ndarray | None:
-        if not _are_indices(starts, columns) or data.dtype != x.dtype or data.dtype.char not in "fd":
-            return None
-        out = empty((len(starts) - 1, x.shape[1]), data.dtype)
-        out[...] = 0
-        library = self._library(
-            ("csr_product", data.dtype, columns.dtype), csr_product_text, data.dtype, columns.dtype,
-            self._jit.target)
-        operands = data, columns, starts, np.ascontiguousarray(x), out
-        words = (len(x), len(data), x.shape[1])
-        return self._run(library, starts, operands, words, len(data) * (4 + x.shape[1] / 4))
 
     def _library(self, key: tuple[Any, ...], text: Callable[..., str], *args: Any) -> Library:
         """Return the loop `text(*args)`, compiled once."""
@@ -118,10 +106,10 @@ class Stored:
             found = self._libraries[key] = self._jit.load(text(*args), ("k",))
         return found
 
-    def _units(self, work: float, chunks: int = CHUNKS) -> int:
+    def _units(self, work: float) -> int:
         """Return among how many units rows are shared out."""
         threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
-        return threads * chunks if threads > 1 else 1
+        return threads * CHUNKS if threads > 1 else 1
 
     def _run(
         self, library: Library, starts: np.ndarray, operands: tuple[np.ndarray, ...],
@@ -129,22 +117,12 @@ class Stored:
     ) -> np.ndarray | None:
         """Return the last operand, filled; None where an index names nothing."""
         fault = np.zeros(1, np.int64)
-        cuts = _cuts(starts, units or self._units(work))
+        cuts = cuts_of(starts, units or self._units(work))
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(
             library.addresses["k"], len(operands) + 2, words, len(cuts) - 1, 1, flags)
         self._launch(template, cuts, *operands, fault)
         return None if fault[0] else operands[-1]
-
-
-def _cuts(starts: np.ndarray, units: int) -> np.ndarray:
-    """Return where the rows of every unit begin and the last end: as many entries in each as can be."""
-    rows = len(starts) - 1
-    if units == 1:
-        return np.array([0, rows])
-    shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1]
-    inner = np.minimum(np.searchsorted(starts, shares), rows)
-    return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
 
 
 def _tile(nbytes: int, rows: int, columns: int, entries: int, itemsize: int, units: int) -> int:
@@ -155,9 +133,3 @@ def _tile(nbytes: int, rows: int, columns: int, entries: int, itemsize: int, uni
     tiles = max(-(-columns * nbytes // NEAR), 1)
     pays = entries * itemsize >= PER_TILE * rows * tiles and entries >= PER_COPY * columns * units
     return -(-columns // tiles) if pays else 0
-
-
-def _are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:
-    """Tell whether loops can read them: both of one integer type, in one run."""
-    return starts.dtype == columns.dtype and columns.dtype.char in "il" and all(
-        x.flags.c_contiguous and x.flags.aligned for x in (starts, columns))

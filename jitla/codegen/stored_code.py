@@ -13,13 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, to_word
-from jitla.codegen.lanes import Lanes
-from jitla.codegen.layout import Target
 
-__all__ = ["REAL", "UNITS", "bounds_at", "csr_product_text", "entries_text", "index_at", "vector_at"]
-
-_PRODUCT = ("cuts", "data", "columns", "starts", "x", "out", "fault")
-REAL = {4: "float", 8: "double"}
+__all__ = ["UNITS", "bounds_at", "entries_text", "index_at"]
 
 
 def index_at(name: str, base: str, at: str, kind: np.dtype) -> str:
@@ -110,89 +105,3 @@ exit:
   ret void
 }}
 """
-
-
-def vector_at(w: Lanes, name: str, base: str, at: str) -> str:
-    """Lines that load the vector at element `at`."""
-    return (f"  {name}.p = getelementptr {w.real}, ptr {base}, i64 {at}\n"
-            f"  {name} = load {w.vector}, ptr {name}.p, align {w.size}\n")
-
-
-def csr_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> str:
-    """Return the module that multiplies rows with a matrix of `depth` columns, which lies row after row.
-
-    Operands: cuts, entries, columns, starts, the matrix, results, fault. Results are zeros; every entry adds
-    to a row of them.
-    """
-    w = Lanes(REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
-    return f"""target triple = "{target.triple}"
-{ENTRY}{block_head(_PRODUCT, ("width", "total", "depth"))}{UNITS}  br label %each
-each:
-  %i = phi i64 [ %first, %unit ], [ %after, %entries ]
-  %more = icmp ult i64 %i, %stop
-  br i1 %more, label %row, label %unit.end
-row:
-  %o.skip = mul i64 %i, %depth
-  %o = getelementptr {w.real}, ptr %out, i64 %o.skip
-{bounds_at(index)}  br i1 %run, label %entries, label %broken
-broken:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-entries:
-  %k = phi i64 [ %from, %row ], [ %from, %broken ], [ %k.next, %rest ], [ %k.next, %lost ]
-  %left = icmp ult i64 %k, %to
-  br i1 %left, label %one, label %each
-one:
-  %k.next = add i64 %k, 1
-{index_at("%column", "%columns", "%k", index)}  %known = icmp ult i64 %column, %width
-  br i1 %known, label %found, label %lost
-found:
-{_scalar("%e", "%data", "%k", dtype)}\
-  %e.0 = insertelement {w.vector} poison, {w.real} %e, i64 0
-  %e.v = shufflevector {w.vector} %e.0, {w.vector} poison, <{w.width} x i32> zeroinitializer
-  %x.skip = mul i64 %column, %depth
-  %x.row = getelementptr {w.real}, ptr %x, i64 %x.skip
-  br label %vectors
-vectors:
-  %j = phi i64 [ 0, %found ], [ %j.next, %vector ]
-  %j.next = add i64 %j, {w.width}
-  %some = icmp ule i64 %j.next, %depth
-  br i1 %some, label %vector, label %rest
-vector:
-{vector_at(w, "%xv", "%x.row", "%j")}{vector_at(w, "%ov", "%o", "%j")}\
-  %ev = fmul {w.vector} %xv, %e.v
-  %sv = fadd {w.vector} %ov, %ev
-  store {w.vector} %sv, ptr %ov.p, align {w.size}
-  br label %vectors
-{_odd_columns(w, dtype)}lost:
-  store atomic i64 1, ptr %fault monotonic, align 8
-  br label %entries
-unit.end:
-  br label %units
-exit:
-  ret void
-}}
-"""
-
-
-def _odd_columns(w: Lanes, dtype: np.dtype) -> str:
-    """Lines from label rest: columns that are no whole vector."""
-    return f"""rest:
-  %l = phi i64 [ %j, %vectors ], [ %l.next, %single ]
-  %few = icmp ult i64 %l, %depth
-  br i1 %few, label %single, label %entries
-single:
-{_scalar("%xl", "%x.row", "%l", dtype)}{_scalar("%ol", "%o", "%l", dtype)}\
-  %el = fmul {w.real} %xl, %e
-  %sl = fadd {w.real} %ol, %el
-  store {w.real} %sl, ptr %ol.p, align {w.size}
-  %l.next = add i64 %l, 1
-  br label %rest
-"""
-
-
-def _scalar(name: str, base: str, at: str, dtype: np.dtype) -> str:
-    """Lines that load one element."""
-    real = REAL[dtype.itemsize]
-    return (f"  {name}.p = getelementptr {real}, ptr {base}, i64 {at}\n"
-            f"  {name} = load {real}, ptr {name}.p, align {dtype.itemsize}\n")

@@ -1,8 +1,8 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs, rows,
-memo, mates, links, cones, stages, candidates, points, waiting, floors, division, groups, search, recall,
-build, limits, heuristics, planner, interp, text, verdict.
+Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs,
+compressed, rows, memo, mates, links, cones, stages, candidates, points, waiting, floors, division, groups,
+search, recall, build, limits, heuristics, planner, interp, text, verdict.
 """
 
 from jitla.fusion.blocks import (
@@ -17,6 +17,7 @@ from jitla.fusion.blocks import (
     SHARED,
     Combine,
     Cut,
+    Entries,
     Pairs,
     Place,
     Stage,
@@ -29,6 +30,7 @@ from jitla.fusion.blocks import (
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
     ALONE,
+    COMPRESSED,
     NARROW,
     PAIRS,
     Backend,
@@ -60,10 +62,10 @@ from jitla.fusion.verdict import RunnerUp, Verdict, weigh
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "ALONE", "ALWAYS", "BEFORE", "CELL", "MAGG", "NARROW", "OPENING", "OPERAND", "PACK", "PACKED", "PACKS",
-    "PAIRS", "PARTIAL", "ROOM", "SHARED", "TEMPLATES",
-    "Backend", "Call", "Combine", "Cost", "Cut", "Executable", "Facts", "Form", "Geometry", "Interpreted",
-    "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices", "Product",
+    "ALONE", "ALWAYS", "BEFORE", "CELL", "COMPRESSED", "MAGG", "NARROW", "OPENING", "OPERAND", "PACK",
+    "PACKED", "PACKS", "PAIRS", "PARTIAL", "ROOM", "SHARED", "TEMPLATES",
+    "Backend", "Call", "Combine", "Cost", "Cut", "Entries", "Executable", "Facts", "Form", "Geometry",
+    "Interpreted", "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices", "Product",
     "Recall", "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
     "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
     "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",

@@ -157,6 +157,15 @@ class Tile(NamedTuple):
     cold: int = 0
 
 
+class Entries(NamedTuple):
+    """A product of compressed rows: how many, their columns, `total` entries, `depth` vectors at once."""
+
+    rows: int
+    width: int
+    total: int
+    depth: int
+
+
 class Pairs(NamedTuple):
     """Products of small matrices, m times k elements with k times n: `outer` times `inner` pairs.
 

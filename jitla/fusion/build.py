@@ -68,6 +68,10 @@ def _axis(
         elif isinstance(stage, Product) and stage.form == PAIRS:
             if value in stage.inputs:
                 found.add(0 if by_pairs(value, stage.hop) else None)
+        elif isinstance(stage, Product) and stage.compressed:
+            if value in stage.inputs:
+                by_rows = value is stage.inputs[2] or value is stage.vector and stage.form == "sum"
+                found.add(0 if by_rows else None)
         elif isinstance(stage, Product):
             if value is stage.matrix:
                 found.add(1 if stage.turned else 0)

@@ -13,13 +13,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitla.fusion.blocks import Combine, Cut, Pairs, Stage, Tile
+from jitla.fusion.blocks import Combine, Cut, Entries, Pairs, Stage, Tile
 from jitla.hops import Hop, Kind
 
 NARROW = 63  # vectors that rows are multiplied with at once; more are met in panels
 
 EXTREMES = ("argmin", "argmax")  # forms of products that find where rows have their extremes
 PAIRS = "pairs"  # the form of products of stacks of small matrices
+#: Products of compressed rows and their forms; operands: entries, columns, where rows begin, vector.
+COMPRESSED = {"csr_vector": "dot", "csr_product": "dot", "csr_transposed_vector": "sum",
+              "csr_transposed_product": "sum"}
 ALONE = ("scan", "join", *EXTREMES)  # those that make rows of rows, without a vector
 
 
@@ -83,7 +86,8 @@ class Product:
     value whose rows are meant; it lies in memory as they do, or with its axes exchanged (`turned`).
     `vector` may be several, the columns of a narrow matrix: then "dot" makes a row of results per row,
     "sum" a row per column of the matrix. "pairs": every matrix of a stack times one of another stack, or
-    the same for all; "rows" are then the matrices along the first axis.
+    the same for all; "rows" are then the matrices along the first axis. Of a `compressed` matrix, `matrix`
+    is the vector of its entries.
     """
 
     form: str
@@ -97,7 +101,12 @@ class Product:
         """Values the loop reads."""
         if self.form in ALONE:
             return tuple(dict.fromkeys(self.hop.inputs))
-        return (self.matrix, self.vector)
+        return self.hop.inputs if self.compressed else (self.matrix, self.vector)
+
+    @property
+    def compressed(self) -> bool:
+        """Whether only some elements of the matrix are there, row by row."""
+        return self.hop.op.name in COMPRESSED
 
     @property
     def columns(self) -> int:
@@ -108,7 +117,7 @@ class Product:
     @property
     def wide(self) -> bool:
         """Whether rows meet the vectors in panels, as these do not stay in the cache."""
-        return self.columns > NARROW
+        return self.columns > NARROW and not self.compressed
 
     @property
     def outputs(self) -> tuple[Hop, ...]:
@@ -162,6 +171,8 @@ class RowKernel:
 def _space(product: Product) -> tuple[int, ...]:
     if product.form == PAIRS:
         return product.hop.meta.shape
+    if product.compressed:
+        return product.hop.meta.shape if product.form == "dot" else product.vector.meta.shape
     shape = product.matrix.meta.shape
     return shape[::-1] if product.turned else shape
 
@@ -277,6 +288,12 @@ class Backend(Protocol):
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
         """Return what makes the argument block of products of small matrices that lie like `pairs`."""
+        ...
+
+    def compressed(
+        self, form: str, dtype: np.dtype, index: np.dtype, columns: int
+    ) -> Callable[[Entries], bytes]:
+        """Return what makes the argument block of a product over compressed rows with so many `columns`."""
         ...
 
     def stored(self, threads: int) -> Any:

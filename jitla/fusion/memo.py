@@ -218,9 +218,9 @@ class Memo:
         return product is not None and product.wide
 
     def is_better_alone(self, value: int) -> bool:
-        """Tell whether a Row gains nothing if `value` is all it makes: wide products, copies."""
+        """Tell whether a Row gains nothing if `value` is all it makes: wide or sparse products, copies."""
         product = product_at(self.values[value], self.facts)
-        return product is not None and (product.wide or product.form == "join")
+        return product is not None and (product.wide or product.compressed or product.form == "join")
 
     def turns(self) -> tuple[int, int]:
         """Return the values to which rows are added in turn, and those that take sums of several blocks."""

@@ -86,7 +86,11 @@ def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:
     sums = {s.hop for s in kernel.stages if isinstance(s, Product) and s.form == "sum"}
     axes = {h: 0 for s in kernel.stages for h in s.outputs if h not in sums and not over_rows(h)}
     axes |= {h: a for h, a in zip(kernel.inputs, kernel.axes, strict=True) if a is not None}
-    return max(sum(_row(h, a, resize) for h, a in axes.items()), 1)
+    entries = dict.fromkeys(
+        h for s in kernel.stages if isinstance(s, Product) and s.compressed for h in s.inputs[:2])
+    whole = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in entries)
+    rows = max(resize(kernel.shape)[0], 1)
+    return max(sum(_row(h, a, resize) for h, a in axes.items()) + whole // rows, 1)
 
 
 def _row(hop: Hop, axis: int, resize: Resize) -> int:

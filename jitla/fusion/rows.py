@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from jitla.fusion.compressed import compressed_of
 from jitla.fusion.ends import iteration
-from jitla.fusion.kernel import EXTREMES, NARROW, PAIRS, Product, over_rows
+from jitla.fusion.kernel import COMPRESSED, EXTREMES, NARROW, PAIRS, Product, over_rows
 from jitla.fusion.outer import keeps_driver, takes_wide
 from jitla.fusion.pairs import by_pairs, pairs_of
 from jitla.fusion.templates import Facts, Template
 from jitla.hops import Hop, Kind
 
-PRODUCTS = frozenset(("matmul", "dot", "cumsum", "concatenate", "stack", *EXTREMES))
+PRODUCTS = frozenset(("matmul", "dot", "cumsum", "concatenate", "stack", *EXTREMES, *COMPRESSED))
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_SEARCHED = 1 << 13  # the same if its rows are searched, which takes NumPy far longer than reading them
 MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
@@ -31,6 +32,8 @@ def row_count(product: Product) -> int:
     """Return how many rows the matrix has; of a stack of products, how many are along the first axis."""
     if product.form == PAIRS:
         return product.hop.meta.shape[0]
+    if product.compressed:
+        return product.hop.inputs[2].meta.size - 1
     return product.matrix.meta.shape[1 if product.turned else 0]
 
 
@@ -38,6 +41,8 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
     if hop.op.name not in PRODUCTS or not facts.is_product(hop):
         return None
+    if hop.op.name in COMPRESSED:
+        return compressed_of(hop, facts)
     if hop.op.name in ("concatenate", "stack"):
         return _side_by_side(hop, facts)
     if hop.op.name == "cumsum":
@@ -176,6 +181,8 @@ def row_links(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
         return ()
     if product is not None and product.form == PAIRS:
         return tuple(dict.fromkeys(i for i in hop.inputs if by_pairs(i, hop)))
+    if product is not None and product.compressed:
+        return (product.vector,) if product.form == "sum" else ()
     if product is not None:
         return (product.matrix,) if product.form == "dot" else product.inputs
     if is_row_view(hop) or hop.op.kind is Kind.AGG:

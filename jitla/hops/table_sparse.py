@@ -10,6 +10,7 @@ that a sparse value is a vector of its entries, and positions that are not store
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from jitla.hops.spec import Attrs, Zeros
 from jitla.hops.table_matrix import call
 
 BLOCK = 1 << 14  # entries whose factors the reference gathers at once
-STORED = frozenset({"sampled", "by_row", "sampled_product", "csr_product"})  # there are loops
+STORED = frozenset({  # there are loops
+    "sampled", "by_row", "sampled_product", "csr_product", "csr_vector", "csr_transposed_vector",
+    "csr_transposed_product", "csr_row_sums"})
 PER_ENTRY = 4.0  # additions that finding the operands of an entry takes
 
 
@@ -77,6 +80,16 @@ def _sampled_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
     return metas[3].size * (2.0 * metas[0].shape[1] + PER_ENTRY)
 
 
+def _quiet(ref: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a reference that says nothing about what overflows or is no number, as SciPy's loops."""
+    def quiet(*operands: Any, **attrs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return ref(*operands, **attrs)
+
+    return quiet
+
+
+@_quiet
 def _csr_product(data: Any, columns: Any, starts: Any, x: Any) -> Any:
     rows = _rows_of(starts)
     found = np.zeros((len(starts) - 1, *x.shape[1:]), np.result_type(data, x))
@@ -88,6 +101,70 @@ def _csr_product_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
     if not data.ndim == columns.ndim == starts.ndim == 1 or x.ndim != 2 or not starts.size:
         raise ValueError(x.shape)
     return Meta((starts.size - 1, *x.shape[1:]), np.result_type(data.dtype, x.dtype))
+
+
+@_quiet
+def _csr_vector(data: Any, columns: Any, starts: Any, x: Any) -> Any:
+    found = np.zeros(len(starts) - 1, np.result_type(data, x))
+    np.add.at(found, _rows_of(starts), data * x[columns])
+    return found
+
+
+def _csr_vector_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
+    if not data.ndim == columns.ndim == starts.ndim == x.ndim == 1 or data.shape != columns.shape:
+        raise ValueError(x.shape)
+    return Meta((_row_count(starts),), np.result_type(data.dtype, x.dtype))
+
+
+@_quiet
+def _csr_transposed(data: Any, columns: Any, starts: Any, x: Any, *, width: int) -> Any:
+    rows = _rows_of(starts)
+    found = np.zeros((width, *x.shape[1:]), np.result_type(data, x))
+    np.add.at(found, columns, data.reshape(-1, *[1] * (x.ndim - 1)) * x[rows])
+    return found
+
+
+def _csr_transposed_vector(data: Any, columns: Any, starts: Any, x: Any, *, width: int) -> Any:
+    return _csr_transposed(data, columns, starts, x, width=width)
+
+
+def _csr_transposed_product(data: Any, columns: Any, starts: Any, x: Any, *, width: int) -> Any:
+    return _csr_transposed(data, columns, starts, x, width=width)
+
+
+def _transposed_meta(ndim: int) -> Callable[..., Meta]:
+    def meta(data: Meta, columns: Meta, starts: Meta, x: Meta, *, width: int) -> Meta:
+        if not data.ndim == columns.ndim == starts.ndim == 1 or data.shape != columns.shape:
+            raise ValueError(data.shape)
+        if x.ndim != ndim or x.shape[0] != _row_count(starts):
+            raise ValueError(x.shape)
+        return Meta((width, *x.shape[1:]), np.result_type(data.dtype, x.dtype))
+
+    return meta
+
+
+def _row_count(starts: Meta) -> int:
+    if not starts.size:
+        raise ValueError(starts.shape)
+    return starts.size - 1
+
+
+def _csr_row_sums(data: Any, starts: Any) -> Any:
+    some = np.flatnonzero(np.diff(starts))
+    found = np.zeros(len(starts) - 1, np.add.reduce(data[:0]).dtype)
+    if some.size:
+        found[some] = np.add.reduceat(data, starts[some])
+    return found
+
+
+def _csr_row_sums_meta(data: Meta, starts: Meta) -> Meta:
+    if not data.ndim == starts.ndim == 1:
+        raise ValueError(data.shape)
+    return Meta((_row_count(starts),), np.add.reduce(np.empty(0, data.dtype)).dtype)
+
+
+def _vector_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
+    return metas[0].size * (2.0 + PER_ENTRY)
 
 
 def _product_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
@@ -106,3 +183,13 @@ call("sampled_product", _sampled_product, _sampled_product_meta,
 call("csr_product", _csr_product, _csr_product_meta,
      "a matrix of compressed rows times a matrix, entry by entry", arity=4, zeros=Zeros.NONE,
      flops=_product_flops)
+call("csr_vector", _csr_vector, _csr_vector_meta,
+     "a matrix of compressed rows times a vector", arity=4, zeros=Zeros.NONE, flops=_vector_flops)
+call("csr_transposed_vector", _csr_transposed_vector, _transposed_meta(1),
+     "the transposed of a matrix of compressed rows times a vector", arity=4, zeros=Zeros.NONE,
+     flops=_vector_flops)
+call("csr_transposed_product", _csr_transposed_product, _transposed_meta(2),
+     "the transposed of a matrix of compressed rows times a matrix", arity=4, zeros=Zeros.NONE,
+     flops=_product_flops)
+call("csr_row_sums", _csr_row_sums, _csr_row_sums_meta, "sums of the entries of every row", arity=2,
+     zeros=Zeros.NONE, flops=lambda metas, attrs: float(metas[0].size + metas[1].size))

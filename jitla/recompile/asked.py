@@ -11,7 +11,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitla.fusion import Combine, Cut, Executable, Form, Kernel, Pairs, Schedule, Stage, Tile
+from jitla.fusion import (
+    Combine,
+    Cut,
+    Entries,
+    Executable,
+    Form,
+    Kernel,
+    Pairs,
+    Schedule,
+    Stage,
+    Tile,
+)
 
 Launch = Callable[..., int]
 
@@ -37,6 +48,12 @@ class RowTools(Protocol):
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
         """Return what makes the argument block of products of small matrices that lie like `pairs`."""
+        ...
+
+    def compressed(
+        self, form: str, dtype: np.dtype, index: np.dtype, columns: int
+    ) -> Callable[[Entries], bytes]:
+        """Return what makes the argument block of a product over compressed rows."""
         ...
 
     def rows_block(

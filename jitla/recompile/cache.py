@@ -20,6 +20,7 @@ from jitla.fusion import (
     Backend,
     Combine,
     Cut,
+    Entries,
     Executable,
     Form,
     Interpreted,
@@ -208,6 +209,12 @@ class Compiler:
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
         """Return what makes argument blocks of products of small matrices that lie like `pairs`."""
         return self.backend.pairs(dtype, pairs)
+
+    def compressed(
+        self, form: str, dtype: np.dtype, index: np.dtype, columns: int
+    ) -> Callable[[Entries], bytes]:
+        """Return what makes argument blocks of products over compressed rows."""
+        return self.backend.compressed(form, dtype, index, columns)
 
     def rows_block(
         self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,

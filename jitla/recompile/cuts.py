@@ -81,7 +81,7 @@ def _in_one_run(matrix: Layout) -> bool:
 
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
-    return isinstance(stage, Product) and stage.form not in (*ALONE, PAIRS) and \
+    return isinstance(stage, Product) and stage.form not in (*ALONE, PAIRS) and not stage.compressed and \
         columns_of(shapes[stage.vector.meta.shape]) > NARROW
 
 

@@ -25,6 +25,7 @@ from jitla.fusion import (
     SHARED,
     Combine,
     Cut,
+    Entries,
     Form,
     Geometry,
     Kernel,
@@ -104,8 +105,10 @@ class _Binding:
         summed = dict.fromkeys((*(s.hop for s in self.sums), *self.totals))
         self.axis |= {h: None if h in summed or h in kernel.in_turn else 0 for h in kernel.body}
         self.axis |= {h: 0 for h in kernel.views}
-        self.rows = next(
-            places[h].shape[a] for h, a in self.axis.items() if a is not None and h in self.number)
+        self.compressed = [s for s in kernel.stages if isinstance(s, Product) and s.compressed]
+        bounds = {s.inputs[2] for s in self.compressed}  # where rows begin, and the last one ends
+        self.rows = next(places[h].shape[a] - (h in bounds) for h, a in self.axis.items()
+                         if a is not None and h in self.number)
         self.panels, self.shared = self._panels()
         self.height = self._height()
         self.inner = [  # values that only stages see
@@ -124,6 +127,8 @@ class _Binding:
     def _is_packed(self, stage: Product) -> bool:
         """Tell whether every row needs vectors that do not lie one row after the other."""
         if stage.form != "dot" or stage.vector not in self.number or is_wide(stage, self.shapes):
+            return False
+        if stage.compressed:
             return False
         here = self.places[stage.vector]
         return here != contiguous(here.shape, stage.vector.meta.dtype.itemsize)
@@ -147,7 +152,9 @@ class _Binding:
     def _height(self) -> int:
         """Return how many rows make a block."""
         values = dict.fromkeys((*self.kernel.inputs, *(h for s in self.kernel.stages for h in s.outputs)))
-        self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None), 1)
+        entries = dict.fromkeys(h for s in self.compressed for h in s.inputs[:2])
+        self.each = max(sum(self._row_bytes(h) for h in values if self.axis[h] is not None)
+                        + sum(map(self._bytes, entries)) // max(self.rows, 1), 1)
         wide = any(is_wide(s, self.shapes) for s in self.kernel.stages)
         packed = all(self._in_panels(s) for s in self.kernel.stages if is_wide(s, self.shapes))
         return block_height(self.each, self.rows, wide, bool(self.kernel.in_turn), packed)
@@ -285,6 +292,8 @@ class _Binding:
             return None if tile is None else made(tile)
         if stage.form == PAIRS:
             return self._pairs(stage, layouts)
+        if stage.compressed:
+            return self._entries(stage, rows, layouts)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
         columns = 1 if stage.form in ALONE else columns_of(layouts[stage.vector].shape)
         return None if sizes is None else self._made(stage.form, stage.matrix, columns)(*sizes)
@@ -296,6 +305,19 @@ class _Binding:
             return None
         self.kept.append(made := self.tools.pairs(dtype, found))
         return made(found)
+
+    def _entries(self, stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> bytes | None:
+        """Return the argument block of a product over compressed rows, all of whose operands are runs."""
+        data, columns, _, x = (layouts[h] for h in stage.inputs)
+        made = layouts[stage.hop]
+        runs = ((h, layouts[h]) for h in (*stage.inputs, stage.hop))
+        if any(place != contiguous(place.shape, h.meta.dtype.itemsize) for h, place in runs):
+            return None
+        width = made.shape[0] if stage.form == "sum" else x.shape[0]
+        depth = columns_of(x.shape)
+        self.kept.append(made_block := self.tools.compressed(
+            stage.form, stage.hop.meta.dtype, stage.inputs[1].meta.dtype, depth))
+        return made_block(Entries(rows, width, data.shape[0], depth))
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
         self.kept.append(made := self.tools.product(form, hop.meta.dtype, columns))
@@ -357,7 +379,8 @@ class _Binding:
 
     def _operands(self, stage: Kernel | Product) -> tuple[Hop, ...]:
         if isinstance(stage, Product):  # a loop has a place for a vector, needed or not
-            return stage.matrix, stage.vector, stage.hop
+            return (*stage.inputs, stage.hop) if stage.compressed else \
+                (stage.matrix, stage.vector, stage.hop)
         return tuple(h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
 
     def _place(self, hop: Hop, stage: Kernel | Product) -> Place:

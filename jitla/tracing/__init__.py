@@ -1,8 +1,9 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, records, site, closing, stored, memory, picking, indexing, spellings, scatters, functions,
-kinds, recording, dispatch, session, payoff, quick, compressed, callees, twins, wild, lifting, hooks.
+operators, replay, records, site, closing, pattern, stored, memory, picking, indexing, spellings,
+scatters, functions, kinds, recording, dispatch, session, payoff, quick, entries, sampling, contracting,
+compressed, callees, twins, wild, lifting, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS

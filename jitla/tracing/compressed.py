@@ -1,6 +1,7 @@
-"""Operations on SciPy's matrices of compressed rows that only stored positions matter for, recorded.
+"""Calls of SciPy on sparse matrices that only stored positions matter for: which of them are recorded.
 
-Knows: what SciPy's methods and operators compute. Must not know: loops, plans.
+Knows: SciPy's methods, operators and functions by name, from which size on they are worth it.
+Must not know: loops, plans, what an operation does to entries.
 Receives a session, a function and arguments as the user gave them; returns proxies, or NotImplemented
 where SciPy has to do it.
 """
@@ -10,100 +11,104 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import UFUNCS, LazyArray
-from jitla.tracing.stored import LazySparse
+from jitla.tracing import contracting, entries, sampling
+from jitla.tracing.array import LazyArray
+from jitla.tracing.entries import is_scalar, is_sparse
+from jitla.tracing.pattern import kinds
+from jitla.tracing.stored import RECORDERS, LazySparse, install
 
 Session = Any  # the session that the arguments belong to
-_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 WORTH = 1 << 16  # elements, or products of entries: for fewer SciPy is as fast
-_INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
+
+_OF_NUMBERS = frozenset({"floor", "ceil", "trunc", "sign"})  # NumPy does not ask the matrix for them
+_CALLED = frozenset({BuiltinFunctionType, FunctionType, np.ufunc, type(np.sum), type})
 
 
 def recorded(session: Session, function: Any, args: tuple, kwargs: dict) -> Any:
     """Record a call of `function`, if it is one of SciPy's that only stored positions matter for."""
     scipy = sys.modules.get("scipy.sparse")
-    if scipy is None or kwargs:
+    if scipy is None:
         return NotImplemented
-    if type(function) is MethodType and type(function.__self__) in _kinds(scipy):
+    if type(function) is MethodType:
+        if type(function.__self__) not in kinds(scipy):
+            return NotImplemented
         function, args = function.__name__, (function.__self__, *args)
-    elif type(function) is not BuiltinFunctionType:
+    elif type(function) not in _CALLED and type(function) is not str:
         return NotImplemented
     handler = _HANDLERS.get(function)
-    if handler is None or len(args) != 2:
+    if handler is None or not args or not _is_worth_it(args):
         return NotImplemented
-    return handler(session, scipy, *args)
+    try:
+        return handler(session, *args, **kwargs)
+    except TypeError:
+        return NotImplemented  # SciPy refuses it in its own words
 
 
-def _multiply(session: Session, scipy: Any, x: Any, y: Any) -> Any:
-    """Do ``x.multiply(y)``: the entries of `x` times what a dense `y` has at their positions."""
-    if type(x) is LazyArray:
-        x, y = y, x
-    return _product(session, x, y) if type(x) in _kinds(scipy) else NotImplemented
+def _is_worth_it(args: tuple) -> bool:
+    """Tell whether a sparse matrix is among operands, and one of them is large or pending."""
+    sparse = [x for x in args if is_sparse(x)]
+    return bool(sparse) and any(
+        type(x) is LazySparse or (len(x.data) if is_sparse(x) else _size(x)) >= WORTH for x in args)
 
 
-def _operator(session: Session, scipy: Any, x: Any, y: Any) -> Any:
-    """Do ``x * y``, which is the product of matrices for ``csr_matrix``."""
-    if type(x) is scipy.csr_matrix:
-        return _matmul(session, scipy, x, y)
-    if type(x) is LazyArray:
-        x, y = y, x
-    return _product(session, x, y) if type(x) is scipy.csr_array else NotImplemented
+def _size(x: Any) -> int:
+    return x.size if type(x) is LazyArray or type(x) is np.ndarray else -1
 
 
-def _product(session: Session, x: Any, y: Any) -> Any:
-    if type(y) is not LazyArray or y._s is not session or y.shape != x.shape or y.dtype not in _FLOATS:
+def _multiply(session: Session, x: Any, y: Any) -> Any:
+    """Do ``x * y``, which is the product of matrices for those that are no arrays."""
+    if not is_sparse(x):
+        x, y, turned = y, x, True
+    else:
+        turned = False
+    if is_scalar(y):
+        return entries.scaled(session, x, y)
+    if is_sparse(y):
         return NotImplemented
-    if y.size < WORTH:
+    if x.__class__.__name__.endswith("array"):
+        return sampling.sampled_product(session, x, y)
+    return contracting.matmul(session, y, x) if turned else contracting.matmul(session, x, y)
+
+
+def _divide(session: Session, x: Any, y: Any) -> Any:
+    """Do ``x / y``."""
+    if not is_sparse(x) or is_sparse(y):
         return NotImplemented
-    parts = parts_of(session, x)
-    if parts is None or x.shape[0] == 1 or x.shape[1] == 1:
-        return NotImplemented
-    starts, columns, data = parts
-    found = session.traced("sampled", (y, starts, columns))
-    if found is NotImplemented:
-        return NotImplemented
-    values = UFUNCS[np.multiply](data, found)
-    return LazySparse(session, x, values) if type(values) is LazyArray else NotImplemented
+    return entries.divided(session, x, y) if is_scalar(y) else sampling.quotient(session, x, y)
 
 
-def parts_of(session: Session, x: Any) -> tuple[Any, Any, Any] | None:
-    """Return proxies of where rows begin, columns and entries; None if they are no plain arrays."""
-    parts = x.indptr, x.indices, x.data
-    if any(type(p) is not np.ndarray or p.ndim != 1 or not p.flags.c_contiguous for p in parts):
-        return None
-    starts, columns, data = parts
-    if starts.dtype != columns.dtype or columns.dtype not in _INDICES or data.dtype not in _FLOATS:
-        return None
-    if not len(data) or len(data) != len(columns) or starts[-1] != len(data) or starts[0] or \
-            len(starts) != x.shape[0] + 1:
-        return None
-    starts, columns, data = map(session.argument, parts)
-    proxied = all(type(p) is LazyArray for p in (starts, columns, data))
-    return (starts, columns, data) if proxied else None
+def _multiplied(session: Session, x: Any, y: Any) -> Any:
+    """Do ``x.multiply(y)``."""
+    return NotImplemented if is_sparse(y) else sampling.multiplied(session, x, y)
 
 
-def _matmul(session: Session, scipy: Any, x: Any, y: Any) -> Any:
-    """Do ``x @ y`` with a dense matrix on the right."""
-    if type(x) not in _kinds(scipy) or type(y) is not LazyArray or y._s is not session or y.ndim != 2:
-        return NotImplemented
-    if y.shape[0] != x.shape[1] or y.dtype != x.data.dtype or len(x.data) * y.shape[1] < WORTH:
-        return NotImplemented
-    parts = parts_of(session, x)
-    if parts is None:
-        return NotImplemented
-    starts, columns, data = parts
-    return session.traced("csr_product", (data, columns, starts, y))
+def _issparse(session: Session, x: Any) -> Any:
+    """Do ``issparse(x)`` of a pending matrix."""
+    return True if type(x) is LazySparse else NotImplemented
 
 
-def _kinds(scipy: Any) -> tuple[type, type]:
-    return scipy.csr_array, scipy.csr_matrix
-
-
-_HANDLERS: dict[Any, Callable[..., Any]] = {
-    "multiply": _multiply, operator.mul: _operator, operator.matmul: _matmul, "dot": _matmul,
+_METHODS: dict[Any, Callable[..., Any]] = {
+    "multiply": _multiplied, "dot": contracting.dot, "sum": contracting.total, "mean": contracting.mean,
+    "power": entries.power, "astype": entries.astype, "copy": entries.copied,
+    "conjugate": entries.conjugate, "conj": entries.conjugate, "transpose": entries.transposed,
+    "maximum": entries.COMPARISONS["maximum"], "minimum": entries.COMPARISONS["minimum"],
+    **entries.UNARY_METHODS, **entries.CONVERSIONS,
 }
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    **_METHODS,
+    **{getattr(np, name): entries.UNARY_METHODS[name] for name in entries.UNARY if name not in _OF_NUMBERS},
+    **{getattr(operator, name): entries.COMPARISONS[name] for name in ("ne", "lt", "gt", "le", "ge", "eq")},
+    operator.mul: _multiply, np.multiply: _multiply, operator.matmul: contracting.matmul,
+    operator.truediv: _divide, operator.neg: entries.negative, np.negative: entries.negative,
+    abs: entries.absolute, operator.abs: entries.absolute, np.absolute: entries.absolute,
+    operator.pow: entries.operator_power, round: entries.rounded,
+    np.sum: contracting.total, np.mean: contracting.mean,
+}
+
+install(_METHODS)
+RECORDERS.append(recorded)

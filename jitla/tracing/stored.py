@@ -1,7 +1,7 @@
 """The proxy of a sparse matrix whose entries are pending.
 
-Knows: how SciPy makes such a matrix of positions and entries. Must not know: which operations make one.
-Receives a matrix in memory, whose positions it has, and a vector of entries on the tape.
+Knows: when it has to become the matrix of SciPy that it stands for. Must not know: which operations make
+one. Receives a pattern of positions and a vector of entries on the tape.
 
 Whatever it is asked for that is not recorded, it becomes what SciPy would have made, and answers as
 that. What is in memory stays SciPy's own object.
@@ -11,42 +11,57 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from jitla.tracing.array import LazyArray
+from jitla.tracing.pattern import Pattern
 
 Session = Any  # the session that the arguments belong to
+Recorder = Callable[[Session, Any, tuple, dict], Any]
+
+#: What records calls on sparse matrices, or says NotImplemented. Filled when there is one.
+RECORDERS: list[Recorder] = []
 
 
 class LazySparse:
-    """What SciPy would have made of the matrix `base`, with the entries `values` in their order."""
+    """What SciPy would have made with the entries `values` at the positions of `pattern`.
 
-    __slots__ = ("_session", "_base", "_structure", "_values", "_summed", "_made", "__weakref__")
+    Entries that are not `kept`, a vector of bools, are not stored. A view of a pending matrix `whole` is
+    what the method `seen` of that one returns.
+    """
+
+    __slots__ = ("_session", "_pattern", "_values", "_kept", "_whole", "_seen", "_summed", "_made",
+                 "__weakref__")
 
     __array_priority__ = 1e6
 
-    def __init__(self, session: Session, base: Any, values: LazyArray) -> None:
+    def __init__(
+        self, session: Session, pattern: Pattern, values: LazyArray, kept: LazyArray | None = None,
+        whole: LazySparse | None = None, seen: str = "",
+    ) -> None:
         self._session = session
-        self._base = base
-        self._structure = base.indptr, base.indices
+        self._pattern = pattern
         self._values: Any = values
+        self._kept: Any = kept
+        self._whole: Any = whole
+        self._seen = seen
         self._summed = False  # SciPy adds up duplicates, in the matrix itself, before it sums
         self._made: Any = None
         session.stored.append(ref(self))
 
     @property
     def __class__(self) -> type:
-        made: type = self._base._coo_container
-        return made
+        kind: type = self._pattern.kind
+        return kind
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape, known without computing."""
-        return tuple(self._base.shape)
+        return self._pattern.shape if self._made is None else self._made.shape
 
     @property
     def ndim(self) -> int:
@@ -56,12 +71,23 @@ class LazySparse:
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the entries, known without computing."""
-        return self._values.dtype
+        return self._values.dtype if self._made is None else self._made.dtype
 
     @property
     def format(self) -> str:
         """SciPy's name of the format."""
-        return "coo"
+        return self._pattern.format
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries, known without computing if all are kept."""
+        known = self._made is None and self._kept is None and not self._summed
+        return self._values.size if known else settled(self).nnz
+
+    @property
+    def T(self) -> Any:
+        """The transposed matrix, with the same entries."""
+        return self.transpose()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(settled(self), name)
@@ -75,56 +101,85 @@ class LazySparse:
     def __reduce_ex__(self, protocol: Any) -> Any:
         return settled(self).__reduce_ex__(protocol)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        """Add up entries: all of them in one pass with what computes them."""
-        if self._made is None and axis is None and dtype is None and out is None:
-            self._summed = True
-            return self._values.sum()
-        return self._session.outside(settled(self).sum, (axis, dtype, out), {})
-
 
 def settled(lazy: LazySparse) -> Any:
     """Return the object of SciPy that `lazy` stands for."""
     if lazy._made is None:
-        made = lazy._base.tocoo()
-        made.data = lazy._session.value(lazy._values).ravel()  # a view, as SciPy's
-        if lazy._summed:
-            made.sum_duplicates()
-        lazy._made = made
+        lazy._made = _made(lazy)
+        for each in [given() for given in lazy._session.stored]:  # they share its memory as it is now
+            if each is not None and each._whole is lazy:
+                settled(each)
     return lazy._made
+
+
+def _made(lazy: LazySparse) -> Any:
+    if lazy._whole is not None:
+        return getattr(settled(lazy._whole), lazy._seen)()
+    session = lazy._session
+    if lazy._kept is not None:
+        return lazy._pattern.picked(session.value(lazy._values), session.value(lazy._kept))
+    made = lazy._pattern.made(session.value(lazy._values))
+    if lazy._summed:
+        made.sum_duplicates()
+    return made
 
 
 def settle_stored(session: Session, target: np.ndarray | None) -> None:
     """Make what pending matrices stand for, if their positions are in `target` (None: anywhere)."""
     alive = [each for given in session.stored if (each := given()) is not None and each._made is None]
-    session.stored.clear()
     for each in alive:
-        if target is None or any(np.may_share_memory(target, part) for part in each._structure):
+        if each._made is None and (target is None or any(
+                np.may_share_memory(target, part) for part in each._pattern.arrays)):
             settled(each)
-        else:
-            session.stored.append(ref(each))
+    session.stored[:] = [ref(each) for each in alive if each._made is None]
 
 
-def _forwarded(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     def method(self: LazySparse, *args: Any) -> Any:
-        return self._session.outside(function, (*args, self) if reflected else (self, *args), {})
+        given = (*args, self) if reflected else (self, *args)
+        made = _recorded(self, function, given, {})
+        return self._session.outside(function, given, {}) if made is NotImplemented else made
 
     return method
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: LazySparse, *args: Any, **kwargs: Any) -> Any:
+        made = _recorded(self, name, (self, *args), kwargs)
+        return self._session.outside(getattr(settled(self), name), args, kwargs) \
+            if made is NotImplemented else made
+
+    method.__name__ = name
+    return method
+
+
+def _recorded(lazy: LazySparse, function: Any, args: tuple, kwargs: dict) -> Any:
+    for recorder in RECORDERS:
+        made = recorder(lazy._session, function, args, kwargs)
+        if made is not NotImplemented:
+            return made
+    return NotImplemented
+
+
+def install(names: Iterable[str]) -> None:
+    """Give proxies these methods, which are recorded where that is possible."""
+    for name in names:
+        setattr(LazySparse, name, _method(name))
 
 
 def _install() -> None:
     for name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"):
         function = getattr(operator, name)
-        setattr(LazySparse, f"__{name}__", _forwarded(function))
-        setattr(LazySparse, f"__r{name}__", _forwarded(function, True))
+        setattr(LazySparse, f"__{name}__", _operator(function))
+        setattr(LazySparse, f"__r{name}__", _operator(function, True))
     for name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "getitem", "setitem", "contains", "abs"):
-        setattr(LazySparse, f"__{name}__", _forwarded(getattr(operator, name)))
+        setattr(LazySparse, f"__{name}__", _operator(getattr(operator, name)))
     asked: dict[str, Callable[..., Any]] = {
         "bool": bool, "len": len, "iter": iter, "repr": repr, "str": str, "hash": hash, "round": round,
         "float": float, "int": int, "complex": complex, "copy": copy.copy, "deepcopy": copy.deepcopy,
     }
     for name, function in asked.items():
-        setattr(LazySparse, f"__{name}__", _forwarded(function))
+        setattr(LazySparse, f"__{name}__", _operator(function))
 
 
 _install()

@@ -1,0 +1,161 @@
+"""Products of matrices of compressed rows, and of their transposes, run on several threads.
+
+Knows: which arrays there are loops for, how rows are shared out. Must not know: plans, SciPy, IR.
+Receives operators by name, then ndarrays; returns what their references return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jitla.codegen.csr_code import OPERANDS, csr_text
+from jitla.codegen.indexing_code import most_of, pack_indexed
+from jitla.codegen.jit import Jit, Library
+from jitla.codegen.layout import hints
+from jitla.fusion import Entries
+from jitla.hops import lookup
+from jitla.runtime import empty
+from jitla.runtime import threads as runtime_threads
+
+__all__ = ["CHUNKS", "SERIAL", "CompressedRows", "are_indices", "cuts_of", "pack_entries"]
+
+SERIAL = 1 << 15  # entries, or products of them, that one thread does
+CHUNKS = 4  # units per thread: rows may differ much in what they cost
+MAX_COPIES = 64  # results that are added up at the end, whatever the number of threads,
+SHARE = 8  # where that many times their elements are added to each
+_NS = 0.6  # per entry
+
+
+class CompressedRows:
+    """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual."""
+
+    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
+        self._jit, self._launch, self._threads = jit, launch, threads
+        self._libraries: dict[tuple[Any, ...], Library] = {}
+
+    def operator(self, name: str) -> Callable[..., np.ndarray] | None:
+        """Return what computes the operator `name`, by its reference where loops do not fit; None if it
+        is none of theirs.
+        """
+        loops: dict[str, Callable[..., np.ndarray | None]] = {
+            "csr_vector": self._vector, "csr_product": self._product,
+            "csr_transposed_vector": self._transposed, "csr_transposed_product": self._transposed}
+        loop = loops.get(name)
+        if loop is None:
+            return None
+        reference: Callable[..., np.ndarray] = lookup(name).ref
+
+        def run(*operands: Any, **attrs: Any) -> np.ndarray:
+            made = loop(*operands, **attrs)
+            return reference(*operands, **attrs) if made is None else made
+
+        return run
+
+    def _vector(
+        self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
+    ) -> np.ndarray | None:
+        return self._by_rows("dot", data, columns, starts, x)
+
+    def _product(
+        self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
+    ) -> np.ndarray | None:
+        return self._by_rows("dots", data, columns, starts, x)
+
+    def _by_rows(
+        self, form: str, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray
+    ) -> np.ndarray | None:
+        data, x = _alike(data, x)
+        if not _fits(data, columns, starts):
+            return None
+        depth = _depth(x)
+        out = empty((len(starts) - 1, *x.shape[1:]), data.dtype)
+        work = len(data) * (1 + depth / 4)
+        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        cuts = cuts_of(starts, threads * CHUNKS if threads > 1 else 1)
+        operands = data, columns, starts, np.ascontiguousarray(x), out
+        fine = self._run(form, cuts, operands, (len(x), len(data), depth, 0), work)
+        return out if fine else None
+
+    def _transposed(
+        self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray, width: int
+    ) -> np.ndarray | None:
+        data, x = _alike(data, x)
+        if not _fits(data, columns, starts):
+            return None
+        depth = _depth(x)
+        size = width * depth
+        copies = _copies(len(data) * depth, size)
+        out = empty((copies, width, *x.shape[1:]), data.dtype)
+        operands = data, columns, starts, np.ascontiguousarray(x), out
+        words = width, len(data), depth, size * data.itemsize
+        fine = self._run("sums" if x.ndim > 1 else "sum", cuts_of(starts, copies), operands, words,
+                         len(data) * (1 + depth / 4))
+        if not fine:
+            return None
+        total: np.ndarray = out[0] if copies == 1 else np.add.reduce(out, axis=0)
+        return total
+
+    def _run(
+        self, form: str, cuts: np.ndarray, operands: tuple[np.ndarray, ...], words: tuple[int, ...],
+        work: float,
+    ) -> bool:
+        """Fill the last operand; say whether all indices name something."""
+        data, columns = operands[:2]
+        key = form, data.dtype, columns.dtype
+        library = self._libraries.get(key)
+        if library is None:
+            text = csr_text(*key, self._jit.target)
+            library = self._libraries[key] = self._jit.load(text, ("k", "stage"))
+        fault = np.zeros(1, np.int64)
+        template = pack_indexed(
+            library.addresses["k"], len(OPERANDS) + 1, (*words, most_of(columns.dtype, words[0])),
+            len(cuts) - 1, 1, hints(work * _NS, True, self._threads))
+        self._launch(template, cuts, *operands, fault)
+        return not fault[0]
+
+
+def pack_entries(entry: int, entries: Entries, index: np.dtype) -> bytes:
+    """Return the argument block of the stage that does one block of rows."""
+    return pack_indexed(entry, len(OPERANDS) - 1, (*entries, most_of(index, entries.width)), 1, 1, 0)
+
+
+def _alike(data: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return both in the dtype of their product."""
+    dtype = np.result_type(data, x)
+    return data.astype(dtype, copy=False), x.astype(dtype, copy=False)
+
+
+def _fits(data: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> bool:
+    """Tell whether there are loops for entries and indices like these."""
+    run = data.flags.c_contiguous and data.flags.aligned and len(data) == len(columns)
+    return run and data.dtype.char in "fd" and are_indices(starts, columns)
+
+
+def _depth(x: np.ndarray) -> int:
+    return 1 if x.ndim == 1 else x.shape[1]
+
+
+def _copies(work: int, size: int) -> int:
+    """Return how many results of `size` elements are made; it must not depend on the number of threads."""
+    if work < SERIAL:
+        return 1
+    return max(1, min(MAX_COPIES, work // max(SHARE * size, 1)))
+
+
+def cuts_of(starts: np.ndarray, units: int) -> np.ndarray:
+    """Return where the rows of every unit begin and the last end: as many entries in each as can be."""
+    rows = len(starts) - 1
+    if units == 1:
+        return np.array([0, rows])
+    shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1]
+    inner = np.minimum(np.searchsorted(starts, shares), rows)
+    return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
+
+
+def are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:
+    """Tell whether loops can read them: both of one integer type, in one run."""
+    return starts.dtype == columns.dtype and columns.dtype.char in "il" and all(
+        x.flags.c_contiguous and x.flags.aligned for x in (starts, columns))

@@ -1,0 +1,147 @@
+"""Sums over sparse matrices and their products with dense arrays, recorded.
+
+Knows: what SciPy's methods return, and in which shape. Must not know: loops, which calls are worth it.
+Receives a session and operands; returns proxies, matrices of NumPy, or NotImplemented where SciPy has
+to do it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.array import LazyArray
+from jitla.tracing.entries import (
+    Entries,
+    dense_operand,
+    entries_of,
+    is_scalar,
+    is_sparse,
+    scaled,
+    whole_entries,
+)
+from jitla.tracing.stored import LazySparse
+
+Session = Any  # the session that the arguments belong to
+_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+_AXES = {0: 0, -2: 0, 1: 1, -1: 1}
+
+# -- sums ------------------------------------------------------------------------------------------
+
+
+def total(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """Do ``x.sum(axis)``."""
+    if dtype is not None or out is not None:
+        return NotImplemented
+    given = entries_of(session, x)
+    if given is None:
+        return NotImplemented
+    if axis is None:
+        return _sum_of_all(session, x, given)
+    if type(axis) is not int or axis not in _AXES or given.values.dtype not in _FLOATS:
+        return NotImplemented
+    return _in_lines(session, given, _AXES[axis])
+
+
+def _sum_of_all(session: Session, x: Any, given: Entries) -> Any:
+    if not given.stay():
+        if given.memory is not None or given.values.dtype not in _FLOATS or x._whole is not None \
+                or _is_seen(session, x):
+            return NotImplemented
+        x._summed = True  # the order is another one, not the sum
+    return given.values.sum()
+
+
+def _is_seen(session: Session, x: LazySparse) -> bool:
+    """Tell whether there is a pending view of `x`."""
+    alive = [each() for each in session.stored]
+    return any(each is not None and each._whole is x for each in alive)
+
+
+def _in_lines(session: Session, given: Entries, axis: int) -> Any:
+    """Add up along `axis`: within compressed lines, or across them."""
+    pattern, values = given.pattern, given.values
+    if pattern.starts is None:
+        return NotImplemented
+    starts, places = map(session.argument, (pattern.starts, pattern.places))
+    within = axis != pattern.axis
+    if within:
+        found = session.traced("csr_row_sums", (values, starts))
+    else:
+        ones = session.argument(np.ones(pattern.shape[axis], values.dtype))
+        width = (("width", pattern.shape[1 - axis]),)
+        found = session.traced("csr_transposed_vector", (values, places, starts, ones), width)
+    if type(found) is not LazyArray or pattern.is_array:
+        return found
+    return _as_matrix(session.value(found), axis, within and pattern.format != "coo")
+
+
+def _as_matrix(sums: np.ndarray, axis: int, reduced: bool) -> np.matrix:
+    """Return sums along `axis` as SciPy's matrices do; `reduced`: by NumPy, line by line."""
+    if reduced:
+        made: Any = sums.view(np.matrix)
+        return (made.T if axis else made).sum(axis=())
+    return sums.reshape((-1, 1) if axis else (1, -1)).view(np.matrix)
+
+
+def mean(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """Do ``x.mean(axis)``: SciPy adds up entries times the reciprocal of how many elements there are."""
+    given = whole_entries(session, x)
+    if given is None or dtype is not None or out is not None or given.values.dtype.kind not in "f":
+        return NotImplemented
+    if axis is not None and (type(axis) is not int or axis not in _AXES) or not given.pattern.canonical:
+        return NotImplemented
+    shape = given.pattern.shape
+    scale = 1.0 / (math.prod(shape) if axis is None else shape[_AXES[axis]])
+    made = scaled(session, x, scale)
+    return NotImplemented if made is NotImplemented else total(session, made, axis)
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def matmul(session: Session, x: Any, y: Any) -> Any:
+    """Do ``x @ y``, one of them sparse."""
+    if is_sparse(x):
+        return _times(session, whole_entries(session, x), y) if not is_sparse(y) else NotImplemented
+    if not is_sparse(y) or (dense := dense_operand(session, x)) is None:
+        return NotImplemented
+    given = whole_entries(session, y)
+    if given is None:
+        return NotImplemented
+    turned = Entries(given.pattern.turned(), given.values, None, None)
+    made = _times(session, turned, dense if dense.ndim == 1 else dense.T)
+    return made.T if type(made) is LazyArray else NotImplemented
+
+
+def dot(session: Session, x: Any, y: Any) -> Any:
+    """Do ``x.dot(y)``: with a number it is ``x * y``."""
+    return scaled(session, x, y) if is_scalar(y) else matmul(session, x, y)
+
+
+def _times(session: Session, given: Entries | None, y: Any) -> Any:
+    dense = dense_operand(session, y)
+    if given is None or dense is None or given.pattern.starts is None:
+        return NotImplemented
+    if dense.ndim not in (1, 2) or dense.shape[0] != given.pattern.shape[1]:
+        return NotImplemented
+    dtype = np.result_type(given.values.dtype, dense.dtype)
+    if dtype not in _FLOATS or given.values.dtype.kind != "f" or dense.dtype.kind != "f":
+        return NotImplemented
+    values, dense = (z if z.dtype == dtype else z.astype(dtype) for z in (given.values, dense))
+    if dense.ndim == 2 and dense.shape[1] == 1:
+        made = _product(session, given, values, dense.reshape(-1))
+        return NotImplemented if made is NotImplemented else made.reshape(-1, 1)
+    return _product(session, given, values, dense)
+
+
+def _product(session: Session, given: Entries, values: Any, dense: Any) -> Any:
+    pattern = given.pattern
+    starts, places = map(session.argument, (pattern.starts, pattern.places))
+    operands = values, places, starts, dense
+    if pattern.axis:
+        name = "csr_transposed_vector" if dense.ndim == 1 else "csr_transposed_product"
+        return session.traced(name, operands, (("width", pattern.shape[0]),))
+    return session.traced("csr_vector" if dense.ndim == 1 else "csr_product", operands)

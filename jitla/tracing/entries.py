@@ -1,0 +1,261 @@
+"""Element-wise operations on the entries of sparse matrices, recorded.
+
+Knows: which of SciPy's methods and operators change entries only, and which entries they drop.
+Must not know: sums, products, which calls are worth it.
+Receives a session and operands; returns proxies, or NotImplemented where SciPy has to do it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.pattern import Pattern, kinds, pattern_of
+from jitla.tracing.stored import LazySparse, settled
+from jitla.tracing.tape import KIND_CODE
+
+Session = Any  # the session that the arguments belong to
+
+_DOUBLE = np.dtype(np.float64)
+#: SciPy's methods that are a function of each entry, and give 0 for 0.
+UNARY = ("sin", "tan", "arcsin", "arctan", "sinh", "tanh", "arcsinh", "arctanh", "rint", "sign", "expm1",
+         "log1p", "deg2rad", "rad2deg", "floor", "ceil", "trunc", "sqrt")
+
+
+class Entries(NamedTuple):
+    """A sparse operand: its pattern, its entries, which of them are stored; the matrix if it is in memory."""
+
+    pattern: Pattern
+    values: Any  # a proxy
+    kept: LazyArray | None
+    memory: Any
+
+    def stay(self) -> bool:
+        """Whether SciPy leaves them where it adds up duplicates first; it notes that it looked."""
+        memory = self.memory
+        return self.pattern.canonical if memory is None else bool(memory.has_canonical_format)
+
+
+def entries_of(session: Session, x: Any) -> Entries | None:
+    """Return what a sparse matrix consists of; None if it is none, or its parts are no plain arrays."""
+    if type(x) is LazySparse:
+        if x._made is None and x._session is session and not x._summed:
+            return Entries(x._pattern, x._values, x._kept, None)
+        x = settled(x)
+    if type(x) not in kinds(sys.modules["scipy.sparse"]):
+        return None
+    pattern = pattern_of(x)
+    values = session.argument(x.data) if pattern is not None else None
+    return Entries(pattern, values, None, x) if pattern is not None and type(values) is LazyArray else None
+
+
+def whole_entries(session: Session, x: Any) -> Entries | None:
+    """Like `entries_of`; if some entries may not be stored, those that are, in memory."""
+    found = entries_of(session, x)
+    return found if found is None or found.kept is None else entries_of(session, settled(x))
+
+
+def is_sparse(x: Any) -> bool:
+    """Tell whether `x` is a sparse matrix of a class that is recorded."""
+    return type(x) is LazySparse or type(x) in kinds(sys.modules["scipy.sparse"])
+
+
+def is_scalar(x: Any) -> bool:
+    """Tell whether `x` is a number, or will be one."""
+    return type(x) is LazyScalar or type(x) in KIND_CODE
+
+
+def with_entries(session: Session, x: Entries, values: Any, pattern: Pattern | None = None) -> Any:
+    """Return the proxy of a matrix with other entries at the same positions."""
+    if type(values) is not LazyArray:
+        return NotImplemented
+    return LazySparse(session, pattern or x.pattern.copied(), values, x.kept)
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def scaled(session: Session, x: Any, factor: Any) -> Any:
+    """Do ``x * factor`` with a number."""
+    given = entries_of(session, x)
+    if given is not None and given.kept is not None and not _is_finite(factor):
+        given = whole_entries(session, x)
+    if given is None:
+        return NotImplemented
+    return with_entries(session, given, np.multiply(given.values, factor))
+
+
+def _is_finite(factor: Any) -> bool:
+    return type(factor) in (int, float) and abs(factor) < 1e9  # 0 stays 0, whatever the dtype
+
+
+def divided(session: Session, x: Any, divisor: Any) -> Any:
+    """Do ``x / divisor`` with a number, which SciPy multiplies by the reciprocal."""
+    given = whole_entries(session, x)
+    if given is None or type(divisor) in (int, float, bool, complex) and not divisor:
+        return NotImplemented
+    values = given.values
+    if values.dtype != _DOUBLE:
+        if values.dtype.kind == "c" or not given.pattern.canonical:
+            return NotImplemented
+        values = values.astype(_DOUBLE)
+    return with_entries(session, given, np.multiply(values, 1 / divisor))
+
+
+def power(session: Session, x: Any, n: Any, dtype: Any = None) -> Any:
+    """Do ``x.power(n)``."""
+    given = whole_entries(session, x)
+    if given is None or dtype is not None or type(n) not in (int, float) or not n or not given.stay():
+        return NotImplemented
+    return with_entries(session, given, given.values ** n)
+
+
+def operator_power(session: Session, x: Any, n: Any) -> Any:
+    """Do ``x ** n``, which is a product of matrices for those that are no arrays."""
+    return power(session, x, n) if is_sparse(x) and _is_array(x) else NotImplemented
+
+
+def _is_array(x: Any) -> bool:
+    kind: str = x.__class__.__name__
+    return kind.endswith("array")
+
+
+# -- functions of each entry -----------------------------------------------------------------------
+
+
+def negative(session: Session, x: Any) -> Any:
+    """Do ``-x``."""
+    given = entries_of(session, x)
+    if given is None or given.values.dtype.kind == "b":
+        return NotImplemented
+    return with_entries(session, given, np.negative(given.values))
+
+
+def _summed_first(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make what does a function of each entry, before which SciPy adds up duplicates."""
+    def handler(session: Session, x: Any, *more: Any) -> Any:
+        given = whole_entries(session, x)
+        if given is None or not given.stay():
+            return NotImplemented
+        return with_entries(session, given, function(given.values, *more))
+
+    return handler
+
+
+absolute = _summed_first(np.absolute)
+
+
+def rounded(session: Session, x: Any, ndigits: Any = 0) -> Any:
+    """Do ``round(x, ndigits)``."""
+    return _summed_first(np.around)(session, x, ndigits) if type(ndigits) is int else NotImplemented
+
+
+UNARY_METHODS = {name: _summed_first(getattr(np, name)) for name in UNARY}
+
+
+def conjugate(session: Session, x: Any, copy: Any = True) -> Any:
+    """Do ``x.conjugate()``: a copy, if there is nothing to conjugate."""
+    given = entries_of(session, x)
+    if given is None or copy is not True:
+        return NotImplemented
+    if given.values.dtype.kind != "c":
+        return copied(session, x)
+    return with_entries(session, given, np.conjugate(given.values))
+
+
+def copied(session: Session, x: Any) -> Any:
+    """Do ``x.copy()``: SciPy copies what is in memory."""
+    given = entries_of(session, x)
+    if given is None or given.memory is not None:
+        return NotImplemented
+    return with_entries(session, given, _copy(given.values))
+
+
+def _copy(values: LazyArray) -> Any:
+    return np.logical_or(values, values) if values.dtype.kind == "b" else np.positive(values)
+
+
+def astype(session: Session, x: Any, dtype: Any, casting: Any = "unsafe", copy: Any = True) -> Any:
+    """Do ``x.astype(dtype)``, after which SciPy adds up duplicates."""
+    given = whole_entries(session, x)
+    if given is None or casting != "unsafe" or copy is not True or not given.pattern.canonical:
+        return NotImplemented
+    wanted, known = np.dtype(dtype), given.values.dtype
+    if wanted == known:
+        return copied(session, x)
+    if wanted.char not in "?bhilBHILfdFD" or known.kind == "c" and wanted.kind != "c":
+        return NotImplemented
+    return with_entries(session, given, given.values.astype(wanted))
+
+
+# -- what drops entries ----------------------------------------------------------------------------
+
+
+def _dropping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make what does a function of each entry and a number, after which SciPy drops zeros."""
+    def handler(session: Session, x: Any, other: Any) -> Any:
+        if type(other) not in (int, float) or function(0, other) or other != other:
+            return NotImplemented
+        given = whole_entries(session, x)
+        if given is None or given.pattern.format == "coo" or given.values.dtype.kind not in "iuf" \
+                or not given.stay():
+            return NotImplemented
+        values = function(given.values, other)
+        kept = values if values.dtype.kind == "b" else np.not_equal(values, 0)
+        if type(values) is not LazyArray or type(kept) is not LazyArray:
+            return NotImplemented
+        if function is np.not_equal and other == 0 and given.memory is not None \
+                and np.count_nonzero(given.memory.data) == len(given.memory.data):
+            kept = None  # none is dropped
+        return LazySparse(session, given.pattern.copied(), values, kept)
+
+    return handler
+
+
+COMPARISONS = {name: _dropping(function) for name, function in {
+    "ne": np.not_equal, "lt": np.less, "gt": np.greater, "le": np.less_equal, "ge": np.greater_equal,
+    "eq": np.equal, "maximum": np.maximum, "minimum": np.minimum}.items()}
+
+
+# -- the same entries, otherwise arranged ----------------------------------------------------------
+
+
+def transposed(session: Session, x: Any) -> Any:
+    """Do ``x.T`` of a pending matrix: a view."""
+    if type(x) is not LazySparse or x._made is not None or x._summed:
+        return NotImplemented
+    return LazySparse(session, x._pattern.turned(), x._values, x._kept, x, "transpose")
+
+
+def _as(form: str) -> Callable[..., Any]:
+    """Make what returns a pending matrix in another format; in its own it is the matrix itself."""
+    def handler(session: Session, x: Any, copy: Any = False) -> Any:
+        if type(x) is not LazySparse or x._made is not None or x._summed or copy is not False:
+            return NotImplemented
+        pattern = x._pattern
+        if pattern.format == form:
+            return x
+        if pattern.format != "coo" or pattern.starts is None or form != ("csc" if pattern.axis else "csr"):
+            return NotImplemented
+        if pattern.axis or not pattern.canonical:
+            return NotImplemented  # SciPy orders them, or adds some up
+        return LazySparse(session, pattern.compressed(), _copy(x._values))
+
+    return handler
+
+
+CONVERSIONS = {f"to{form}": _as(form) for form in ("csr", "csc", "coo")}
+
+
+def _owned(session: Session, dense: Any) -> Any:
+    return session.operand(dense) if type(dense) in LAZY or type(dense) is np.ndarray else None
+
+
+def dense_operand(session: Session, y: Any) -> Any:
+    """Return the proxy of a dense operand; None if it is none, or not traced."""
+    found = _owned(session, y)
+    return found if type(found) is LazyArray else None

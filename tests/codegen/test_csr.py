@@ -1,0 +1,117 @@
+"""Products of compressed rows: what SciPy says, on any number of threads, for any index."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from jitla.codegen import LlvmBackend
+from jitla.codegen.csr import SERIAL, CompressedRows
+from jitla.codegen.csr_entries import BLOCK
+
+# Rows and columns of matrices, and how many of their elements are stored: also rows longer than a block.
+CASES = (
+    (7, 5, 0.5), (300, 200, 0.1), (65, 1, 0.5), (1, 80, 0.4), (700, 900, 0.1), (0, 4, 1.0), (40, 1700, 0.02))
+BACKEND = LlvmBackend()
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def loops(request: pytest.FixtureRequest) -> CompressedRows:
+    return BACKEND.stored(request.param)._products
+
+
+def matrix(m, n, density, dtype="f8", index="i4"):
+    """Compressed rows of which some are empty, and one is full."""
+    dense = np.random.default_rng(m).random((m, n)).astype(dtype)
+    dense[np.random.default_rng(n).random((m, n)) >= density] = 0
+    dense[m // 3:m // 2] = 0
+    dense[m // 2:m // 2 + 1] = 1
+    made = sp.csr_array(dense)
+    return made.data, made.indices.astype(index), made.indptr.astype(index)
+
+
+def test_cases_are_shared_among_threads_and_have_long_rows():
+    assert max(m * n * d for m, n, d in CASES) > SERIAL
+    assert max(n for _, n, _ in CASES) > 3 * BLOCK
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("index", ["i4", "i8"])
+def test_products_are_those_of_scipy(loops, case, dtype, index):
+    m, n, density = case
+    data, columns, starts = matrix(m, n, density, dtype, index)
+    rows = sp.csr_array((data, columns, starts), shape=(m, n))
+    rng = np.random.default_rng(0)
+    bound = 2 * np.finfo(dtype).eps * max(m, n)
+    for shape in ((), (1,), (3,), (16,), (37,)):
+        x, y = (rng.random((k, *shape)).astype(dtype) for k in (n, m))
+        kind = "product" if shape else "vector"
+        found, wanted = loops.operator(f"csr_{kind}")(data, columns, starts, x), rows @ x
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        if shape:  # entry by entry, as SciPy
+            assert found.tobytes() == wanted.tobytes()
+        np.testing.assert_allclose(found, wanted, rtol=bound)
+        loop, wanted = loops.operator(f"csr_transposed_{kind}"), rows.T @ y
+        found = loop(data, columns, starts, y, width=n)
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=bound)
+
+
+def test_bits_do_not_depend_on_threads():
+    data, columns, starts = matrix(700, 900, 0.1)
+    x, y = (np.random.default_rng(k).random(n) for k, n in enumerate((900, 700)))
+    for name, v, attrs in (("csr_vector", x, {}), ("csr_transposed_vector", y, {"width": 900})):
+        found = [BACKEND.stored(t).operator(name)(data, columns, starts, v, **attrs) for t in (1, 2, 7)]
+        assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+def test_other_operands_are_cast_or_left_to_the_reference(loops):
+    data, columns, starts = matrix(300, 200, 0.1)
+    rows = sp.csr_array((data, columns, starts), shape=(300, 200))
+    for x in (np.arange(200), np.ones(400)[::2], np.ones(200, "f4"), np.ones(200, "c16")):
+        found, wanted = loops.operator("csr_vector")(data, columns, starts, x), rows @ x
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-13)
+    whole = np.arange(len(data))
+    found = loops.operator("csr_transposed_vector")(whole, columns, starts, np.arange(300), width=200)
+    assert found.dtype == whole.dtype
+    assert np.array_equal(found, sp.csr_array((whole, columns, starts), shape=(300, 200)).T @ np.arange(300))
+
+
+def test_columns_may_be_unsorted_and_repeated(loops):
+    starts = np.array([0, 700, 700, 1400], "i4")
+    columns = np.random.default_rng(0).integers(0, 50, 1400).astype("i4")
+    data = np.random.default_rng(1).random(1400)
+    rows = sp.csr_array((data, columns, starts), shape=(3, 50))
+    x, y = np.random.default_rng(2).random(50), np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(loops.operator("csr_vector")(data, columns, starts, x), rows @ x, rtol=1e-12)
+    np.testing.assert_allclose(
+        loops.operator("csr_transposed_vector")(data, columns, starts, y, width=50), rows.T @ y, rtol=1e-12)
+
+
+def test_what_is_not_stored_is_not_multiplied(loops):
+    data, columns, starts = np.array([2.0, 0.0]), np.array([1, 2], "i4"), np.array([0, 1, 2], "i4")
+    found = loops.operator("csr_vector")(data, columns, starts, np.array([np.nan, 3.0, np.inf]))
+    assert found[0] == 6 and np.isnan(found[1])
+    found = loops.operator("csr_transposed_vector")(data, columns, starts, np.array([np.inf, 1.0]), width=4)
+    assert found.tolist() == [0, np.inf, 0, 0]
+
+
+@pytest.mark.parametrize("wrong", [200, -1, 1 << 30])
+def test_what_lies_outside_is_not_read(loops, wrong):
+    data, columns, starts = matrix(300, 200, 0.1)
+    x, y = np.random.default_rng(0).random((200, 5)), np.random.default_rng(0).random((300, 5))
+    for at in (0, 77, len(columns) - 1):
+        bad = columns.copy()
+        bad[at] = wrong
+        assert loops._vector(data, bad, starts, x[:, 0]) is None
+        assert loops._product(data, bad, starts, x) is None
+        assert loops._transposed(data, bad, starts, y[:, 0], 200) is None
+        assert loops._transposed(data, bad, starts, y, 200) is None
+    for at in (0, 5, 300):
+        beyond = starts.copy()
+        beyond[at] = max(wrong, 1 << 20) if wrong > 0 else wrong
+        assert loops._vector(data, columns, beyond, x[:, 0]) is None
+        assert loops._transposed(data, columns, beyond, y, 200) is None
