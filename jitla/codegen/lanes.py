@@ -52,6 +52,31 @@ class Lanes:
             x, width = f"{name}.s{half}", half
         return text + f"  {name} = extractelement <1 x {self.real}> {x}, i64 0\n"
 
+    def folds(self, name: str, given: list[str]) -> tuple[str, list[str]]:
+        """Lines that add up the lanes of each of several vectors, as `fold` does, and where sums are.
+
+        There are as many as a power of two. Sums lie next to each other, in one vector if they fit.
+        """
+        text, held, lanes, groups = "", list(given), self.width, 1
+        while lanes > 1:
+            half = lanes // 2
+            pairs = [(a, b) for a, b in zip(held[::2], held[1::2], strict=True)] if len(held) > 1 else \
+                [(held[0], "poison")]
+            both = 2 if len(held) > 1 else 1
+            starts = [lanes * g for g in range(both * groups)]
+            held = []
+            for a, b in pairs:
+                made = f"{name}.{lanes}.{len(held)}"
+                for part, shift in (("l", 0), ("h", half)):
+                    picked = ", ".join(f"i32 {s + shift + i}" for s in starts for i in range(half))
+                    v = f"<{groups * lanes} x {self.real}>"
+                    text += (f"  {made}{part} = shufflevector {v} {a}, {v} {b}, "
+                             f"<{len(starts) * half} x i32> <{picked}>\n")
+                text += f"  {made} = fadd <{len(starts) * half} x {self.real}> {made}l, {made}h\n"
+                held.append(made)
+            lanes, groups = half, groups * both
+        return text, held
+
     def declared(self) -> str:
         """Declarations of the intrinsics."""
         v = self.vector

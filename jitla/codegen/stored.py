@@ -15,7 +15,8 @@ from jitla.codegen.csr import CHUNKS, SERIAL, CompressedRows, are_indices, cuts_
 from jitla.codegen.indexing_code import pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
-from jitla.codegen.stored_code import AHEAD, entries_text, sampled_product_text
+from jitla.codegen.sampled_code import AHEAD, SHORTEST, sampled_product_text
+from jitla.codegen.stored_code import entries_text
 from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -24,6 +25,10 @@ __all__ = ["Stored"]
 
 NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
 PIECE = 1 << 12  # entries whose columns are read in one go
+UNIT = 1 << 19  # entries whose columns and products stay in the last cache from tile to tile
+MAX_UNITS = 32  # each has a tile of its own
+PER_TILE = 32  # bytes of the entries of a row in a tile
+PER_COPY = 4  # entries that read a row of the second matrix once it is copied
 _NS = 1.0
 
 
@@ -84,19 +89,25 @@ class Stored:
     def _sampled_product(
         self, a: np.ndarray, b: np.ndarray, starts: np.ndarray, columns: np.ndarray
     ) -> np.ndarray | None:
-        if not are_indices(starts, columns) or a.dtype != b.dtype or a.dtype.char not in "fd" or not len(b):
+        kind = np.result_type(a, b)
+        if not are_indices(starts, columns) or kind.char not in "fd" or not len(b):
             return None
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        a, b = np.ascontiguousarray(a, kind), np.ascontiguousarray(b, kind)
         out = empty(columns.shape, a.dtype)
         library = self._library(
             ("sampled_product", a.dtype, columns.dtype), sampled_product_text, a.dtype, columns.dtype,
             self._jit.target)
         depth = a.shape[1]
-        tile = max(1, NEAR // max(depth * a.itemsize, 1))
-        words = (len(b), len(columns), depth, tile)
+        lanes = self._jit.target.lanes(a.itemsize)
+        row = -(-depth // lanes) * lanes * a.itemsize
+        work = len(columns) * (1 + depth / 8)
+        units = max(self._units(work), min(len(columns) // UNIT, MAX_UNITS))
+        tile = _tile(row, len(a), len(b), len(columns), a.itemsize, units)
+        words = (min(len(b), SHORTEST), len(columns), depth, tile)
         marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
-        operands = marks, a, b, starts, columns, out
-        return self._run(library, starts, operands, words, len(columns) * (1 + depth / 8))
+        room = empty((units, max(tile * row, 1)), np.dtype(np.uint8))
+        operands = marks, a, b, starts, columns, room, out
+        return self._run(library, starts, operands, words, work, units)
 
     def _library(self, key: tuple[Any, ...], text: Callable[..., str], *args: Any) -> Library:
         """Return the loop `text(*args)`, compiled once."""
@@ -105,16 +116,30 @@ class Stored:
             found = self._libraries[key] = self._jit.load(text(*args), ("k",))
         return found
 
+    def _units(self, work: float) -> int:
+        """Return among how many units rows are shared out."""
+        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        return threads * CHUNKS if threads > 1 else 1
+
     def _run(
         self, library: Library, starts: np.ndarray, operands: tuple[np.ndarray, ...],
-        words: tuple[int, ...], work: float,
+        words: tuple[int, ...], work: float, units: int = 0,
     ) -> np.ndarray | None:
         """Return the last operand, filled; None where an index names nothing."""
         fault = np.zeros(1, np.int64)
-        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
-        cuts = cuts_of(starts, threads * CHUNKS if threads > 1 else 1)
+        cuts = cuts_of(starts, units or self._units(work))
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(
             library.addresses["k"], len(operands) + 2, words, len(cuts) - 1, 1, flags)
         self._launch(template, cuts, *operands, fault)
         return None if fault[0] else operands[-1]
+
+
+def _tile(nbytes: int, rows: int, columns: int, entries: int, itemsize: int, units: int) -> int:
+    """Return how many columns make a tile, rows named by which take so many bytes each; 0 for no tiles.
+
+    A tile that few entries of a row are in costs more than it saves, and so does copying what few need.
+    """
+    tiles = max(-(-columns * nbytes // NEAR), 1)
+    pays = entries * itemsize >= PER_TILE * rows * tiles and entries >= PER_COPY * columns * units
+    return -(-columns // tiles) if pays else 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from jitla.codegen import LlvmBackend
+from jitla.codegen import LlvmBackend, stored
 from jitla.codegen.stored import SERIAL, Stored
 from jitla.hops import lookup
 
@@ -89,3 +89,45 @@ def test_what_lies_outside_is_not_read(loops, wrong):
     beyond = starts.copy()
     beyond[5] = max(wrong, 1 << 20) if wrong > 0 else wrong
     assert loops._by_row(x[:, 0], beyond, columns) is None
+
+
+@pytest.mark.parametrize("index", ["i4", "i8"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("depth", [1, 7, 8, 37, 100])
+def test_tiles_change_no_bits(loops, monkeypatch, index, dtype, depth):
+    _, columns, starts = matrix(90, 300, 0.2, index=index)
+    mixed = columns.copy()
+    for row in range(0, 90, 3):  # some rows have their columns in another order
+        np.random.default_rng(row).shuffle(mixed[starts[row]:starts[row + 1]])
+    a, b = (np.random.default_rng(k).random((n, depth)).astype(dtype) for k, n in enumerate((90, 300)))
+    found = set()
+    for near, least in ((1 << 30, 1 << 30), (1 << 30, 0), (20 * 64, 0), (100 * 64, 0)):
+        monkeypatch.setattr(stored, "NEAR", near)
+        monkeypatch.setattr(stored, "PER_TILE", least)
+        monkeypatch.setattr(stored, "PER_COPY", 0)
+        found.add(loops._sampled_product(a, b, starts, mixed).tobytes())
+        bad = mixed.copy()
+        for wrong in (300, -1, -300, 1 << 30):
+            bad[1234] = wrong
+            assert loops._sampled_product(a, b, starts, bad) is None
+    assert len(found) == 1
+    wanted = lookup("sampled_product").ref(a.astype("f8"), b.astype("f8"), starts, mixed)
+    bound = (depth + 1) * np.finfo(dtype).eps
+    np.testing.assert_allclose(np.frombuffer(found.pop(), dtype), wanted, rtol=bound)
+
+
+def test_many_entries_are_cut_into_units_whatever_the_threads(monkeypatch):
+    _, columns, starts = matrix(700, 900, 0.1)
+    monkeypatch.setattr(stored, "UNIT", 1000)
+    a, b = (np.random.default_rng(k).random((n, 37)) for k, n in enumerate((700, 900)))
+    found = BACKEND.stored(1).operator("sampled_product")(a, b, starts, columns)
+    wanted = lookup("sampled_product").ref(a, b, starts, columns)
+    np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+def test_factors_may_differ_in_type(loops):
+    _, columns, starts = matrix(300, 200, 0.1)
+    a, b = np.random.default_rng(0).random((300, 9)).astype("f4"), np.random.default_rng(1).random((200, 9))
+    found = loops._sampled_product(a, b, starts, columns)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, lookup("sampled_product").ref(a, b, starts, columns), rtol=1e-14)
