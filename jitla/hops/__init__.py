@@ -1,7 +1,7 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, table_sparse, table_special,
-table_take, interp, flags, cost, machine, text.
+Reading order: meta, spec, nnz, node, parts, table_cell, table_matrix, table_sums, table_sparse,
+table_special, table_take, interp, flags, cost, machine, text.
 """
 
 from jitla.hops.cost import bytes_of, expressible, flops
@@ -41,6 +41,7 @@ from jitla.hops.node import (
 from jitla.hops.spec import (
     Kind,
     OpSpec,
+    Safe,
     ScalarBuilder,
     Zeros,
     all_ops,
@@ -62,6 +63,6 @@ __all__ = [
     "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
     "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
     "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "parsed", "place",
-    "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show", "STORED",
-    "substitute", "topo", "uses", "verify", "Weak", "Zeros",
+    "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "Safe", "ScalarBuilder", "Shape", "show",
+    "STORED", "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -38,6 +38,15 @@ class Zeros(Enum):
     NONE = "none"  # no promise
 
 
+class Safe(Enum):
+    """What the other operands must be everywhere for a zero of either sign in one operand to give zero."""
+
+    ALWAYS = "always"  # anything
+    FINITE = "finite"  # neither infinite nor NaN
+    NONZERO = "nonzero"  # neither 0 nor NaN
+    NEVER = "never"  # no such class of values: single values may still do
+
+
 class ScalarBuilder(Protocol):
     """Verbs that a cell recipe may use; values carry `.dtype`, operands of one verb share it.
 
@@ -110,6 +119,8 @@ class OpSpec:
     `emit(builder, *values, attrs)` is the recipe, cells only, `attrs` being a mapping passed last.
     `emit` None: never in a kernel. A recipe that *returns* None is not expressible for these
     operand dtypes; it decides so from `value.dtype` before it touches the builder.
+    `zeros` speaks of finite operands. `safe` says of every operand of a cell whether positions where it
+    is 0 need not be looked at, and what has to be known of the others for that.
     `flops` counts operations per output element of what has no recipe; a function
     ``(metas, attrs) -> float`` gives the total instead.
     """
@@ -124,6 +135,7 @@ class OpSpec:
     numpy: tuple[Any, ...] = ()
     emit: Callable[..., Any] | None = None
     zeros: Zeros = Zeros.NONE
+    safe: tuple[Safe, ...] = ()
     commutes: bool = False
     transcendental: bool = False
     flops: float | Callable[[tuple[Meta, ...], Attrs], float] = 1.0
