@@ -278,24 +278,19 @@ def sparsify(x: np.ndarray, /) -> np.ndarray:
         If most elements of `x` are 0.0 and all are finite: what stands for a read-only copy of `x`. It
         is an array to NumPy and to decorated functions, with the same results, but products with
         vectors and matrices, also of what is made of it element by element with numbers where 0 stays 0,
-        leave zeros out where that is faster and all factors are finite. Else `x` itself.
+        leave zeros out where that is faster and all factors are finite. -0.0 is kept. Else `x` itself.
 
     Raises
     ------
     TraceError
         If `x` is no array.
 
-    Notes
-    -----
-    Sums of products are rounded in another order, as in any product. -0.0 is no zero here: it is kept.
-
     Examples
     --------
     >>> import numpy as np
     >>> x = np.zeros((1000, 1000))
     >>> x[::10, ::10] = 2.0
-    >>> y = jitla.sparsify(x)
-    >>> float((y @ np.ones(1000))[0])
+    >>> float((jitla.sparsify(x) @ np.ones(1000))[0])
     200.0
     """
     found: np.ndarray = GATE.room("analysis").analysed(x)

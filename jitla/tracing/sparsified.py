@@ -1,7 +1,7 @@
 """A matrix that is mostly zero: compressed rows for products, an array for everything else.
 
-Knows: which operations give the same result without looking at zeros, and when that pays. Must not
-know: how a matrix is analysed, loops, plans.
+Knows: which operations give the same result without looking at zeros, and when that pays.
+Must not know: how a matrix is analysed, loops, plans.
 Receives compressed rows and what an operation is done with; returns what NumPy would for the array.
 
 Positions that are not stored hold 0.0, not -0.0. They are passed over in products if all factors are
@@ -46,8 +46,8 @@ class Sparsified:
     """
 
     __slots__ = ("_rows", "_array", "_kept", "_greatest", "__weakref__")
-
     __array_priority__ = 1e5
+    ndim = 2
 
     def __init__(self, rows: Rows, array: np.ndarray | None = None) -> None:
         self._rows = rows
@@ -69,11 +69,6 @@ class Sparsified:
         """Dtype of the array."""
         found: np.dtype = self._rows.dtype if self._array is None else self._array.dtype
         return found
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return 2
 
     @property
     def T(self) -> Any:
