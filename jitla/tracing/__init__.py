@@ -2,7 +2,7 @@
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
 operators, replay, records, site, closing, stored, memory, picking, indexing, spellings, scatters, functions,
-kinds, recording, dispatch, session, payoff, quick, compressed, sparsified,
+kinds, recording, dispatch, session, payoff, quick, compressed, skipping, sparsified,
 callees, twins, wild, lifting, hooks.
 """
 
@@ -15,7 +15,8 @@ from jitla.tracing.replay import Replay, Request
 from jitla.tracing.session import LOCAL, drive, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
-from jitla.tracing.sparsified import Sparsified, pays
+from jitla.tracing.skipping import pays
+from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
     "Bypass", "Fallback", "HOOKS", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site",

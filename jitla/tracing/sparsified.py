@@ -4,7 +4,7 @@ Knows: which operations give the same result without looking at zeros, and when 
 Must not know: how a matrix is analysed, loops, plans.
 Receives compressed rows and what an operation is done with; returns what NumPy would for the array.
 
-Positions that are not stored hold 0.0, not -0.0. They are passed over in products if all factors are
+Positions that are not stored hold 0.0, not -0.0. They are left out of products if all factors are
 finite and so small that no sum can overflow, for then NumPy says nothing and adds zeros; and element by
 element with numbers if 0.0 gives 0.0, which is tried out.
 """
@@ -17,16 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from jitla.config import current
 from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.compressed import recorded
 from jitla.tracing.frames import user_frame
 from jitla.tracing.places import call_at, place_of
+from jitla.tracing.skipping import Factor, Rows, factors, greatest, multiplied, of_both, pays
 
-Rows = Any  # a csr_array or csc_array of SciPy
 PRODUCTS = frozenset({operator.matmul, np.matmul, np.dot})
-# Nanoseconds: of an element read in a product and of a multiplication of elements, dense and stored.
-READ, MULTIPLIED, READ_STORED, MULTIPLIED_STORED = 0.25, 0.02, 1.2, 0.6
 _CELLS: dict[Any, np.ufunc] = {
     operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply,
     operator.truediv: np.true_divide, operator.floordiv: np.floor_divide, operator.mod: np.remainder,
@@ -154,56 +151,38 @@ def _arrays(value: Any) -> Any:
 
 
 def _product(x: Any, y: Any) -> Any:
-    """Multiply by an ndarray what is stored; NotImplemented where that is not sure to be the same."""
+    """Multiply what is stored; NotImplemented where that is slower, or not sure to be the same."""
+    if type(x) is type(y):
+        return _of_both(x, y)
+    left = type(x) is Sparsified
     pair = _factors(x, y)
-    if pair is None:
-        return NotImplemented
-    rows, other = pair
-    if type(x) is Sparsified:
-        found = rows @ other
-    else:
-        found = rows.T @ other if other.ndim == 1 else (rows.T @ other.T).T
-    return found if found.flags.owndata else np.array(found, order="C")
+    return NotImplemented if pair is None else multiplied(*pair, left)
 
 
 def _factors(x: Any, y: Any) -> tuple[Rows, np.ndarray] | None:
-    """Return both factors in the dtype of the product, if zeros can be passed over and that pays."""
+    """Return rows and array to be multiplied, None if zeros cannot be left out."""
     left = type(x) is Sparsified
-    given, other = (x, y) if left else (y, x)
-    rows = given._rows
-    if rows is None or type(other) is not np.ndarray or other.ndim not in (1, 2) or not other.size:
-        return None
-    inner = rows.shape[1 if left else 0]
-    dtype = np.result_type(rows.dtype, other.dtype)
-    if other.shape[0 if left else -1] != inner or {dtype.char, other.dtype.char} - {"f", "d"}:
-        return None
-    size = rows.shape[0] * rows.shape[1]
-    if not pays(size, rows.nnz, other.size // inner) or not _is_small(given, other, dtype):
-        return None
-    if current().numerics == "strict" or np.geterr()["under"] != "ignore":
-        return None
-    return rows.astype(dtype, copy=False), other.astype(dtype, copy=False)
+    given = _factor(x if left else y)
+    return None if given is None else factors(given, y if left else x, left)
 
 
-def pays(size: int, stored: int, columns: int) -> bool:
-    """Tell whether multiplying what is stored by so many columns takes less time than all elements."""
-    dense = size * max(READ, MULTIPLIED * columns)
-    return stored * (READ_STORED + MULTIPLIED_STORED * columns) < dense
-
-
-def _is_small(x: Sparsified, other: np.ndarray, dtype: np.dtype) -> bool:
-    """Tell whether `other` is finite, and no sum of products with what is stored overflows."""
+def _factor(x: Sparsified) -> Factor | None:
+    if x._rows is None:
+        return None
     if x._greatest is None:
-        x._greatest = _greatest(x._rows.data)
-    limit = float(np.finfo(dtype).max) / 4
-    return x._greatest * _greatest(other) * max(x._rows.shape) < limit  # NaN is not
+        x._greatest = greatest(x._rows.data)
+    return x._rows, x._greatest
 
 
-def _greatest(values: np.ndarray) -> float:
-    """Return the greatest magnitude; NaN if there is one."""
-    if not values.size:
-        return 0.0
-    return float(np.maximum(float(values.max()), -float(values.min())))
+def _of_both(x: Sparsified, y: Sparsified) -> Any:
+    """Multiply what is stored on both sides; the result is an array if it is not mostly zero."""
+    a, b = _factor(x), _factor(y)
+    rows = None if a is None or b is None else of_both(a, b)
+    if rows is None:
+        return NotImplemented
+    found = Sparsified(rows)
+    return found if pays(rows.shape[0] * rows.shape[1], rows.nnz, 1) else array_of(found)
+
 
 
 def _cells(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Any:
@@ -254,19 +233,20 @@ def analysed(session: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -
 def _traced_product(session: Any, args: tuple[Any, ...]) -> Any:
     """Record a product of what is stored: the other factor is computed, for it has to be finite."""
     x, y = (session.value(a) if type(a) is LazyArray else a for a in args)
-    left = type(x) is Sparsified
-    pair = None if session.site.bitwise else _factors(x, y)
+    if session.site.bitwise:
+        return NotImplemented
+    if type(x) is type(y):
+        return _of_both(x, y)
+    pair = _factors(x, y)
     if pair is None:
         return NotImplemented
-    rows, other = pair
-    if other is (y if left else x):
-        lazy = session.argument(other)
-        operands = (rows, lazy) if left else (rows.T, lazy)
-        if other.ndim == 1 or left and other.shape[1] > 1:
-            found = recorded(session, operator.matmul, operands, {})
-            if found is not NotImplemented:
-                return found
-    return session.result(_product(x, y), (), ())
+    left, (rows, other) = type(x) is Sparsified, pair
+    if other is (y if left else x) and (other.ndim == 1 or left and other.shape[1] > 1):
+        found = recorded(
+            session, operator.matmul, (rows if left else rows.T, session.argument(other)), {})
+        if found is not NotImplemented:
+            return found
+    return session.result(multiplied(rows, other, left), (), ())
 
 
 # --------------------------------------------------------------------------- operators

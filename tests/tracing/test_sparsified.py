@@ -11,7 +11,7 @@ import pytest
 
 import jitla
 from jitla.analysis import analysed_rows
-from jitla.tracing import Sparsified, pays, sparsified
+from jitla.tracing import Sparsified, pays, skipping, sparsified
 from jitla.tracing.sparsified import array_of
 
 M, N = 90, 70
@@ -66,6 +66,7 @@ EXPRESSIONS = [
     "(x > 0.25) @ v", "(x * 2) @ v", "(x / 3) @ V", "abs(x) @ v", "np.sqrt(np.abs(x)) @ v",
     "np.minimum(x, 1) @ v", "u @ (x ** 2)", "np.log1p(np.abs(x)).T @ u", "(x != 0) @ np.ones(len(v))",
     "-x @ v", "(x + 1) @ v", "np.exp(x) @ v", "x * W", "x + W", "(x * -2) @ v", "x - x", "x @ x.T",
+    "x.T @ x", "(x.T @ x) @ v", "x @ x.T @ u", "(x @ abs(x).T) * 2",
     "x.sum()", "x.sum(0)", "x.max(1)", "np.sum(x, axis=1)", "x.mean()", "np.count_nonzero(x)", "x[3]",
     "x[2:4, 1]",
     "x[x > 1]", "x.copy()", "x.astype('f4') @ v", "x.reshape(-1)[:9] + 1", "np.where(x > 0, x, 1)",
@@ -234,6 +235,48 @@ def test_errors_are_numpys() -> None:
             with pytest.raises(type(wanted.value)) as found:
                 each(stands, operands("f8")["u"])
             assert str(found.value) == str(wanted.value)
+
+
+def thin(seed: int, density: float = 0.01, n: int = 400) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.random((n, n)) * (rng.random((n, n)) < density)
+
+
+def test_products_of_two_stay_what_they_are_if_mostly_zero() -> None:
+    (x, a), (y, b) = both(thin(1)), both(thin(2))
+    v = np.linspace(1, 2, 400)
+    for run in (lambda x, y: x @ y, lambda x, y: x.T @ y):
+        for each in (run, jitla.jit(run, compile="sync")):
+            found = each(a, b)
+            assert type(found) is Sparsified
+            agree(found, run(x, y))
+    chain = jitla.jit(lambda x, y, v: (x @ y.T @ x) @ v, compile="sync")
+    agree(chain(a, b, v), (x @ y.T @ x) @ v)
+
+
+def test_products_of_two_that_are_full_are_arrays() -> None:
+    (x, a), (y, b) = both(thin(1, 0.05)), both(thin(2, 0.05))
+    agree(a @ b, x @ y)
+    assert type(a @ b) is np.ndarray
+    with jitla.options(numerics="strict"):
+        assert (a @ b == x @ y).all()
+    x[0, 0] = y[0, 0] = 1e300
+    with np.errstate(over="ignore"):
+        agree(both(x)[1] @ both(y)[1], x @ y)
+
+
+def test_nonzeros_are_estimated_as_the_options_say() -> None:
+    x, y = (skipping.sketched(both(thin(seed))[1]._rows) for seed in (1, 2))
+    wanted = np.count_nonzero(thin(1) @ thin(2))
+    found = {}
+    for method in ("meta", "worst", "mnc", "weighted"):
+        with jitla.options(estimator=method):
+            found[method] = skipping.nonzeros(x, y)
+    assert len(set(found.values())) == 4 and found["worst"] > 10 * wanted
+    for method in ("meta", "mnc", "weighted"):
+        assert found[method] == pytest.approx(wanted, rel=0.1)
+    turned = skipping.sketched(both(thin(1))[1].T._rows)
+    assert (turned.rows == x.columns).all()
 
 
 def test_what_pays() -> None:
