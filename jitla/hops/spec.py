@@ -7,7 +7,7 @@ Receives entries from the tables; returns them by name or by NumPy callable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -154,12 +154,21 @@ _BY_NUMPY: dict[Any, OpSpec] = {}
 
 def register(spec: OpSpec) -> OpSpec:
     """Add `spec` to the op table; names and NumPy callables are unique."""
+    if spec.kind is Kind.CELL and not spec.safe:
+        spec = replace(spec, safe=_safe(spec.zeros, spec.arity or 0))
     if spec.name in _BY_NAME:
         raise InternalError(f"op table: {spec.name!r} is declared twice")
     _BY_NAME[spec.name] = spec
     for fn in spec.numpy:
         _BY_NUMPY[fn] = spec
     return spec
+
+
+def _safe(zeros: Zeros, arity: int) -> tuple[Safe, ...]:
+    """Return what follows from `zeros`: a single operand has no others, several must be finite."""
+    if arity == 1:
+        return (Safe.NEVER if zeros is Zeros.NONE else Safe.ALWAYS,)
+    return (Safe.FINITE if zeros is Zeros.ANY else Safe.NEVER,) * arity
 
 
 def lookup(name: str) -> OpSpec:

@@ -23,7 +23,7 @@ Dtypes = tuple[Any, ...]
 
 BOOL = np.dtype(np.bool_)
 ANY, ALL, NONE = Zeros.ANY, Zeros.ALL, Zeros.NONE
-ALWAYS, FINITE, NONZERO, NEVER = Safe.ALWAYS, Safe.FINITE, Safe.NONZERO, Safe.NEVER
+ALWAYS, NONZERO, NEVER = Safe.ALWAYS, Safe.NONZERO, Safe.NEVER
 
 # --------------------------------------------------------------------------- dtypes and metas
 
@@ -100,15 +100,8 @@ def cell(
         name=name or ufunc.__name__, kind=Kind.CELL, arity=ufunc.nin, ref=ufunc, meta=meta,
         resolve=lambda dtypes, attrs: loop(ufunc, dtypes)[0], doc=doc, numpy=(ufunc, *also),
         emit=_portable(emit, on_complex), zeros=zeros, commutes=commutes, transcendental=transcendental,
-        flops=flops, safe=safe or _safe(zeros, ufunc.nin),
+        flops=flops, safe=safe,
     ))
-
-
-def _safe(zeros: Zeros, arity: int) -> tuple[Safe, ...]:
-    """Return what follows from `zeros`: a single operand has no others, several must be finite."""
-    if arity == 1:
-        return (NEVER if zeros is NONE else ALWAYS,)
-    return (FINITE if zeros is ANY else NEVER,) * arity
 
 
 # A zero dividend; a zero in the first operand, or in any, whatever the others are.
@@ -384,7 +377,7 @@ register(OpSpec(
     name="cast", kind=Kind.CELL, arity=1, ref=lambda x, dtype: value(np.asarray(x).astype(dtype)),
     meta=lambda metas, attrs: cell_meta(metas, np.dtype(attrs["dtype"]), ANY),
     resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
-    doc="x in another dtype, as `astype` converts", emit=_cast, zeros=ANY, safe=(ALWAYS,),
+    doc="x in another dtype, as `astype` converts", emit=_cast, zeros=ANY,
 ))
 
 # --------------------------------------------------------------------------- logic and bits
@@ -465,7 +458,7 @@ def _part(name: str, on_real: Recipe, on_complex: Recipe, doc: str) -> OpSpec:
         return cell_meta(metas, given.type(0).real.dtype, ANY)
 
     return register(OpSpec(
-        name=name, kind=Kind.CELL, arity=1, ref=ref, meta=meta, doc=doc, zeros=ANY, safe=(ALWAYS,),
+        name=name, kind=Kind.CELL, arity=1, ref=ref, meta=meta, doc=doc, zeros=ANY,
         resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
         emit=_portable(on_real, on_complex),
     ))
