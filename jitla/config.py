@@ -108,6 +108,9 @@ class Config:
     fusion: str = _option(
         "cost", _choice("cost", "none", "patterns", "all", "no-redundancy"),
         "which operators share a loop: the cheapest plan, or one by a rule of thumb")
+    estimator: str = _option(
+        "weighted", _choice("meta", "worst", "mnc", "weighted"),
+        "how nonzeros of products are estimated: spread evenly; the bound; by sketches; these with weights")
     memory_limit: int = _option(
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
     num_threads: int = _option(
@@ -270,6 +273,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     verify: bool
     compile: str
     fusion: str
+    estimator: str
     memory_limit: int
     num_threads: int
     cpu: str

@@ -228,6 +228,7 @@ class State:
 
         name = getattr(self.function, "__qualname__", repr(self.function))
         site = self.tracing.Site(name, compile_block, own.strict, lambda: GATE.indexed(own))
+        site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks
             site.note_lines()

@@ -1,10 +1,11 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, node, parts, table_cell, table_matrix, table_sums, table_sparse, table_special,
-table_take, interp, flags, cost, machine, text.
+Reading order: meta, spec, nnz, node, parts, table_cell, table_matrix, table_sums, table_sparse,
+table_special, table_take, sketch, estimate, interp, flags, cost, machine, text.
 """
 
 from jitla.hops.cost import bytes_of, expressible, flops
+from jitla.hops.estimate import ESTIMATORS, estimated
 from jitla.hops.flags import (
     ANY,
     DIVIDE,
@@ -38,9 +39,11 @@ from jitla.hops.node import (
     uses,
     verify,
 )
+from jitla.hops.sketch import Sketch, nnz_of_product, of_rows
 from jitla.hops.spec import (
     Kind,
     OpSpec,
+    Safe,
     ScalarBuilder,
     Zeros,
     all_ops,
@@ -58,10 +61,10 @@ from jitla.hops.text import parse, place, show
 
 __all__ = [
     "adopt", "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
-    "const_value", "DIVIDE", "error_state", "evaluate", "expressible", "Flagged", "flops",
-    "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
-    "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "may_raise", "Meta", "NARROWED", "NumpyBuilder", "OpSpec", "OVERFLOW", "parse", "parsed", "place",
-    "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "ScalarBuilder", "Shape", "show", "STORED",
-    "substitute", "topo", "uses", "verify", "Weak", "Zeros",
+    "const_value", "DIVIDE", "error_state", "estimated", "ESTIMATORS", "evaluate", "expressible", "Flagged",
+    "flops", "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
+    "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make", "may_raise",
+    "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW", "parse", "parsed",
+    "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "Safe", "ScalarBuilder", "Shape",
+    "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak", "Zeros",
 ]

@@ -16,7 +16,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What an array is, logically: `shape`, `dtype`, and `nnz` (upper bound, None if unknown)."""
+    """What an array is, logically: `shape`, `dtype`, and `nnz`.
+
+    `nnz`: how many elements are other than 0, at most, if no operand was infinite or NaN; None if
+    that may be all. What is to be expected is estimated elsewhere.
+    """
 
     shape: Shape
     dtype: np.dtype

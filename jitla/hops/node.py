@@ -84,7 +84,7 @@ def const(value: Any, dtype: Any, line: Any = None) -> Hop:
     """Return the 0-d constant `value` of `dtype`; equal bits are one node (-0.0 is not 0.0)."""
     scalar = np.dtype(dtype).type(value)
     bits = scalar.tobytes()
-    meta = Meta((), scalar.dtype)
+    meta = Meta((), scalar.dtype, None if scalar else 0)
     return _intern(lookup("const"), (), (("bits", bits),), meta, line)
 
 

@@ -7,7 +7,7 @@ Receives entries from the tables; returns them by name or by NumPy callable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -36,6 +36,15 @@ class Zeros(Enum):
     ANY = "any"  # zero as soon as one input is zero (finite operands)
     ALL = "all"  # zero when all inputs are zero
     NONE = "none"  # no promise
+
+
+class Safe(Enum):
+    """What the other operands must be everywhere for a zero of either sign in one operand to give zero."""
+
+    ALWAYS = "always"  # anything
+    FINITE = "finite"  # neither infinite nor NaN
+    NONZERO = "nonzero"  # neither 0 nor NaN
+    NEVER = "never"  # no such class of values: single values may still do
 
 
 class ScalarBuilder(Protocol):
@@ -110,6 +119,8 @@ class OpSpec:
     `emit(builder, *values, attrs)` is the recipe, cells only, `attrs` being a mapping passed last.
     `emit` None: never in a kernel. A recipe that *returns* None is not expressible for these
     operand dtypes; it decides so from `value.dtype` before it touches the builder.
+    `zeros` speaks of finite operands. `safe` says of every operand of a cell whether positions where it
+    is 0 need not be looked at, and what has to be known of the others for that.
     `flops` counts operations per output element of what has no recipe; a function
     ``(metas, attrs) -> float`` gives the total instead.
     """
@@ -124,6 +135,7 @@ class OpSpec:
     numpy: tuple[Any, ...] = ()
     emit: Callable[..., Any] | None = None
     zeros: Zeros = Zeros.NONE
+    safe: tuple[Safe, ...] = ()
     commutes: bool = False
     transcendental: bool = False
     flops: float | Callable[[tuple[Meta, ...], Attrs], float] = 1.0
@@ -142,12 +154,21 @@ _BY_NUMPY: dict[Any, OpSpec] = {}
 
 def register(spec: OpSpec) -> OpSpec:
     """Add `spec` to the op table; names and NumPy callables are unique."""
+    if spec.kind is Kind.CELL and not spec.safe:
+        spec = replace(spec, safe=_safe(spec.zeros, spec.arity or 0))
     if spec.name in _BY_NAME:
         raise InternalError(f"op table: {spec.name!r} is declared twice")
     _BY_NAME[spec.name] = spec
     for fn in spec.numpy:
         _BY_NUMPY[fn] = spec
     return spec
+
+
+def _safe(zeros: Zeros, arity: int) -> tuple[Safe, ...]:
+    """Return what follows from `zeros`: a single operand has no others, several must be finite."""
+    if arity == 1:
+        return (Safe.NEVER if zeros is Zeros.NONE else Safe.ALWAYS,)
+    return (Safe.FINITE if zeros is Zeros.ANY else Safe.NEVER,) * arity
 
 
 def lookup(name: str) -> OpSpec:

@@ -6,7 +6,6 @@ Receives metas and dtypes; returns metas, dtypes, or values made by the builder 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -16,13 +15,15 @@ import numpy as np
 from jitla.errors import InternalError
 from jitla.hops import parts
 from jitla.hops.meta import Meta, broadcast
-from jitla.hops.spec import Attrs, Kind, OpSpec, ScalarBuilder, Zeros, register
+from jitla.hops.nnz import bounded, of_cell
+from jitla.hops.spec import Attrs, Kind, OpSpec, Safe, ScalarBuilder, Zeros, register
 
 Recipe = Callable[..., Any]
 Dtypes = tuple[Any, ...]
 
 BOOL = np.dtype(np.bool_)
 ANY, ALL, NONE = Zeros.ANY, Zeros.ALL, Zeros.NONE
+ALWAYS, NONZERO, NEVER = Safe.ALWAYS, Safe.NONZERO, Safe.NEVER
 
 # --------------------------------------------------------------------------- dtypes and metas
 
@@ -51,17 +52,8 @@ def common_dtype(dtypes: Dtypes) -> np.dtype:
 def cell_meta(metas: tuple[Meta, ...], dtype: np.dtype, zeros: Zeros) -> Meta:
     """Return the meta of an element-wise result: broadcast shape, nonzeros by `zeros`."""
     shape = broadcast(tuple([m.shape for m in metas]))
-    return Meta(shape, dtype, _nnz(metas, shape, zeros))
-
-
-def _nnz(metas: tuple[Meta, ...], shape: tuple[int, ...], zeros: Zeros) -> int | None:
-    """Upper bound of nonzeros; a broadcast operand repeats each of its nonzeros."""
-    if zeros is NONE or all(m.nnz is None for m in metas):
-        return None
-    size = math.prod(shape)
-    bounds = [size if m.nnz is None else m.nnz * (size // max(m.size, 1)) for m in metas]
-    total = min(bounds) if zeros is ANY else sum(bounds)
-    return total if total < size else None
+    bound = of_cell(zeros)(metas, shape, {}) if any(m.nnz is not None for m in metas) else None
+    return bounded(Meta(shape, dtype), bound)
 
 
 # --------------------------------------------------------------------------- constructors
@@ -89,11 +81,12 @@ def _portable(recipe: Recipe | None, on_complex: Recipe | None) -> Recipe | None
 def cell(
     ufunc: np.ufunc, emit: Recipe | None, doc: str, zeros: Zeros = NONE, *, commutes: bool = False,
     transcendental: bool = False, flops: float = 1.0, also: tuple[Any, ...] = (), name: str = "",
-    on_complex: Recipe | None = None,
+    on_complex: Recipe | None = None, safe: tuple[Safe, ...] = (),
 ) -> OpSpec:
     """Declare the operator that NumPy's `ufunc` is; `also` are other callables that mean it.
 
-    `emit` is the recipe for reals, `on_complex` the one for complex operands.
+    `emit` is the recipe for reals, `on_complex` the one for complex operands. `safe` is given where it
+    is not what `zeros` says.
     """
 
     def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
@@ -107,8 +100,12 @@ def cell(
         name=name or ufunc.__name__, kind=Kind.CELL, arity=ufunc.nin, ref=ufunc, meta=meta,
         resolve=lambda dtypes, attrs: loop(ufunc, dtypes)[0], doc=doc, numpy=(ufunc, *also),
         emit=_portable(emit, on_complex), zeros=zeros, commutes=commutes, transcendental=transcendental,
-        flops=flops,
+        flops=flops, safe=safe,
     ))
+
+
+# A zero dividend; a zero in the first operand, or in any, whatever the others are.
+_DIVIDEND, _FIRST, _EITHER = (NONZERO, NEVER), (ALWAYS, NEVER), (ALWAYS, ALWAYS)
 
 
 def _math(name: str) -> Recipe:
@@ -181,10 +178,10 @@ cell(np.add, _or_bool("add", _OR), "sum; `or` of bools", ALL, commutes=True,
 cell(np.subtract, _verb("sub"), "difference", ALL, on_complex=parts.by_part("sub"))
 cell(np.multiply, _or_bool("mul", _AND), "product; `and` of bools", ANY, commutes=True,
      on_complex=parts.multiply)
-cell(np.divide, _verb("div"), "true quotient", on_complex=parts.divide)
-cell(np.floor_divide, _verb("floordiv"), "quotient rounded down")
-cell(np.remainder, _verb("rem"), "remainder with the divisor's sign")
-cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign")
+cell(np.divide, _verb("div"), "true quotient", on_complex=parts.divide, safe=_DIVIDEND)
+cell(np.floor_divide, _verb("floordiv"), "quotient rounded down", safe=_DIVIDEND)
+cell(np.remainder, _verb("rem"), "remainder with the divisor's sign", safe=_DIVIDEND)
+cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign", safe=_DIVIDEND)
 cell(np.power, _by_kind(f=_math("power")), "x to the power y; integers are left to NumPy",
      transcendental=True, flops=145)
 cell(np.float_power, _math("float_power"), "power in at least float64",
@@ -199,18 +196,18 @@ cell(np.square, _square, "x * x", ANY, on_complex=parts.square)
 cell(np.reciprocal, _by_kind(f=lambda b, x: b.div(b.const(1, x.dtype), x)),
      "1 / x in the dtype of x; integers are left to NumPy", on_complex=parts.reciprocal)
 cell(np.sign, _sign, "-1, 0 or 1", ANY)
-cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL)
+cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL, safe=_FIRST)
 cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY,
      also=(np.radians,))
 cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY,
      also=(np.degrees,))
 cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
 cell(np.gcd, None, "greatest common divisor", ALL, commutes=True, flops=150)
-cell(np.lcm, None, "least common multiple", ANY, commutes=True, flops=200)
+cell(np.lcm, None, "least common multiple", ANY, commutes=True, flops=200, safe=_EITHER)
 cell(np.conjugate, _same, "complex conjugate", ANY, on_complex=parts.conjugate)
 cell(np.nextafter, None, "next float from x towards y", ALL, flops=130)
 cell(np.spacing, None, "distance to the next float", flops=100)
-cell(np.ldexp, None, "x * 2**n", ALL, flops=60)
+cell(np.ldexp, None, "x * 2**n", ALL, flops=60, safe=_FIRST)
 
 # --------------------------------------------------------------------------- rounding
 
@@ -288,15 +285,16 @@ def _compare(verb: str, on_bool: Recipe) -> Recipe:
 
 def _comparison(
     ufunc: np.ufunc, verb: str, on_bool: Recipe, doc: str, zeros: Zeros = NONE, *,
-    commutes: bool = False,
+    commutes: bool = False, safe: tuple[Safe, ...] = (),
 ) -> OpSpec:
     """Declare a comparison: `verb` on numbers, logic on bools."""
     on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.comparison(verb)
     return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes,
-                on_complex=on_complex)
+                on_complex=on_complex, safe=safe)
 
 
-_comparison(np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), "x == y", commutes=True)
+_comparison(np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), "x == y", commutes=True,
+            safe=(NONZERO, NONZERO))
 _comparison(np.not_equal, "ne", _XOR, "x != y", ALL, commutes=True)
 _comparison(np.less, "lt", lambda b, x, y: b.and_(b.not_(x), y), "x < y", ALL)
 _comparison(np.less_equal, "le", lambda b, x, y: b.or_(b.not_(x), y), "x <= y")
@@ -351,13 +349,14 @@ def _where_meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
     if condition.dtype != BOOL or x.dtype != y.dtype:
         raise InternalError(f"where: operands {[m.dtype for m in metas]} are not cast")
     shape = broadcast((condition.shape, x.shape, y.shape))
-    return Meta(shape, x.dtype, _nnz((x, y), shape, ALL))
+    return bounded(Meta(shape, x.dtype), of_cell(ALL)((x, y), shape, attrs))
 
 
 register(OpSpec(
     name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: value(np.where(c, x, y)),
     meta=_where_meta, resolve=_where_resolve, doc="x where the condition holds, else y",
     numpy=(np.where,), emit=_portable(_verb("select"), parts.choose), zeros=ALL,
+    safe=(NEVER, NONZERO, NEVER),
 ))
 
 
@@ -395,22 +394,23 @@ def _logical(recipe: Recipe) -> Recipe:
     return lambda b, *xs: recipe(b, *(_truth(b, x) for x in xs))
 
 
-for _name, _recipe, _text, _zeros in (
-    ("and", _AND, "both are true", ANY), ("or", _OR, "one is true", ALL),
-    ("xor", _XOR, "exactly one is true", ALL),
+for _name, _recipe, _text, _zeros, _others in (
+    ("and", _AND, "both are true", ANY, _EITHER), ("or", _OR, "one is true", ALL, ()),
+    ("xor", _XOR, "exactly one is true", ALL, ()),
 ):
     cell(getattr(np, f"logical_{_name}"), _logical(_recipe), _text, _zeros, commutes=True,
-         on_complex=_logical(_recipe))
+         on_complex=_logical(_recipe), safe=_others)
 cell(np.logical_not, _by_kind(b=_NOT, i=lambda b, x: b.eq(x, b.const(0, x.dtype)),
                               f=lambda b, x: b.eq(x, b.const(0, x.dtype))), "is false",
      on_complex=_logical(_NOT))
-cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True)
+cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True, safe=_EITHER)
 cell(np.bitwise_or, _OR, "bits set in one", ALL, commutes=True)
 cell(np.bitwise_xor, _XOR, "bits set in exactly one", ALL, commutes=True)
 cell(np.bitwise_count, None, "number of set bits of the magnitude", ANY, flops=5)
 cell(np.invert, _NOT, "all bits flipped")
-cell(np.left_shift, _verb("shl"), "bits moved up; past the width all are lost", ALL)
-cell(np.right_shift, _verb("shr"), "bits moved down; past the width the sign remains", ALL)
+cell(np.left_shift, _verb("shl"), "bits moved up; past the width all are lost", ALL, safe=_FIRST)
+cell(np.right_shift, _verb("shr"), "bits moved down; past the width the sign remains", ALL,
+     safe=_FIRST)
 
 # --------------------------------------------------------------------------- float classes
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from jitla.errors import InternalError
+from jitla.hops import nnz
 from jitla.hops.meta import Meta, Shape, reduced_shape
 from jitla.hops.spec import Attrs, Kind, OpSpec, Zeros, register
 from jitla.hops.table_cell import common_dtype, strong, value
@@ -39,15 +40,18 @@ def _refuse(ref: Callable[..., Any], metas: Metas, attrs: Attrs) -> NoReturn:
 
 
 def _inferring(
-    ref: Callable[..., Any], meta: Callable[..., Meta],
+    ref: Callable[..., Any], meta: Callable[..., Meta], bound: nnz.Bound | None,
 ) -> Callable[[Metas, Attrs], Meta]:
     """Turn `meta(*metas, **attrs)` into an entry's: what it refuses, NumPy refuses in its words."""
 
     def infer(metas: Metas, attrs: Attrs) -> Meta:
         try:
-            return meta(*metas, **attrs)
+            found = meta(*metas, **attrs)
         except (LookupError, ValueError, ArithmeticError):
             _refuse(ref, metas, attrs)
+        if bound is None or metas and all(m.nnz is None for m in metas):
+            return found
+        return nnz.bounded(found, bound(metas, found.shape, attrs))
 
     return infer
 
@@ -71,15 +75,17 @@ def call(
     name: str, ref: Callable[..., Any], meta: MetaFn, doc: str, *, arity: int | None = 1,
     resolve: Callable[[Dtypes, Attrs], tuple[np.dtype, ...]] = _as_given, zeros: Zeros = NONE,
     flops: float | Callable[[Metas, Attrs], float] = 0.0, also: tuple[Any, ...] = (),
+    bound: nnz.Bound | None = None,
 ) -> OpSpec:
     """Declare an operator that is always a NumPy call; `meta(*metas, **attrs)` infers its result.
 
     Where the operands do not fit, `meta` raises anything: the user gets what NumPy raises.
+    `bound` says how many elements are other than 0, at most.
     `also` are other callables than `ref` that mean it.
     """
 
     return register(OpSpec(
-        name=name, kind=Kind.CALL, arity=arity, ref=_scalar(ref), meta=_inferring(ref, meta),
+        name=name, kind=Kind.CALL, arity=arity, ref=_scalar(ref), meta=_inferring(ref, meta, bound),
         resolve=resolve, doc=doc, numpy=(ref, *also), zeros=zeros, flops=flops,
     ))
 
@@ -122,7 +128,7 @@ ROW_START = 50.0  # additions that beginning and ending a row takes, whose eleme
 
 
 def _agg(
-    name: str, ufunc: np.ufunc, weight: float, doc: str, also: tuple[Any, ...], zeros: Zeros = NONE,
+    name: str, ufunc: np.ufunc, weight: float, doc: str, also: tuple[Any, ...], zeros: Zeros,
 ) -> OpSpec:
     """Declare the reduction by `ufunc` over `axis` (sorted tuple) with `keepdims`.
 
@@ -149,18 +155,19 @@ def _agg(
         return x.size * weight * size / 8 + starts * ROW_START
 
     return register(OpSpec(
-        name=name, kind=Kind.AGG, arity=1, ref=_scalar(ref), meta=_inferring(ref, meta),
+        name=name, kind=Kind.AGG, arity=1, ref=_scalar(ref),
+        meta=_inferring(ref, meta, nnz.of_lines if zeros is ALL else nnz.of_full_lines),
         resolve=lambda dtypes, attrs: (_accumulator(ufunc, dtypes[0]),), doc=doc,
         numpy=(ufunc.reduce, *also), zeros=zeros, flops=flops,
     ))
 
 
 _agg("sum", np.add, 3.5, "sum over axes", (np.sum,), ALL)
-_agg("prod", np.multiply, 3.5, "product over axes", (np.prod,))
+_agg("prod", np.multiply, 3.5, "product over axes", (np.prod,), ANY)
 _agg("min", np.minimum, 2.5, "least element over axes; NaN wins", (np.min, np.amin), ALL)
 _agg("max", np.maximum, 2.5, "greatest element over axes; NaN wins", (np.max, np.amax), ALL)
 _agg("any", np.logical_or, 3.0, "is one element true", (np.any,), ALL)
-_agg("all", np.logical_and, 3.0, "are all elements true", (np.all,))
+_agg("all", np.logical_and, 3.0, "are all elements true", (np.all,), ANY)
 
 
 @lru_cache(maxsize=256)
@@ -200,11 +207,16 @@ def _over_input(per_element: float) -> Callable[[Metas, Attrs], float]:
     return lambda metas, attrs: per_element * metas[0].size
 
 
-call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", flops=_over_input(3))
-call("var", np.var, _statistic(np.var), "variance over axes", flops=_over_input(25))
-call("std", np.std, _statistic(np.std), "standard deviation over axes", flops=_over_input(25))
-call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_arg_flops)
-call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_arg_flops)
+call("mean", np.mean, _statistic(np.mean), "arithmetic mean over axes", flops=_over_input(3), zeros=ALL,
+     bound=nnz.of_lines)
+call("var", np.var, _statistic(np.var), "variance over axes", flops=_over_input(25), zeros=ALL,
+     bound=nnz.of_lines)
+call("std", np.std, _statistic(np.std), "standard deviation over axes", flops=_over_input(25),
+     zeros=ALL, bound=nnz.of_lines)
+call("argmin", np.argmin, _arg_meta, "index of the first least element", flops=_arg_flops, zeros=ALL,
+     bound=nnz.of_lines)
+call("argmax", np.argmax, _arg_meta, "index of the first greatest element", flops=_arg_flops, zeros=ALL,
+     bound=nnz.of_lines)
 call("count", _count, lambda x, axis: Meta((), INTP),
      "number of elements that a reduction over `axis` joins")
 
@@ -216,7 +228,8 @@ def _cumsum_meta(x: Meta, axis: int | None) -> Meta:
 
 
 call("cumsum", np.cumsum, _cumsum_meta, "running sum along an axis, or of all elements in order",
-     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(80))
+     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(80),
+     zeros=ALL, bound=nnz.running)
 
 # --------------------------------------------------------------------------- products
 
@@ -252,28 +265,25 @@ def _matmul_dtypes(dtypes: Dtypes) -> tuple[np.dtype, ...]:
 
 
 call("matmul", np.matmul, _matmul_meta, "matrix product `x @ y`", arity=2, zeros=ANY,
-     resolve=lambda dtypes, attrs: _matmul_dtypes(dtypes), flops=_product_flops(_matmul_meta))
+     resolve=lambda dtypes, attrs: _matmul_dtypes(dtypes), flops=_product_flops(_matmul_meta),
+     bound=nnz.of_product)
 call("dot", np.dot, _dot_meta, "product over the last axis of x and the second to last of y",
-     arity=2, zeros=ANY, resolve=_in_common, flops=_product_flops(_dot_meta))
+     arity=2, zeros=ANY, resolve=_in_common, flops=_product_flops(_dot_meta),
+     bound=nnz.of_product)
 
 # --------------------------------------------------------------------------- reorganisation
-
-
-def _kept(x: Meta, shape: Shape) -> Meta:
-    """The elements of `x` in another shape."""
-    return Meta(shape, x.dtype, x.nnz)
 
 
 def _transpose_meta(x: Meta, axes: tuple[int, ...]) -> Meta:
     if sorted(axes) != list(range(x.ndim)):
         raise ValueError(axes)
-    return _kept(x, tuple(x.shape[i] for i in axes))
+    return Meta(tuple(x.shape[i] for i in axes), x.dtype)
 
 
 def _reshape_meta(x: Meta, shape: Shape) -> Meta:
     if math.prod(shape) != x.size or any(n < 0 for n in shape):
         raise ValueError(shape)
-    return _kept(x, shape)
+    return Meta(shape, x.dtype)
 
 
 def _broadcast_to_meta(x: Meta, shape: Shape) -> Meta:
@@ -289,8 +299,7 @@ def _concatenate_meta(*xs: Meta, axis: int) -> Meta:
         raise ValueError("shapes")
     if any(len(x.shape) != len(first) for x in xs):
         raise ValueError("ranks")
-    nnz = None if any(x.nnz is None for x in xs) else sum(x.nnz or 0 for x in xs)
-    return Meta((*first[:axis], sum(x.shape[axis] for x in xs), *first[axis + 1:]), dtype, nnz)
+    return Meta((*first[:axis], sum(x.shape[axis] for x in xs), *first[axis + 1:]), dtype)
 
 
 def _stack_meta(*xs: Meta, axis: int) -> Meta:
@@ -305,18 +314,18 @@ def _expand_dims_meta(x: Meta, axis: tuple[int, ...]) -> Meta:
     ndim = x.ndim + len(axis)
     rest = iter(x.shape)
     _valid(axis, ndim)
-    return _kept(x, tuple(1 if i in axis else next(rest) for i in range(ndim)))
+    return Meta(tuple(1 if i in axis else next(rest) for i in range(ndim)), x.dtype)
 
 
 def _squeeze_meta(x: Meta, axis: tuple[int, ...]) -> Meta:
     if any(x.shape[i] != 1 for i in _valid(axis, x.ndim)):
         raise ValueError(axis)
-    return _kept(x, reduced_shape(x.shape, axis, False))
+    return Meta(reduced_shape(x.shape, axis, False), x.dtype)
 
 
 def _flip_meta(x: Meta, axis: tuple[int, ...]) -> Meta:
     _valid(axis, x.ndim)
-    return x
+    return Meta(x.shape, x.dtype)
 
 
 def _concatenate(*xs: Any, axis: int) -> Any:
@@ -327,20 +336,22 @@ def _stack(*xs: Any, axis: int) -> Any:
     return np.stack(xs, axis=axis)
 
 
-call("transpose", np.transpose, _transpose_meta, "axes permuted", zeros=ANY)
+call("transpose", np.transpose, _transpose_meta, "axes permuted", zeros=ANY,
+     bound=nnz.kept)
 call("reshape", np.reshape, _reshape_meta, "the elements in row-major order, in another shape",
-     zeros=ANY)
-call("ravel", np.ravel, lambda x: _kept(x, (x.size,)),
-     "the elements in row-major order, in one dimension", zeros=ANY)
+     zeros=ANY, bound=nnz.kept)
+call("ravel", np.ravel, lambda x: Meta((x.size,), x.dtype),
+     "the elements in row-major order, in one dimension", zeros=ANY, bound=nnz.kept)
 call("broadcast_to", np.broadcast_to, _broadcast_to_meta, "repeated along new and length-1 axes",
-     zeros=ANY)
-call("expand_dims", np.expand_dims, _expand_dims_meta, "length-1 axes inserted", zeros=ANY)
-call("squeeze", np.squeeze, _squeeze_meta, "length-1 axes dropped", zeros=ANY)
-call("flip", np.flip, _flip_meta, "reversed along axes", zeros=ANY)
+     zeros=ANY, bound=nnz.repeated)
+call("expand_dims", np.expand_dims, _expand_dims_meta, "length-1 axes inserted", zeros=ANY,
+     bound=nnz.kept)
+call("squeeze", np.squeeze, _squeeze_meta, "length-1 axes dropped", zeros=ANY, bound=nnz.kept)
+call("flip", np.flip, _flip_meta, "reversed along axes", zeros=ANY, bound=nnz.kept)
 call("concatenate", _concatenate, _concatenate_meta, "joined along an axis", arity=None,
-     resolve=_in_common, zeros=ALL, also=(np.concatenate,))
+     resolve=_in_common, zeros=ALL, also=(np.concatenate,), bound=nnz.joined)
 call("stack", _stack, _stack_meta, "joined along a new axis", arity=None,
-     resolve=_in_common, zeros=ALL, also=(np.stack,))
+     resolve=_in_common, zeros=ALL, also=(np.stack,), bound=nnz.joined)
 
 # --------------------------------------------------------------------------- indexing
 
@@ -388,12 +399,11 @@ def _getitem_meta(x: Meta, index: tuple[tuple[Any, ...], ...]) -> Meta:
             case ("s", *bounds):
                 shape.append(len(range(*slice(*bounds).indices(x.shape[axis]))))
                 axis += 1
-    nnz = x.nnz if x.nnz is not None and x.nnz < math.prod(shape) else None
-    return Meta(tuple(shape), x.dtype, nnz)
+    return Meta(tuple(shape), x.dtype)
 
 
 call("getitem", _getitem, _getitem_meta, "basic indexing: integers, slices, new axes, ellipsis",
-     zeros=ANY)
+     zeros=ANY, bound=nnz.kept)
 
 # --------------------------------------------------------------------------- new arrays
 
@@ -436,9 +446,9 @@ def _linspace_resolve(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
 
 
 call("full", _full, _full_meta, "a new array with every element equal to the 0-d operand",
-     zeros=ANY)
+     zeros=ANY, bound=nnz.repeated)
 call("arange", _arange, _arange_meta, "evenly spaced values from start below stop", arity=0)
-call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype), max(min(n, m), 0)),
-     "ones on the k-th diagonal of an n by m matrix", arity=0)
+call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype)),
+     "ones on the k-th diagonal of an n by m matrix", arity=0, bound=nnz.of_diagonal)
 call("linspace", _linspace, _linspace_meta, "num evenly spaced values from start to stop", arity=2,
      resolve=_linspace_resolve, flops=40.0)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.hops import nnz
 from jitla.hops.meta import Meta
 from jitla.hops.spec import Attrs, Kind, OpSpec, Zeros, by_numpy, register
 from jitla.hops.table_matrix import call
@@ -172,27 +173,29 @@ def _product_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
 
 
 call("sampled", _sampled, _sampled_meta, "elements of a matrix at the stored positions of another",
-     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY)
+     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY, bound=nnz.of_nothing)
 call("by_column", _by_column, _by_column_meta, "for every stored position, the element of its column",
-     arity=2, zeros=Zeros.NONE, flops=PER_ENTRY)
+     arity=2, zeros=Zeros.NONE, flops=PER_ENTRY, bound=nnz.of_nothing)
 call("by_row", _by_row, _by_row_meta, "for every stored position, the element of its row",
-     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY)
+     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY, bound=nnz.of_nothing)
 call("sampled_product", _sampled_product, _sampled_product_meta,
      "elements of `a @ b.T` at the stored positions of another matrix", arity=4, zeros=Zeros.NONE,
-     flops=_sampled_flops)
+     flops=_sampled_flops, bound=nnz.of_factors)
 call("csr_product", _csr_product, _csr_product_meta,
      "a matrix of compressed rows times a matrix, entry by entry", arity=4, zeros=Zeros.NONE,
-     flops=_product_flops)
+     flops=_product_flops, bound=nnz.of_rows)
 call("csr_vector", _csr_vector, _csr_vector_meta,
-     "a matrix of compressed rows times a vector", arity=4, zeros=Zeros.NONE, flops=_vector_flops)
+     "a matrix of compressed rows times a vector", arity=4, zeros=Zeros.NONE, flops=_vector_flops,
+     bound=nnz.of_rows)
 call("csr_transposed_vector", _csr_transposed_vector, _transposed_meta(1),
      "the transposed of a matrix of compressed rows times a vector", arity=4, zeros=Zeros.NONE,
-     flops=_vector_flops)
+     flops=_vector_flops, bound=nnz.of_rows)
 call("csr_transposed_product", _csr_transposed_product, _transposed_meta(2),
      "the transposed of a matrix of compressed rows times a matrix", arity=4, zeros=Zeros.NONE,
-     flops=_product_flops)
+     flops=_product_flops, bound=nnz.of_rows)
 call("csr_row_sums", _csr_row_sums, _csr_row_sums_meta, "sums of the entries of every row", arity=2,
-     zeros=Zeros.NONE, flops=lambda metas, attrs: float(metas[0].size + metas[1].size))
+     zeros=Zeros.NONE, flops=lambda metas, attrs: float(metas[0].size + metas[1].size),
+     bound=nnz.of_lines_of_entries)
 
 
 # -- element by element, as SciPy's loops over two structures do it: nothing is said ------------------

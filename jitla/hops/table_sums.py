@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops.meta import Meta, reduced_shape
+from jitla.hops.nnz import of_lines, of_terms
 from jitla.hops.spec import Attrs, Zeros
 from jitla.hops.table_cell import common_dtype
 from jitla.hops.table_matrix import call
@@ -35,7 +36,8 @@ def _norm_meta(x: Meta, order: float | None, axis: tuple[int, ...] | None, keepd
 
 
 call("norm", _norm, _norm_meta, "Euclidean norm over axes, or that of `order` over one axis",
-     zeros=Zeros.ALL, flops=lambda metas, attrs: 2.0 * metas[0].size, also=(np.linalg.norm,))
+     zeros=Zeros.ALL, flops=lambda metas, attrs: 2.0 * metas[0].size, also=(np.linalg.norm,),
+     bound=of_lines)
 
 # --------------------------------------------------------------------------- einsum
 
@@ -80,4 +82,5 @@ def _einsum_dtypes(dtypes: Any, attrs: Attrs) -> tuple[np.dtype, ...]:
 
 
 call("einsum", _einsum, _einsum_meta, "sums of products over labelled axes, `ij,j->i`", arity=None,
-     resolve=_einsum_dtypes, zeros=Zeros.ANY, flops=_einsum_flops, also=(np.einsum,))
+     resolve=_einsum_dtypes, zeros=Zeros.ANY, flops=_einsum_flops, also=(np.einsum,),
+     bound=of_terms)

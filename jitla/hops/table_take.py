@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops.meta import Meta, Shape
+from jitla.hops.nnz import bounded, of_nothing, of_tally
 from jitla.hops.spec import Attrs, Kind, OpSpec, register
 
 __all__ = ["POSITION"]
@@ -30,7 +31,7 @@ def _meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
     table, positions = metas
     if table.ndim != 1 or positions.ndim != 1 or positions.dtype != POSITION:
         raise IndexError(positions)
-    return Meta(positions.shape, table.dtype)
+    return bounded(Meta(positions.shape, table.dtype), of_nothing(metas, positions.shape, attrs))
 
 
 def _as_given(dtypes: tuple[Any, ...], attrs: Attrs) -> tuple[np.dtype, ...]:
@@ -53,7 +54,8 @@ def _sums(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or any(
             (w.shape, w.dtype) != (labels.shape, _DOUBLE) for w in weights):
         raise ValueError(labels)
-    return Meta(attrs["shape"], _DOUBLE if weights else np.dtype(np.intp))
+    made = Meta(attrs["shape"], _DOUBLE if weights else np.dtype(np.intp))
+    return bounded(made, of_tally(metas, made.shape, attrs))
 
 
 def _as_doubles(dtypes: tuple[Any, ...], attrs: Attrs) -> tuple[np.dtype, ...]:

@@ -3,7 +3,8 @@
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
 operators, replay, records, site, closing, pattern, stored, memory, picking, indexing, spellings,
 scatters, functions, kinds, recording, dispatch, session, payoff, quick, entries, sampling, contracting,
-unions, merging, compressed, callees, twins, wild, lifting, hooks.
+unions, merging, compressed, skipping, sparsified, callees, twins, wild,
+lifting, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS
@@ -15,8 +16,10 @@ from jitla.tracing.replay import Replay, Request
 from jitla.tracing.session import LOCAL, drive, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
+from jitla.tracing.skipping import pays
+from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "Bypass", "Fallback", "HOOKS", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site", "TWINS",
-    "call_here", "drive", "quicken", "run",
+    "Bypass", "Fallback", "HOOKS", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site",
+    "Sparsified", "TWINS", "call_here", "drive", "pays", "quicken", "run",
 ]

@@ -20,6 +20,7 @@ from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.scatters import add_at
 from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.sparsified import analysed
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
@@ -51,6 +52,8 @@ class Foreign(Callee):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = recorded(self.session, self.function, args, kwargs)
+        if made is NotImplemented:
+            made = analysed(self.session, self.function, args, kwargs)
         return self.session.outside(self.function, args, kwargs) if made is NotImplemented else made
 
 

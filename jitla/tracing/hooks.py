@@ -42,6 +42,7 @@ from jitla.tracing.lifting import Lifting
 from jitla.tracing.places import call_at, call_here, place_of
 from jitla.tracing.session import LOCAL, MAX_NODES, Session
 from jitla.tracing.signature import TRACED
+from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.stored import LazySparse
 from jitla.tracing.twins import TwinTable
 
@@ -62,7 +63,7 @@ SAFE = frozenset({
 })
 _EXCEPTIONS = BaseException
 _PURE_CONTAINERS = (list, dict, set, str, tuple, bytes, frozenset)
-PROXIES = LAZY | {LazySparse}
+PROXIES = LAZY | {LazySparse, Sparsified}
 _COMPARING = frozenset({"index", "count", "remove"})
 _INPLACE_UFUNC = {
     operator.iadd: np.add, operator.isub: np.subtract, operator.imul: np.multiply,

@@ -16,6 +16,7 @@ from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import SAFE_ITERABLES, Foreign, is_tame
 from jitla.tracing.kinds import CONTAINERS, STEPPING, TAME, getter_of, is_wild, runs_code, still
 from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.stored import LazySparse
 from jitla.tracing.wild import wild
 
@@ -120,7 +121,7 @@ class Lifting:
         kind = type(obj)
         if kind is np.ndarray:
             value = getattr(session.argument(obj), name)
-        elif kind is LazySparse or not runs_code(obj, kind, name):
+        elif kind is LazySparse or kind is Sparsified or not runs_code(obj, kind, name):
             value = getattr(obj, name)
         else:
             getter = getter_of(kind, name)

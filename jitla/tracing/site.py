@@ -51,6 +51,7 @@ class Site:
     ) -> None:
         self.name = name
         self.strict = strict
+        self.bitwise = False  # products have to be NumPy's
         self.exact: dict[tuple, Any] = {}
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}

@@ -14,6 +14,7 @@ from jitla.hops import (
     Meta,
     NumpyBuilder,
     OpSpec,
+    Safe,
     Weak,
     Zeros,
     all_ops,
@@ -362,3 +363,29 @@ def test_declared_zeros_hold_for_complex_numbers(op: OpSpec) -> None:
                 out = op.ref(*(v[::7] for v in values), **attrs) == 0
             asked = np.any(zero, axis=0) if op.zeros is Zeros.ANY else np.all(zero, axis=0)
             assert out[asked[::7]].all()
+
+
+def measured_safe(op: OpSpec, at: int) -> Safe:
+    """What the other operands have to be for a zero in operand `at` to give zero, in all real dtypes."""
+    allowed = {Safe.ALWAYS: True, Safe.FINITE: True, Safe.NONZERO: True}
+    for dtypes in loops(op, REAL):
+        axes = [special(d) for d in dtypes]
+        axes[at] = axes[at][axes[at] == 0]
+        values = [a.ravel() for a in np.meshgrid(*axes, indexing="ij")]
+        others = [v for i, v in enumerate(values) if i != at]
+        for attrs in attr_sets(op):
+            with np.errstate(all="ignore"):
+                try:
+                    zero = np.broadcast_to(op.ref(*values, **attrs) == 0, values[0].shape)
+                except ValueError:  # integers to negative powers
+                    return Safe.NEVER
+            allowed[Safe.ALWAYS] &= bool(zero.all())
+            allowed[Safe.FINITE] &= bool(zero[np.all([np.isfinite(v) for v in others], axis=0)].all())
+            known = np.all([(v != 0) & (v == v) for v in others], axis=0)
+            allowed[Safe.NONZERO] &= bool(zero[known].all())
+    return next((safe for safe, holds in allowed.items() if holds), Safe.NEVER)
+
+
+@pytest.mark.parametrize("op", CELLS, ids=by_name)
+def test_declared_sparse_safety_is_measured(op: OpSpec) -> None:
+    assert tuple(measured_safe(op, at) for at in range(op.arity)) == op.safe
