@@ -16,10 +16,12 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from tests.fuzz.noise import Noisy
+from tests.fuzz.shaken import SMOOTH
 
 PLAIN = False
 QUICK = False
-NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.runner", "tests.fuzz.tally")
+NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.sparse",
+          "tests.fuzz.runner", "tests.fuzz.tally")
 OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanation", "jitla.account",
         "jitla.machines")
 
@@ -118,6 +120,13 @@ def index_at_once() -> None:
     picking.LEAST_LATER = scatters.LEAST_LATER = picking.FEW = 0
 
 
+def record_all() -> None:
+    """Let operations on sparse matrices be recorded, however few entries they have."""
+    from jitla.tracing import compressed
+
+    compressed.WORTH = 0
+
+
 def take_turns() -> None:
     """Let NumPy serve two calls after each that is traced, whichever is faster."""
     from jitla.tracing import payoff
@@ -156,6 +165,8 @@ class _Reroute(ast.NodeTransformer):
         if isinstance(called, ast.Attribute) and called.attr in ("dot", "sum", "mean", "astype"):
             if not (isinstance(called.value, ast.Name) and called.value.id == "np"):
                 return self._call(called.attr, [called.value, *node.args], node, node.keywords)
+        if isinstance(called, ast.Attribute) and called.attr in SMOOTH and ast.unparse(called.value) != "np":
+            return self._call("entrywise", [ast.Constant(called.attr), called.value, *node.args], node)
         return node
 
     def _call(
