@@ -12,8 +12,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tests.fuzz.noise import Noisy
 from tests.fuzz.shaken import SMOOTH
@@ -87,6 +89,17 @@ def prepare() -> None:
     """Import what programs need, and what they have imported when they need it."""
     for name in (*NEEDED, *([] if PLAIN else OURS)):
         importlib.import_module(name)
+    settle_indices()
+
+
+def settle_indices() -> None:
+    """Let SciPy's sums of sparse matrices have index arrays of one dtype.
+
+    Which of two it is says the memory it allocates for entries that then are not there.
+    """
+    from scipy.sparse import _compressed
+
+    _compressed.np = SimpleNamespace(**{**vars(np), "empty": np.zeros})
 
 
 def quick_kernels() -> None:

@@ -27,7 +27,8 @@ def matrix(
     rows, columns = _positions(shape[::-1] if turned else shape, density, traits, seed)
     data = window((len(rows),), dtype, "C", values, seed)
     if "zeros" in given:
-        data[seed % 3 :: 4] *= 0  # zeros of either sign, NaN of what is not finite
+        some = data[seed % 3 :: 4]
+        some[:] = np.copysign(0, some) if data.dtype.kind == "f" else 0  # of either sign
     if kind.startswith("coo"):
         found = made((data, (rows.astype(index), columns.astype(index))), shape=shape)
         if "zeros" not in given and "duplicates" not in given and "unsorted" not in given:

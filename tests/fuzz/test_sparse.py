@@ -24,6 +24,8 @@ PARTS = 10
 def quiet(monkeypatch: pytest.MonkeyPatch) -> object:
     """Record operations on matrices of any size; say nothing."""
     monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+    monkeypatch.setattr("scipy.sparse._compressed.np", np)
+    load.settle_indices()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
