@@ -99,7 +99,7 @@ def main() -> None:
     jitla.configure(num_threads=options.threads)
     report = {}
     for name, X in matrices(options, getattr(sp, options.kind)):
-        print(f"{name}: {options.kind} {X.shape[0]} x {X.shape[1]}, {X.nnz} entries; least of {options.pairs}")
+        print(f"{name}: {options.kind} {X.shape[0]} x {X.shape[1]}, {X.nnz} entries")
         print(f"{'':22}{'SciPy s':>9}{'jitla s':>9}{'ratio':>7}{'apart':>9}"
               f"{'SciPy MB':>10}{'jitla MB':>10}{'predicted':>10}")
         for algorithm in ALGORITHMS:
