@@ -28,6 +28,7 @@ REAL = 6  # one chunk in so many compiles at the level users get, the others at 
 PROMPT = 11  # in one chunk of so many programs observe flags as soon as they may
 LARGE = 3  # in one chunk of so many small arrays are copied before they are updated in place, as usual
 FEW_INDICES = 4  # in one chunk of so many NumPy reads and writes where few indices say, as usual
+AS_USUAL = 9  # in one chunk of so many SciPy does what has few entries, as usual
 TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever is faster
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
@@ -40,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--time", type=float, default=float("inf"), help="stop after so many seconds")
     found.add_argument("--kernels", choices=("reuse", "fresh"), default="reuse",
                        help="families of similar programs, or every program unlike the others")
+    found.add_argument("--kind", choices=("dense", "sparse"), default="dense",
+                       help="arrays, or sparse matrices of SciPy mixed with arrays")
     found.add_argument("--state", default="", help="file with what has been run: goes on from there")
     found.add_argument("--plain", action="store_true", help="plain against plain: tests the fuzzer")
     found.add_argument("--show", action="store_true", help="print the programs")
@@ -49,11 +52,12 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def drawn(seed: int, kernels: str) -> str:
+def drawn(seed: int, given: argparse.Namespace) -> str:
     """Return the source of a program."""
-    from tests.fuzz.generate import FAMILY, generate
+    from tests.fuzz import generate, sparse
 
-    return generate(seed, FAMILY if kernels == "reuse" else 1)
+    room = sparse if given.kind == "sparse" else generate
+    return room.generate(seed, generate.FAMILY if given.kernels == "reuse" else 1)
 
 
 def work(first: int, last: int, given: argparse.Namespace) -> None:
@@ -70,6 +74,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.store_late()
     if first // CHUNK % FEW_INDICES and not given.plain:
         load.index_at_once()
+    if given.kind == "sparse" and first // CHUNK % AS_USUAL and not given.plain:
+        load.record_all()
     if first // CHUNK % TURNS == 1 and not given.plain:
         load.take_turns()
     gc.freeze()
@@ -80,7 +86,7 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
             faulthandler.dump_traceback_later(HANGS, exit=True)
             gc.collect(1)  # what outlives a program or two stays
         at, end = max(start, first), min(start + group, last)
-        reports = runs(drawn(end - 1, given.kernels), f"fuzz-{end - 1}", skip=at - start)
+        reports = runs(drawn(end - 1, given), f"fuzz-{end - 1}", skip=at - start)
         for seed in range(at, end):
             say({"start": seed})
             say(_record(seed, seed == start, next(reports)))
@@ -131,7 +137,7 @@ def fork_workers(given: argparse.Namespace) -> None:
 def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
     """Run chunks of programs in worker processes until none or no time is left."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--worker"]
-    command += ["--kernels", given.kernels, *["--plain"] * given.plain]
+    command += ["--kind", given.kind, "--kernels", given.kernels, *["--plain"] * given.plain]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as forks:
         errors: list[str] = []
@@ -190,7 +196,7 @@ def keep(tally: Tally, given: argparse.Namespace) -> None:
 
     tally.out.mkdir(exist_ok=True, parents=True)
     for n, (seed, text) in enumerate(sorted(tally.failing)):
-        source, name = drawn(seed, given.kernels), f"fuzz-{seed}"
+        source, name = drawn(seed, given), f"fuzz-{seed}"
         if not text.startswith("exit"):
             wanted = [fault.kind for _, _, fault in run(source, name).faults][:1]
             if wanted:
@@ -217,9 +223,10 @@ def main() -> int:
         fork_workers(given)
         return 0
     if given.show:
-        sys.stdout.write("\n\n".join(drawn(seed, given.kernels) for seed in range(start, last)))
+        sys.stdout.write("\n\n".join(drawn(seed, given) for seed in range(start, last)))
         return 0
-    tally, chunks = Tally(Path(given.out), given.time, given.state, given.kernels), Queue()
+    mode = given.kernels + " sparse" * (given.kind == "sparse")
+    tally, chunks = Tally(Path(given.out), given.time, given.state, mode), Queue()
     for part in tally.left(start, last, CHUNK):
         chunks.put(part)
     drivers = [threading.Thread(target=drive, args=(chunks, tally, given)) for _ in range(given.jobs)]

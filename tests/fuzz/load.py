@@ -12,14 +12,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tests.fuzz.noise import Noisy
+from tests.fuzz.shaken import SMOOTH
 
 PLAIN = False
 QUICK = False
-NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.runner", "tests.fuzz.tally")
+NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.sparse",
+          "tests.fuzz.runner", "tests.fuzz.tally")
 OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanation", "jitla.account",
         "jitla.machines")
 
@@ -85,6 +89,17 @@ def prepare() -> None:
     """Import what programs need, and what they have imported when they need it."""
     for name in (*NEEDED, *([] if PLAIN else OURS)):
         importlib.import_module(name)
+    settle_indices()
+
+
+def settle_indices() -> None:
+    """Let SciPy's sums of sparse matrices have index arrays of one dtype.
+
+    Which of two it is says the memory it allocates for entries that then are not there.
+    """
+    from scipy.sparse import _compressed
+
+    _compressed.np = SimpleNamespace(**{**vars(np), "empty": np.zeros})
 
 
 def quick_kernels() -> None:
@@ -116,6 +131,13 @@ def index_at_once() -> None:
 
     site.LEAST_AT_ONCE = site.WORTH_A_LOOP = 0
     picking.LEAST_LATER = scatters.LEAST_LATER = picking.FEW = 0
+
+
+def record_all() -> None:
+    """Let operations on sparse matrices be recorded, however few entries they have."""
+    from jitla.tracing import compressed
+
+    compressed.WORTH = 0
 
 
 def take_turns() -> None:
@@ -156,6 +178,8 @@ class _Reroute(ast.NodeTransformer):
         if isinstance(called, ast.Attribute) and called.attr in ("dot", "sum", "mean", "astype"):
             if not (isinstance(called.value, ast.Name) and called.value.id == "np"):
                 return self._call(called.attr, [called.value, *node.args], node, node.keywords)
+        if isinstance(called, ast.Attribute) and called.attr in SMOOTH and ast.unparse(called.value) != "np":
+            return self._call("entrywise", [ast.Constant(called.attr), called.value, *node.args], node)
         return node
 
     def _call(

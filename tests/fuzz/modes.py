@@ -44,7 +44,7 @@ def outcomes(names: dict[str, Any], call: int, at_once: int, filename: str) -> l
     if at_once < 2:
         return [outcome(names["f"], names["make"](call), names["state"], filename)]
     given = [names["make"](call) for _ in range(at_once)]
-    found = [Outcome() for _ in given]
+    found = [Outcome(heard=False) for _ in given]
     start = threading.Barrier(at_once)
 
     def run(one: Outcome, arguments: tuple[Any, ...]) -> None:

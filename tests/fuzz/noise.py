@@ -13,9 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import scipy.special
 
-from tests.fuzz import undefined
+from tests.fuzz import shaken, undefined
 
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
@@ -63,6 +64,10 @@ def _is_own(x: Any) -> bool:
     return isinstance(x, OWN) and (type(x) is np.ndarray or not isinstance(x, np.ndarray))
 
 
+def _dot(left: Any, right: Any) -> Any:
+    return left.dot(right)
+
+
 def _is_reversed(operand: Any) -> bool:
     """Say whether NumPy may walk complex64 backwards, which it rounds otherwise."""
     return isinstance(operand, np.ndarray) and operand.dtype == np.complex64 and min(operand.strides) < 0
@@ -104,6 +109,8 @@ class Noisy:
 
     def times(self, left: Any, right: Any) -> Any:
         """Do ``left * right``."""
+        if shaken.is_sparse(left, right):
+            return shaken.times(left, right, self._amount)
         result = left * right
         if isinstance(result, np.ndarray) and (
                 result.size == 1 or any(map(_is_reversed, (left, right)))):
@@ -114,6 +121,12 @@ class Noisy:
         """Shake what ``target *= …`` has left."""
         if np.iscomplexobj(target) and isinstance(target, np.ndarray) and target.flags.writeable:
             target[...] = self._complex_nudged(target, _is_reversed(target))
+
+    def entrywise(self, name: str, x: Any, *given: Any) -> Any:
+        """Do ``x.name(...)``, a method of sparse matrices."""
+        if shaken.is_sparse(x):
+            return shaken.entrywise(name, x, given, self._amount)
+        return getattr(x, name)(*given)
 
     storable, astype = staticmethod(undefined.storable), staticmethod(undefined.astype)
 
@@ -144,6 +157,8 @@ class Noisy:
 
     def _shaken(self, name: str, function: Any) -> Any:
         def call(*operands: Any, **options: Any) -> Any:
+            if shaken.is_sparse(*operands):
+                return self._of_sparse(name, function, operands)
             if name == "power" and np.ndim(operands[1]) == 0 and operands[1] in EXACT_POWERS:
                 return operands[0] ** operands[1]
             if name == "power" and not any(isinstance(o, (np.ndarray, np.generic)) for o in operands):
@@ -153,6 +168,13 @@ class Noisy:
             return self._nudged(result, options.get("out"), options.get("where", True), name, (*before,))
 
         return call
+
+    def _of_sparse(self, name: str, function: Any, operands: tuple[Any, ...]) -> Any:
+        if name == "power":
+            return shaken.power(*operands, self._amount)
+        if name in shaken.SMOOTH and sp.issparse(operands[0]):
+            return shaken.entrywise(name, operands[0], (), self._amount)
+        return function(*operands)
 
     def _nudged(
         self, result: Any, out: Any, where: Any = True, name: str = "", operands: tuple[Any, ...] = ()
@@ -169,6 +191,9 @@ class Noisy:
 
     def _product(self, function: Any) -> Any:
         def call(left: Any, right: Any, **options: Any) -> Any:
+            if shaken.is_sparse(left, right) and function is not np.outer and not options:
+                products = operator.matmul if function is np.matmul else _dot
+                return shaken.product(left, right, self._amount, products)
             if not _is_own(left) or not _is_own(right):
                 return left @ right if function is np.matmul else left.dot(right, **options)
             result = function(*self._reordered(function, left, right), **options)
@@ -226,6 +251,8 @@ class Noisy:
 
     def _summed(self, function: Any) -> Any:
         def call(cells: Any, *given: Any, **options: Any) -> Any:
+            if shaken.is_sparse(cells):
+                return shaken.total(cells, function.__name__, given, options, self._amount)
             if not _is_own(cells):
                 return getattr(cells, function.__name__)(*given, **options)
             result = function(cells, *given, **options)
@@ -321,6 +348,10 @@ class Exactly(Noisy):
     def times(self, left: Any, right: Any) -> Any:
         """Do ``left * right``."""
         return left * right
+
+    def entrywise(self, name: str, x: Any, *given: Any) -> Any:
+        """Do ``x.name(...)``."""
+        return getattr(x, name)(*given)
 
     def timed(self, target: Any) -> None:
         """Leave what ``target *= …`` has left."""

@@ -39,7 +39,7 @@ class Tally:
 
     def _resume(self, kept: dict) -> None:
         if kept["mode"] != self._mode:
-            raise SystemExit(f"{self._file} is of a run with --kernels {kept['mode']}")
+            raise SystemExit(f"{self._file} is of another run: {kept['mode']}")
         self.counts.update(kept["counts"])
         self.kinds.update(kept["kinds"])
         self.failing = [(seed, text) for seed, text in kept["failing"]]

@@ -1,0 +1,66 @@
+"""What sparse matrices leave open: warnings at positions that are not stored; memory and dtypes of parts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import jitla
+
+DIVIDED = ("RuntimeWarning", "divide by zero encountered in divide")
+
+
+def weighted(X: Any, D: Any) -> Any:
+    return X.multiply(1 / D).sum()
+
+
+def told(function: Callable[..., Any], *given: Any) -> tuple[Any, set[tuple[str, str]]]:
+    """Return the result of a call, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function(*given)
+    return result, {(w.category.__name__, str(w.message)) for w in caught}
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix])
+@pytest.mark.parametrize("stored", [False, True])
+def test_policy_only_stored_positions_warn(
+    kind: type, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+    D = np.random.default_rng(0).uniform(1, 2, (50, 40))
+    X = kind(sp.eye_array(50, 40, format="csr"))
+    D[(3, 3) if stored else (3, 4)] = 0
+    fast = jitla.jit(weighted, compile="sync")
+    for _ in range(2):
+        (wanted, warned), (found, warns) = told(weighted, X, D), told(fast, X, D)
+        assert found == wanted and warned == {DIVIDED}
+        assert warns == ({DIVIDED} if stored else set())
+    assert "sampled" in str(jitla.explain(fast))
+
+
+def test_parts_may_own_their_memory_or_not() -> None:
+    X = sp.eye_array(40, format="csr")
+    wanted, found = X.maximum(X * 0.5), jitla.jit(lambda X: X.maximum(X * 0.5))(X)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        assert not np.shares_memory(getattr(found, name), getattr(X, name))
+
+
+@pytest.mark.parametrize("left", [0, 1 << 40])
+def test_memory_says_which_dtype_index_arrays_have(left: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def filled(shape: Any, dtype: Any = float) -> Any:
+        return np.full(shape, np.asarray(left).astype(dtype))
+
+    X = sp.csr_matrix(sp.eye_array(9))
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    monkeypatch.setattr("scipy.sparse._compressed.np", SimpleNamespace(**{**vars(np), "empty": filled}))
+    assert (X + X).indices.dtype == (np.int64 if left else np.int32)
+    found = jitla.jit(lambda X: X + X)(X)
+    assert found.indices.dtype in (np.int32, np.int64) and found.indices.tolist() == list(range(9))

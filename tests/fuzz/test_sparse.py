@@ -1,0 +1,146 @@
+"""A small run of the sparse fuzzer, and what its judge sees."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.fuzz import load
+from tests.fuzz.generate import DATA
+from tests.fuzz.matrices import TRAITS, matrix, parts
+from tests.fuzz.runner import run, runs
+from tests.fuzz.sparse import CLASSES, generate
+
+SEEDS = 200
+PARTS = 10
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> object:
+    """Record operations on matrices of any size; say nothing."""
+    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+    monkeypatch.setattr("scipy.sparse._compressed.np", np)
+    load.settle_indices()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_programs_do_the_same(part: int) -> None:
+    wrong = {}
+    for first in range(0, SEEDS, DATA)[part::PARTS]:
+        seeds = range(first, first + DATA)
+        reports = runs(generate(seeds[-1]), f"sparse-{seeds[-1]}")
+        wrong |= {s: r.faults[0] for s, r in zip(seeds, reports, strict=True) if r.faults}
+    assert wrong == {}
+
+
+def test_plain_runs_do_not_differ() -> None:
+    for seed in range(0, 600, 30):
+        assert run(generate(seed), f"sparse-plain-{seed}", load.plain_jit).faults == []
+
+
+def test_programs_depend_on_their_seed_only() -> None:
+    assert generate(7) == generate(7) != generate(8)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("trait", ["", *TRAITS])
+def test_matrices_are_what_is_asked_for(kind: str, trait: str) -> None:
+    made = matrix(kind, (9, 7), "f4", "i8", "uniform", 0.4, trait, 3)
+    assert type(made) is getattr(sp, kind) and made.shape == (9, 7) and made.dtype == np.float32
+    if kind[:3] in ("csr", "csc"):
+        assert made.indices.dtype == made.indptr.dtype == np.int64
+        assert made.has_sorted_indices == (trait not in ("unsorted",))
+        assert made.has_canonical_format == (trait not in ("unsorted", "duplicates"))
+        assert made.data.flags.writeable == (trait != "readonly")
+        assert bool((made.data == 0).any()) == (trait == "zeros")
+
+
+PROGRAM = """
+import numpy as np
+import scipy.sparse as sp
+from tests.fuzz.arrays import window
+from tests.fuzz.matrices import alike, matrix
+@jit
+def f(X0, x0, log):
+    return {}
+def make(call):
+    X0 = matrix('{}', (9, 7), 'f8', 'i4', 'normal', 0.4, '{}', 100 + call)
+    return X0, window((9, 7), 'f8', 'C', 'normal', 5), []
+def state():
+    return ()
+"""
+
+
+def as_array(x: Any) -> Any:
+    """The other class."""
+    return sp.csr_array(x)
+
+
+def as_long(x: Any) -> Any:
+    """Other indices."""
+    found = x.copy()
+    found.indices, found.indptr = found.indices.astype(np.int64), found.indptr.astype(np.int64)
+    return found
+
+
+def without_zeros(x: Any) -> Any:
+    """No explicit zeros."""
+    found = x.copy()
+    found.eliminate_zeros()
+    return found
+
+
+def in_order(x: Any) -> Any:
+    """Sorted indices."""
+    return x.copy() if x.has_sorted_indices else x.sorted_indices()
+
+
+def last_bit(x: Any) -> Any:
+    """One entry is the next number."""
+    found = x.copy()
+    found.data[-1] = np.nextafter(found.data[-1], np.inf)
+    return found
+
+
+@pytest.mark.parametrize("change, traits", [
+    (as_array, ""), (as_long, ""), (without_zeros, "zeros"), (in_order, "unsorted"), (last_bit, ""),
+])
+def test_what_is_wrong_with_a_matrix_is_found(change: Callable[[Any], Any], traits: str) -> None:
+    text = PROGRAM.format("X0 * 2", "csr_matrix", traits)
+    assert run(text, "right", load.plain_jit).faults == []
+    faults = run(text, "wrong", lambda f: lambda *given: change(f(*given))).faults
+    assert faults, parts(sp.eye_array(2, format="csr"))
+
+
+@pytest.mark.parametrize("text, off, found", [
+    ("X0 @ x0.T", 1e-15, False), ("X0 @ x0.T", 1e-12, True), ("X0.multiply(x0).toarray()", 1e-16, True),
+    ("(X0 @ x0.T).sum() + X0.sum()", 1e-15, False), ("X0.sum(axis=0)", 3e-15, True),
+    ("X0.log1p().toarray()", 2e-16, False), ("X0.log1p().toarray()", 1e-14, True),
+])
+def test_what_is_rounding_is_no_difference(text: str, off: float, found: bool) -> None:
+    source = PROGRAM.format(text, "csr_array", "").replace("normal", "uniform")
+    faults = run(source, "off", lambda f: lambda *given: f(*given) * (1 + off)).faults
+    assert bool(faults) is found
+
+
+def test_an_argument_left_otherwise_is_found() -> None:
+    def sorts(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: (f(*given), given[0].sort_indices())[0]
+
+    assert run(PROGRAM.format("X0 * 2", "csr_array", "unsorted"), "sorts", sorts).faults
+
+
+def test_a_result_that_shares_memory_is_found() -> None:
+    def shares(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: type(given[0])(given[0])
+
+    source = PROGRAM.format("X0.copy()", "csr_array", "")
+    assert [fault.kind for _, _, fault in run(source, "shares", shares).faults] == ["alias"]
