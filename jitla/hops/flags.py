@@ -31,8 +31,8 @@ _SILENT = frozenset({
     "bitwise_count", "invert", "left_shift", "right_shift", "isnan", "isinf", "isfinite", "signbit",
     "leaf", "const", "min", "max", "any", "all", "argmin", "argmax", "count", "transpose",
     "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "concatenate", "stack",
-    "getitem", "take", "bincount", "full", "arange", "eye", "real", "imag", "erf", "erfc", "ndtr", "expit",
-    "log_expit", "logit", "xlogy", "xlog1py",
+    "getitem", "diagonal", "diag", "part", "take", "bincount", "full", "arange", "eye", "real", "imag",
+    "erf", "erfc", "ndtr", "expit", "log_expit", "logit", "xlogy", "xlog1py",
 })
 _ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 _SOME = {
