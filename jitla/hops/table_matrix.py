@@ -351,6 +351,8 @@ def _square_or_not(x: Meta) -> Shape:
 
 
 def _trace_meta(x: Meta) -> Meta:
+    if x.dtype != _accumulator(np.add, x.dtype):
+        raise InternalError(f"trace: {x.dtype} is not the dtype it accumulates in")
     _square_or_not(x)
     return Meta((), x.dtype)
 

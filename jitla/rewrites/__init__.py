@@ -1,7 +1,7 @@
 """Equal but cheaper: rewrites as data, and the engine that applies them.
 
 Reading order: pattern, rule, conditions, static, logic, related, reals, reorg, aggregates, matrices,
-factors, traces, sums, stored, dynamic, chains, slices, engine.
+scaled, traces, sums, stored, dynamic, chains, slices, engine.
 """
 
 from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify

@@ -125,7 +125,7 @@ def along_the_joint(root: Hop, b: Bound) -> bool:
 
 
 def free_along_the_joint(root: Hop, b: Bound) -> bool:
-    """As `along_the_joint`, and the order does not show."""
+    """The aggregate joins the axis along which blocks were joined, in an order that does not show."""
     return along_the_joint(root, b) and any_order(root, b)
 
 

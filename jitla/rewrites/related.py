@@ -103,7 +103,7 @@ def both_of_its_shape(root: Hop, b: Bound) -> bool:
 
 
 def both_of_one_dtype(root: Hop, b: Bound) -> bool:
-    """As `both_of_its_shape`, and X and Y have one dtype."""
+    """X and Y have one dtype and the shape of the result; the cast cannot be warned of."""
     return both_of_its_shape(root, b) and bool(b["X"].meta.dtype == b["Y"].meta.dtype)
 
 

@@ -102,7 +102,7 @@ def axes_follow(root: Hop, b: Bound) -> bool:
 
 
 def same_order(root: Hop, b: Bound) -> bool:
-    """As `axes_follow`, and NumPy walks both operands alike: fresh memory, or any order will do.
+    """The axes that remain have the same order in X, which is fresh memory, unless any order will do.
 
     It does not where X has zero strides, as a broadcast argument may.
     """

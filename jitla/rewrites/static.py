@@ -144,7 +144,8 @@ EXTREMES = RuleSet([
     *(Rule(f"{name}-again", getattr(ops, name)(getattr(ops, name)(X, Y), Y), getattr(ops, name)(X, Y),
            doc="nothing left to do, NaN included")
       for name in ("maximum", "minimum", "fmax", "fmin")),
-    Rule("clip-again", ops.clip(ops.clip(X, Y, Z), Y, Z), ops.clip(X, Y, Z), doc="nothing left to do"),
+    Rule("clip-again", ops.clip(ops.clip(X, Y, Z), Y, Z), ops.clip(X, Y, Z), when=x_is_real,
+         doc="nothing left to do"),
     *(Rule(f"{name}-of-negs", getattr(ops, name)(once(ops.negative(X)), once(ops.negative(Y))),
            ops.negative(getattr(ops, other)(X, Y)), when=x_is_float_of_its_shape,
            doc="the other extreme, and one change of sign for two; the least integer has no negative")

@@ -47,7 +47,7 @@ def square_cells(root: Hop, b: Bound) -> bool:
 
 
 def cells_that_warn(root: Hop, b: Bound) -> bool:
-    """As `square_cells`, and NumPy may warn of elements beside the diagonal."""
+    """X is computed element by element, and NumPy may warn of elements beside the diagonal."""
     return _cells(b["X"]) and bool(may_raise(b["X"]))
 
 

@@ -1,7 +1,7 @@
 """Rewrites of products with factors that are made for them: scaled, outer, sliced, joined.
 
 Canonical direction: what scales rows or columns is applied to the smaller side; only what is read is
-multiplied; joined blocks are multiplied one by one. Must not know: kernels, BLAS. Returns `FACTORS`.
+multiplied; joined blocks are multiplied one by one. Must not know: kernels, BLAS. Returns `SCALED_PRODUCTS`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def outer_factor(root: Hop, b: Bound) -> bool:
 
 
 def outer_factor_behind(root: Hop, b: Bound) -> bool:
-    """As `outer_factor`, behind B."""
+    """A is a column and C a row, whose product is a matrix, behind B."""
     return outer_factor(root, b)
 
 
@@ -289,4 +289,4 @@ JOINED_BLOCKS = RuleSet([
              "another order"),
 ])
 
-FACTORS = SCALED + JOINED_BLOCKS
+SCALED_PRODUCTS = SCALED + JOINED_BLOCKS
