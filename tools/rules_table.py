@@ -19,8 +19,8 @@ FIXTURES, PAGE = ROOT / "tests" / "rules", ROOT / "docs" / "rules.md"
 HEAD = """# Rewrites
 
 Before loops are planned, the recorded operations are rewritten into ones that mean the same and cost less.
-Each rewrite is a rule, written down as data in `jitla/rewrites/`: a pattern, what it becomes, a condition, how
-exact it is, and why. `jitla.explain(f, "rewrites")` shows which ones fired in a function of yours.
+Each rewrite is a rule, written down as data in `jitla/rewrites/`: a pattern, what it becomes, a condition,
+how exact it is, and why. `jitla.explain(f, "rewrites")` shows which ones fired in a function of yours.
 
 There are {count} rules. Which of them are on depends on `numerics`:
 
