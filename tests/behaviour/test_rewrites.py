@@ -177,7 +177,7 @@ def test_levels_choose_the_rules(family, level):
 
 def test_a_rule_that_moves_a_result_in_memory_is_left_out_alone():
     def turned(a, b, x):
-        return np.exp((a @ (b - 1).T).T), -(-x)
+        return np.exp((a @ (b - 1).T).T), np.negative(-x)
 
     jitted = jitla.jit(turned, compile="sync")
     (wanted, _), (found, _) = turned(S, C, C), jitted(S, C, C)
