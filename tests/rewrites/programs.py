@@ -9,7 +9,8 @@ from jitla.hops import Hop, Meta, apply, const, leaf, make
 UNARY = ["negative", "absolute", "square", "positive", "floor", "rint", "sqrt", "exp", "isnan", "logical_not",
          "conjugate", "sign", "fabs", "isinf", "isfinite", "cos", "log", "real", "imag", "invert"]
 BINARY = ["add", "subtract", "multiply", "divide", "maximum", "minimum", "fmax", "less", "greater", "equal",
-          "greater_equal", "logical_and", "logical_or", "power", "logical_xor", "less_equal", "not_equal", "fmin"]
+          "greater_equal", "logical_and", "logical_or", "power", "logical_xor", "less_equal", "not_equal",
+          "fmin"]
 BITS = ["bitwise_and", "bitwise_or", "bitwise_xor"]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 4.0]
 AGGREGATES = ["sum", "prod", "min", "max", "any", "all"]
