@@ -64,6 +64,13 @@ def _number(low: int, high: int) -> Callable[[Any], int]:
     return check
 
 
+def _names(value: Any) -> str:
+    """Accept names with commas between; in one order, so that equal choices are equal."""
+    if not isinstance(value, str) or not re.fullmatch(r"[\w\s,-]*", value):
+        raise ValueError("names of rewrites with commas between, as explain shows them")
+    return ",".join(sorted({name.strip() for name in value.split(",")} - {""}))
+
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -111,6 +118,8 @@ class Config:
     estimator: str = _option(
         "weighted", _choice("meta", "worst", "mnc", "weighted"),
         "how nonzeros of products are estimated: spread evenly; the bound; by sketches; these with weights")
+    without_rules: str = _option(
+        "", _names, "rewrites that are left out, names with commas between; empty: none")
     memory_limit: int = _option(
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
     num_threads: int = _option(
@@ -274,6 +283,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     compile: str
     fusion: str
     estimator: str
+    without_rules: str
     memory_limit: int
     num_threads: int
     cpu: str

@@ -58,7 +58,8 @@ class Gate:
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
-        key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu)
+        key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
+               config.without_rules)
         found = self._compilers.get(key)
         if found is None:
             with self._lock:
@@ -77,9 +78,19 @@ class Gate:
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
         return recompile.Compiler(
-            backend, numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
-            memory_limit=config.memory_limit,
+            backend, rules=self.rules(config.without_rules), numerics=config.numerics,
+            threads=config.num_threads, fusion=config.fusion, memory_limit=config.memory_limit,
             machine=self._machine.with_threads(threads), observe=self.recorder.record)
+
+    def rules(self, without: str) -> Any:
+        """Return the rewrites but those called `without`; raise `ConfigError` for a name that none has."""
+        rules = self.room("rewrites").RULES
+        names = without.split(",") if without else []
+        unknown = sorted(set(names) - {rule.name for rule in rules})
+        if unknown:
+            raise ConfigError(
+                f"without_rules: no rewrite is called {', '.join(unknown)}; docs/rules.md names all")
+        return rules.without(*names) if names else rules
 
     def _native(self, cpu: str = "") -> Any:
         """Return the backend for a level of processors, empty for this one; its run time is loaded."""
@@ -215,6 +226,8 @@ class State:
             return self.sites.setdefault(config.epoch, None)
         if own.cpu:
             GATE.check_cpu(own.cpu)
+        if own.without_rules:
+            GATE.rules(own.without_rules)
 
         checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
         told: set[Any] = set()

@@ -26,6 +26,7 @@ from jitla.hops import Hop, Kind, Shape, topo
 
 VIEWS = frozenset({
     "transpose", "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "getitem",
+    "diagonal", "part",
 })
 # Fresh results whose layout is not followed exactly; the runner compares before relying on it.
 _LIKE_A_SUM = frozenset({"mean", "var", "std"})
@@ -68,6 +69,8 @@ def result_of(
         return _stacked(shape, size, sources)
     if name == "einsum" and len(shape) > 1:
         return _einsum(hop, shape, attrs, sources)
+    if name == "part":
+        return Layout(shape, sources[0].strides)
     if name in VIEWS:
         return _view(hop, attrs, sources[0])
     if name == "cumsum" and attrs["axis"] is not None:

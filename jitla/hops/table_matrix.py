@@ -353,6 +353,45 @@ call("concatenate", _concatenate, _concatenate_meta, "joined along an axis", ari
 call("stack", _stack, _stack_meta, "joined along a new axis", arity=None,
      resolve=_in_common, zeros=ALL, also=(np.stack,), bound=nnz.joined)
 
+# --------------------------------------------------------------------------- diagonals and parts
+
+
+def _square_or_not(x: Meta) -> Shape:
+    rows, columns = x.shape
+    return (min(rows, columns),)
+
+
+def _trace_meta(x: Meta) -> Meta:
+    if x.dtype != _accumulator(np.add, x.dtype):
+        raise InternalError(f"trace: {x.dtype} is not the dtype it accumulates in")
+    _square_or_not(x)
+    return Meta((), x.dtype)
+
+
+def _diag_meta(x: Meta) -> Meta:
+    (n,) = x.shape
+    return Meta((n, n), x.dtype, n)
+
+
+def _part(x: Any, start: Any, shape: Shape) -> Any:
+    return x[int(start):int(start) + shape[0]]
+
+
+def _part_meta(x: Meta, start: Meta, shape: Shape) -> Meta:
+    if shape[1:] != x.shape[1:] or shape[0] > x.shape[0] or start.shape:
+        raise ValueError(shape)
+    return Meta(shape, x.dtype)
+
+
+call("trace", np.trace, _trace_meta, "sum of the diagonal of a matrix", zeros=ANY,
+     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=lambda metas,
+     attrs: 2.0 * metas[0].shape[0])
+call("diagonal", np.diagonal, lambda x: Meta(_square_or_not(x), x.dtype), "the diagonal of a matrix",
+zeros=ANY)
+call("diag", np.diag, _diag_meta, "the matrix with a vector on its diagonal", zeros=ANY)
+call("part", _part, _part_meta, "the rows of x from a number on, as many as the shape says", arity=2,
+zeros=ANY)
+
 # --------------------------------------------------------------------------- indexing
 
 

@@ -97,16 +97,26 @@ def _take(draft: Draft, tools: Tools) -> Draft:
 def _simplify(draft: Draft, tools: Tools) -> Draft:
     if tools.rules is None:
         return draft
+    wanted = _places(draft.roots, draft)
+    first = _rewritten(draft, tools.rules)
+    if _places(first.roots, draft) == wanted:
+        return first
+    # Where NumPy's results lie depends on the operators: on transposes, and on broadcast operands.
+    for name in dict.fromkeys(first.fired):
+        found = _rewritten(draft, tools.rules.without(name))
+        if _places(found.roots, draft) == wanted:
+            return found
+    return draft
+
+
+def _rewritten(draft: Draft, rules: RuleSet) -> Draft:
     fired: list[str] = []
 
     def note(rule: Rule, before: Hop, after: Hop) -> bool:
         fired.append(rule.name)
         return True
 
-    roots = simplify(draft.roots, tools.rules, note)
-    if fired and _places(roots, draft) != _places(draft.roots, draft):
-        return draft  # where NumPy's results lie depends on the operators: on broadcast operands
-    return replace(draft, roots=roots, fired=tuple(fired))
+    return replace(draft, roots=simplify(draft.roots, rules, note), fired=tuple(fired))
 
 
 def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:

@@ -1,30 +1,27 @@
 """The named conditions that rules ask for, each a question about hops.
 
-Knows: dtypes, shapes, which ops own their result, which can raise floating-point flags.
+Knows: dtypes, shapes, which ops own their result, which values cannot be negative.
 Must not know: any particular rule. Receives hops; returns truth values.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from jitla.hops import Hop, topo, uses
+from jitla.hops import Hop, const, const_value, make, may_raise, topo, uses
 from jitla.rewrites.pattern import Bound
 
 # Results of these are views of their operand where NumPy can make them so.
 VIEWS = frozenset(
-    "transpose reshape ravel broadcast_to expand_dims squeeze flip getitem".split())
+    "transpose reshape ravel broadcast_to expand_dims squeeze flip getitem diagonal part".split())
 # Their result's bits depend on the memory order of the operand.
-ORDERED = frozenset("sum prod mean var std cumsum matmul dot".split())
+ORDERED = frozenset("sum prod mean var std cumsum matmul dot trace".split())
 ROUNDINGS = frozenset("floor ceil trunc rint".split())
-# None of these can raise a floating-point flag, whatever their operands are.
-_QUIET = VIEWS | ROUNDINGS | frozenset(
-    "leaf const equal not_equal less less_equal greater greater_equal logical_and logical_or "
-    "logical_xor logical_not bitwise_and bitwise_or bitwise_xor invert isnan isinf isfinite "
-    "signbit negative positive absolute copysign maximum minimum fmax fmin where min max any all "
-    "argmin argmax count concatenate stack".split())
+# Aggregates that have the same bits in any order.
+ORDER_FREE = frozenset({"min", "max", "any", "all"})
 _LARGEST_QUIET_DAG = 200
 
 
@@ -58,7 +55,67 @@ def order_free(dtype: np.dtype) -> bool:
 def silent(hop: Hop) -> bool:
     """Say whether dropping `hop` can drop no warning and no exception."""
     below = topo((hop,))
-    return len(below) <= _LARGEST_QUIET_DAG and all(h.op.name in _QUIET for h in below)
+    return len(below) <= _LARGEST_QUIET_DAG and not any(map(may_raise, below))
+
+
+# Of floats: never a set sign bit, NaN aside; the second group keeps what its operands promise.
+_NOT_NEGATIVE = frozenset({"square", "absolute", "exp", "exp2", "norm", "count", "var", "std", "cosh"})
+_KEEPS_SIGNS = frozenset({
+    "add", "multiply", "divide", "sqrt", "maximum", "minimum", "fmax", "fmin", "where", "sum", "prod", "min",
+    "max", "mean", "floor", "ceil", "trunc", "rint", "positive", "matmul", "dot", "hypot", "expm1", "log1p",
+    "cumsum", "concatenate", "stack", "reciprocal", "cbrt", *VIEWS,
+})
+_DEEPEST_SIGN = 8
+
+
+def never_negative(hop: Hop, depth: int = _DEEPEST_SIGN) -> bool:
+    """Say whether no element of `hop`, of floats or a cast to them, can have its sign set, NaN aside."""
+    name, dtype = hop.op.name, hop.meta.dtype
+    if dtype.kind in "bu":
+        return True
+    if dtype.kind != "f" or not depth:
+        return False
+    if name == "cast":
+        given = hop.inputs[0].meta.dtype.kind
+        return given in "bu" or given == "f" and never_negative(hop.inputs[0], depth - 1)
+    if name == "const":
+        return not np.signbit(const_value(hop))
+    operands = hop.inputs[1:] if name == "where" else hop.inputs
+    kept = name in _KEEPS_SIGNS and all(never_negative(i, depth - 1) for i in operands)
+    return kept or name in _NOT_NEGATIVE
+
+
+def constant_like(hop: Hop, value: Any) -> Hop:
+    """Return `value` in the dtype and shape of `hop`."""
+    single = const(value, hop.meta.dtype)
+    if not hop.meta.shape:
+        return single
+    return make("broadcast_to", (single,), hop.line, shape=hop.meta.shape)
+
+
+def column_of(x: Hop) -> Hop:
+    """Return the vector `x` as a column."""
+    return make("reshape", (x,), x.line, shape=(*x.meta.shape, 1))
+
+
+def wide_float(*hops: Hop) -> bool:
+    """Say whether all are floats of at least 32 bits, whose sums have room."""
+    return all(h.meta.dtype.kind == "f" and h.meta.dtype.itemsize >= 4 for h in hops)
+
+
+def is_column(x: Hop, length: int) -> bool:
+    """Say whether `x` is a column of several elements."""
+    return x.meta.shape == (length, 1) and length > 1
+
+
+def is_row(x: Hop, length: int) -> bool:
+    """Say whether `x` is a vector, or a row, of several elements."""
+    return x.meta.shape in ((length,), (1, length)) and length > 1
+
+
+def flat(x: Hop) -> Hop:
+    """Return `x`, of one column or one row, as a vector."""
+    return x if x.meta.ndim == 1 else make("reshape", (x,), x.line, shape=(x.meta.size,))
 
 
 def widens(old: np.dtype, new: np.dtype) -> bool:
@@ -109,6 +166,46 @@ def x_is_signed(root: Hop, b: Bound) -> bool:
     return bool(b["X"].meta.dtype.kind in "ifc")
 
 
+def x_is_float(root: Hop, b: Bound) -> bool:
+    """X holds floats."""
+    return bool(b["X"].meta.dtype.kind == "f")
+
+
+def x_is_number(root: Hop, b: Bound) -> bool:
+    """X holds integers or floats."""
+    return bool(b["X"].meta.dtype.kind in "iuf")
+
+
+def x_is_wide_int(root: Hop, b: Bound) -> bool:
+    """X holds integers, not bools."""
+    return bool(b["X"].meta.dtype.kind in "iu")
+
+
+def x_is_real_of_its_shape(root: Hop, b: Bound) -> bool:
+    """X is not complex and has the shape of the result."""
+    return x_is_real(root, b) and same_shape(root, b)
+
+
+def x_is_float_of_its_shape(root: Hop, b: Bound) -> bool:
+    """X holds floats and has the shape of the result."""
+    return x_is_float(root, b) and same_shape(root, b)
+
+
+def x_not_negative(root: Hop, b: Bound) -> bool:
+    """No sign is set in X."""
+    return never_negative(b["X"])
+
+
+def silent_x(root: Hop, b: Bound) -> bool:
+    """Dropping X drops no warning."""
+    return silent(b["X"])
+
+
+def silent_y(root: Hop, b: Bound) -> bool:
+    """Dropping Y drops no warning, and leaves the shape as it is."""
+    return silent(b["Y"]) and same_shape(root, b)
+
+
 def x_is_whole(root: Hop, b: Bound) -> bool:
     """X holds integers already, or floats that have been rounded to integers."""
     return x_is_int(root, b) or b["X"].op.name in ROUNDINGS
@@ -133,10 +230,31 @@ def array_base(root: Hop, b: Bound) -> bool:
 
 
 def float_array_base(root: Hop, b: Bound) -> bool:
-    """As `array_base`, for float32 and float64 only."""
+    """X is an array of float32 or float64: there NumPy's loops special-case the exponent."""
     return array_base(root, b) and b["X"].meta.dtype.kind == "f"
 
 
 def same_shape(root: Hop, b: Bound) -> bool:
     """The result has the shape of X."""
     return bool(root.meta.shape == b["X"].meta.shape)
+
+
+def never(root: Hop, b: Bound) -> Hop:
+    """Build zero, or false, for every element."""
+    return constant_like(root, 0)
+
+
+def always(root: Hop, b: Bound) -> Hop:
+    """Build true for every element."""
+    return constant_like(root, True)
+
+
+def silent_int(root: Hop, b: Bound) -> bool:
+    """X holds integers and can be dropped unseen."""
+    return x_is_wide_int(root, b) and silent(b["X"])
+
+
+def any_order(root: Hop, b: Bound) -> bool:
+    """The order in which elements are joined does not show."""
+    dtype = root.meta.dtype  # of complex numbers, NaN in one part leaves open which NaN an extreme is
+    return root.op.name in ORDER_FREE and dtype.kind != "c" or order_free(dtype)

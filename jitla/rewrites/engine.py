@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from jitla.events import log
 from jitla.hops import Hop, make, topo
+from jitla.rewrites.aggregates import EXTREMES_AND_BLOCKS
 from jitla.rewrites.chains import CHAINS
 from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns, shared_nodes
 from jitla.rewrites.dynamic import SIZED
+from jitla.rewrites.logic import LOGICAL
+from jitla.rewrites.matrices import MATRICES
+from jitla.rewrites.reals import REALS
+from jitla.rewrites.related import RELATED
 from jitla.rewrites.reorg import STRUCTURE
 from jitla.rewrites.rule import Hook, Rule, RuleSet
+from jitla.rewrites.scaled import SCALED_PRODUCTS
 from jitla.rewrites.slices import SLICES
 from jitla.rewrites.static import CELLS
 from jitla.rewrites.stored import STORED
 from jitla.rewrites.sums import SUMS
+from jitla.rewrites.traces import DIAGONALS
 
-STATIC: RuleSet = CELLS + STRUCTURE + SUMS + STORED
+STATIC: RuleSet = (
+    CELLS + LOGICAL + RELATED + REALS + STRUCTURE + EXTREMES_AND_BLOCKS
+    + MATRICES + SCALED_PRODUCTS + DIAGONALS + SUMS + STORED)
 DYNAMIC: RuleSet = SIZED + CHAINS + SLICES
 RULES: RuleSet = STATIC + DYNAMIC  # a dynamic rule may open the way for a static one
 DEFAULT: RuleSet = RULES.at("numpy")

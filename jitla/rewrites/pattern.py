@@ -50,6 +50,13 @@ class AnyConst:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """Stands for all further operands of an operator that takes any number; bound as a tuple of hops."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class App:
     """An operator applied to patterns; `once` asks that the node has no other user."""
 
@@ -59,7 +66,7 @@ class App:
     once: bool = False
 
 
-Pattern = Var | Num | AnyConst | App
+Pattern = Var | Num | AnyConst | Rest | App
 
 
 class _Constructors:
@@ -90,7 +97,7 @@ def once(pattern: App) -> App:
 def variables(pattern: Pattern) -> set[str]:
     """Return the names that `pattern` binds or needs."""
     match pattern:
-        case Var(name) | AnyConst(name):
+        case Var(name) | AnyConst(name) | Rest(name):
             return {name}
         case Num(_, like):
             return {like.name} if like else set()
@@ -124,7 +131,8 @@ def matches(pattern: Pattern, hop: Hop, bound: Bound, shared: Shared) -> Iterato
 
 def _match_parts(app: App, hop: Hop, bound: Bound, shared: Shared) -> Iterator[Bound]:
     """Match attributes, then operands in each order the op allows."""
-    if len(app.args) != len(hop.inputs):
+    open_ended = bool(app.args) and isinstance(app.args[-1], Rest)
+    if len(app.args) != len(hop.inputs) and not (open_ended and len(app.args) <= len(hop.inputs) + 1):
         return
     start = _match_attrs(app, hop, bound)
     if start is None:
@@ -154,6 +162,9 @@ def _match_all(
     if not patterns:
         yield bound
         return
+    if isinstance(patterns[0], Rest):
+        yield {**bound, patterns[0].name: hops}
+        return
     for first in matches(patterns[0], hops[0], bound, shared):
         yield from _match_all(patterns[1:], hops[1:], first, shared)
 
@@ -168,6 +179,8 @@ def build(pattern: Pattern, bound: Mapping[str, Any], line: Any = None) -> Hop:
             if like is None:
                 raise InternalError(f"rewrites: to build {value!r} needs a dtype (like=)")
             return const(value, bound[like.name].meta.dtype)
+        case Rest(name):
+            raise InternalError(f"rewrites: {name!r} stands for several operands, which build() has to place")
         case App(op, args, attrs):
             given = {n: bound[v.name] if isinstance(v, AttrVar) else v for n, v in attrs}
             return make(op, [build(a, bound, line) for a in args], line, **given)

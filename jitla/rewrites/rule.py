@@ -6,6 +6,7 @@ Receives patterns, conditions and builders; returns rules, sets of them, and rew
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -97,7 +98,7 @@ class RuleSet:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = tuple(rules)
         names = [r.name for r in self.rules]
-        twice = sorted({n for n in names if names.count(n) > 1})
+        twice = sorted(n for n, count in Counter(names).items() if count > 1)
         if twice:
             raise InternalError(f"rules: the names {twice} are given twice")
         self._by_op: dict[str, list[tuple[frozenset[str], Rule]]] = {}

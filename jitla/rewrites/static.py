@@ -1,33 +1,33 @@
-"""Rewrites of element-wise code and casts that hold whatever the sizes are.
+"""Rewrites of signs, products, powers and extremes that hold for every element.
 
-Knows: the canonical direction: fewer operators, then fewer kinds (less for greater, logical for
-bitwise on bools), then cheaper ones. Must not know: shapes. Returns `CELLS`.
+Canonical direction: fewer operators, then fewer kinds, then cheaper ones; signs move outwards.
+Must not know: kernels. Returns `CELLS`.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from jitla.hops import Hop, const, const_value, make
 from jitla.rewrites.conditions import (
     array_base,
     float_array_base,
-    no_nans,
+    never_negative,
     power_of_two,
-    silent,
-    widens,
-    x_is_bool,
-    x_is_int,
+    same_shape,
+    x_is_float,
+    x_is_float_of_its_shape,
+    x_is_number,
     x_is_real,
+    x_is_real_of_its_shape,
     x_is_signed,
     x_is_whole,
+    x_is_wide_int,
+    x_not_negative,
 )
-from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Var, once, ops
+from jitla.rewrites.pattern import AnyConst, Bound, Num, Var, once, ops
 from jitla.rewrites.rule import Rule, RuleSet
 
-X, Y, Z, C = Var("X"), Var("Y"), Var("Z"), Var("C")
+X, Y, Z = Var("X"), Var("Y"), Var("Z")
 K = AnyConst("K")
-DTYPE = AttrVar("dtype")
 
 # --------------------------------------------------------------------------- identities and signs
 
@@ -57,6 +57,32 @@ SIGNS = RuleSet([
          doc="-0.0 (or an integer 0) is neutral; 0.0 is not, it turns -0.0 into 0.0"),
     Rule("mul-by-minus-one", ops.multiply(X, Num(-1)), ops.negative(X),
          doc="a change of sign, no product"),
+    Rule("neg-of-difference", ops.negative(ops.subtract(X, Y)), ops.subtract(Y, X), when=x_is_wide_int,
+         doc="integers have one zero; of floats that are equal -(x - y) is -0.0"),
+    Rule("product-with-neg", ops.multiply(once(ops.negative(X)), Y), ops.negative(ops.multiply(X, Y)),
+         when=x_is_real_of_its_shape, doc="the sign moves outwards, where sums and products take it in"),
+    Rule("quotient-of-neg", ops.divide(once(ops.negative(X)), Y), ops.negative(ops.divide(X, Y)),
+         when=x_is_float_of_its_shape, doc="the sign moves outwards"),
+    Rule("quotient-by-neg", ops.divide(Y, once(ops.negative(X))), ops.negative(ops.divide(Y, X)),
+         when=x_is_float_of_its_shape, doc="the sign moves outwards"),
+    Rule("quotient-of-negs", ops.divide(ops.negative(X), ops.negative(Y)), ops.divide(X, Y),
+         when=x_is_float, doc="signs cancel"),
+    Rule("product-of-abs", ops.multiply(once(ops.absolute(X)), once(ops.absolute(Y))),
+         ops.absolute(ops.multiply(X, Y)), when=x_is_float_of_its_shape,
+         doc="one magnitude for two; integers may wrap between"),
+    Rule("quotient-of-abs", ops.divide(once(ops.absolute(X)), once(ops.absolute(Y))),
+         ops.absolute(ops.divide(X, Y)), when=x_is_float_of_its_shape, doc="one magnitude for two"),
+    Rule("abs-of-positive", ops.absolute(X), X, when=x_not_negative,
+         doc="what has no sign: squares, magnitudes, exponentials, unsigned numbers, their sums and "
+             "products"),
+    Rule("fabs-as-abs", ops.fabs(X), ops.absolute(X), doc="one form for both"),
+    Rule("sign-of-sign", ops.sign(ops.sign(X)), ops.sign(X), when=x_is_real, doc="nothing left to do"),
+    Rule("copysign-of-neg", ops.copysign(ops.negative(X), Y), ops.copysign(X, Y), doc="the sign is replaced"),
+    Rule("copysign-of-abs", ops.copysign(ops.absolute(X), Y), ops.copysign(X, Y), doc="the sign is replaced"),
+    *(Rule(f"{name}-of-{sign}", getattr(ops, name)(getattr(ops, op)(X)), getattr(ops, name)(X),
+           when=x_is_float, exactness="rounding",
+           doc="an even function; the bits are the same if NumPy's are of both signs")
+      for name in ("cos", "cosh") for sign, op in (("neg", "negative"), ("abs", "absolute"))),
     Rule("double-as-sum", ops.multiply(X, Num(2)), ops.add(X, X),
          doc="same bits, no constant; an overflow warning then names add"),
 ])
@@ -68,15 +94,6 @@ def power_of_two_divisor(root: Hop, b: Bound) -> bool:
     return value.dtype.char in "efd" and power_of_two(value)
 
 
-def finite_reciprocal(root: Hop, b: Bound) -> bool:
-    """1/K is a normal number."""
-    value = const_value(b["K"])
-    if value.dtype.char not in "efd":
-        return False
-    info = np.finfo(value.dtype)
-    return bool(info.smallest_normal <= abs(float(value)) <= 1 / float(info.smallest_normal))
-
-
 def by_reciprocal(root: Hop, b: Bound) -> Hop:
     """Build X * (1/K)."""
     value = const_value(b["K"])
@@ -84,33 +101,11 @@ def by_reciprocal(root: Hop, b: Bound) -> Hop:
     return make("multiply", (b["X"], const(one / value, value.dtype)), root.line)
 
 
-def silent_x(root: Hop, b: Bound) -> bool:
-    """Dropping X drops no warning."""
-    return silent(b["X"])
-
-
-def zeros_like_root(root: Hop, b: Bound) -> Hop:
-    """Build a zero in the shape of the result."""
-    zero = const(0, root.meta.dtype)
-    if not root.meta.shape:
-        return zero
-    return make("broadcast_to", (zero,), root.line, shape=root.meta.shape)
-
-
 PRODUCTS = RuleSet([
     Rule("div-by-power-of-two", ops.divide(X, K), build=by_reciprocal, when=power_of_two_divisor,
          doc="a product is several times faster than a quotient; both round the same real number"),
-    Rule("div-by-constant", ops.divide(X, K), build=by_reciprocal, when=finite_reciprocal,
-         exactness="relaxed",
-         doc="a product is several times faster than a quotient; up to 1 ULP off"),
-    Rule("mul-by-zero", ops.multiply(X, Num(0)), build=zeros_like_root, when=silent_x,
-         exactness="relaxed",
-         doc="zero, though NaN and inf would give NaN and negative numbers -0.0"),
-    Rule("sub-self", ops.subtract(X, X), build=zeros_like_root, when=silent_x, exactness="relaxed",
-         doc="zero, though NaN and inf would give NaN"),
-    Rule("factor-out", ops.add(once(ops.multiply(X, Y)), once(ops.multiply(X, Z))),
-         ops.multiply(X, ops.add(Y, Z)), exactness="relaxed",
-         doc="one product less; overflow and rounding differ"),
+    Rule("product-with-itself", ops.multiply(X, X), ops.square(X), when=x_is_number,
+         doc="one form for both, which reads one operand; of bools and complex numbers they differ"),
     Rule("power-two", ops.power(X, Num(2)), ops.square(X), when=array_base,
          doc="as NumPy's own loop"),
     Rule("power-half", ops.power(X, Num(0.5)), ops.sqrt(X), when=float_array_base,
@@ -129,77 +124,43 @@ PRODUCTS = RuleSet([
 
 _SAME_EXTREME = "the extreme of x and x is x, NaN included"
 
+
+def x_is_ordered(root: Hop, b: Bound) -> bool:
+    """X holds signed integers or floats."""
+    return bool(b["X"].meta.dtype.kind in "if")
+
+
+def roots_of_positives(root: Hop, b: Bound) -> bool:
+    """Neither X nor Y is negative, and X has the shape of the result."""
+    return same_shape(root, b) and never_negative(b["X"]) and never_negative(b["Y"])
+
+
 EXTREMES = RuleSet([
     *(Rule(f"{name}-of-whole", getattr(ops, name)(X), X, when=x_is_whole,
            doc="integers, and floats that were rounded before, are whole already")
       for name in ("floor", "ceil", "trunc", "rint")),
     *(Rule(f"{name}-of-same", getattr(ops, name)(X, X), X, doc=_SAME_EXTREME)
       for name in ("maximum", "minimum", "fmax", "fmin")),
+    *(Rule(f"{name}-again", getattr(ops, name)(getattr(ops, name)(X, Y), Y), getattr(ops, name)(X, Y),
+           doc="nothing left to do, NaN included")
+      for name in ("maximum", "minimum", "fmax", "fmin")),
+    Rule("clip-again", ops.clip(ops.clip(X, Y, Z), Y, Z), ops.clip(X, Y, Z), when=x_is_real,
+         doc="nothing left to do"),
+    *(Rule(f"{name}-of-negs", getattr(ops, name)(once(ops.negative(X)), once(ops.negative(Y))),
+           ops.negative(getattr(ops, other)(X, Y)), when=x_is_float_of_its_shape,
+           doc="the other extreme, and one change of sign for two; the least integer has no negative")
+      for name, other in (("maximum", "minimum"), ("minimum", "maximum"), ("fmax", "fmin"), ("fmin",
+      "fmax"))),
+    *(Rule(f"{name}-of-neg-and-self", getattr(ops, name)(ops.negative(X), X), ops.absolute(X),
+           when=x_is_ordered, doc="the magnitude, which of two zeros is left open")
+      for name in ("maximum", "fmax")),
+    *(Rule(f"{name}-of-self-and-neg", getattr(ops, name)(X, ops.negative(X)), ops.absolute(X),
+           when=x_is_ordered, doc="the magnitude, which of two zeros is left open")
+      for name in ("maximum", "fmax")),
+    *(Rule(f"{name}-of-roots", getattr(ops, name)(once(ops.sqrt(X)), once(ops.sqrt(Y))),
+           ops.sqrt(getattr(ops, name)(X, Y)), when=roots_of_positives,
+           doc="one square root for two; they keep order and nothing is negative")
+      for name in ("maximum", "minimum")),
 ])
 
-# --------------------------------------------------------------------------- comparisons and logic
-
-
-def _logical(name: str, bitwise: App, logical: App) -> Rule:
-    return Rule(name, bitwise, logical, when=x_is_bool,
-                doc="on bools the two are one operator; one form is kept")
-
-
-LOGIC = RuleSet([
-    Rule("greater-as-less", ops.greater(X, Y), ops.less(Y, X),
-         doc="one direction, so that equal tests are one node"),
-    Rule("greater-equal-as-less-equal", ops.greater_equal(X, Y), ops.less_equal(Y, X),
-         doc="one direction, so that equal tests are one node"),
-    Rule("not-of-equal", ops.logical_not(ops.equal(X, Y)), ops.not_equal(X, Y),
-         doc="also true for NaN"),
-    Rule("not-of-unequal", ops.logical_not(ops.not_equal(X, Y)), ops.equal(X, Y),
-         doc="also true for NaN"),
-    Rule("not-of-less", ops.logical_not(ops.less(X, Y)), ops.less_equal(Y, X), when=no_nans,
-         doc="the opposite of an order; with NaN both x < y and y <= x are false"),
-    Rule("not-of-less-equal", ops.logical_not(ops.less_equal(X, Y)), ops.less(Y, X), when=no_nans,
-         doc="the opposite of an order; with NaN both x <= y and y < x are false"),
-    Rule("not-of-not", ops.logical_not(ops.logical_not(X)), X, when=x_is_bool,
-         doc="for bools; for numbers it asks for x != 0"),
-    Rule("invert-of-invert", ops.invert(ops.invert(X)), X, doc="every bit is flipped twice"),
-    _logical("invert-as-not", ops.invert(X), ops.logical_not(X)),
-    _logical("bitand-as-and", ops.bitwise_and(X, Y), ops.logical_and(X, Y)),
-    _logical("bitor-as-or", ops.bitwise_or(X, Y), ops.logical_or(X, Y)),
-    _logical("bitxor-as-xor", ops.bitwise_xor(X, Y), ops.logical_xor(X, Y)),
-    Rule("and-of-same", ops.logical_and(X, X), X, when=x_is_bool, doc="x and x"),
-    Rule("or-of-same", ops.logical_or(X, X), X, when=x_is_bool, doc="x or x"),
-    Rule("and-true", ops.logical_and(X, Num(True)), X, when=x_is_bool, doc="true is neutral"),
-    Rule("or-false", ops.logical_or(X, Num(False)), X, when=x_is_bool, doc="false is neutral"),
-    Rule("bit-and-same", ops.bitwise_and(X, X), X, when=x_is_int, doc="every bit with itself"),
-    Rule("bit-or-same", ops.bitwise_or(X, X), X, when=x_is_int, doc="every bit with itself"),
-    Rule("where-of-not", ops.where(ops.logical_not(X), Y, Z), ops.where(X, Z, Y), when=x_is_bool,
-         doc="the branches change places"),
-])
-
-# --------------------------------------------------------------------------- casts
-
-
-def already_so(root: Hop, b: Bound) -> bool:
-    """X has the dtype it is cast to."""
-    return bool(b["X"].meta.dtype == root.meta.dtype)
-
-
-def detour(root: Hop, b: Bound) -> bool:
-    """The inner cast keeps every value, and the outer one does the same wherever it starts."""
-    old, middle, new = b["X"].meta.dtype, root.inputs[0].meta.dtype, root.meta.dtype
-    if not widens(old, middle) or new.kind not in "biuf":
-        return False
-    if widens(old, new) or new.kind == "b":
-        return True
-    if middle.kind == "f":
-        return new.kind == "f" and (old.kind == "f" or new.itemsize > 2)
-    return new.kind in "iu" or new.itemsize > 2
-
-
-CASTS = RuleSet([
-    Rule("cast-to-same", ops.cast(X, dtype=DTYPE), X, when=already_so, doc="a copy"),
-    Rule("cast-of-cast", ops.cast(ops.cast(X), dtype=DTYPE), ops.cast(X, dtype=DTYPE), when=detour,
-         doc="a cast that loses nothing is no stop on the way; NumPy goes from integers to float16 "
-             "by float32, and floats that no integer of the dtype holds become what the CPU likes"),
-])
-
-CELLS = SIGNS + PRODUCTS + EXTREMES + LOGIC + CASTS
+CELLS = SIGNS + PRODUCTS + EXTREMES

@@ -310,6 +310,6 @@ METHOD_NAME = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
     np.clip: "clip", np.cumsum: "cumsum", np.dot: "dot", np.transpose: "transpose",
-    np.reshape: "reshape", np.round: "round", np.take: "take",
+    np.reshape: "reshape", np.round: "round", np.take: "take", np.trace: "trace", np.diagonal: "diagonal",
     np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",
 }

@@ -1,4 +1,4 @@
-"""NumPy's functions that are spelled by others: norms, einsum, running sums, stacks, new axes.
+"""NumPy's functions that are spelled by others: norms, einsum, running sums, diagonals, stacks, new axes.
 
 Knows: NumPy's signatures and what it computes. Must not know: how entries are recorded.
 Receives a session and arguments as the user gave them; returns proxies, or NotImplemented.
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray
+from jitla.tracing.tape import OP_ID
 
 Session = Any  # the session that the arguments belong to
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
+_DIAGONAL = OP_ID["diagonal"]
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -182,6 +184,40 @@ def _inner(session: Session, a: Any, b: Any, /) -> Any:
     return session.product("dot", x, y)
 
 
+def _outer(session: Session, a: Any, b: Any, out: Any = None) -> Any:
+    x, y = session.operand(a), session.operand(b)
+    if out is not None or type(x) is not LazyArray or type(y) is not LazyArray or x.ndim != 1 or y.ndim != 1:
+        return NotImplemented
+    return session.traced("multiply", (x[:, None], y[None, :]))
+
+
+def _matrix(session: Session, a: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
+    """Return the proxy of a matrix whose main diagonal is asked for; None for anything else."""
+    array = session.operand(a)
+    plain = all(type(i) is int for i in (offset, axis1, axis2)) and (offset, axis1, axis2) == (0, 0, 1)
+    return array if plain and type(array) is LazyArray and array.ndim == 2 else None
+
+
+def _trace(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None,
+           out: Any = None) -> Any:
+    matrix = _matrix(session, a, offset, axis1, axis2)
+    if matrix is None or dtype is not None or out is not None:
+        return NotImplemented
+    return session.traced("trace", (matrix,))
+
+
+def _diagonal(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
+    matrix = _matrix(session, a, offset, axis1, axis2)
+    return NotImplemented if matrix is None else session.view(matrix, "diagonal", (), _DIAGONAL)
+
+
+def _diag(session: Session, v: Any, k: Any = 0) -> Any:
+    array = session.operand(v)
+    if type(array) is LazyArray and array.ndim == 1 and type(k) is int and k == 0:
+        return session.traced("diag", (array,))
+    return _diagonal(session, v, k)
+
+
 def _columns(session: Session, tup: Any) -> Any:
     """Do column_stack: vectors are columns."""
     known = _arrays(session, tup)
@@ -229,6 +265,7 @@ SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
-    np.inner: _inner, np.column_stack: _columns,
+    np.inner: _inner, np.outer: _outer, np.trace: _trace, np.diagonal: _diagonal, np.diag: _diag,
+    np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

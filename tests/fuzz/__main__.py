@@ -29,6 +29,7 @@ PROMPT = 11  # in one chunk of so many programs observe flags as soon as they ma
 LARGE = 3  # in one chunk of so many small arrays are copied before they are updated in place, as usual
 FEW_INDICES = 4  # in one chunk of so many NumPy reads and writes where few indices say, as usual
 AS_USUAL = 9  # in one chunk of so many SciPy does what has few entries, as usual
+SUBSETS = 5  # in one chunk of so many random subsets of the rewrites are on
 TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever is faster
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
@@ -44,6 +45,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--kind", choices=("dense", "sparse"), default="dense",
                        help="arrays, or sparse matrices of SciPy mixed with arrays")
     found.add_argument("--state", default="", help="file with what has been run: goes on from there")
+    found.add_argument("--numerics", choices=("strict", "numpy", "relaxed"), default="numpy")
+    found.add_argument("--subsets", action="store_true", help="random subsets of the rewrites, always")
     found.add_argument("--plain", action="store_true", help="plain against plain: tests the fuzzer")
     found.add_argument("--show", action="store_true", help="print the programs")
     found.add_argument("--shrink", type=int, default=0, help="make the first N failing ones small")
@@ -62,7 +65,7 @@ def drawn(seed: int, given: argparse.Namespace) -> str:
 
 def work(first: int, last: int, given: argparse.Namespace) -> None:
     """Run programs; one line of JSON at the start and at the end of each."""
-    from tests.fuzz import load
+    from tests.fuzz import load, subsets
     from tests.fuzz.generate import DATA
     from tests.fuzz.runner import runs
 
@@ -78,6 +81,10 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.record_all()
     if first // CHUNK % TURNS == 1 and not given.plain:
         load.take_turns()
+    if (first // CHUNK % SUBSETS == 2 or given.subsets) and not given.plain:
+        subsets.apply_some()
+    if given.numerics != "numpy" and not given.plain:
+        subsets.set_numerics(given.numerics)
     gc.freeze()
     gc.disable()
     group = DATA if given.kernels == "reuse" else 1
@@ -86,6 +93,7 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
             faulthandler.dump_traceback_later(HANGS, exit=True)
             gc.collect(1)  # what outlives a program or two stays
         at, end = max(start, first), min(start + group, last)
+        subsets.draw(start)
         reports = runs(drawn(end - 1, given), f"fuzz-{end - 1}", skip=at - start)
         for seed in range(at, end):
             say({"start": seed})
@@ -137,7 +145,8 @@ def fork_workers(given: argparse.Namespace) -> None:
 def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
     """Run chunks of programs in worker processes until none or no time is left."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--worker"]
-    command += ["--kind", given.kind, "--kernels", given.kernels, *["--plain"] * given.plain]
+    command += ["--kind", given.kind, "--kernels", given.kernels, "--numerics", given.numerics]
+    command += ["--plain"] * given.plain + ["--subsets"] * given.subsets
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as forks:
         errors: list[str] = []

@@ -20,6 +20,7 @@ from tests.fuzz.operators import (
     OPERATORS,
     REDUCTIONS,
 )
+from tests.fuzz.patterns import patterned
 
 
 def number(draft: Draft) -> str:
@@ -309,6 +310,16 @@ def _joined(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     )
 
 
+def _rewritable(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    first = array_expression(draft, min(depth, 1), like)
+    value = first and draft.value(first)
+    second = value is not None and value.ndim and array_expression(draft, 0, value)
+    if not second:
+        return None
+    same = np.shape(draft.value(second)) == value.shape
+    return patterned(draft, f"({first})", f"({second if same else first})", value.ndim == 2)
+
+
 MAKERS = {
     _binary: 42,
     _unary: 18,
@@ -320,6 +331,7 @@ MAKERS = {
     _created: 4,
     _helped: 5,
     _joined: 1.5,
+    _rewritable: 5,
 }
 
 

@@ -62,6 +62,9 @@ CASES: dict[str, list[Case]] = {
     "expand_dims": [(lambda x: np.expand_dims(x, (0, 2)), {"axis": (0, 2)}, [(3, 4)])],
     "squeeze": [(lambda x: np.squeeze(x, (0, 2)), {"axis": (0, 2)}, [(1, 4, 1)]),
                 (lambda x: np.squeeze(x), {"axis": (0,)}, [(1,)])],
+    "trace": [(np.trace, {}, [(3, 4)]), (np.trace, {}, [(0, 0)])],
+    "diagonal": [(np.diagonal, {}, [(3, 4)]), (np.diagonal, {}, [(4, 4)])],
+    "diag": [(np.diag, {}, [(3,)]), (np.diag, {}, [(0,)])],
     "flip": [(np.flip, {"axis": (0, 1)}, [(3, 4)]), (np.fliplr, {"axis": (1,)}, [(3, 4)])],
     "cumsum": [(lambda x: np.cumsum(x, 1), {"axis": 1}, [(3, 4)]),
                (np.cumsum, {"axis": None}, [(3, 4)]), (np.cumsum, {"axis": None}, [()]),
@@ -179,8 +182,15 @@ def test_linspace() -> None:
         check(hop, [], np.linspace(x, y, 3))
 
 
+def test_part() -> None:
+    for shape, start, length in [((5,), 0, 2), ((5,), 3, 2), ((5, 2), 1, 4), ((5, 2), 5, 0)]:
+        x = sample(shape, np.dtype("f8"))
+        hop = make("part", (hop_of("positive", [x]), const(start, "i8")), shape=(length, *shape[1:]))
+        check(hop, [x], x[start:start + length])
+
+
 def test_every_op_has_a_case() -> None:
-    tested = {*AGGS, *CASES, *MADE, *SPARSE, "linspace"}
+    tested = {*AGGS, *CASES, *MADE, *SPARSE, "linspace", "part"}
     assert tested == {op.name for op in all_ops() if op.kind in (Kind.AGG, Kind.CALL)}
 
 

@@ -7,9 +7,10 @@ import numpy as np
 from jitla.hops import Hop, Meta, apply, const, leaf, make
 
 UNARY = ["negative", "absolute", "square", "positive", "floor", "rint", "sqrt", "exp", "isnan", "logical_not",
-         "conjugate"]
+         "conjugate", "sign", "fabs", "isinf", "isfinite", "cos", "log", "real", "imag", "invert"]
 BINARY = ["add", "subtract", "multiply", "divide", "maximum", "minimum", "fmax", "less", "greater", "equal",
-          "greater_equal", "logical_and", "logical_or", "power"]
+          "greater_equal", "logical_and", "logical_or", "power", "logical_xor", "less_equal", "not_equal",
+          "fmin"]
 BITS = ["bitwise_and", "bitwise_or", "bitwise_xor"]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 4.0]
 AGGREGATES = ["sum", "prod", "min", "max", "any", "all"]
@@ -39,7 +40,7 @@ def step(rng: np.random.Generator, pool: list[Hop]) -> Hop | None:
     """One more operator on what there is, None where NumPy refuses."""
     x, y, z = (pool[int(i)] for i in rng.integers(max(0, len(pool) - 8), len(pool), 3))
     try:
-        match rng.integers(0, 9):
+        match rng.integers(0, 11):
             case 0 | 1:
                 return apply(str(rng.choice(UNARY)), x)
             case 2 | 3:
@@ -56,9 +57,39 @@ def step(rng: np.random.Generator, pool: list[Hop]) -> Hop | None:
             case 8:
                 condition = x if x.meta.dtype == bool else apply("logical_not", x)
                 return apply("where", condition, y, z)
+            case 9:
+                return joined_or_cut(rng, x, y)
+            case 10:
+                return searched(rng, x)
     except (TypeError, ValueError):
         return None
     return None
+
+
+def joined_or_cut(rng: np.random.Generator, x: Hop, y: Hop) -> Hop | None:
+    """Blocks, slices, diagonals."""
+    if not x.meta.ndim:
+        return None
+    axis = int(rng.integers(x.meta.ndim))
+    match rng.integers(0, 3):
+        case 0:
+            return apply("concatenate", *[x, y, x][:int(rng.integers(2, 4))], axis=axis)
+        case 1:
+            cut = ("s", *[(None, 1), (None, -1), (1, None), (1, -1)][int(rng.integers(4))], None)
+            return make("getitem", (x,), index=(("s", None, None, None),) * axis + (cut,))
+    if x.meta.ndim == 1:
+        return make("diag", (x,))
+    return apply(str(rng.choice(["trace", "diagonal"])), x) if x.meta.ndim == 2 else None
+
+
+def searched(rng: np.random.Generator, x: Hop) -> Hop | None:
+    """Places of extremes, which nearly equal elements may exchange: of integers and signs."""
+    if x.meta.dtype.kind == "f":
+        x = apply("rint", x)
+    if not x.meta.size or x.meta.dtype.kind not in "biuf" or not x.meta.ndim:
+        return None
+    axis = [None, *range(x.meta.ndim)][int(rng.integers(x.meta.ndim + 1))]
+    return make(str(rng.choice(["argmin", "argmax"])), (x,), axis=axis, keepdims=bool(rng.random() < 0.2))
 
 
 def numbered(rng: np.random.Generator, x: Hop) -> tuple[Hop, Hop]:

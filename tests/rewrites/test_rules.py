@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jitla.hops import Hop, show
+from jitla.errors import InternalError
+from jitla.hops import Hop, evaluate, heard, hush, listen, show
 from jitla.rewrites import RULES, simplify
 from tests.rewrites.data import close, operands, same_bits, signs_matter, values
 from tests.rewrites.expression import Reader, write
@@ -89,3 +91,54 @@ def test_every_rule_has_both_lines(outcome: str):
 
 def test_every_line_names_a_rule():
     assert sorted({line.name for line in LINES} - {rule.name for rule in RULES}) == []
+
+
+# --------------------------------------------------------------------------- all dtypes, and warnings
+
+EXACT = [line for line in LINES if line.after != "keep" and RULES[line.name].exactness == "exact"]
+DECLARED = re.compile(r"\b(\w+)\[([\d,() ]*)\](\.\w+)?")
+# In programs what is counted is computed all the same; of sparse matrices only what is stored is.
+FEWER_VALUES = {"count-below", "sampled-of-cell"}
+SMALL = ("b1", "i1", "u1", "i2", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16")
+
+
+def in_dtype(line: Line, dtype: str) -> tuple[Hop, ...] | None:
+    """Return the left side of a line with `dtype` for that of its first leaf; None if NumPy has no such."""
+    first = DECLARED.findall(line.before)[0][2] or ".f8"
+
+    def swapped(found: re.Match[str]) -> str:
+        same = (found[3] or ".f8") == first
+        return f"{found[1]}[{found[2]}].{dtype}" if same else found[0]
+
+    try:
+        return Reader().read(DECLARED.sub(swapped, line.before))
+    except (TypeError, ValueError, InternalError, OverflowError):
+        return None
+
+
+@pytest.mark.parametrize("line", EXACT, ids=str)
+def test_exact_rules_are_so_for_every_dtype(line: Line):
+    """Where a rule fires for other dtypes than its fixture shows, it keeps bits and warnings, too."""
+    rules = RULES.only(line.name)
+    rng = np.random.default_rng(7)
+    for dtype in SMALL:
+        before = in_dtype(line, dtype)
+        after = before and simplify(before, rules)
+        if not before or after == before:
+            continue
+        for _ in range(4):
+            given = operands(before, rng, special=True)
+            (wanted, flags), (found, others) = told(before, given), told(after, given)
+            for x, y in zip(wanted, found, strict=True):
+                assert same_bits(x, y, signs_matter(before)), (dtype, x, y)
+            assert line.name in FEWER_VALUES or flags & ~others == 0, (dtype, flags, others)
+
+
+def told(roots: tuple[Hop, ...], given: list) -> tuple[list, int]:
+    """Return the values of the roots, and the floating-point flags that NumPy raises for them."""
+    token = listen()
+    try:
+        heard()
+        return evaluate(roots, given), heard()
+    finally:
+        hush(token)
