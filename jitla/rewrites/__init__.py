@@ -1,6 +1,6 @@
 """Equal but cheaper: rewrites as data, and the engine that applies them.
 
-Reading order: pattern, rule, conditions, static, reorg, sums, stored, dynamic, chains, slices, engine.
+Reading order: pattern, rule, conditions, static, reorg, sums, stored, dynamic, orders, chains, slices, engine.
 """
 
 from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify
