@@ -1,13 +1,17 @@
 """Equal but cheaper: rewrites as data, and the engine that applies them.
 
-Reading order: pattern, rule, conditions, static, reorg, sums, stored, dynamic, orders, chains, slices, engine.
+Reading order: pattern, rule, conditions, static, reorg, sums, stored, dynamic, orders, chains, slices,
+engine, weights, substitutions, parts, search.
 """
 
 from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify
 from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Pattern, Var, once, ops
 from jitla.rewrites.rule import LEVELS, Exactness, Hook, Rule, RuleSet
+from jitla.rewrites.search import Costs, Effort, Outcome, improve, lengths, moves, search
+from jitla.rewrites.substitutions import SUBSTITUTIONS
 
 __all__ = [
-    "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "AnyConst", "App", "AttrVar", "Bound",
-    "Exactness", "Hook", "Num", "Pattern", "Rule", "RuleSet", "Var", "once", "ops", "simplify",
+    "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "SUBSTITUTIONS", "AnyConst", "App", "AttrVar", "Bound",
+    "Costs", "Effort", "Exactness", "Hook", "Num", "Outcome", "Pattern", "Rule", "RuleSet", "Var", "improve",
+    "lengths", "moves", "once", "ops", "search", "simplify",
 ]

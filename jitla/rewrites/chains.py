@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from jitla.hops import Hop, make, substitute, topo
 from jitla.rewrites import orders
-from jitla.rewrites.conditions import shared_nodes
+from jitla.rewrites.conditions import SWAP, shared_nodes
 from jitla.rewrites.orders import Matrix, Splits, cheapest, price_of
 from jitla.rewrites.pattern import Var, ops
 from jitla.rewrites.rule import Hook, Rule, RuleSet, check
 
 Stored = Callable[[Hop], int | None]
 WORTH = 0.9  # part of its price that a new order may have at most
-SWAP = (1, 0)
 # Products of compressed rows with a matrix and with a vector.
 _SPARSE = frozenset({"csr_product", "csr_vector"})
 
