@@ -87,6 +87,14 @@ class Appraisal:
         written = sum(self._prices.writes(r) for r in set(roots) if r.op.kind is not Kind.LEAF)
         return written + max(sum(t[0] for t in terms), sum(t[1] for t in terms))
 
+    def guess(self, roots: Roots) -> float:
+        """Return what all operators take one by one, matrices on their way into products written and read."""
+        hops = topo(roots)
+        operands = {i for h in hops if h.op.name == "matmul" for i in map(_viewed, h.inputs) if i.inputs}
+        kept = {i for i in operands if i.meta.ndim == 2 and i.op.kind is Kind.CELL}
+        written = sum(map(self._prices.writes, kept.union(r for r in roots if r.inputs)))
+        return written + sum(map(self._prices.reads, kept)) + sum(sum(self._once(h)) for h in hops)
+
     def _place(self, hop: Hop) -> Layout:
         shape = hop.meta.shape
         if shape == () or hop.op.kind is Kind.LEAF:
@@ -122,3 +130,9 @@ class Appraisal:
     def ceiling(self, roots: Roots) -> float:
         """Return what the calls take, one after the other, that NumPy does it with."""
         return sum(map(self._prices.call, topo(roots)))
+
+
+def _viewed(hop: Hop) -> Hop:
+    while is_view(hop):
+        hop = hop.inputs[0]
+    return hop

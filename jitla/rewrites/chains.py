@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from jitla.hops import Hop, make, substitute, topo
 from jitla.rewrites import orders
-from jitla.rewrites.conditions import SWAP, shared_nodes
+from jitla.rewrites.conditions import SWAP, is_plain_product, shared_nodes, turned
 from jitla.rewrites.orders import Matrix, Splits, cheapest, price_of
-from jitla.rewrites.pattern import Var, ops
+from jitla.rewrites.pattern import Bound, Var, ops
 from jitla.rewrites.rule import Hook, Rule, RuleSet, check
 
 Stored = Callable[[Hop], int | None]
@@ -216,9 +216,23 @@ def _assemble(factors: list[Factor], split: Splits, i: int, j: int, root: Hop) -
     return make("matmul", (left, right), root.line)
 
 
+def vector_first(root: Hop, b: Bound) -> bool:
+    """A is a vector, B a matrix."""
+    return b["A"].meta.ndim == 1 and b["B"].meta.ndim == 2 and is_plain_product(root)
+
+
+def turned_times_vector(root: Hop, b: Bound) -> Hop:
+    """Build the product of the transposed matrix with the vector."""
+    return make("matmul", (turned(b["B"]), b["A"]), root.line)
+
+
 MATMUL_CHAIN = Rule(
     "matmul-chain", ops.matmul(Var("A"), Var("B")), across=order_products, exactness="rounding",
     doc="A @ (B @ v) takes far fewer operations than A @ B @ v; roundings differ, overflow, inf "
         "and NaN of partial products may")
 
-CHAINS = RuleSet([MATMUL_CHAIN])
+CHAINS = RuleSet([
+    Rule("vector-behind", ops.matmul(Var("A"), Var("B")), build=turned_times_vector, when=vector_first,
+         exactness="rounding", doc="one form for both sides: v @ X is X.T @ v; the same sums"),
+    MATMUL_CHAIN,
+])

@@ -5,7 +5,8 @@ costs come from. Receives roots, rules and costs; returns what it found, and how
 
 Best first, as in MetaFlow (Jia et al., SysML 2019): of the states known the cheapest is expanded, and its
 neighbours are kept unless they cost `bound` times the best or more. Pricing a state takes a plan, which is
-slow; so a neighbour counts as its parent and the difference of their floors, until it claims to be the best.
+slow; so a neighbour counts as its parent and the difference of guesses, until it claims to be the best. When
+nothing is left to expand, what was not priced yet is, for a guess knows little of fusion.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class Costs(Protocol):
 
     def floor(self, roots: Roots) -> float:
         """Return what no plan of `roots` goes below, or nearly; this is quick."""
+        ...
+
+    def guess(self, roots: Roots) -> float:
+        """Return what is of use to compare neighbours; this is quick."""
         ...
 
     def price(self, roots: Roots) -> float:
@@ -84,10 +89,11 @@ class Outcome:
 
 @dataclass(slots=True)
 class _State:
-    """Roots, their floor and what they cost, as far as is known; the rules that led here."""
+    """Roots, their floor, a guess, and what they cost as far as is known; the rules that led here."""
 
     roots: Roots
     floor: float
+    guess: float
     cost: float
     path: tuple[Rule, ...]
     priced: bool = False
@@ -176,7 +182,7 @@ class _Search:
         self.found = Outcome(self.given)
         if self.costs.ceiling(self.given) < self.effort.least:
             return self.found
-        start = _State(self.given, self.costs.floor(self.given), 0.0, ())
+        start = _State(self.given, self.costs.floor(self.given), self.costs.guess(self.given), 0.0, ())
         self.best = start
         self._price(start)
         self.latest, self.end = 0.0, self.clock() + self.effort.seconds
@@ -196,7 +202,7 @@ class _Search:
         if self.found.spent:
             return False
         wide = self.found.expanded < self.effort.expansions
-        if wide and self.queue and self.queue[0][0] < self.effort.bound * self.best.cost:
+        if wide and self.queue and self.queue[0][0] <= self.effort.bound * self.best.cost:
             return True
         self.found.spent |= not wide
         while self.later and self.clock() + self.latest <= self.end:
@@ -230,13 +236,18 @@ class _Search:
         if not all(map(_as_fresh, self.given, new)):
             return
         floor = self.costs.floor(new)
-        cost = parent.cost + floor - parent.floor
-        if max(floor, cost) < self.effort.bound * self.best.cost:
-            self._push(_State(new, floor, cost, (*parent.path, rule)))
+        if floor < self.effort.bound * self.best.cost:
+            guess = self.costs.guess(new)
+            state = _State(new, floor, guess, parent.cost + guess - parent.guess, (*parent.path, rule))
+            if not self._push(state):
+                heappush(self.later, (state.cost, next(self.numbers), state))
 
-    def _push(self, state: _State) -> None:
-        if state.cost < self.effort.bound * self.best.cost or state is self.best:
+    def _push(self, state: _State) -> bool:
+        """Put the state where it is expanded from, if it is not too bad."""
+        fair = state.cost < self.effort.bound * self.best.cost or state is self.best
+        if fair:
             heappush(self.queue, (state.cost, next(self.numbers), state))
+        return fair
 
     def _price(self, state: _State) -> None:
         start = self.clock()

@@ -46,30 +46,20 @@ def turned_product(root: Hop, b: Bound) -> Hop:
     return turned(make("matmul", (turned(right), turned(left)), root.line))
 
 
-def vector_first(root: Hop, b: Bound) -> bool:
-    """A is a vector, B a matrix."""
-    return b["A"].meta.ndim == 1 and b["B"].meta.ndim == 2 and is_plain_product(root)
-
-
 def vector_last(root: Hop, b: Bound) -> bool:
     """A is a matrix, B a vector."""
     return b["A"].meta.ndim == 2 and b["B"].meta.ndim == 1 and is_plain_product(root)
 
 
-def vector_on_the_other_side(root: Hop, b: Bound) -> Hop:
-    """Build the product of the transposed matrix with the vector, on the other side of it."""
-    left, right = root.inputs
-    pair = (turned(right), left) if left.meta.ndim == 1 else (right, turned(left))
-    return make("matmul", pair, root.line)
+def vector_times_turned(root: Hop, b: Bound) -> Hop:
+    """Build the product of the vector with the transposed matrix."""
+    return make("matmul", (b["B"], turned(b["A"])), root.line)
 
 
-_SAME_SUMS = "the same sums; which of the two fuses depends on how the matrix is used elsewhere"
 
 ORDERS = RuleSet([
-    Rule("vector-behind", ops.matmul(A, B), build=vector_on_the_other_side, when=vector_first,
-         exactness="rounding", doc=_SAME_SUMS),
-    Rule("vector-in-front", ops.matmul(A, B), build=vector_on_the_other_side, when=vector_last,
-         exactness="rounding", doc=_SAME_SUMS),
+    Rule("vector-in-front", ops.matmul(A, B), build=vector_times_turned, when=vector_last,
+         exactness="rounding", doc="the same sums; how the matrix lies decides what fuses"),
     Rule("product-to-the-right", ops.matmul(ops.matmul(A, B), C), ops.matmul(A, ops.matmul(B, C)),
          when=matrix_between, exactness="rounding", doc="another order; partial products may overflow"),
     Rule("product-to-the-left", ops.matmul(A, ops.matmul(B, C)), ops.matmul(ops.matmul(A, B), C),
