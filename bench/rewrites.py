@@ -63,6 +63,14 @@ def weighted_turned(X: Array, w: Array, b: Array) -> Array:
     return X.T @ (w * (b @ X.T))
 
 
+def weighted_cross(X: Array, w: Array, Y: Array) -> Array:
+    return (X * w[:, None]).T @ Y
+
+
+def scaled_gradient(X: Array, s: Array, r: Array) -> Array:
+    return (X * s).T @ r
+
+
 def hat_diagonal(X: Array, G: Array) -> Array:
     return ((X @ G) * X).sum(axis=1)
 
@@ -178,6 +186,10 @@ def laplacian(G: Array, d: Array, x: Array) -> Array:
     return d * x - (d[:, None] * G) @ x
 
 
+def walk_back(G: Array, d: Array, x: Array) -> Array:
+    return (d[:, None] * G).T @ x
+
+
 def normalised_walk(G: Array, d: Array, X: Array) -> Array:
     return (d[:, None] * G * d) @ X
 
@@ -223,6 +235,10 @@ def deep_common(A: Array, B: Array, C: Array, D: Array) -> Array:
     return A @ B @ C + A @ D
 
 
+def cross_moments(X: Array, Y: Array, Z: Array) -> Array:
+    return np.tanh(X.T @ Y + (Z.T @ X).T)
+
+
 def mixed_steps(A: Array, x: Array, y: Array) -> Array:
     return 0.3 * (A @ x) + 0.7 * (A @ y)
 
@@ -248,7 +264,8 @@ CASES = [
     Case(normal_equations, [X, Y1, K1]), Case(ridge_gradient, [X, Y1, K1]), Case(ridge_step, [X, K1]),
     Case(gauss_newton, [X, K1, Y1]), Case(weighted_least_squares, [X, Y1, K1]),
     Case(weighted_front, [X, Y1, K1]), Case(weighted_rows, [X, Y1, K1]), Case(weighted_behind, [X, Y1, K1]),
-    Case(weighted_turned, [X, Y1, K1]), Case(hat_diagonal, [X, (K, K)]),
+    Case(weighted_turned, [X, Y1, K1]), Case(weighted_cross, [X, Y1, (N, 5)]),
+    Case(scaled_gradient, [(N, 4 * K), (4 * K,), Y1]), Case(hat_diagonal, [X, (K, K)]),
     Case(residual_norm, [X, (N, 20), (K, 20)]),
     Case(pca_project, [X, (K, 10)]), Case(pca_power, [X, K1]), Case(pca_rebuild, [X, (K, 10), (K, K)]),
     Case(whitened, [X, (K, 20), (20,), (K,)]),
@@ -262,12 +279,13 @@ CASES = [
     Case(kernel_regression, [SQ, (S, 50), (50,)]), Case(logistic_hessian, [X, Y1, K1]),
     Case(logistic_hessian_columns, [X, Y1, (K, 3)]), Case(softmax_hessian, [X, (N, 5), (K, 5)]),
     Case(pagerank, [SQ, SV, (S, 1), (1, S)]), Case(laplacian, [SQ, SV, SV]),
-    Case(normalised_walk, [SQ, SV, (S, 4)]), Case(trace_of_product, [SQ, SQ]),
+    Case(walk_back, [SQ, SV, SV]), Case(normalised_walk, [SQ, SV, (S, 4)]), Case(trace_of_product, [SQ, SQ]),
     Case(bilinear, [SV, SQ, SQ, SV]), Case(three_factors, [(60, 50), (50, 40), (40, 30)]),
     Case(krylov, [SQ, SV]), Case(attention_scores, [(S, 64), (S, 64), (S, 64)]),
-    Case(scaled_products, [SQ, SQ, SV]), Case(shared_factor, [SQ, (S, 40), (40, 60)]),
+    Case(scaled_products, [SQ, SQ, SV]), Case(shared_factor, [(S, 60), (60, S), SQ]),
     Case(sum_of_products, [SQ, SQ, SQ], "relaxed"), Case(difference_applied, [SQ, SQ, SV], "relaxed"),
-    Case(deep_common, [(S, 300), (300, 500), (500, S), (300, S)], "relaxed"),
+    Case(deep_common, [(S - 20, 400), (400, 400), (400, S), (400, S)], "relaxed"),
+    Case(cross_moments, [X, X, X], "relaxed"),
     Case(mixed_steps, [SQ, SV, SV], "relaxed"),
 ]
 
@@ -331,14 +349,18 @@ def measure(case: Case, rounds: int) -> Row:
         scale = float(np.max(np.abs(one))) or 1.0
         assert np.allclose(one, other, rtol=1e-9, atol=1e-9 * scale), case.name
     amounts = [work(program) for _, program in made]
+    if made[0][1].plan.outputs == made[1][1].plan.outputs:
+        made = made[:1] * 2  # its code is the same
     least = [math.inf, math.inf]
     calls = [call for call, _ in made]
     times = [repeats(call, LEAST) for call in calls]
     for turn in range(rounds):
-        for way in (0, 1) if turn % 2 else (1, 0):
+        for way in ((0, 1) if turn % 2 else (1, 0)) if calls[0] is not calls[1] else (0,):
             settle()
             calls[way]()
             least[way] = min(least[way], min(seconds(calls[way]) for _ in range(times[way])))
+    if calls[0] is calls[1]:
+        least[1] = least[0]
     model = [predicted(program) for _, program in made]
     found = made[1][1].stages[-1].draft.outcome
     path = " > ".join(made[1][1].fired) if found is None or not found.fired else " > ".join(

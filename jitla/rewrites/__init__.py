@@ -1,7 +1,7 @@
 """Equal but cheaper: rewrites as data, and the engine that applies them.
 
-Reading order: pattern, rule, conditions, static, reorg, sums, stored, dynamic, orders, chains, slices,
-engine, weights, substitutions, parts, search.
+Reading order: pattern, rule, conditions, static, reorg, sums, stored, dynamic, orders, paths, factors,
+chains, slices, engine, weights, substitutions, parts, search.
 """
 
 from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify

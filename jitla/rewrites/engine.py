@@ -11,6 +11,8 @@ from jitla.hops import Hop, make, topo
 from jitla.rewrites.chains import CHAINS
 from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns, shared_nodes
 from jitla.rewrites.dynamic import SIZED
+from jitla.rewrites.factors import FACTORS
+from jitla.rewrites.paths import PATHS
 from jitla.rewrites.reorg import STRUCTURE
 from jitla.rewrites.rule import Hook, Rule, RuleSet
 from jitla.rewrites.slices import SLICES
@@ -19,7 +21,7 @@ from jitla.rewrites.stored import STORED
 from jitla.rewrites.sums import SUMS
 
 STATIC: RuleSet = CELLS + STRUCTURE + SUMS + STORED
-DYNAMIC: RuleSet = SIZED + CHAINS + SLICES
+DYNAMIC: RuleSet = SIZED + PATHS + FACTORS + CHAINS + SLICES
 RULES: RuleSet = STATIC + DYNAMIC  # a dynamic rule may open the way for a static one
 DEFAULT: RuleSet = RULES.at("numpy")
 
