@@ -235,8 +235,9 @@ def deep_common(A: Array, B: Array, C: Array, D: Array) -> Array:
     return A @ B @ C + A @ D
 
 
-def cross_moments(X: Array, Y: Array, Z: Array) -> Array:
-    return np.tanh(X.T @ Y + (Z.T @ X).T)
+def cross_moments(X: Array, W: Array, Y: Array, Z: Array) -> Array:
+    H = np.tanh(X @ W)
+    return np.tanh(H.T @ Y + (Z.T @ H).T)
 
 
 def mixed_steps(A: Array, x: Array, y: Array) -> Array:
@@ -264,7 +265,7 @@ CASES = [
     Case(normal_equations, [X, Y1, K1]), Case(ridge_gradient, [X, Y1, K1]), Case(ridge_step, [X, K1]),
     Case(gauss_newton, [X, K1, Y1]), Case(weighted_least_squares, [X, Y1, K1]),
     Case(weighted_front, [X, Y1, K1]), Case(weighted_rows, [X, Y1, K1]), Case(weighted_behind, [X, Y1, K1]),
-    Case(weighted_turned, [X, Y1, K1]), Case(weighted_cross, [X, Y1, (N, 5)]),
+    Case(weighted_turned, [X, Y1, K1]), Case(weighted_cross, [(N, 4 * K), Y1, (N, 5)]),
     Case(scaled_gradient, [(N, 4 * K), (4 * K,), Y1]), Case(hat_diagonal, [X, (K, K)]),
     Case(residual_norm, [X, (N, 20), (K, 20)]),
     Case(pca_project, [X, (K, 10)]), Case(pca_power, [X, K1]), Case(pca_rebuild, [X, (K, 10), (K, K)]),
@@ -285,7 +286,7 @@ CASES = [
     Case(scaled_products, [SQ, SQ, SV]), Case(shared_factor, [(S, 60), (60, S), SQ]),
     Case(sum_of_products, [SQ, SQ, SQ], "relaxed"), Case(difference_applied, [SQ, SQ, SV], "relaxed"),
     Case(deep_common, [(S - 20, 400), (400, 400), (400, S), (400, S)], "relaxed"),
-    Case(cross_moments, [X, X, X], "relaxed"),
+    Case(cross_moments, [X, (K, 60), X, X], "relaxed"),
     Case(mixed_steps, [SQ, SV, SV], "relaxed"),
 ]
 

@@ -220,6 +220,7 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
     program = Program(
         draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
     program.stages = tuple(traces)
+    program.given = traces[0].draft.roots
     program.fusion = tools.fusion
     program.weigh = partial(weigh, draft.plan, *_terms(draft, tools))
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))

@@ -109,6 +109,7 @@ class Program:
         self.aliases = aliases
         self.layouts = dict(layouts)
         self.stages: tuple[Any, ...] = ()
+        self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
@@ -219,7 +220,7 @@ class Program:
                     return Bound(variant, own, layouts)
                 except _Misfit:
                     continue
-        roots = rebuild(self.plan.outputs, dims)
+        roots = rebuild(self.given, dims)
         variant = self._workshop.build(roots, layouts, self.outs, self.aliases)
         self._variants = [*self._variants, (variant, dict(dims))][-MAX_VARIANTS:]
         return Bound(variant, variant.identity(), layouts)
@@ -230,7 +231,7 @@ class Program:
 
     def without_kernels(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Program:
         """Return the program for these sizes that leaves every step to NumPy."""
-        roots = rebuild(self.plan.outputs, dims)
+        roots = rebuild(self.given, dims)
         return self._workshop.build(roots, layouts, self.outs, self.aliases, kernels=False)
 
     def values_for(

@@ -137,7 +137,8 @@ def improve(
     for n, part in enumerate(parts):
         share = replace(effort, seconds=(end - clock()) / (len(parts) - n))
         found = search(part.roots, rules, appraise(part.roots, part.lent), share, taken, clock)
-        whole.roots = substitute(whole.roots, part.returned(found.roots))
+        if found.fired:
+            whole.roots = substitute(whole.roots, part.returned(found.roots))
         whole.add(found)
     return whole
 

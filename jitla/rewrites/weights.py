@@ -13,6 +13,7 @@ from jitla.rewrites.pattern import Bound, Var, ops
 from jitla.rewrites.rule import Rule, RuleSet
 
 A, B, X, S = Var("A"), Var("B"), Var("X"), Var("S")
+_MOVES = frozenset(("transpose", "expand_dims", "squeeze"))  # of a column or row: its elements stay in order
 _DOC = "weights are multiplied where there are fewest elements; partial products may overflow elsewhere"
 
 
@@ -33,8 +34,8 @@ def role(weights: Hop, matrix: Hop) -> str | None:
 
 def as_vector(weights: Hop) -> Hop:
     """Return a column or a row as a vector."""
-    if weights.op.name == "expand_dims" and weights.inputs[0].meta.ndim == 1:
-        return weights.inputs[0]
+    while weights.op.name in _MOVES:
+        weights = weights.inputs[0]
     if weights.meta.ndim < 2:
         return weights
     return make("squeeze", (weights,), weights.line, axis=(weights.meta.shape.index(1),))
