@@ -7,6 +7,7 @@ Receives names of cases; prints a table, then how many cases are slower, and the
 from __future__ import annotations
 
 import argparse
+import linecache
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -402,13 +403,47 @@ def bounds(case: Case, tried: tuple[float, ...]) -> str:
     return "  ".join(words)
 
 
+def small(chains: int, rounds: int) -> str:
+    """Compare orders of small products, of 2 to 49 rows and columns, by their least times."""
+    rng = np.random.default_rng(8)
+    worst, ratios = [], []
+    for n in range(chains):
+        lengths = [int(i) for i in rng.integers(2, 50, rng.integers(4, 7))]
+        shapes = [(a, b) for a, b in zip(lengths, lengths[1:], strict=False)]
+        if rng.random() < 0.5:
+            shapes[-1] = shapes[-1][:1]
+        case = Case(_chain_of(len(shapes)), list(shapes))
+        row = measure(case, rounds)
+        if row.path:
+            ratios.append(row.ratio)
+            worst.append((row.ratio, f"{row.ratio:.2f} {shapes}"))
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    least = "\n".join(text for _, text in sorted(worst)[:5])
+    return f"{len(ratios)} of {chains} chains reordered, geometric mean {mean:.2f}; the worst:\n{least}"
+
+
+def _chain_of(count: int) -> Callable[..., Any]:
+    """Return a function that multiplies so many factors from the left."""
+    names = [f"a{n}" for n in range(count)]
+    scope: dict[str, Any] = {}
+    source = f"def chain({', '.join(names)}):\n    return {' @ '.join(names)}\n"
+    place = f"<chain of {count}>"
+    linecache.cache[place] = (len(source), None, source.splitlines(True), place)
+    exec(compile(source, place, "exec"), scope)
+    return scope["chain"]
+
+
 def main() -> None:
     """Measure the cases named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bounds", action="store_true", help="search with several bounds, measure nothing")
+    parser.add_argument("--small", type=int, default=0, help="compare so many chains of small products")
     given = parser.parse_args()
+    if given.small:
+        print(small(given.small, given.rounds))
+        return
     chosen = [c for c in CASES if not given.names or c.name.rstrip("*") in given.names]
     if given.bounds:
         for case in chosen:

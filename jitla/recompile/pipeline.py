@@ -221,6 +221,7 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
         draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
     program.stages = tuple(traces)
     program.given = traces[0].draft.roots
+    program.by_size = tools.rules is not None and sum(h.op.name == "matmul" for h in topo(program.given)) > 1
     program.fusion = tools.fusion
     program.weigh = partial(weigh, draft.plan, *_terms(draft, tools))
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))

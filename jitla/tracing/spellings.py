@@ -183,6 +183,13 @@ def _inner(session: Session, a: Any, b: Any, /) -> Any:
     return session.product("dot", x, y)
 
 
+def _outer(session: Session, a: Any, b: Any, out: Any = None) -> Any:
+    x, y = session.operand(a), session.operand(b)
+    if out is not None or any(type(v) is not LazyArray or v.ndim != 1 for v in (x, y)):
+        return NotImplemented
+    return x[:, None] * y[None, :]
+
+
 def _columns(session: Session, tup: Any) -> Any:
     """Do column_stack: vectors are columns."""
     known = _arrays(session, tup)
@@ -230,6 +237,6 @@ SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
-    np.inner: _inner, np.column_stack: _columns,
+    np.inner: _inner, np.outer: _outer, np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

@@ -146,11 +146,15 @@ def test_pagerank_forms_no_square_matrix():
     def pagerank(G, p, e, u):
         return 0.85 * (G @ p) + (1 - 0.85) * (e @ u @ p)
 
+    def with_outer(G, p, e, u):
+        return 0.85 * (G @ p) + (1 - 0.85) * (np.outer(e[:, 0], u[0]) @ p)
+
     n = 500
     given = [np.eye(n), np.arange(n) / n, np.ones((n, 1)), np.full((1, n), 1 / n)]
-    result, program = run(pagerank, given)
-    assert np.allclose(result, pagerank(*given))
-    assert not [h for h in topo(program.plan.outputs) if h.inputs and h.meta.size > n]
+    for function in (pagerank, with_outer):
+        result, program = run(function, given)
+        assert np.allclose(result, pagerank(*given))
+        assert not [h for h in topo(program.plan.outputs) if h.inputs and h.meta.size > n]
 
 
 SPELLINGS = {
@@ -186,3 +190,24 @@ def test_merged_products_serve_other_sizes():
         for n, k, m, p in [(40, 30, 7, 9), (44, 33, 8, 10), (50, 20, 16, 5), (40, 30, 7, 9), (60, 30, 9, 7)]:
             given = rng.random((n, k)), rng.random((k, m)), rng.random((k, p))
             assert all(map(np.allclose, fast(*given), pair(*given)))
+
+
+def test_sizes_of_another_shape_get_an_order_of_their_own():
+    def chain(A, B, C):
+        return A @ B @ C
+
+    fast = jitla.jit(chain, compile="sync")
+    rng = np.random.default_rng(2)
+
+    def order(*lengths: int) -> list[int]:
+        given = [rng.random(s) for s in zip(lengths, lengths[1:], strict=False)]
+        with jitla.options() as config:
+            assert np.allclose(fast(*given), chain(*given))
+            first = GATE.compiler(config).programs()[-1]
+        programs = [first, *[variant for variant, _ in first._variants]]
+        last = [next(h for h in reversed(topo(p.plan.outputs)) if h.op.name == "matmul") for p in programs]
+        return [product.inputs[0].op.name == "leaf" for product in last]
+
+    assert order(60, 5, 70, 6) == [True]
+    assert order(5, 61, 7, 71) == [True, False]
+    assert order(66, 6, 77, 7) == [True, False]
