@@ -23,7 +23,7 @@ from jitla.explanation import (
 )
 from jitla.hops import place
 from jitla.predictions import CostRecord, RivalRecord, duration
-from jitla.rewrites import RULES
+from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
 
 
@@ -182,5 +182,5 @@ def _step(step: Any, lines: _Lines) -> StepRecord:
 
 
 def _fired(name: str, count: int) -> FiredRule:
-    known = {rule.name: rule for rule in RULES}.get(name)
+    known = {rule.name: rule for rule in RULES + SUBSTITUTIONS}.get(name)
     return FiredRule(name, count, known.doc, known.exactness) if known else FiredRule(name, count)

@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
@@ -69,6 +69,17 @@ def _names(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[\w\s,-]*", value):
         raise ValueError("names of rewrites with commas between, as explain shows them")
     return ",".join(sorted({name.strip() for name in value.split(",")} - {""}))
+def _ratio(low: float, high: float) -> Callable[[Any], float]:
+    """Accept a number from `low` to `high`."""
+
+    def check(value: Any) -> float:
+        with suppress(ValueError):
+            value = float(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else value
+        if not isinstance(value, float) or not low <= value <= high:
+            raise ValueError(f"a number from {low} to {high}")
+        return value
+
+    return check
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -120,6 +131,17 @@ class Config:
         "how nonzeros of products are estimated: spread evenly; the bound; by sketches; these with weights")
     without_rules: str = _option(
         "", _names, "rewrites that are left out, names with commas between; empty: none")
+    rewrites: bool = _option(
+        True, _switch, "put cheaper operators in the place of others, where that means the same")
+    search_bound: float = _option(
+        1.05, _ratio(1.0, 10.0),
+        "how much worse than the best a step of the search for rewrites may be; 1.0: it only gets better")
+    search_steps: int = _option(
+        60, _number(0, 1_000_000), "how many times the search for rewrites goes on from what it found")
+    search_ms: int = _option(
+        15, _number(0, 1_000_000), "milliseconds that the search for rewrites may take; 0: there is none")
+    search_from_us: int = _option(
+        100, _number(0, 1_000_000_000), "predicted microseconds from which on a block is worth a search")
     memory_limit: int = _option(
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
     num_threads: int = _option(
@@ -284,6 +306,11 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     fusion: str
     estimator: str
     without_rules: str
+    rewrites: bool
+    search_bound: float
+    search_steps: int
+    search_ms: int
+    search_from_us: int
     memory_limit: int
     num_threads: int
     cpu: str

@@ -59,7 +59,8 @@ class Gate:
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
         key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
-               config.without_rules)
+               config.without_rules, config.rewrites, config.search_bound, config.search_steps,
+               config.search_ms, config.search_from_us)
         found = self._compilers.get(key)
         if found is None:
             with self._lock:
@@ -77,8 +78,11 @@ class Gate:
         runtime.keep_asleep(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
+        effort = self.room("rewrites").Effort(
+            config.search_bound, config.search_steps, config.search_ms * 1e-3, config.search_from_us * 1e-6)
         return recompile.Compiler(
-            backend, rules=self.rules(config.without_rules), numerics=config.numerics,
+            backend, rules=self.rules(config.without_rules) if config.rewrites else None, effort=effort,
+            numerics=config.numerics,
             threads=config.num_threads, fusion=config.fusion, memory_limit=config.memory_limit,
             machine=self._machine.with_threads(threads), observe=self.recorder.record)
 

@@ -58,7 +58,7 @@ from jitla.fusion.recall import Recall
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
-from jitla.fusion.verdict import RunnerUp, Verdict, weigh
+from jitla.fusion.verdict import RunnerUp, Verdict, forecast, weigh
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
@@ -67,8 +67,8 @@ __all__ = [
     "Backend", "Call", "Combine", "Cost", "Cut", "Entries", "Executable", "Facts", "Form", "Geometry",
     "Interpreted", "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices",
     "Product", "Recall", "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
-    "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "geometry", "is_certain",
-    "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",
+    "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "forecast", "geometry",
+    "is_certain", "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",
     "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
     "structure", "structure_key", "tables", "walk", "weigh",
 ]

@@ -17,6 +17,7 @@ from jitla.fusion.layout import Layout
 from jitla.fusion.memory import peak
 from jitla.fusion.planner import Chosen, choose
 from jitla.fusion.price import Cost, Prices
+from jitla.fusion.recall import Recall
 from jitla.fusion.search import Search
 from jitla.hops import Hop, Machine
 
@@ -95,6 +96,16 @@ def weigh(
         runner_up=None if limited else _runner_up(chosen),
         peak=taken,
         free=(_seconds(free, prices), free_peak) if limited else None)
+
+
+def forecast(
+    roots: Sequence[Hop], layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
+    machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
+    stored: Collection[Hop] = (), recall: Recall | None = None,
+) -> tuple[Plan, float]:
+    """Return the plan of `roots`, see `plan`, and the seconds that it is predicted to take."""
+    chosen = choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored, recall)
+    return chosen.plan, _seconds(chosen.plan, chosen.kernels.prices)
 
 
 def _seconds(plan: Plan, prices: Prices) -> float:

@@ -37,7 +37,7 @@ from jitla.hops import REFERENCE, Hop, Kind, Machine
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.program import Launch, Program
 from jitla.recompile.stores import Aliases, Outs
-from jitla.rewrites import RULES, RuleSet
+from jitla.rewrites import RULES, SUBSTITUTIONS, Effort, RuleSet
 from jitla.runtime import allocator
 
 Recipe = tuple[tuple[Hop, ...], Mapping[int, Layout], Outs, Aliases]
@@ -95,7 +95,7 @@ class Compiler:
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
         rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE,
-        threads: int = 0, fusion: str = "cost", memory_limit: int = 0,
+        threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096,
     ) -> None:
@@ -110,9 +110,10 @@ class Compiler:
         self._building = threading.RLock()
         self._stored: Any = None
         allowed = None if rules is None else rules.at(numerics)
+        searches = allowed is not None and numerics != "strict" and fusion == "cost" and effort is not None
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
-            Recall())
+            Recall(), SUBSTITUTIONS.at(numerics) if searches else None, effort or Effort())
 
     # ---------------------------------------------------------------------- programs
 

@@ -17,9 +17,10 @@ from jitla.events import Event
 from jitla.fusion import Kernel, Layout, Plan, Recall, RowKernel, all_layouts, plan, show, weigh
 from jitla.hops import Hop, Machine, make, place, topo, verify
 from jitla.hops import show as show_hops
+from jitla.recompile.appraisal import Appraisals, Terms
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.stores import Aliases, Outs
-from jitla.rewrites import Rule, RuleSet, simplify
+from jitla.rewrites import Effort, Outcome, Rule, RuleSet, improve, lengths, simplify
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Draft:
     outs: Outs
     aliases: Aliases
     fired: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    lengths: frozenset[int] = frozenset()
     plan: Plan | None = None
 
 
@@ -48,6 +51,8 @@ class Tools:
     check: bool = False
     limit: int = 0
     recall: Recall | None = None
+    substitutions: RuleSet | None = None
+    effort: Effort = Effort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ def _take(draft: Draft, tools: Tools) -> Draft:
     for root, out in zip(draft.roots, draft.outs, strict=True):
         dtype = dtypes.get(out, root.meta.dtype)
         roots.append(root if dtype == root.meta.dtype else make("cast", (root,), root.line, dtype=dtype))
-    return replace(draft, roots=tuple(roots))
+    return replace(draft, roots=tuple(roots), lengths=lengths(tuple(roots)))
 
 
 def _simplify(draft: Draft, tools: Tools) -> Draft:
@@ -124,7 +129,21 @@ def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
     return [found[root] for root, out in zip(roots, draft.outs, strict=True) if out is None]
 
 
+def _improve(draft: Draft, tools: Tools) -> Draft:
+    """Search for what is cheaper; lengths that were traced have a meaning that new ones must not share."""
+    if tools.substitutions is None or not tools.effort.seconds:
+        return draft
+    terms = Terms(draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion, tools.limit,
+                  tools.recall)
+    costs = Appraisals(draft.roots, draft.outs, terms)
+    found = improve(draft.roots, tools.substitutions, costs.of, tools.effort, draft.lengths)
+    fired = (*draft.fired, *[rule.name for rule in found.fired])
+    return replace(draft, roots=found.roots, fired=fired, outcome=found, plan=costs.plan(found.roots))
+
+
 def _plan(draft: Draft, tools: Tools) -> Draft:
+    if draft.plan is not None:  # the search has asked for it
+        return draft
     terms = *_terms(draft, tools), tools.recall
     return replace(draft, plan=plan(draft.roots, *terms))
 
@@ -156,6 +175,18 @@ def _show_roots(draft: Draft) -> str:
     return show_hops(draft.roots, lines=True)
 
 
+def _show_search(draft: Draft) -> str:
+    found = draft.outcome
+    if found is None or not found.priced:
+        return "nothing to search for"
+    told = (f"{found.before * 1e6:.4g} us predicted before, {found.after * 1e6:.4g} us after; "
+            f"{found.expanded} expanded, {found.priced} priced" + ", ended by its budget" * found.spent)
+    if not found.fired:
+        return told
+    path = " > ".join(rule.name for rule in found.fired)
+    return "\n".join([told, path, show_hops(draft.roots, lines=True)])
+
+
 def _show_plan(draft: Draft) -> str:
     assert draft.plan is not None
     return show(draft.plan) + "\n" + "\n".join(covered_lines(draft.plan))
@@ -176,6 +207,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("hops", "what was traced", _take, _verify_roots, _show_roots),
     # Before planning: what a rule removes needs no loop.
     Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_roots),
+    # After the rules that always pay: these may lead anywhere, so every state has to be planned.
+    Stage("rewrites.search", "the same values, by what plans cost", _improve, _verify_roots, _show_search),
     Stage("plan", "which operators share a loop", _plan, _verify_plan, _show_plan),
 )
 
@@ -197,6 +230,8 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
     program = Program(
         draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
     program.stages = tuple(traces)
+    program.given = traces[0].draft.roots
+    program.by_size = tools.rules is not None and sum(h.op.name == "matmul" for h in topo(program.given)) > 1
     program.fusion = tools.fusion
     program.weigh = partial(weigh, draft.plan, *_terms(draft, tools))
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))

@@ -46,6 +46,7 @@ from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
+RESHAPED = 4.0  # how many times more one size may have grown than another for the same order of products
 SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
 
 Launch = Callable[..., int]
@@ -109,6 +110,8 @@ class Program:
         self.aliases = aliases
         self.layouts = dict(layouts)
         self.stages: tuple[Any, ...] = ()
+        self.by_size = False  # sizes had a say in what was computed, not only in how
+        self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
@@ -208,21 +211,30 @@ class Program:
         `dims` maps the sizes in the representative roots to the sizes now; 0 and 1 stand for
         themselves. `layouts` are those of the array leaves, by slot.
         """
-        try:
-            return Bound(self, dims, layouts)
-        except _Misfit:
-            pass
+        alike = len(self._variants) == MAX_VARIANTS  # so many are enough: rather a slow one than no end
+        if alike or self._suits(dims):
+            try:
+                return Bound(self, dims, layouts)
+            except _Misfit:
+                pass
         for variant, made_for in self._variants:
             own = compose(made_for, dims)
-            if own is not None:
+            if own is not None and (alike or variant._suits(own)):
                 try:
                     return Bound(variant, own, layouts)
                 except _Misfit:
                     continue
-        roots = rebuild(self.plan.outputs, dims)
+        roots = rebuild(self.given, dims)
         variant = self._workshop.build(roots, layouts, self.outs, self.aliases)
         self._variants = [*self._variants, (variant, dict(dims))][-MAX_VARIANTS:]
         return Bound(variant, variant.identity(), layouts)
+
+    def _suits(self, dims: Mapping[int, int]) -> bool:
+        """Say whether what was chosen by sizes is right for others: all are about as many times larger."""
+        if not self.by_size:
+            return True
+        growth = [new / old for old, new in dims.items() if old > 1 and new > 0]
+        return not growth or max(growth) <= RESHAPED * min(growth)
 
     def identity(self) -> dict[int, int]:
         """Return the binding of sizes to themselves."""
@@ -230,7 +242,7 @@ class Program:
 
     def without_kernels(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Program:
         """Return the program for these sizes that leaves every step to NumPy."""
-        roots = rebuild(self.plan.outputs, dims)
+        roots = rebuild(self.given, dims)
         return self._workshop.build(roots, layouts, self.outs, self.aliases, kernels=False)
 
     def values_for(

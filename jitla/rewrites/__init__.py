@@ -1,15 +1,18 @@
 """Equal but cheaper: rewrites as data, and the engine that applies them.
 
 Reading order: pattern, rule, conditions, static, logic, related, reals, reorg, aggregates, matrices,
-scaled, traces, sums, stored, dynamic, chains, slices, engine.
+scaled, traces, sums, stored, dynamic, orders, paths, factors, chains, slices, engine, weights,
+substitutions, parts, search.
 """
 
 from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify
 from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Pattern, Rest, Var, once, ops
 from jitla.rewrites.rule import LEVELS, Exactness, Hook, Rule, RuleSet
+from jitla.rewrites.search import Costs, Effort, Outcome, improve, lengths, moves, search
+from jitla.rewrites.substitutions import SUBSTITUTIONS
 
 __all__ = [
-    "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "AnyConst", "App", "AttrVar", "Bound",
-    "Exactness", "Hook", "Num", "Pattern", "Rest", "Rule",
-    "RuleSet", "Var", "once", "ops", "simplify",
+    "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "SUBSTITUTIONS", "AnyConst", "App", "AttrVar", "Bound",
+    "Costs", "Effort", "Exactness", "Hook", "Num", "Outcome", "Pattern", "Rest", "Rule", "RuleSet", "Var",
+    "improve", "lengths", "moves", "once", "ops", "search", "simplify",
 ]

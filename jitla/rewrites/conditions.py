@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Hop, const, const_value, make, may_raise, topo, uses
+from jitla.hops import Hop, Shape, const, const_value, make, may_raise, topo, uses
 from jitla.rewrites.pattern import Bound
 
 # Results of these are views of their operand where NumPy can make them so.
@@ -23,6 +23,7 @@ ROUNDINGS = frozenset("floor ceil trunc rint".split())
 # Aggregates that have the same bits in any order.
 ORDER_FREE = frozenset({"min", "max", "any", "all"})
 _LARGEST_QUIET_DAG = 200
+SWAP = (1, 0)  # axes of a matrix that is transposed
 
 
 def owns(hop: Hop) -> bool:
@@ -146,6 +147,31 @@ def least_count(hop: Hop, axis: tuple[int, ...]) -> int:
     Plans serve all sizes; only lengths 0 and 1 are what they seem, any other is at least 2.
     """
     return math.prod(min(hop.meta.shape[i], 2) for i in axis)
+
+
+# --------------------------------------------------------------------------- products of matrices
+
+
+def shape_of_product(left: Hop, right: Hop) -> Shape | None:
+    """Return the shape of the product of floats, matrices or vectors; None where there is none."""
+    a, b = left.meta, right.meta
+    if a.dtype != b.dtype or a.dtype.kind != "f" or a.dtype.itemsize < 4:
+        return None
+    if a.ndim not in (1, 2) or b.ndim not in (1, 2) or not a.shape[-1] == b.shape[0] > 0:
+        return None
+    return a.shape[:-1] + b.shape[1:]
+
+
+def is_plain_product(hop: Hop) -> bool:
+    """Say whether `hop` is a product of floats, matrices or vectors, that sums at least one element."""
+    return hop.op.name == "matmul" and shape_of_product(*hop.inputs) == hop.meta.shape
+
+
+def turned(hop: Hop) -> Hop:
+    """Return the transpose of a matrix; what was a transpose is what it was of."""
+    if hop.op.name == "transpose" and hop.attr("axes") == SWAP:
+        return hop.inputs[0]
+    return make("transpose", (hop,), hop.line, axes=SWAP)
 
 
 # --------------------------------------------------------------------------- conditions of rules

@@ -12,8 +12,10 @@ from jitla.rewrites.aggregates import EXTREMES_AND_BLOCKS
 from jitla.rewrites.chains import CHAINS
 from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns, shared_nodes
 from jitla.rewrites.dynamic import SIZED
+from jitla.rewrites.factors import FACTORS
 from jitla.rewrites.logic import LOGICAL
 from jitla.rewrites.matrices import MATRICES
+from jitla.rewrites.paths import PATHS
 from jitla.rewrites.reals import REALS
 from jitla.rewrites.related import RELATED
 from jitla.rewrites.reorg import STRUCTURE
@@ -28,7 +30,7 @@ from jitla.rewrites.traces import DIAGONALS
 STATIC: RuleSet = (
     CELLS + LOGICAL + RELATED + REALS + STRUCTURE + EXTREMES_AND_BLOCKS
     + MATRICES + SCALED_PRODUCTS + DIAGONALS + SUMS + STORED)
-DYNAMIC: RuleSet = SIZED + CHAINS + SLICES
+DYNAMIC: RuleSet = SIZED + PATHS + FACTORS + CHAINS + SLICES
 RULES: RuleSet = STATIC + DYNAMIC  # a dynamic rule may open the way for a static one
 DEFAULT: RuleSet = RULES.at("numpy")
 

@@ -7,7 +7,7 @@ Receives patterns, conditions and builders; returns rules, sets of them, and rew
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,7 +40,8 @@ class Rule:
 
     `exactness`: "exact" keeps every bit (payload and sign of NaN aside), "rounding" is equal over
     the reals with no worse error bound, "relaxed" is equal over the reals. `doc` says why it
-    helps and, below "exact", what it may change. `across` marks a rewrite of the whole DAG.
+    helps and, below "exact", what it may change. `across` marks a rewrite of the whole DAG. `jointly`
+    yields, of a whole DAG and the lengths in use, what several nodes become together: only searches ask.
     """
 
     name: str
@@ -51,14 +52,15 @@ class Rule:
     exactness: Exactness = "exact"
     doc: str = ""
     across: Callable[[tuple[Hop, ...], Hook], tuple[Hop, ...]] | None = None
+    jointly: Callable[[tuple[Hop, ...], frozenset[int]], Iterator[Mapping[Hop, Hop]]] | None = None
 
     def __post_init__(self) -> None:
         if not self.doc:
             raise InternalError(f"rule {self.name}: it has no doc line")
         if self.exactness not in LEVELS["relaxed"]:
             raise InternalError(f"rule {self.name}: there is no exactness {self.exactness!r}")
-        if sum(x is not None for x in (self.right, self.build, self.across)) != 1:
-            raise InternalError(f"rule {self.name}: exactly one of right, build, across is needed")
+        if sum(x is not None for x in (self.right, self.build, self.across, self.jointly)) != 1:
+            raise InternalError(f"rule {self.name}: exactly one of right, build, across, jointly is needed")
         if self.when is not None and self.when.__name__ == "<lambda>":
             raise InternalError(f"rule {self.name}: its condition has no name")
         try:
@@ -103,7 +105,7 @@ class RuleSet:
             raise InternalError(f"rules: the names {twice} are given twice")
         self._by_op: dict[str, list[tuple[frozenset[str], Rule]]] = {}
         for rule in self.rules:
-            if rule.across is None:
+            if rule.across is None and rule.jointly is None:
                 entry = (operand_ops(rule.left), rule)
                 self._by_op.setdefault(rule.left.op, []).append(entry)
 

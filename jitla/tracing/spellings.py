@@ -19,6 +19,7 @@ from jitla.tracing.tape import OP_ID
 Session = Any  # the session that the arguments belong to
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 _DIAGONAL = OP_ID["diagonal"]
+MOST_OPERANDS = 6  # of an einsum that is recorded
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -62,7 +63,7 @@ def _einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False
         return NotImplemented
     arrays = [_floats(session, x) for x in args[1:]]
     given = _explicit(args[0])
-    if given is None or any(a is None for a in arrays) or not 0 < len(arrays) < 4:
+    if given is None or any(a is None for a in arrays) or not 0 < len(arrays) <= MOST_OPERANDS:
         return NotImplemented
     if len({a.dtype for a in arrays}) > 1 or optimize is not False and len(arrays) > 2:
         return NotImplemented

@@ -254,7 +254,24 @@ def _product(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
         return None
     right = draft.pick(rights + turned)
     form = draft.pick(("({} @ {})", "({} @ {})", "np.dot({}, {})", "np.matmul({}, {})", "({}).dot({})"))
-    return form.format(left, right)
+    if draft.chance(0.3):
+        weight = number(draft) if draft.chance(0.5) else f"{draft.pick(rights + turned)}.sum()"
+        left = f"({weight} * {left})"
+    found = form.format(left, right)
+    return _continued(draft, found) if draft.chance(0.4) else found
+
+
+def _continued(draft: Draft, product: str) -> str:
+    """Return a product, times one more factor, weighted, or beside another one of the same matrix."""
+    value = draft.value(product)
+    if value is None or value.ndim == 0:
+        return product
+    length = value.shape[-1]
+    nexts = draft.arrays(lambda a: a.ndim in (1, 2) and a.shape[0] == length)
+    rows = draft.arrays(lambda a: a.shape == (length,))
+    forms = [f"({product} @ {n})" for n in nexts] + [f"({r} * {product})" for r in rows]
+    forms += [f"({product}).T"] * (value.ndim == 2)
+    return draft.pick(forms) if forms else product
 
 
 def _created(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:

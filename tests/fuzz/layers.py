@@ -13,7 +13,7 @@ from typing import Any
 from jitla.fusion import InterpretedBackend
 from jitla.gate import GATE
 from jitla.recompile import Compiler
-from jitla.rewrites import RULES
+from jitla.rewrites import RULES, Effort
 from tests.fuzz.runner import run
 
 
@@ -25,8 +25,8 @@ def _refuse(hop: Any) -> str:
 # interprets; as machine code.
 LAYERS: dict[str, Callable[[], dict[str, Any]] | None] = {
     "tracing": lambda: {"backend": InterpretedBackend(_refuse), "rules": None},
-    "rewrites": lambda: {"backend": InterpretedBackend(_refuse), "rules": RULES},
-    "fusion": lambda: {"backend": InterpretedBackend(), "rules": RULES},
+    "rewrites": lambda: {"backend": InterpretedBackend(_refuse), "rules": RULES, "effort": Effort(least=0.0)},
+    "fusion": lambda: {"backend": InterpretedBackend(), "rules": RULES, "effort": Effort(least=0.0)},
     "codegen": None,
 }
 

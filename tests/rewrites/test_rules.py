@@ -31,9 +31,9 @@ class Line:
         return f"{self.place}-{self.name}"
 
 
-def lines() -> list[Line]:
+def lines(folder: Path = FOLDER) -> list[Line]:
     found = []
-    for file in sorted(FOLDER.glob("*.txt")):
+    for file in sorted(folder.glob("*.txt")):
         for number, row in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             row = row.partition("#")[0].strip()
             if row:

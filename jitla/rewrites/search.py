@@ -1,0 +1,269 @@
+"""The search: substitutions that may first make things worse, by what plans cost.
+
+Knows: states of a DAG, what leads from one to another. Must not know: any particular substitution, where
+costs come from. Receives roots, rules and costs; returns what it found, and how.
+
+Best first, as in MetaFlow (Jia et al., SysML 2019): of the states known the cheapest is expanded, and its
+neighbours are kept unless they cost `bound` times the best or more. Pricing a state takes a plan, which is
+slow; so a neighbour counts as its parent and the difference of guesses, until it claims to be the best. When
+nothing is left to expand, what was not priced yet is, for a guess knows little of fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from time import thread_time
+from typing import Protocol
+
+from jitla.hops import Hop, Kind, substitute, topo
+from jitla.rewrites.conditions import borrows, owns, shared_nodes
+from jitla.rewrites.parts import cut
+from jitla.rewrites.rule import Rule, RuleSet
+
+Roots = tuple[Hop, ...]
+Move = tuple[Rule, Mapping[Hop, Hop]]
+CLEAR = 0.99  # part of the best price that a price may be to be a better one
+
+
+class Costs(Protocol):
+    """What states cost, in seconds; infinite where a state may not stand for the roots given."""
+
+    def floor(self, roots: Roots) -> float:
+        """Return what no plan of `roots` goes below, or nearly; this is quick."""
+        ...
+
+    def guess(self, roots: Roots) -> float:
+        """Return what is of use to compare neighbours; this is quick."""
+        ...
+
+    def price(self, roots: Roots) -> float:
+        """Return what the plan of `roots` is predicted to take."""
+        ...
+
+    def ceiling(self, roots: Roots) -> float:
+        """Return what `roots` take at most, or nearly; this is quick."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far a search goes: see `Config` for `bound`, `expansions` and `seconds`.
+
+    DAGs that take less than `least` seconds are not searched, those with more operators than `largest` in
+    parts. The first plan does not count: it is needed anyway.
+    """
+
+    bound: float = 1.05
+    expansions: int = 60
+    seconds: float = 0.015
+    least: float = 100e-6
+    largest: int = 16
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a search found: roots, the rules on the way there, prices; what it looked at."""
+
+    roots: Roots
+    fired: tuple[Rule, ...] = ()
+    before: float = inf
+    after: float = inf
+    expanded: int = 0
+    priced: int = 0
+    spent: bool = False
+
+    def add(self, part: Outcome) -> None:
+        """Take in what the search of a part came to, but for its roots."""
+        self.fired += part.fired
+        if part.priced:
+            self.before += part.before
+            self.after += part.after
+        self.expanded += part.expanded
+        self.priced += part.priced
+        self.spent |= part.spent
+
+
+@dataclass(slots=True)
+class _State:
+    """Roots, their floor, a guess, and what they cost as far as is known; the rules that led here."""
+
+    roots: Roots
+    floor: float
+    guess: float
+    cost: float
+    path: tuple[Rule, ...]
+    priced: bool = False
+
+
+def moves(roots: Roots, rules: RuleSet, taken: frozenset[int]) -> Iterator[Move]:
+    """Yield every way in which one substitution changes `roots`."""
+    shared = shared_nodes(roots).__contains__
+    for hop in topo(roots):
+        for rule in rules.rooted(hop):
+            for after in rule.candidates(hop, shared):
+                yield rule, {hop: after}
+    for rule in rules:
+        if rule.jointly is not None:
+            for joint in rule.jointly(roots, taken):
+                yield rule, joint
+
+
+def lengths(roots: Roots) -> frozenset[int]:
+    """Return all lengths of axes of values below `roots`."""
+    return frozenset(n for hop in topo(roots) for n in hop.meta.shape)
+
+
+def improve(
+    roots: Roots, rules: RuleSet, appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], effort: Effort,
+    taken: frozenset[int] = frozenset(), clock: Callable[[], float] = thread_time,
+) -> Outcome:
+    """Return what the search comes to; a large DAG is searched part by part, users before what they use.
+
+    ``appraise(roots, lent)`` says what the states of a part cost; `lent` are its leaves that stand for values
+    computed elsewhere.
+    """
+    possible = list(moves(roots, rules, taken)) if rules else []
+    if not possible:
+        return Outcome(roots)
+    if sum(h.op.kind is not Kind.LEAF for h in topo(roots)) <= effort.largest:
+        return search(roots, rules, appraise(roots, {}), effort, taken, clock)
+    whole = Outcome(roots, before=0.0, after=0.0)
+    end = clock() + effort.seconds
+    parts = cut(roots, _reach(possible), effort.largest)
+    for n, part in enumerate(parts):
+        share = replace(effort, seconds=(end - clock()) / (len(parts) - n))
+        found = search(part.roots, rules, appraise(part.roots, part.lent), share, taken, clock)
+        if found.fired:
+            whole.roots = substitute(whole.roots, part.returned(found.roots))
+        whole.add(found)
+    return whole
+
+
+def _reach(possible: Iterable[Move]) -> dict[tuple[Hop, Hop], int]:
+    """Return how many substitutions look at both ends of an edge."""
+    reach: dict[tuple[Hop, Hop], int] = {}
+    for _, joint in possible:
+        for hop in joint:
+            for i in set(hop.inputs):
+                reach[i, hop] = reach.get((i, hop), 0) + 1
+    return reach
+
+
+def search(
+    roots: Roots, rules: RuleSet, costs: Costs, effort: Effort,
+    taken: frozenset[int] = frozenset(), clock: Callable[[], float] = thread_time,
+) -> Outcome:
+    """Return the cheapest of the states found; `roots` if none is clearly cheaper."""
+    return _Search(roots, rules, costs, effort, taken, clock).run()
+
+
+@dataclass(slots=True)
+class _Search:
+    given: Roots
+    rules: RuleSet
+    costs: Costs
+    effort: Effort
+    taken: frozenset[int]
+    clock: Callable[[], float]
+    queue: list[tuple[float, int, _State]] = field(default_factory=list)
+    later: list[tuple[float, int, _State]] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=count)
+    latest: float = 0.0  # seconds that the latest pricing took
+    end: float = inf
+    seen: set[Roots] = field(default_factory=set)
+    found: Outcome = field(init=False)
+    best: _State = field(init=False)
+
+    def run(self) -> Outcome:
+        self.seen.add(self.given)
+        self.found = Outcome(self.given)
+        if self.costs.ceiling(self.given) < self.effort.least:
+            return self.found
+        start = _State(self.given, self.costs.floor(self.given), self.costs.guess(self.given), 0.0, ())
+        self.best = start
+        self._price(start)
+        self.latest, self.end = 0.0, self.clock() + self.effort.seconds
+        self.found.before = self.found.after = start.cost
+        if start.cost < self.effort.least:
+            return self.found
+        self._push(start)
+        while self._more():
+            self._step()
+        self.found.roots, self.found.fired, self.found.after = (
+            self.best.roots, self.best.path, self.best.cost)
+        return self.found
+
+    def _more(self) -> bool:
+        """Say whether there is a state to look at; when all are expanded, the unpriced ones are priced."""
+        self.found.spent |= self.clock() + self.latest > self.end
+        if self.found.spent:
+            return False
+        wide = self.found.expanded < self.effort.expansions
+        if wide and self.queue and self.queue[0][0] <= self.effort.bound * self.best.cost:
+            return True
+        self.found.spent |= not wide
+        while self.later and self.clock() + self.latest <= self.end:
+            state = heappop(self.later)[2]
+            if state.floor < self.best.cost and not state.priced:
+                self._price(state)
+                if self._is_best(state) and wide:
+                    self._push(state)
+                    return True
+        return False
+
+    def _step(self) -> None:
+        """Expand the cheapest state, priced if it claims to be the best."""
+        key, _, state = heappop(self.queue)
+        if not state.priced:
+            if key < CLEAR * self.best.cost:
+                self._price(state)
+                self._is_best(state)
+                self._push(state)
+                return
+            heappush(self.later, (key, next(self.numbers), state))
+        self.found.expanded += 1
+        for rule, joint in moves(state.roots, self.rules, self.taken):
+            new = substitute(state.roots, joint)
+            if new not in self.seen:
+                self.seen.add(new)
+                self._meet(state, rule, new)
+
+    def _meet(self, parent: _State, rule: Rule, new: Roots) -> None:
+        """Keep a neighbour that is allowed and not too bad."""
+        if not all(map(_as_fresh, self.given, new)):
+            return
+        floor = self.costs.floor(new)
+        if floor < self.effort.bound * self.best.cost:
+            guess = self.costs.guess(new)
+            state = _State(new, floor, guess, parent.cost + guess - parent.guess, (*parent.path, rule))
+            if not self._push(state):
+                heappush(self.later, (state.cost, next(self.numbers), state))
+
+    def _push(self, state: _State) -> bool:
+        """Put the state where it is expanded from, if it is not too bad."""
+        fair = state.cost < self.effort.bound * self.best.cost or state is self.best
+        if fair:
+            heappush(self.queue, (state.cost, next(self.numbers), state))
+        return fair
+
+    def _price(self, state: _State) -> None:
+        start = self.clock()
+        state.cost, state.priced = self.costs.price(state.roots), True
+        self.latest = self.clock() - start
+        self.found.priced += 1
+
+    def _is_best(self, state: _State) -> bool:
+        """Remember the state if it is clearly better than the best."""
+        if state.cost < CLEAR * self.best.cost:
+            self.best = state
+            return True
+        return False
+
+
+def _as_fresh(old: Hop, new: Hop) -> bool:
+    """Say whether `new` is as much memory of its own as `old` was."""
+    return owns(new) or not owns(old) and (borrows(old) or not borrows(new))
