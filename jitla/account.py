@@ -34,7 +34,8 @@ class Stats(dict[str, float]):
     blocks known now; `programs` in use; `kernels` in them; `forces`, blocks run; `kernel_runs`;
     `numpy_calls` inside programs; `materialised`, vector values written to fresh memory by programs;
     `fallbacks`, NumPy calls outside of programs; `failures`, blocks that NumPy ran because no program
-    could be made.
+    could be made; `kept`, values computed to be used in later runs of a block, `reused`, how often they were,
+    `kept_bytes`, the most that a call has held of them.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -50,7 +51,7 @@ class Stats(dict[str, float]):
 def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0)
+                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0)
     for site in sites:
         runs = site.runs()
         total["calls"] += site.calls
@@ -59,6 +60,9 @@ def stats_of(sites: Iterable[Site]) -> Stats:
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
         total["failures"] += len(site.failures)
+        total["kept"] += sum(part.made for part in list(site.parts.values()))
+        total["reused"] += sum(part.used for part in list(site.parts.values()))
+        total["kept_bytes"] = max(total["kept_bytes"], site.most_kept)
         for program, count in runs.items():
             total["kernels"] += program.kernels
             total["forces"] += count

@@ -110,6 +110,11 @@ class Config:
         "which operators share a loop: the cheapest plan, or one by a rule of thumb")
     memory_limit: int = _option(
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
+    invariants: str = _option(
+        "cost", _choice("cost", "all", "none"),
+        "which values that stay the same from run to run of a block are kept: those that pay; all; none")
+    invariants_limit: int = _option(
+        256 << 20, _size, "bytes that such values may take in a call; never more than a tenth of memory")
     num_threads: int = _option(
         0, _number(0, 1024), "threads of one kernel; 0: OMP_NUM_THREADS, else all processors allowed")
     cpu: str = _option(
@@ -271,6 +276,8 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     compile: str
     fusion: str
     memory_limit: int
+    invariants: str
+    invariants_limit: int
     num_threads: int
     cpu: str
     disable: bool

@@ -1,11 +1,13 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, records, site, closing, stored, memory, picking, indexing, spellings, scatters, functions,
-kinds, recording, dispatch, session, payoff, quick, compressed, callees, twins, wild, lifting, hooks.
+operators, replay, records, site, alone, parts, keeping, closing, stored, memory, picking, indexing,
+spellings, scatters, functions, kinds, recording, dispatch, session, payoff, quick, compressed, callees,
+twins, wild, lifting, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS
+from jitla.tracing.parts import Keeper
 from jitla.tracing.payoff import Bypass, Payoff
 from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
@@ -16,6 +18,6 @@ from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
 
 __all__ = [
-    "Bypass", "Fallback", "HOOKS", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site", "TWINS",
+    "Bypass", "Fallback", "HOOKS", "Keeper", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site", "TWINS",
     "call_here", "drive", "quicken", "run",
 ]
