@@ -15,6 +15,7 @@ from jitla.explanation import (
     FallbackRecord,
     FiredRule,
     FunctionRecord,
+    KeptRecord,
     LoopRecord,
     ProgramRecord,
     SourceLine,
@@ -98,6 +99,19 @@ def loops_of(sites: Iterable[Site]) -> tuple[LoopRecord, ...]:
     )
 
 
+def kept_of(sites: Iterable[Site]) -> tuple[KeptRecord, ...]:
+    """Return the values that were kept from run to run, the one used most first."""
+    parts = [part for site in sites for part in list(site.parts.values()) if part.made]
+    return tuple(_kept(part) for part in sorted(parts, key=lambda part: -part.used))
+
+
+def _kept(part: Any) -> KeptRecord:
+    name, shape, lines = part.description()
+    sizes = "x".join(map(str, shape)) or "scalar"
+    covers = tuple(Covered(op, SourceLine.at(*line) if line else None) for op, line in lines)
+    return KeptRecord(f"{name} {sizes}", covers, part.made, part.used, part.nbytes)
+
+
 def function_record(function: Callable[..., Any], sites: Iterable[Site],
                     note: str = "") -> FunctionRecord:
     """Return all that is known of a decorated function; `note` says why nothing is compiled."""
@@ -112,7 +126,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
-                          note, loops_of(sites))
+                          note, loops_of(sites), kept_of(sites))
 
 
 class _Lines:

@@ -190,7 +190,7 @@ class Watch:
         if not _make_room(kept, part.nbytes, site.keeper.room):
             return None
         kept[part] = held = Held(value, leaves, list(map(address, leaves)), scalars, threads())
-        site.most_kept = max(site.most_kept, part.nbytes + _kept_bytes(kept))
+        site.most_kept = max(site.most_kept, _kept_bytes(kept))
         return held
 
 

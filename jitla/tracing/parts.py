@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from jitla.hops import Hop, given
+from jitla.hops import Hop, Shape, given
 from jitla.tracing.replay import Request
-from jitla.tracing.signature import LAYOUTS, layout_id
+from jitla.tracing.signature import LAYOUTS, METAS, layout_id
 from jitla.tracing.site import Site, stores
-from jitla.tracing.tape import Block, class_key, excerpt, hops_of
+from jitla.tracing.tape import OPS, SCALAR, Block, class_key, excerpt, hops_of
 
 
 class Keeper(NamedTuple):
@@ -49,10 +49,11 @@ class Part:
         self.nbytes = int(value.nbytes)
         return value
 
-    @property
-    def hop(self) -> Hop | None:
-        """What the value is, as far as it was computed."""
-        return None if self.bound is None else self.bound.program.plan.outputs[0]
+    def description(self) -> tuple[str, Shape, list[tuple[str, Any]]]:
+        """Return the operator, the shape, and the operators it takes with the user's lines."""
+        block = self.block
+        lines = [(OPS[e[0]], block.lines.get(i)) for i, e in enumerate(block.entries) if e[0] > SCALAR]
+        return lines[-1][0], METAS[block.metas[-1]].shape, lines
 
 
 class Use(NamedTuple):

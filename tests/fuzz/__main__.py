@@ -29,6 +29,7 @@ PROMPT = 11  # in one chunk of so many programs observe flags as soon as they ma
 LARGE = 3  # in one chunk of so many small arrays are copied before they are updated in place, as usual
 FEW_INDICES = 4  # in one chunk of so many NumPy reads and writes where few indices say, as usual
 TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever is faster
+KEEPING = 3  # in one chunk of so many values are kept from run to run of a block as usual, else always
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 
@@ -72,6 +73,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.index_at_once()
     if first // CHUNK % TURNS == 1 and not given.plain:
         load.take_turns()
+    if first // CHUNK % KEEPING and not given.plain:
+        load.keep_values()
     gc.freeze()
     gc.disable()
     group = DATA if given.kernels == "reuse" else 1
