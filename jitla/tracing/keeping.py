@@ -133,21 +133,28 @@ class Watch:
         if not same or closed.watch is None or not is_alone():
             return False
         self.divisions -= 1
-        block = session.block()
-        found = divided(session.site, block, closed.roots, store, same)
-        if not found:
+        try:
+            self.main = self._divided(session, closed, store, same)
+        except Exception as error:
+            session.site.failed(error)
             closed.stop_watching(session.site)
-            return False
+        return self.main is not None
+
+    def _divided(self, session: Any, closed: Any, store: Any, same: set[int]) -> Any:
+        """Compute what is worth keeping; return the bound program of the rest, None if there is nothing."""
+        block, site = session.block(), session.site
+        found = divided(site, block, closed.roots, store, same)
+        if not found:
+            closed.stop_watching(site)
+            return None
         self.uses = tuple(found.values())
         values = []
         for use in self.uses:
             held = self._make(session, use, closed)
             if held is None:
-                return False
+                return None
             values.append(held.value)
-        kept = dict(zip(found, values, strict=True))
-        self.main = rest(session.site, block, closed.roots, store, kept)
-        return True
+        return rest(site, block, closed.roots, store, dict(zip(found, values, strict=True)))
 
     def _same(self, session: Any, store: Any) -> set[int]:
         """Return the slots of leaves and scalars that were the same in the last run of this call."""

@@ -182,6 +182,17 @@ def test_every_warning_is_given(recwarn: pytest.WarningsRecorder) -> None:
     assert jitted == 10 == len(recwarn) - jitted
 
 
+@pytest.mark.parametrize("broken", ["choose", "rest"])
+def test_a_loop_goes_on_where_no_parts_can_be_made(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    def fails(*given: Any) -> Any:
+        raise MemoryError("no compiler")
+
+    monkeypatch.setattr(keeping, {"choose": "divided", "rest": "rest"}[broken], fails)
+    result, _, used, f = counted(jitla.jit(rank), G.copy(), np.full(300, 1 / 300), -1)
+    assert used == 0 and f.stats().failures == 1
+    np.testing.assert_allclose(result, rank(G.copy(), np.full(300, 1 / 300), -1), rtol=1e-12)
+
+
 def test_without_being_alone_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     jitla.configure(invariants="all")
