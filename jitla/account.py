@@ -15,6 +15,7 @@ from jitla.explanation import (
     FallbackRecord,
     FiredRule,
     FunctionRecord,
+    KeptRecord,
     LoopRecord,
     ProgramRecord,
     SourceLine,
@@ -34,7 +35,8 @@ class Stats(dict[str, float]):
     blocks known now; `programs` in use; `kernels` in them; `forces`, blocks run; `kernel_runs`;
     `numpy_calls` inside programs; `materialised`, vector values written to fresh memory by programs;
     `fallbacks`, NumPy calls outside of programs; `failures`, blocks that NumPy ran because no program
-    could be made.
+    could be made; `kept`, values computed to be used in later runs of a block, `reused`, how often they were,
+    `kept_bytes`, the most that a call has held of them.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -50,7 +52,7 @@ class Stats(dict[str, float]):
 def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0)
+                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0)
     for site in sites:
         runs = site.runs()
         total["calls"] += site.calls
@@ -59,6 +61,9 @@ def stats_of(sites: Iterable[Site]) -> Stats:
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
         total["failures"] += len(site.failures)
+        total["kept"] += sum(part.made for part in list(site.parts.values()))
+        total["reused"] += sum(part.used for part in list(site.parts.values()))
+        total["kept_bytes"] = max(total["kept_bytes"], site.most_kept)
         for program, count in runs.items():
             total["kernels"] += program.kernels
             total["forces"] += count
@@ -94,6 +99,19 @@ def loops_of(sites: Iterable[Site]) -> tuple[LoopRecord, ...]:
     )
 
 
+def kept_of(sites: Iterable[Site]) -> tuple[KeptRecord, ...]:
+    """Return the values that were kept from run to run, the one used most first."""
+    parts = [part for site in sites for part in list(site.parts.values()) if part.made]
+    return tuple(_kept(part) for part in sorted(parts, key=lambda part: -part.used))
+
+
+def _kept(part: Any) -> KeptRecord:
+    name, shape, lines = part.description()
+    sizes = "x".join(map(str, shape)) or "scalar"
+    covers = tuple(Covered(op, SourceLine.at(*line) if line else None) for op, line in lines)
+    return KeptRecord(f"{name} {sizes}", covers, part.made, part.used, part.nbytes)
+
+
 def function_record(function: Callable[..., Any], sites: Iterable[Site],
                     note: str = "") -> FunctionRecord:
     """Return all that is known of a decorated function; `note` says why nothing is compiled."""
@@ -108,7 +126,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
-                          note, loops_of(sites))
+                          note, loops_of(sites), kept_of(sites))
 
 
 class _Lines:

@@ -144,6 +144,11 @@ class Config:
         100, _number(0, 1_000_000_000), "predicted microseconds from which on a block is worth a search")
     memory_limit: int = _option(
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
+    invariants: str = _option(
+        "cost", _choice("cost", "all", "none"),
+        "which values that stay the same from run to run of a block are kept: those that pay; all; none")
+    invariants_limit: int = _option(
+        256 << 20, _size, "bytes that such values may take in a call; never more than a tenth of memory")
     num_threads: int = _option(
         0, _number(0, 1024), "threads of one kernel; 0: OMP_NUM_THREADS, else all processors allowed")
     cpu: str = _option(
@@ -312,6 +317,8 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     search_ms: int
     search_from_us: int
     memory_limit: int
+    invariants: str
+    invariants_limit: int
     num_threads: int
     cpu: str
     disable: bool

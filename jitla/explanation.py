@@ -22,6 +22,7 @@ __all__ = [
     "FallbackRecord",
     "FiredRule",
     "FunctionRecord",
+    "KeptRecord",
     "LoopRecord",
     "ProgramRecord",
     "SourceLine",
@@ -152,6 +153,17 @@ class LoopRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A value that stays the same from run to run: `made` times computed, `used` times found in memory."""
+
+    title: str
+    covers: tuple[Covered, ...]
+    made: int
+    used: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionRecord:
     """All that is known of a decorated function; `note` says why nothing is compiled, if so."""
 
@@ -162,6 +174,7 @@ class FunctionRecord:
     fallbacks: tuple[FallbackRecord, ...] = ()
     note: str = ""
     loops: tuple[LoopRecord, ...] = ()
+    kept: tuple[KeptRecord, ...] = ()
 
 
 class Explanation:
@@ -215,6 +228,7 @@ def _function(record: FunctionRecord, level: str) -> Iterator[str]:
         yield from _program(program, number, level)
     if level in ("plan", "all"):
         yield ""
+        yield from _kept(record.kept)
         yield from _loops(record.loops)
         yield from _fallbacks(record.fallbacks)
 
@@ -313,6 +327,15 @@ def _loops(loops: tuple[LoopRecord, ...]) -> Iterator[str]:
             facts.append(f"{_times(loop.by_numpy, 'time')} by NumPy")
         yield f"   L{number}  {', '.join(facts)}"
         yield from _covered((Covered(loop.operation, loop.line),))
+
+
+def _kept(kept: tuple[KeptRecord, ...]) -> Iterator[str]:
+    if kept:
+        yield f"== kept from run to run: {_times(len(kept), 'value')}"
+    for number, value in enumerate(kept, 1):
+        facts = [value.title, f"made {_times(value.made, 'time')}", f"used {_times(value.used, 'time')}"]
+        yield f"   V{number}  {', '.join((*facts, bytes_text(value.nbytes)))}"
+        yield from _covered(value.covers)
 
 
 def _fallbacks(fallbacks: tuple[FallbackRecord, ...]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from math import prod
 from types import FunctionType
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
 SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
+KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 
@@ -163,6 +164,20 @@ class Gate:
         bound.alert = True
         return bound
 
+    def keeper(self, config: Config) -> Any:
+        """Return what decides which values are kept from run to run of a block; None: none are."""
+        if config.invariants == "none" or config.memory_limit:
+            return None
+        room = int(KEEP_SHARE * self.room("runtime").memory())
+        room = min(room, config.invariants_limit) if config.invariants_limit else room
+        every = config.invariants == "all"
+
+        def choose(request: Request, same: Collection[int], named: tuple[Any, ...]) -> Any:
+            recipe = request.roots, request.layouts, request.outs, request.aliases
+            return self.compiler(config).invariants(recipe, same, named, room, every)
+
+        return self.room("tracing").Keeper(choose, room, every)
+
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""
         taken = bound.peak()
@@ -244,7 +259,8 @@ class State:
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))
-        site = self.tracing.Site(name, compile_block, own.strict, lambda: GATE.indexed(own))
+        site = self.tracing.Site(
+            name, compile_block, own.strict, lambda: GATE.indexed(own), GATE.keeper(own))
         site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks

@@ -1,11 +1,12 @@
 """What a computation is: the DAG of high-level operators.
 
 Reading order: meta, spec, nnz, node, parts, table_cell, table_matrix, table_sums, table_sparse,
-table_special, table_take, sketch, estimate, interp, flags, cost, machine, text.
+table_special, table_take, sketch, estimate, interp, flags, cost, exchange, machine, text.
 """
 
 from jitla.hops.cost import bytes_of, expressible, flops
 from jitla.hops.estimate import ESTIMATORS, estimated
+from jitla.hops.exchange import given
 from jitla.hops.flags import (
     ANY,
     DIVIDE,
@@ -62,8 +63,8 @@ from jitla.hops.text import parse, place, show
 __all__ = [
     "adopt", "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
     "const_value", "DIVIDE", "error_state", "estimated", "ESTIMATORS", "evaluate", "expressible", "Flagged",
-    "flops", "from_record", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow",
-    "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make", "may_raise",
+    "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
+    "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make", "may_raise",
     "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW", "parse", "parsed",
     "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "Safe", "ScalarBuilder", "Shape",
     "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak", "Zeros",

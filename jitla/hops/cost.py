@@ -150,7 +150,7 @@ def flops(hop: Hop) -> float:
 
 
 # NumPy returns these without touching the elements (a reshape nearly always).
-_VIEWS = frozenset((
+VIEWS = frozenset((
     "transpose", "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "getitem",
     "diagonal", "part",
 ))
@@ -158,6 +158,6 @@ _VIEWS = frozenset((
 
 def bytes_of(hop: Hop) -> int:
     """Return the bytes that `hop`, run alone, reads and writes; leaves and views move none."""
-    if hop.op.kind is Kind.LEAF or hop.op.name in _VIEWS:
+    if hop.op.kind is Kind.LEAF or hop.op.name in VIEWS:
         return 0
     return hop.meta.nbytes + sum(i.meta.nbytes for i in set(hop.inputs))

@@ -1,6 +1,7 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, emit, resize, asked, cuts, rows, program, appraisal, pipeline, cache.
+Reading order: stores, emit, resize, asked, cuts, rows, program, appraisal, pipeline, invariants,
+cache.
 """
 
 from jitla.recompile.cache import Compiler, Recent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -34,6 +34,7 @@ from jitla.fusion import (
     Tile,
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine
+from jitla.recompile.invariants import worth_keeping
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.program import Launch, Program
 from jitla.recompile.stores import Aliases, Outs
@@ -138,13 +139,21 @@ class Compiler:
         the slot that root i is written into, or None. `aliases` are pairs of slots that overlap but
         are not the same view; the same view under two slots is one of them.
         """
-        roots = tuple(roots)
-        places = {slot: Layout(*place) for slot, place in layouts.items()}
-        draft = Draft(roots, places, outs or (None,) * len(roots), frozenset(aliases))
+        draft = _draft(roots, layouts, outs, aliases)
         tools = self._tools if kernels else Tools(
             None, _unsupported, REFERENCE, (), "cost", self, self._observe, self._tools.check)
         with self._building:
             return run_pipeline(draft, tools)
+
+    def invariants(
+        self, recipe: Recipe, same: Collection[int], named: Collection[Hop], room: int, every: bool,
+    ) -> tuple[Hop, ...]:
+        """Return which of the values `named` are worth keeping while leaves in slots `same` do not change.
+
+        They take at most `room` bytes; `every`: all that need not be computed again, whatever it costs.
+        """
+        with self._building:
+            return worth_keeping(_draft(*recipe), self._tools, same, named, room, every)
 
     def programs(self) -> list[Program]:
         """Return the programs kept, the one used last at the end."""
@@ -234,6 +243,14 @@ class Compiler:
     def allocator(self) -> Callable[..., np.ndarray]:
         """Return what makes fresh arrays."""
         return allocator()
+
+
+def _draft(
+    roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs | None, aliases: Aliases,
+) -> Draft:
+    roots = tuple(roots)
+    places = {slot: Layout(*place) for slot, place in layouts.items()}
+    return Draft(roots, places, outs or (None,) * len(roots), frozenset(aliases))
 
 
 def _unsupported(hop: Hop) -> str | None:

@@ -18,9 +18,10 @@ from jitla.runtime.process import (
     statistics,
     threads,
 )
+from jitla.runtime.processors import memory
 
 __all__ = [
     "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
-    "methods",
+    "memory", "methods",
     "reserve_threads", "set_threads", "statistics", "threads",
 ]

@@ -1,13 +1,14 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, records, site, closing, pattern, stored, memory, picking, indexing, spellings,
-scatters, functions, kinds, recording, dispatch, session, payoff, quick, entries, sampling, contracting,
-unions, merging, compressed, skipping, sparsified, callees, twins, wild,
-lifting, hooks.
+operators, replay, records, site, alone, parts, keeping, closing, pattern, stored, memory, picking,
+indexing, spellings, scatters, functions, kinds, recording, dispatch, session, payoff, quick, entries,
+sampling, contracting, unions, merging, compressed, skipping, sparsified, callees, twins, wild, lifting,
+hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS
+from jitla.tracing.parts import Keeper
 from jitla.tracing.payoff import Bypass, Payoff
 from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
@@ -20,6 +21,6 @@ from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "Bypass", "Fallback", "HOOKS", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site",
+    "Bypass", "Fallback", "HOOKS", "Keeper", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site",
     "Sparsified", "TWINS", "call_here", "drive", "pays", "quicken", "run",
 ]

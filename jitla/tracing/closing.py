@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.errors import InternalError
-from jitla.hops import Flagged, may_raise
+from jitla.hops import Flagged
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
-from jitla.tracing.effects import Past, performed
+from jitla.tracing.effects import Past, heeded, performed
+from jitla.tracing.keeping import Watch, watch
 from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import (
@@ -34,7 +35,6 @@ from jitla.tracing.tape import (
     SCALAR_META,
     Block,
     cone,
-    hops_of,
     readers,
     split,
 )
@@ -64,7 +64,7 @@ class Store(NamedTuple):
 class Closed:
     """How one exact block is run: its bound program and what happens to each proxy."""
 
-    __slots__ = ("bound", "roots", "places", "views", "ghosts")
+    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch")
 
     def __init__(
         self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...]
@@ -75,6 +75,14 @@ class Closed:
         self.places: tuple[tuple[int, int, int], ...] = ()
         self.views = views
         self.ghosts = ghosts
+        # What finds and keeps values that stay the same from run to run, if there may be some.
+        self.watch: Watch | None = None
+
+    def stop_watching(self, site: Any) -> None:
+        """Run the block as it is from now on."""
+        if self.watch is not None:
+            site.count_past(self.watch.main)
+            self.watch = None
 
 
 class Learning(list[tuple]):
@@ -129,6 +137,7 @@ class Closing:
     positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
     tables: dict[int, LazyArray]
     extremes: dict[int, tuple[int, int]]
+    kept: dict[Any, Any]
     attentive: bool
     hole: object
     hits: int
@@ -278,8 +287,10 @@ class Closing:
 
     def _outputs(self, closed: Closed, store: Store | None) -> tuple:
         """Run the program of a block and return its values."""
+        outs = None if closed.watch is None else closed.watch.run(self, closed, store)
         try:
-            outs = closed.bound.run(self.leaves + self.scalars)
+            if outs is None:
+                outs = closed.bound.run(self.leaves + self.scalars)
         except Flagged as hit:
             outs = self._tell(closed, store, hit)
         except Exception as error:
@@ -333,9 +344,10 @@ class Closing:
         if type(ops) is Learning:
             effects.places = ops.places
         try:
-            if effects.tell(self.block, closed.roots, store, hit, self.past) \
-                    and not effects.places.straight:
-                site.note_lines()  # other lines may lead to the same tape
+            if effects.tell(self.block, closed.roots, store, hit, self.past):
+                self.kept.clear()  # a warning may be shown by code of the user's
+                if not effects.places.straight:
+                    site.note_lines()  # other lines may lead to the same tape
             signs = effects.to_observe(hit.flags)
             if signs:
                 closed.bound = site.observing(closed.bound, self.block(), closed.roots, store, signs)
@@ -356,6 +368,7 @@ class Closing:
 
     def attend(self) -> None:
         """Look whether flags may now be more than warnings, after code ran that can have changed that."""
+        self.kept.clear()
         if calm() is self.attentive:
             self.close()
             self.attentive = not self.attentive
@@ -412,6 +425,7 @@ class Closing:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store) if roots else None
         closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
+        closed.watch = watch(self.site, block) if roots else None
         self.site.keep(key, closed)
         return closed
 
@@ -448,7 +462,7 @@ class Closing:
                     # Only this dead view still refers to its parent.
                     dead[self.views[i][0]._n] += 1
         if _CAST in map(itemgetter(0), ops):
-            roots += [i for i in _heeded(block, roots) if type(self.nodes[i]) in LAZY]
+            roots += [i for i in heeded(block, roots) if type(self.nodes[i]) in LAZY]
             roots.sort(reverse=True)
         return roots[::-1], views[::-1], [g for g in ghosts[::-1] if g not in roots]
 
@@ -473,15 +487,3 @@ class Closing:
                 dead[v._n] += 1
         if type(names) is dict:
             names.clear()  # before Python 3.13 a copy that the frame keeps: it must not hold arrays
-
-
-def _heeded(block: Block, roots: list[int]) -> list[int]:
-    """Return the casts that can warn and that nobody reads, not even the values at `roots`.
-
-    Arithmetic whose value is dropped is left out. A cast is made for its warning, too: that is how
-    one asks whether values fit.
-    """
-    computed = {i for r in roots for i in cone(block.entries, r)}
-    dropped = [i for i, e in enumerate(block.entries) if e[0] == _CAST and i not in computed]
-    hops = hops_of(block) if dropped else []
-    return [i for i in dropped if may_raise(hops[i])]

@@ -32,9 +32,10 @@ from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact, same_view
 from jitla.tracing.places import Place, Places, call_at, here
 from jitla.tracing.signs import Sign, signs_of
-from jitla.tracing.tape import LEAF, SCALAR, Block, cone, hops_of, split
+from jitla.tracing.tape import LEAF, OP_ID, SCALAR, Block, cone, hops_of, split
 
 _CAST = "overflow encountered in cast"
+_CAST_OP = OP_ID["cast"]
 
 # So often, and for so many nanoseconds, a block is done again before its program is asked to observe:
 # that has to be compiled.
@@ -236,3 +237,13 @@ def performed(
     return enact(entries, leaves, scalars, wanted, {last: place.called}, run)[last]
 
 
+def heeded(block: Block, roots: list[int]) -> list[int]:
+    """Return the casts that can warn and that nobody reads, not even the values at `roots`.
+
+    Arithmetic whose value is dropped is left out. A cast is made for its warning, too: that is how
+    one asks whether values fit.
+    """
+    computed = {i for r in roots for i in cone(block.entries, r)}
+    dropped = [i for i, e in enumerate(block.entries) if e[0] == _CAST_OP and i not in computed]
+    hops = hops_of(block) if dropped else []
+    return [i for i in dropped if may_raise(hops[i])]

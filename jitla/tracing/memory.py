@@ -16,6 +16,7 @@ from jitla.tracing import frames
 from jitla.tracing.array import Lazy, LazyArray, in_memory
 from jitla.tracing.closing import Closing, Store
 from jitla.tracing.enacting import address
+from jitla.tracing.keeping import forget_written
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.stored import settle_stored
 from jitla.tracing.tape import LEAF
@@ -41,6 +42,8 @@ class Memory(Closing):
 
     def settle_ghosts(self, target: np.ndarray | None = None) -> None:
         """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything)."""
+        if self.kept:
+            forget_written(self.kept, target)
         if self.stored:
             settle_stored(self, target)
         if not self.ghosts:
@@ -74,7 +77,7 @@ class Memory(Closing):
 
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
-        if self.ghosts or self.stored:
+        if self.ghosts or self.stored or self.kept:
             self.settle_ghosts(target)
         layout, at = layout_id(target), address(target)
         low, high = LAYOUTS[layout].low, LAYOUTS[layout].high

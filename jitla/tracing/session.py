@@ -57,7 +57,7 @@ class Session(Dispatch):
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "positions", "tables", "extremes", "__weakref__")
+                 "positions", "tables", "extremes", "kept", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -74,6 +74,7 @@ class Session(Dispatch):
         self.positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]] = {}
         self.tables: dict[int, LazyArray] = {}
         self.extremes: dict[int, tuple[int, int]] = {}
+        self.kept: dict[Any, Any] = {}
         self.attentive = False
         self.hole = object()
         self.hits = 0
@@ -184,6 +185,7 @@ class Session(Dispatch):
         except Exception as another:
             self.site.failed(another)
         self.foreigners.clear()
+        self.kept.clear()
 
     def mend(self, error: BaseException | None) -> None:
         """Put what proxies stand for into an exception and those it came from."""
@@ -203,6 +205,7 @@ class Session(Dispatch):
         self.flush()
         self.settle_ghosts()
         self.fill_slots()
+        self.kept.clear()  # what the slots needed may have been kept
 
     def outside(self, function: Any, args: tuple, kwargs: dict) -> Any:
         """Call what jitla does not see into: pending reads are done first, proxies stay inside."""
@@ -254,8 +257,12 @@ class Session(Dispatch):
             self.fill_slots()
         kind = type(result)
         if kind in LAZY and result._v is not None:
-            return result._v
-        return result if kind in _ATOMS else self.plain(result)
+            made = result._v
+        else:
+            made = result if kind in _ATOMS else self.plain(result)
+        if self.kept:
+            self.kept.clear()
+        return made
 
 
 def _references(proxies: dict[int, LazyArray]) -> list[tuple[int, int, int]]:

@@ -48,6 +48,7 @@ class Site:
 
     def __init__(
         self, name: str, compile_block: Compile, strict: bool, indexed: Callable[[], Any] | None = None,
+        keeper: Any = None,
     ) -> None:
         self.name = name
         self.strict = strict
@@ -81,9 +82,14 @@ class Site:
         self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
-        self._compile = compile_block
+        # What decides which values are kept from run to run of a block; None: none are.
+        self.keeper = keeper
+        # By entries: values that may be kept from run to run; the most bytes that a call has kept.
+        self.parts: dict[tuple, Any] = {}
+        self.most_kept = 0
+        self.compile = compile_block
         self._indexed = indexed
-        self._lock = threading.RLock()  # a handler of a signal may call what is being compiled
+        self.lock = threading.RLock()  # a handler of a signal may call what is being compiled
 
     @property
     def many_plans(self) -> bool:
@@ -97,18 +103,18 @@ class Site:
 
     def program(self, block: Block, roots: tuple[int, ...], store: Any) -> Any:
         """Return the bound program of `block`; the class level is tried before compiling."""
-        with self._lock:
-            outs, aliases = _stores(roots, store)
+        with self.lock:
+            outs, aliases = stores(roots, store)
             key, sizes = class_key(block, roots, outs, aliases)
 
             def make() -> Request:
-                return self._request(block, roots, outs, aliases)
+                return self.request(block, roots, outs, aliases)
 
             if key not in self.classes:
                 self.learning = LEARNING
                 self.classes.add(key)
             try:
-                made = self._compile(key, sizes, _layouts(block), make)
+                made = self.compile(key, sizes, _layouts(block), make)
             except MemoryLimitWarning:
                 raise  # the user's filters make it an exception
             except Exception as error:
@@ -136,32 +142,38 @@ class Site:
         self, bound: Any, block: Block, roots: tuple[int, ...], store: Any, signs: tuple[Sign, ...],
     ) -> Any:
         """Return the bound program that does what `bound` does, and shows `signs`, too."""
-        outs, aliases = _stores(roots, store)
+        outs, aliases = stores(roots, store)
         asked = tuple((sign.entry, sign.flags) for sign in signs)
         key, sizes = class_key(block, roots, outs, aliases, "observed", asked)
-        request = self._request(block, roots, outs, aliases)
+        request = self.request(block, roots, outs, aliases)
         wanted = (*request.roots, *(sign.shown_by for sign in signs))
         nothing = (None,) * len(signs)
         request = request._replace(
             roots=wanted, outs=(*outs, *nothing), lines=(*request.lines, *nothing))
         try:
-            made = self._compile(key, sizes, request.layouts, lambda: request)
+            made = self.compile(key, sizes, request.layouts, lambda: request)
         except Exception as error:
             self.failed(error)
             return bound
         self.lines.setdefault(made.program, self.lines.get(bound.program, {}))
-        self.past[bound.program] = self.past.get(bound.program, 0) + bound.count
+        self.count_past(bound)
         made.effects = bound.effects
         made.effects.observe(signs)
         return made
 
-    def _request(
+    def request(
         self, block: Block, roots: tuple[int, ...], outs: tuple[int | None, ...],
         aliases: frozenset[tuple[int, int, int]],
     ) -> Request:
+        """Return what a compiler is asked to make of `block`."""
         hops = hops_of(block)
         lines = tuple(block.lines.get(i) for i in roots)
         return Request(tuple(hops[i] for i in roots), _layouts(block), outs, aliases, lines)
+
+    def count_past(self, bound: Any) -> None:
+        """Remember how often a bound program has run that is given up."""
+        if bound is not None:
+            self.past[bound.program] = self.past.get(bound.program, 0) + bound.count
 
     def note_lines(self) -> None:
         """Let every call note the user's line of each operation."""
@@ -176,6 +188,9 @@ class Site:
     def outdate(self, generation: int) -> None:
         """Forget exact blocks because the ids in their keys have been given up."""
         self.retire(list(self.exact))
+        for part in self.parts.values():
+            self.count_past(part.bound)
+        self.parts.clear()
         self.generation = generation
 
     def retire(self, keys: list[tuple]) -> None:
@@ -185,24 +200,25 @@ class Site:
             self.tapes.clear()
         for key in keys:
             closed = self.exact.pop(key, None)
-            if closed is not None and closed.bound is not None:
-                program = closed.bound.program
-                self.past[program] = self.past.get(program, 0) + closed.bound.count
+            if closed is not None:
+                self.count_past(closed.bound)
+                closed.stop_watching(self)
 
     def runs(self) -> dict[Any, int]:
         """Return how often each program has run."""
         found = dict(self.past)
-        for closed in list(self.exact.values()):
-            if closed.bound is None:
-                continue
-            program = closed.bound.program
-            found[program] = found.get(program, 0) + closed.bound.count
+        every = list(self.exact.values())
+        bounds = [x.bound for x in (*every, *list(self.parts.values()))]
+        bounds += [closed.watch.main for closed in every if closed.watch is not None]
+        for bound in bounds:
+            if bound is not None:
+                found[bound.program] = found.get(bound.program, 0) + bound.count
         return found
 
     def replay(self, block: Block, roots: tuple[int, ...], store: Any, error: Exception) -> Replay:
         """Return what runs `block` after its program failed with `error`."""
         self.failed(error)
-        return Replay(self._request(block, roots, *_stores(roots, store)))
+        return Replay(self.request(block, roots, *stores(roots, store)))
 
     def at_once(self, name: str, size: int, *args: Any) -> Any:
         """Do what `size` indices, masks or labels say with a loop that is no part of a plan.
@@ -262,7 +278,7 @@ class Site:
     def clear(self) -> None:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
-                       self.past, self.places, self.tapes, self.lines):
+                       self.past, self.places, self.tapes, self.lines, self.parts):
             memory.clear()
         self.failures.clear()
         self.unions = None
@@ -272,7 +288,7 @@ class Site:
         self.learning = LEARNING
 
 
-def _stores(
+def stores(
     roots: tuple[int, ...], store: Any
 ) -> tuple[tuple[int | None, ...], frozenset[tuple[int, int, int]]]:
     """Return into which leaf each root is written, which leaves that overlaps, and how far they reach."""

@@ -135,6 +135,33 @@ def readers(entries: tuple[Entry, ...], slots: set[int]) -> list[bool]:
     return result
 
 
+def excerpt(block: Block, index: int) -> tuple[Block, tuple[int, ...], tuple[int, ...]]:
+    """Return the block of entry `index`, its last, and what that reads; which leaves and scalars it has."""
+    wanted = set(cone(block.entries, index))
+    moved: dict[int, int] = {}
+    entries: list[Entry] = []
+    leaves: list[int] = []
+    scalars: list[int] = []
+    leaf = scalar = 0
+    for i, entry in enumerate(block.entries):
+        refs, attrs = split(entry) if entry[0] > SCALAR else ((), ())
+        count = 1 if entry[0] == SCALAR else sum(r < 0 for r in refs)
+        if i in wanted:
+            moved[i] = len(entries)
+            if entry[0] > SCALAR:
+                entry = (entry[0], *(moved.get(r, r) for r in refs), *((attrs,) if attrs else ()))
+            entries.append(entry)
+            leaves += [leaf] if entry[0] == LEAF else []
+            scalars += range(scalar, scalar + count)
+        leaf += entry[0] == LEAF
+        scalar += count
+    lines = {new: block.lines[old] for old, new in moved.items() if old in block.lines}
+    made = Block(
+        tuple(entries), tuple(block.metas[i] for i in moved), [block.leaves[k] for k in leaves],
+        [block.scalars[k] for k in scalars], lines)
+    return made, tuple(leaves), tuple(scalars)
+
+
 def class_key(block: Block, *rest: Any) -> tuple[tuple, tuple[int, ...]]:
     """Return the size-free key of `block` plus `rest`, and the sizes of its symbols.
 

@@ -31,6 +31,7 @@ FEW_INDICES = 4  # in one chunk of so many NumPy reads and writes where few indi
 AS_USUAL = 9  # in one chunk of so many SciPy does what has few entries, as usual
 SUBSETS = 5  # in one chunk of so many random subsets of the rewrites are on
 TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever is faster
+KEEPING = 3  # in one chunk of so many values are kept from run to run of a block as usual, else always
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
 
@@ -85,6 +86,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         subsets.apply_some()
     if given.numerics != "numpy" and not given.plain:
         subsets.set_numerics(given.numerics)
+    if first // CHUNK % KEEPING and not given.plain:
+        load.keep_values()
     gc.freeze()
     gc.disable()
     group = DATA if given.kernels == "reuse" else 1

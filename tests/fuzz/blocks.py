@@ -11,6 +11,7 @@ from textwrap import indent
 from tests.fuzz.draft import Draft
 from tests.fuzz.expressions import array_expression, number, place, reduction
 from tests.fuzz.statements import simple
+from tests.fuzz.steady import steady
 
 
 def condition(draft: Draft) -> str:
@@ -133,7 +134,7 @@ def fault(draft: Draft) -> str:
     )
 
 
-COMPOUND = {branch: 3, count: 4, repeat: 2.5, moving: 4, attempt: 1}
+COMPOUND = {branch: 3, count: 4, repeat: 2.5, moving: 4, attempt: 1, steady: 2.5}
 
 
 def compound(draft: Draft) -> str | None:

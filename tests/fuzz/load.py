@@ -148,6 +148,15 @@ def take_turns() -> None:
     payoff.LEAST, payoff.LONG, payoff.UNEVEN = -1e9, 1e9, 1e9
 
 
+def keep_values() -> None:
+    """Keep every value that stays the same from run to run of a block, whatever it costs."""
+    import jitla
+    from jitla.tracing import keeping
+
+    jitla.configure(invariants="all")
+    vars(keeping)["is_alone"] = lambda: True  # threads of the fuzzer have arrays of their own
+
+
 class _Reroute(ast.NodeTransformer):
     """Send operators that round differently through functions that the noise reaches."""
 

@@ -7,6 +7,7 @@ import pytest
 
 import jitla
 from jitla.hops import Meta, leaf, make
+from jitla.tracing.closing import Closed
 from jitla.tracing.replay import Replay, Request
 from jitla.tracing.site import Site
 
@@ -63,7 +64,7 @@ def test_exact_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jitla.tracing.site.MAX_EXACT", 4)
     site = Site("f", None, strict=False)  # type: ignore[arg-type]
     for i in range(20):
-        site.keep((i,), type("Closed", (), {"bound": None}))
+        site.keep((i,), Closed(None, (), (), ()))
     assert len(site.exact) <= 4
 
 
@@ -78,7 +79,7 @@ def test_a_program_that_fails_is_replayed() -> None:
     f(A)
     (site,) = f.__jitla_state__.all_sites()
     site.clear()
-    site._compile = breaks
+    site.compile = breaks
     assert f(A) == f.__wrapped__(A)
     assert site.failures == ["RuntimeError: no such program"]
 

@@ -1,0 +1,240 @@
+"""Values that stay the same from run to run of a block: found, kept for the call, given to later runs.
+
+Knows: which memory a value was computed from, and when that may have been written. Must not know: proxies,
+frames, which values are worth keeping (whoever made the site is asked).
+Receives blocks that are about to run; returns the values of their roots, or None: run the block as it is.
+
+A kept value belongs to one call of the outermost decorated function. It holds the arrays it was computed
+from, so that nothing else can come to lie where they do, and it is dropped when one of them is written,
+when code that jitla does not see has run, and when the call ends. The state of a session is the
+dictionary `kept`: by `Watch` what the last run of a block read, by `Part` what is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from jitla.hops import Flagged, bytes_of, flops
+from jitla.tracing.alarms import audible
+from jitla.tracing.alone import is_alone, threads
+from jitla.tracing.enacting import address
+from jitla.tracing.parts import Use, divided, rest
+from jitla.tracing.site import Site
+from jitla.tracing.tape import Block, hops_of
+
+# Seconds of bytes and operations, roughly, by which a block is not worth watching, worth new plans at once,
+# or when it has taken so many in all runs.
+BYTE, FLOP = 5e-11, 5e-11
+LITTLE, SOON, PATIENCE = 5e-6, 5e-4, 2e-2
+MOST_TRIES = 24  # runs of a block that may begin a call, or find nothing the same
+MOST_DIVISIONS = 4
+ENOUGH, TWICE = 4, 2  # values made of which each has to be used so often
+_EQUAL = frozenset({int, bool, str, np.int64, np.bool_})
+_FLOATS = frozenset({float, np.float64})
+
+
+class Held(NamedTuple):
+    """A kept value, and what it was computed from."""
+
+    value: Any
+    leaves: list[np.ndarray]
+    places: list[int]
+    scalars: list[Any]
+    threads: int
+
+    def reads(self, target: np.ndarray) -> bool:
+        """Say whether the value was computed from memory of `target`."""
+        return any(np.may_share_memory(target, leaf) for leaf in self.leaves)
+
+    def holds(self, leaves: list[np.ndarray], scalars: list[Any], use: Use) -> bool:
+        """Say whether it is the value of `use` in a block with these leaves, which lie alike, and scalars."""
+        for slot, mine, place in zip(use.leaves, self.leaves, self.places, strict=True):
+            if leaves[slot] is not mine and address(leaves[slot]) != place:
+                return False
+        return all(map(_is_same, [scalars[k] for k in use.scalars], self.scalars))
+
+
+@dataclass(slots=True)
+class Note:
+    """What the last run of a block in this call read; nothing is held."""
+
+    places: dict[int, tuple[int, Any]]  # by slot: the address, and a reference to the array that owns it
+    scalars: list[Any]
+
+    def forget(self, target: np.ndarray) -> None:
+        """Take note that `target` is written; this only serves to guess."""
+        owner = _owner(target)
+        for slot in [k for k, (_, known) in self.places.items() if known() is owner]:
+            del self.places[slot]
+
+
+def forget_written(kept: dict[Any, Any], target: np.ndarray | None) -> None:
+    """Drop what was computed from memory of `target`, which is about to be written (None: any memory)."""
+    if target is None:
+        kept.clear()
+        return
+    for key, held in list(kept.items()):
+        if type(held) is Note:
+            held.forget(target)
+        elif held.reads(target):
+            del kept[key]
+
+
+class Watch:
+    """What is known of one exact block: whether it is divided into parts to keep and the rest."""
+
+    __slots__ = ("tries", "due", "uses", "main", "varying", "divisions")
+
+    def __init__(self, due: int) -> None:
+        self.due = due  # runs of the block before it is worth while to look
+        self.tries = MOST_TRIES
+        self.uses: tuple[Use, ...] = ()
+        self.main: Any = None  # the bound program of the rest
+        self.varying: set[int] = set()  # slots that turned out not to stay the same for long
+        self.divisions = MOST_DIVISIONS
+
+    def run(self, session: Any, closed: Any, store: Any) -> tuple | None:
+        """Return the values of the roots, computed with kept values; None: the block is run as it is."""
+        if self.main is None:
+            if closed.bound.count < self.due - 1 or not self._divide(session, closed, store):
+                return None
+        leaves, scalars = session.leaves, session.scalars
+        values: list[Any] = []
+        for use in self.uses:
+            held = session.kept.get(use.part)
+            if held is None or held.threads != threads() or not held.holds(leaves, scalars, use):
+                held = self._make(session, use, closed)
+                if held is None:
+                    return None
+            else:
+                use.part.used += 1
+            values.append(held.value)
+        try:
+            made: tuple = self.main.run([*leaves, *scalars, *values])
+        except Flagged as hit:
+            if audible(hit.flags):
+                closed.stop_watching(session.site)  # warnings are told by the whole block
+            made = session._tell(closed, store, hit)
+        except Exception as error:
+            closed.stop_watching(session.site)
+            made = session._replay(closed, store, error)
+        return made
+
+    def _divide(self, session: Any, closed: Any, store: Any) -> bool:
+        """See what stays the same since the last run in this call; say whether the block is divided now."""
+        same = self._same(session, store)
+        self.tries -= 1
+        if self.tries < 0 or not self.divisions:
+            closed.stop_watching(session.site)
+        if not same or closed.watch is None or not is_alone():
+            return False
+        self.divisions -= 1
+        try:
+            self.main = self._divided(session, closed, store, same)
+        except Exception as error:
+            session.site.failed(error)
+            closed.stop_watching(session.site)
+        return self.main is not None
+
+    def _divided(self, session: Any, closed: Any, store: Any, same: set[int]) -> Any:
+        """Compute what is worth keeping; return the bound program of the rest, None if there is nothing."""
+        block, site = session.block(), session.site
+        found = divided(site, block, closed.roots, store, same)
+        if not found:
+            closed.stop_watching(site)
+            return None
+        self.uses = tuple(found.values())
+        values = []
+        for use in self.uses:
+            held = self._make(session, use, closed)
+            if held is None:
+                return None
+            values.append(held.value)
+        return rest(site, block, closed.roots, store, dict(zip(found, values, strict=True)))
+
+    def _same(self, session: Any, store: Any) -> set[int]:
+        """Return the slots of leaves and scalars that were the same in the last run of this call."""
+        leaves, scalars = session.leaves, session.scalars
+        before = session.kept.get(self)
+        places = {slot: (address(x), ref(_owner(x))) for slot, x in enumerate(leaves)}
+        session.kept[self] = Note(places, list(scalars))
+        if before is None:
+            return set()
+        same = {k for k, (at, owner) in places.items()
+                if k in before.places and before.places[k][0] == at and before.places[k][1]() is owner()}
+        written = set() if store is None else {store.slot, *store.aliases}
+        constant = {len(leaves) + k for k, (a, b) in enumerate(zip(scalars, before.scalars, strict=True))
+                    if _is_same(a, b)}
+        same -= written | self.varying
+        return same | constant if same else same
+
+    def _make(self, session: Any, use: Use, closed: Any) -> Held | None:
+        """Compute a value and keep it; None: it cannot be kept, and the block is to be run as it is."""
+        part, site, kept = use.part, session.site, session.kept
+        kept.pop(part, None)
+        if part.made >= ENOUGH and part.used < TWICE * part.made:
+            self.varying |= set(use.leaves)
+            site.count_past(self.main)
+            self.uses, self.main = (), None
+            return None
+        if not is_alone():
+            return None
+        leaves = [session.leaves[k] for k in use.leaves]
+        scalars = [session.scalars[k] for k in use.scalars]
+        try:
+            value = part.compute(site, leaves, scalars)
+        except Flagged:
+            closed.stop_watching(site)  # it may warn, in every run
+            return None
+        except Exception as error:
+            site.failed(error)
+            closed.stop_watching(site)
+            return None
+        if not _make_room(kept, part.nbytes, site.keeper.room):
+            return None
+        kept[part] = held = Held(value, leaves, list(map(address, leaves)), scalars, threads())
+        site.most_kept = max(site.most_kept, _kept_bytes(kept))
+        return held
+
+
+def watch(site: Site, block: Block) -> Watch | None:
+    """Return what watches a block that is new, if it may have values that are worth keeping."""
+    if site.keeper is None:
+        return None
+    if site.keeper.every:
+        return Watch(0)
+    seconds = sum(BYTE * bytes_of(h) + FLOP * flops(h) for h in hops_of(block))
+    if seconds < LITTLE:
+        return None
+    return Watch(0 if seconds >= SOON else int(PATIENCE / seconds))
+
+
+def _owner(array: np.ndarray) -> Any:
+    while type(array.base) is np.ndarray:
+        array = array.base
+    return array
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Say whether two scalars have the same type and bits."""
+    if a is b:
+        return True
+    kind = type(a)
+    return kind is type(b) and (kind in _EQUAL or kind in _FLOATS and a != 0.0) and bool(a == b)
+
+
+def _kept_bytes(kept: dict[Any, Any]) -> int:
+    return sum(int(held.value.nbytes) for held in kept.values() if type(held) is Held)
+
+
+def _make_room(kept: dict[Any, Any], nbytes: int, room: int) -> bool:
+    """Drop what was kept first until there are `nbytes` left of `room`; say whether there are."""
+    for key in [k for k, held in kept.items() if type(held) is Held]:
+        if _kept_bytes(kept) + nbytes <= room:
+            break
+        del kept[key]
+    return _kept_bytes(kept) + nbytes <= room
