@@ -19,11 +19,11 @@ import numpy as np
 from jitla.tracing import contracting, entries, merging, sampling
 from jitla.tracing.array import LazyArray
 from jitla.tracing.entries import is_scalar, is_sparse
-from jitla.tracing.pattern import kinds
+from jitla.tracing.pattern import LARGE, kinds
 from jitla.tracing.stored import RECORDERS, LazySparse, install
 
 Session = Any  # the session that the arguments belong to
-WORTH = 1 << 16  # elements, or products of entries: for fewer SciPy is as fast
+WORTH = LARGE
 
 _OF_NUMBERS = frozenset({"floor", "ceil", "trunc", "sign"})  # NumPy does not ask the matrix for them
 _CALLED = frozenset({BuiltinFunctionType, FunctionType, np.ufunc, type(np.sum), type})

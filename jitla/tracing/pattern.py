@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
+LARGE = 1 << 16  # entries, or elements beside them: for fewer SciPy is as fast
 _FORMATS = ("csr", "csc", "coo")
 
 
@@ -23,6 +25,16 @@ _FORMATS = ("csr", "csc", "coo")
 def kinds(scipy: Any) -> frozenset[type]:
     """Return the classes of SciPy that are recorded."""
     return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
+
+
+def is_large(function: Any, args: tuple) -> bool:
+    """Tell whether a call that SciPy does is on a sparse matrix for which a record would have paid."""
+    scipy = sys.modules.get("scipy.sparse")
+    if scipy is None:
+        return False
+    known = kinds(scipy)
+    given = (*args, function.__self__) if type(function) is MethodType else args
+    return any(type(x) in known and len(x.data) >= LARGE for x in given)
 
 
 class Pattern:

@@ -47,6 +47,9 @@ def test_elements_at_positions(loops, case, index):
         line = x[:, 0]
         found = loops.operator("by_row")(line, starts, columns)
         assert np.array_equal(found, lookup("by_row").ref(line, starts, columns))
+        across = x[0] if len(x) else np.zeros(x.shape[1], x.dtype)
+        found = loops.operator("by_column")(across, columns)
+        assert np.array_equal(found, lookup("by_column").ref(across, columns))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -89,6 +92,7 @@ def test_what_lies_outside_is_not_read(loops, wrong):
     beyond = starts.copy()
     beyond[5] = max(wrong, 1 << 20) if wrong > 0 else wrong
     assert loops._by_row(x[:, 0], beyond, columns) is None
+    assert loops._by_column(x[0], bad) is None
 
 
 @pytest.mark.parametrize("index", ["i4", "i8"])
