@@ -12,7 +12,7 @@ from jitla.codegen.csr_entries import BLOCK
 
 # Rows and columns of matrices, and how many of their elements are stored: also rows longer than a block.
 CASES = (
-    (7, 5, 0.5), (300, 200, 0.1), (65, 1, 0.5), (1, 80, 0.4), (700, 900, 0.1), (0, 4, 1.0), (40, 1700, 0.02))
+    (7, 5, 0.5), (300, 200, 0.1), (65, 1, 0.5), (1, 80, 0.4), (700, 900, 0.1), (0, 4, 1.0), (40, 3500, 0.02))
 BACKEND = LlvmBackend()
 
 
