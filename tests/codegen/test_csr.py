@@ -55,7 +55,7 @@ def test_products_are_those_of_scipy(loops, case, dtype, index):
         np.testing.assert_allclose(found, wanted, rtol=bound)
         loop, wanted = loops.operator(f"csr_transposed_{kind}"), rows.T @ y
         found = loop(data, columns, starts, y, width=n)
-        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape and found.flags.owndata
         np.testing.assert_allclose(found, wanted, rtol=bound)
 
 

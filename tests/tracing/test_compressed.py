@@ -59,7 +59,22 @@ def test_products_with_matrices(kind, dtype):
     x, v = matrix(kind, dtype=dtype), np.linspace(1, 2, 40).astype(dtype)
     fast = same(lambda x, v: (x @ (v[:, None] * v[:5]), x.dot(v[:, None] + v[:3])), x, v)
     assert "csr_product" in str(jitla.explain(fast))
-    same(lambda x, v: (x @ (v * 2), x.dot(v), x.T @ x.toarray()), x, v)
+    same(lambda x, v: x.T @ x.toarray(), x, v)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_with_vectors_add_in_another_order(kind, dtype):
+    def products(x, v):
+        return x @ (v * 2), x.dot(v), v @ x.T, x.T @ (x @ v)
+
+    x, v = matrix(kind, dtype=dtype), np.linspace(1, 2, 40).astype(dtype)
+    fast = jitla.jit(products, compile="sync")
+    for _ in range(2):
+        for found, wanted in zip(fast(x, v), products(x, v), strict=True):
+            assert (found.dtype, found.shape, found.strides) == (wanted.dtype, wanted.shape, wanted.strides)
+            np.testing.assert_allclose(found, wanted, rtol=50 * np.finfo(dtype).eps)
+    assert "csr_" in str(jitla.explain(fast))
 
 
 def test_small_ones_are_scipys(monkeypatch):
