@@ -88,14 +88,15 @@ class CompressedRows:
         depth = _depth(x)
         size = width * depth
         copies = _copies(len(data) * depth, size)
-        out = empty((copies, width, *x.shape[1:]), data.dtype)
+        several = (copies,) if copies > 1 else ()
+        out = empty((*several, width, *x.shape[1:]), data.dtype)
         operands = data, columns, starts, np.ascontiguousarray(x), out
         words = width, len(data), depth, size * data.itemsize
         fine = self._run("sums" if x.ndim > 1 else "sum", cuts_of(starts, copies), operands, words,
                          len(data) * (1 + depth / 4))
         if not fine:
             return None
-        total: np.ndarray = out[0] if copies == 1 else np.add.reduce(out, axis=0)
+        total: np.ndarray = np.add.reduce(out, axis=0) if several else out
         return total
 
     def _run(

@@ -16,7 +16,7 @@ import numpy as np
 from jitla.codegen.csr_entries import element_at
 from jitla.codegen.csr_lines import rows_by_matrix
 from jitla.codegen.csr_vectors import rows_by_vector, rows_summed
-from jitla.codegen.indexing_code import bits_of, block_head
+from jitla.codegen.indexing_code import bits_of, block_head, within
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
 
@@ -41,7 +41,7 @@ def csr_text(form: str, dtype: np.dtype, index: np.dtype, target: Target, column
     return f"""target triple = "{target.triple}"
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-{body}{_entry(form, w, index)}{_stage(form, w)}"""
+{within(index, target.vector_bytes)}{body}{_entry(form, w, index)}{_stage(form, w)}"""
 
 
 def held_columns(columns: int, dtype: np.dtype) -> int:

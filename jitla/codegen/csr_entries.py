@@ -1,28 +1,24 @@
-"""Entries of compressed rows, some hundred at a time, as IR: where rows end, which columns are known.
+"""The entries of compressed rows, row by row, as IR: where rows begin and end, which columns are known.
 
 Knows: kinds of elements and indices, vectors. Must not know: what is done with entries.
 Receives dtypes and lines; returns lines and functions.
 
-Entries are taken block by block, whole rows of them, or parts of one that has more. Where rows begin is
-looked at row by row; columns by vectors, before any is used.
+Where rows begin is looked at row by row; columns by vectors, some hundred before any of them is used.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from jitla.codegen.indexing_code import bits_of, to_word
-from jitla.codegen.lanes import Lanes
+from jitla.codegen.indexing_code import bits_of, smaller, to_word
 
 __all__ = [
-    "BLOCK", "GROUP", "TURN", "by_blocks", "by_turns", "column_of", "element_at", "fetched", "in_all_lanes",
-    "loaded", "row_start"]
+    "AT_ONCE", "BLOCK", "by_rows", "column_of", "element_at", "fetched", "in_all_lanes", "loaded",
+    "row_start", "run"]
 
-BLOCK = 512  # entries that are looked at, multiplied and added up before the next ones
-AHEAD = 512  # entries that are fetched before they are needed, their columns twice as many: these come first
-TURN = 16  # entries that are looked at and multiplied at once
-GROUP = 16  # entries of a row that are added up at once, whether they are all its own or not
-LINE = 64
+BLOCK = 1024  # entries whose columns are looked at before they are used
+AHEAD = 4096  # bytes of entries and columns that are fetched before they are needed
+AT_ONCE = 4  # entries of a row
 _TAKES = ("ptr %starts, i64 %rows, ptr %data, ptr %columns, i64 %total, i64 %most, ptr %x, ptr %out, "
           "i64 %depth")
 
@@ -55,81 +51,54 @@ def loaded(name: str, base: str, at: str, kind: str, size: int) -> str:
         f"  {name} = load {kind}, ptr {name}.p, align {size}\n"
 
 
-def fetched(at: str, w: Lanes, index: np.dtype, count: int) -> str:
-    """Lines that fetch what comes some entries behind `at`, of as many entries as a turn takes."""
-    text = ""
-    for name, kind, ahead, size in (("columns", f"i{bits_of(index)}", 2 * AHEAD, index.itemsize),
-                                    ("data", w.real, AHEAD, w.size)):
-        for k in range(-(-count * size // LINE)):
-            text += (element_at(f"%h.{name}.{k}", f"%{name}", f"%h.{name}.{k}.i", kind)
-                     + f"  call void @llvm.prefetch.p0(ptr %h.{name}.{k}, i32 0, i32 3, i32 1)\n").replace(
-                f"  %h.{name}.{k} =", f"  %h.{name}.{k}.i = add i64 {at}, {ahead + k * LINE // size}\n"
-                f"  %h.{name}.{k} =", 1)
-    return text
+def fetched(at: str) -> str:
+    """Lines that fetch what comes behind an entry at the address %d.p, whose column is at %c.p."""
+    return "".join(
+        f"  %h.{name} = getelementptr i8, ptr {pointer}, i64 {AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n"
+        for name, pointer in (("d", "%d.p"), ("c", f"%c.p{at}")))
 
 
-def in_all_lanes(name: str, x: str, w: Lanes) -> str:
-    """Lines that put an element in all lanes."""
-    return (f"  {name}.0 = insertelement {w.vector} poison, {w.real} {x}, i64 0\n"
-            f"  {name} = shufflevector {w.vector} {name}.0, {w.vector} poison, "
-            f"<{w.width} x i32> zeroinitializer\n")
+def in_all_lanes(name: str, x: str, real: str, width: int) -> str:
+    """Lines that put an element in all lanes of a vector."""
+    vector = f"<{width} x {real}>"
+    return (f"  {name}.0 = insertelement {vector} poison, {real} {x}, i64 0\n"
+            f"  {name} = shufflevector {vector} {name}.0, {vector} poison, <{width} x i32> zeroinitializer\n")
 
 
-def by_blocks(w: Lanes, index: np.dtype, whole: str, part: str, before: str = "") -> str:
-    """@rows: `whole` for as many rows as make a block, `part` for a piece of a longer row.
+def by_rows(index: np.dtype, body: str) -> str:
+    """@rows: `body` for every row %i, with the entries %from up to %to, from label known to label next.
 
-    Rows %r up to %e have the entries %a up to %z; both lines go on to the label next. Pieces of the row
-    %r have the entries %p up to %q; they go on to the label part.end. It returns whether all is in order.
+    It returns whether all indices are in order; it ends with the first that is not.
     """
     return f"""define internal i1 @rows({_TAKES}) nounwind {{
 entry:
-  %room = alloca [{BLOCK + GROUP} x {w.real}], align 64
-{before}  br label %block
-block:
-  %r = phi i64 [ 0, %entry ], [ %e, %next ], [ %r.after, %long.end ]
-  %more = icmp ult i64 %r, %rows
-  br i1 %more, label %take, label %done
-take:
-  %r.after = add i64 %r, 1
-{row_start("a", "%r", index)}  br label %scan
-scan:
-  %e = phi i64 [ %r, %take ], [ %e.next, %look ]
-  %z = phi i64 [ %a, %take ], [ %z.next, %look ]
-  %inside = icmp ult i64 %e, %rows
-  br i1 %inside, label %look, label %got
-look:
-  %e.next = add i64 %e, 1
-{row_start("z.next", "%e.next", index)}  %up = icmp ule i64 %z, %z.next
-  %near = icmp ule i64 %z.next, %total
+{row_start("begin", "0", index)}  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
+  %from = phi i64 [ %begin, %entry ], [ %to, %next ]
+  %ok = phi i64 [ %begin, %entry ], [ %ok.now, %next ]
+  %more = icmp ult i64 %i, %rows
+  br i1 %more, label %row, label %done
+row:
+  %i.next = add i64 %i, 1
+{row_start("to", "%i.next", index)}  %up = icmp ule i64 %from, %to
+  %near = icmp ule i64 %to, %total
   %right = and i1 %up, %near
-  %span = sub i64 %z.next, %a
-  %fits = icmp ule i64 %span, {BLOCK}
-  %goes = and i1 %right, %fits
-  br i1 %goes, label %scan, label %full
-full:
-  br i1 %right, label %got, label %lost
-got:
-  %none = icmp eq i64 %e, %r
-  br i1 %none, label %long, label %go
-go:
-{whole}next:
-  br label %block
-long:
-{row_start("last", "%r.after", index)}  br label %parts
-parts:
-  %p = phi i64 [ %a, %long ], [ %q, %part.end ]
-@CARRIED@  %p.more = icmp ult i64 %p, %last
-  br i1 %p.more, label %part, label %ended
-part:
-  %p.far = add i64 %p, {BLOCK}
-  %p.over = icmp ult i64 %p.far, %last
-  %q = select i1 %p.over, i64 %p.far, i64 %last
-{part}part.end:
-  br label %parts
-ended:
-@ENDED@  br label %long.end
-long.end:
-  br label %block
+  br i1 %right, label %bounded, label %lost
+bounded:
+  %beyond = icmp ugt i64 %to, %ok
+  br i1 %beyond, label %look, label %known
+look:
+  %ahead = add i64 %ok, {BLOCK}
+{smaller("%block", "%ahead", "%total")}  %short = icmp ult i64 %block, %to
+  %ok.new = select i1 %short, i64 %to, i64 %block
+  %fine = call i1 @within(ptr %columns, i64 %ok, i64 %ok.new, i64 %most)
+  br i1 %fine, label %known, label %lost
+known:
+  %ok.now = phi i64 [ %ok, %bounded ], [ %ok.new, %look ]
+{body}next:
+  br label %each
 done:
   ret i1 true
 lost:
@@ -138,45 +107,30 @@ lost:
 """
 
 
-def by_turns(head: str, width: int, turn: str, one: str, index: np.dtype) -> str:
-    """Return a function of the entries %from to %to: `turn` for `width` of them from %i on, `one` for %j.
+def run(turn: str, one: str, held: tuple[str, str] = ("", ""), between: str = "") -> str:
+    """Lines of a loop over a row: `turn` for some entries from %k on, then `one` for each %j that is left.
 
-    It ends with false as soon as a column is none, before it is used.
+    It begins at label ready, after which come the `held` values of both loops, and `between` these; it goes
+    on at label ended.
     """
-    kind = f"i{bits_of(index)}"
-    many = f"<{width} x {kind}>"
-    narrow = "add i64 %most, 0" if index.itemsize == 8 else f"trunc i64 %most to {kind}"
-    return f"""define internal i1 {head} nounwind {{
-entry:
-  %edge = {narrow}
-  %edge.0 = insertelement {many} poison, {kind} %edge, i64 0
-  %edges = shufflevector {many} %edge.0, {many} poison, <{width} x i32> zeroinitializer
+    return f"""  br label %ready
+ready:
   br label %turns
 turns:
-  %i = phi i64 [ %from, %entry ], [ %i.next, %turn ]
-  %i.next = add i64 %i, {width}
-  %i.more = icmp ule i64 %i.next, %to
-  br i1 %i.more, label %look, label %rest
-look:
-{loaded("%all", "%columns", "%i", many, index.itemsize)}  %in = icmp ult {many} %all, %edges
-  %in.bits = bitcast <{width} x i1> %in to i{width}
-  %in.all = icmp eq i{width} %in.bits, -1
-  br i1 %in.all, label %turn, label %lost
+  %k = phi i64 [ %from, %ready ], [ %k.next, %turn ]
+{held[0]}  %k.next = add i64 %k, {AT_ONCE}
+  %k.more = icmp ule i64 %k.next, %to
+  br i1 %k.more, label %turn, label %joined
 turn:
 {turn}  br label %turns
+joined:
+{between}  br label %rest
 rest:
-  %j = phi i64 [ %i, %turns ], [ %j.next, %one ]
-  %j.more = icmp ult i64 %j, %to
-  br i1 %j.more, label %single, label %done
-single:
-  %j.next = add i64 %j, 1
-{column_of("", "%j", index)}  %known = icmp ult i64 %c, %most
-  br i1 %known, label %one, label %lost
+  %j = phi i64 [ %k, %joined ], [ %j.next, %one ]
+{held[1]}  %j.more = icmp ult i64 %j, %to
+  br i1 %j.more, label %one, label %ended
 one:
+  %j.next = add i64 %j, 1
 {one}  br label %rest
-done:
-  ret i1 true
-lost:
-  ret i1 false
-}}
+ended:
 """

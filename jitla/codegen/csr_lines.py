@@ -1,7 +1,7 @@
 """Products of compressed rows with matrices, as IR: rows of results, and rows added to rows.
 
 Knows: vectors of elements. Must not know: how rows are shared out.
-Receives lanes, the kind of indices and the number of columns; returns the function @rows and what it calls.
+Receives lanes, the kind of indices and the number of columns; returns the function @rows.
 
 Entries are added one after the other, each product rounded: SciPy's order, and its bits.
 """
@@ -10,15 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jitla.codegen.csr_entries import (
-    by_blocks,
-    column_of,
-    element_at,
-    fetched,
-    in_all_lanes,
-    loaded,
-    row_start,
-)
+from jitla.codegen.csr_entries import by_rows, column_of, element_at, fetched, in_all_lanes, loaded
 from jitla.codegen.lanes import Lanes
 
 __all__ = ["rows_by_matrix"]
@@ -26,67 +18,34 @@ __all__ = ["rows_by_matrix"]
 
 def rows_by_matrix(dots: bool, w: Lanes, index: np.dtype, columns: int) -> str:
     """@rows: for every entry, a row of x, times it, is added to a row of out: its own, with `dots`."""
-
-    def bases(row: str, tag: str) -> str:
-        own = "%out" if dots else "%x"
-        return (f"  %own{tag} = mul i64 {row}, %depth\n"
-                + element_at(f"%mine{tag}", own, f"%own{tag}", w.real))
-
-    def called(tag: str, a: str, z: str) -> str:
-        other = "%x" if dots else "%out"
-        return (f"  %known{tag} = call i1 @line(ptr %data, ptr %columns, ptr %mine{tag}, ptr {other}, "
-                f"i64 {a}, i64 {z}, i64 %most, i64 %depth)\n")
-
-    def zeros(tag: str) -> str:
-        if not dots:
-            return ""
-        count = columns * w.size if columns else f"%bytes{tag}"
-        return f"""  %bytes{tag} = mul i64 %depth, {w.size}
-  call void @llvm.memset.p0.i64(ptr align {w.size} %mine{tag}, i8 0, i64 {count}, i1 false)
-"""
-
-    whole = f"""  br label %each
-each:
-  %i = phi i64 [ %r, %go ], [ %i.next, %row ]
-  %from = phi i64 [ %a, %go ], [ %to, %row ]
-  %left = icmp ult i64 %i, %e
-  br i1 %left, label %row, label %next
-row:
-  %i.next = add i64 %i, 1
-{row_start("to", "%i.next", index)}{bases("%i", "")}{zeros("")}{called("", "%from", "%to")}\
-  br i1 %known, label %each, label %lost
-"""
-    part = f"{bases('%r', '.p')}{called('.p', '%p', '%q')}  br i1 %known.p, label %part.end, label %lost\n"
-    rows = by_blocks(w, index, whole, part).replace("@CARRIED@", "").replace("@ENDED@", "")
-    rows = rows.replace("long:\n", f"long:\n{bases('%r', '.l')}{zeros('.l')}", 1)
-    return (_narrow_line(dots, w, index, columns) if columns else _line(dots, w, index)) + rows
+    own, other = ("%out", "%x") if dots else ("%x", "%out")
+    depth = str(columns or "%depth")
+    before = f"  %own = mul i64 %i, {depth}\n" + element_at("%mine", own, "%own", w.real)
+    entry = (column_of("", "%k", index) + loaded("%d", "%data", "%k", w.real, w.size) + fetched("")
+             + f"  %skip = mul i64 %c, {depth}\n" + element_at("%far", other, "%skip", w.real))
+    return by_rows(index, _held(dots, w, columns, before, entry) if columns else _any(dots, w, before, entry))
 
 
-def _line(dots: bool, w: Lanes, index: np.dtype) -> str:
-    """@line: the entries %from to %to of a row whose own row, of out or of x, is %mine."""
+def _any(dots: bool, w: Lanes, before: str, entry: str) -> str:
+    """Lines for any number of columns: rows of results are in memory."""
     source, target = ("%far", "%mine") if dots else ("%mine", "%far")
+    zeros = f"""  %bytes = mul i64 %depth, {w.size}
+  call void @llvm.memset.p0.i64(ptr align {w.size} %mine, i8 0, i64 %bytes, i1 false)
+""" if dots else ""
 
     def step(tag: str, at: str, kind: str, factor: str) -> str:
         return (loaded(f"%y{tag}", source, at, kind, w.size) + loaded(f"%o{tag}", target, at, kind, w.size)
                 + f"  %m{tag} = fmul {kind} %y{tag}, {factor}\n  %s{tag} = fadd {kind} %o{tag}, %m{tag}\n"
                 f"  store {kind} %s{tag}, ptr %o{tag}.p, align {w.size}\n")
 
-    return f"""define internal i1 @line(ptr %data, ptr %columns, ptr %mine, ptr %other, i64 %from, i64 %to,
-                              i64 %most, i64 %depth) nounwind {{
-entry:
-  br label %entries
+    return f"""{before}{zeros}  br label %entries
 entries:
-  %k = phi i64 [ %from, %entry ], [ %k.next, %rest ]
+  %k = phi i64 [ %from, %known ], [ %k.next, %rest ]
   %left = icmp ult i64 %k, %to
-  br i1 %left, label %look, label %done
-look:
-  %k.next = add i64 %k, 1
-{fetched("%k", w, index, 1)}{column_of("", "%k", index)}  %known = icmp ult i64 %c, %most
-  br i1 %known, label %one, label %lost
+  br i1 %left, label %one, label %next
 one:
-{loaded("%d", "%data", "%k", w.real, w.size)}{in_all_lanes("%dv", "%d", w)}\
-  %skip = mul i64 %c, %depth
-{element_at("%far", "%other", "%skip", w.real)}  br label %vectors
+  %k.next = add i64 %k, 1
+{entry}{in_all_lanes("%dv", "%d", w.real, w.width)}  br label %vectors
 vectors:
   %j = phi i64 [ 0, %one ], [ %j.next, %vector ]
   %j.next = add i64 %j, {w.width}
@@ -101,60 +60,46 @@ rest:
 single:
   %l.next = add i64 %l, 1
 {step("s", "%l", w.real, "%d")}  br label %rest
-done:
-  ret i1 true
-lost:
-  ret i1 false
-}}
 """
 
 
-def _narrow_line(dots: bool, w: Lanes, index: np.dtype, columns: int) -> str:
-    """@line for so many columns: its own row is in registers, in vectors and parts of one."""
-    pieces: list[tuple[int, str]] = []
-    at, width = 0, w.width
+def _pieces(w: Lanes, columns: int) -> list[tuple[int, int]]:
+    """Share columns out: the first of each vector, or part of one, and how many it has."""
+    found, at, width = [], 0, w.width
     while at < columns:
         while width > columns - at:
             width //= 2
-        pieces.append((at, f"<{width} x {w.real}>"))
+        found.append((at, width))
         at += width
-    mine = "".join(loaded(f"%mine{a}", "%mine", str(a), kind, w.size) for a, kind in pieces)
-    held = "".join(f"  %s{a} = phi {kind} [ %mine{a}, %entry ], [ %s.next{a}, %one ]\n"
-                   for a, kind in pieces) if dots else ""
-    step = ""
-    for kind in dict.fromkeys(kind for _, kind in pieces):
-        width = int(kind[1:].split()[0])
-        step += (f"  %d{width}.0 = insertelement {kind} poison, {w.real} %d, i64 0\n"
-                 f"  %d{width} = shufflevector {kind} %d{width}.0, {kind} poison, <{width} x i32> "
-                 "zeroinitializer\n")
-    for a, kind in pieces:
-        factor = f"%d{kind[1:].split()[0]}"
-        step += loaded(f"%o{a}", "%far", str(a), kind, w.size)
+    return found
+
+
+def _held(dots: bool, w: Lanes, columns: int, before: str, entry: str) -> str:
+    """Lines for so many columns: the row's own, of out or of x, is in registers."""
+    pieces = [(at, width, f"<{width} x {w.real}>") for at, width in _pieces(w, columns)]
+    first = step = held = kept = ""
+    for width in dict.fromkeys(width for _, width, _ in pieces):
+        step += in_all_lanes(f"%d{width}", "%d", w.real, width)
+    for at, width, kind in pieces:
+        step += loaded(f"%o{at}", "%far", str(at), kind, w.size)
         if dots:
-            step += f"  %m{a} = fmul {kind} %o{a}, {factor}\n  %s.next{a} = fadd {kind} %s{a}, %m{a}\n"
+            held += f"  %s{at} = phi {kind} [ zeroinitializer, %known ], [ %s.next{at}, %one ]\n"
+            step += (f"  %m{at} = fmul {kind} %o{at}, %d{width}\n"
+                     f"  %s.next{at} = fadd {kind} %s{at}, %m{at}\n")
+            kept += element_at(f"%q{at}", "%mine", str(at), w.real)
+            kept += f"  store {kind} %s{at}, ptr %q{at}, align {w.size}\n"
         else:
-            step += (f"  %m{a} = fmul {kind} %mine{a}, {factor}\n  %n{a} = fadd {kind} %o{a}, %m{a}\n"
-                     f"  store {kind} %n{a}, ptr %o{a}.p, align {w.size}\n")
-    kept = "".join(f"  store {kind} %s{a}, ptr %mine{a}.p, align {w.size}\n"
-                   for a, kind in pieces) if dots else ""
-    return f"""define internal i1 @line(ptr %data, ptr %columns, ptr %mine, ptr %other, i64 %from, i64 %to,
-                              i64 %most, i64 %depth) nounwind {{
-entry:
-{mine}  br label %entries
+            first += loaded(f"%mine{at}", "%mine", str(at), kind, w.size)
+            step += (f"  %m{at} = fmul {kind} %mine{at}, %d{width}\n  %n{at} = fadd {kind} %o{at}, %m{at}\n"
+                     f"  store {kind} %n{at}, ptr %o{at}.p, align {w.size}\n")
+    return f"""{before}{first}  br label %entries
 entries:
-  %k = phi i64 [ %from, %entry ], [ %k.next, %one ]
+  %k = phi i64 [ %from, %known ], [ %k.next, %one ]
 {held}  %left = icmp ult i64 %k, %to
-  br i1 %left, label %look, label %done
-look:
-  %k.next = add i64 %k, 1
-{column_of("", "%k", index)}  %known = icmp ult i64 %c, %most
-  br i1 %known, label %one, label %lost
+  br i1 %left, label %one, label %ended
 one:
-{loaded("%d", "%data", "%k", w.real, w.size)}  %skip = mul i64 %c, {columns}
-{element_at("%far", "%other", "%skip", w.real)}{step}  br label %entries
-done:
-{kept}  ret i1 true
-lost:
-  ret i1 false
-}}
+  %k.next = add i64 %k, 1
+{entry}{step}  br label %entries
+ended:
+{kept}  br label %next
 """

@@ -89,8 +89,8 @@ def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:
     entries = dict.fromkeys(
         h for s in kernel.stages if isinstance(s, Product) and s.compressed for h in s.inputs[:2])
     whole = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in entries)
-    rows = max(resize(kernel.shape)[0], 1)
-    return max(sum(_row(h, a, resize) for h, a in axes.items()) + whole // rows, 1)
+    each = whole // max(resize(kernel.shape)[0], 1) if entries else 0
+    return max(sum(_row(h, a, resize) for h, a in axes.items()) + each, 1)
 
 
 def _row(hop: Hop, axis: int, resize: Resize) -> int:

@@ -80,6 +80,21 @@ def test_products_with_matrices(kind, dtype):
             np.testing.assert_allclose(found, wanted, rtol=1e-5 if dtype == "f4" else 1e-13)
 
 
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_with_vectors_add_in_another_order(kind, dtype):
+    def products(x, v):
+        return x @ (v * 2), x.dot(v), v @ x.T, x.T @ (x @ v)
+
+    x, v = matrix(kind, dtype=dtype), np.linspace(1, 2, 40).astype(dtype)
+    fast = jitla.jit(products, compile="sync")
+    for _ in range(2):
+        for found, wanted in zip(fast(x, v), products(x, v), strict=True):
+            assert (found.dtype, found.shape, found.strides) == (wanted.dtype, wanted.shape, wanted.strides)
+            np.testing.assert_allclose(found, wanted, rtol=50 * np.finfo(dtype).eps)
+    assert "csr_" in str(jitla.explain(fast))
+
+
 def test_small_ones_are_scipys(monkeypatch):
     monkeypatch.setattr("jitla.tracing.compressed.WORTH", 1 << 16)
     fast = same(lambda x, v: x @ (v[:, None] * v[:5]), matrix(), np.linspace(1, 2, 40))
@@ -137,9 +152,9 @@ def test_the_operator_of_arrays_is_element_wise():
 ])
 def test_what_is_pending_is_computed_before_the_matrix_changes(change):
     def changing(x, d):
-        p, s = x.multiply(d * 2), x @ (d[0] * 3)
+        p, s = x.multiply(d * 2), x @ (d[:2].T * 3)
         change(x)
-        return p, s, p.sum(), x @ d[0]
+        return p, s, p.sum(), x @ d[:2].T
 
     x = matrix()
     x.data[3] = 0
