@@ -15,7 +15,7 @@ import numpy as np
 
 from jitla.codegen.columns import column_step
 from jitla.codegen.csr import pack_entries
-from jitla.codegen.csr_code import csr_text
+from jitla.codegen.csr_code import csr_text, held_columns
 from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library
@@ -256,7 +256,8 @@ class LlvmBackend:
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
     ) -> Callable[[Entries], bytes]:
         """Return what makes the argument block of a product over compressed rows with some `columns`."""
-        text = csr_text(form if columns < 2 else f"{form}s", dtype, index, self.jit.target)
+        name = form if columns < 2 else f"{form}s"
+        text = csr_text(name, dtype, index, self.jit.target, held_columns(columns, dtype))
         return _Blocks(self.jit.load(text, ("k", "stage")), partial(pack_entries, index=index), "stage")
 
     def rows(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen.csr_code import OPERANDS, csr_text
+from jitla.codegen.csr_code import OPERANDS, csr_text, held_columns
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
@@ -104,10 +104,10 @@ class CompressedRows:
     ) -> bool:
         """Fill the last operand; say whether all indices name something."""
         data, columns = operands[:2]
-        key = form, data.dtype, columns.dtype
+        key = form, data.dtype, columns.dtype, self._jit.target, held_columns(words[2], data.dtype)
         library = self._libraries.get(key)
         if library is None:
-            text = csr_text(*key, self._jit.target)
+            text = csr_text(*key)
             library = self._libraries[key] = self._jit.load(text, ("k", "stage"))
         fault = np.zeros(1, np.int64)
         template = pack_indexed(
@@ -150,7 +150,7 @@ def cuts_of(starts: np.ndarray, units: int) -> np.ndarray:
     rows = len(starts) - 1
     if units == 1:
         return np.array([0, rows])
-    shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1]
+    shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1].astype(starts.dtype)  # or all are cast
     inner = np.minimum(np.searchsorted(starts, shares), rows)
     return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
 

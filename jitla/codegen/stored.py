@@ -24,6 +24,7 @@ from jitla.runtime import threads as runtime_threads
 __all__ = ["Stored"]
 
 NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
+PIECE = 1 << 12  # entries whose columns are read in one go
 UNIT = 1 << 19  # entries whose columns and products stay in the last cache from tile to tile
 MAX_UNITS = 32  # each has a tile of its own
 PER_TILE = 32  # bytes of the entries of a row in a tile
@@ -43,7 +44,8 @@ class Stored:
         """Return what computes the operator `name`: its loop, or its reference where there is none."""
         reference: Callable[..., np.ndarray] = lookup(name).ref
         loops: dict[str, Callable[..., np.ndarray | None]] = {
-            "sampled": self._sampled, "by_row": self._by_row, "sampled_product": self._sampled_product,
+            "sampled": self._sampled, "by_row": self._by_row, "by_column": self._by_column,
+            "sampled_product": self._sampled_product,
         }
         loop = loops.get(name)
         if loop is None:
@@ -65,6 +67,14 @@ class Stored:
     def _by_row(self, x: np.ndarray, starts: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
         words = (0, len(columns), x.strides[0], 0)
         return self._entries(("row", x.dtype.itemsize, columns.dtype), x, starts, columns, words)
+
+    def _by_column(self, x: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+        """Read the one row of a matrix, at positions that are cut into pieces for the threads."""
+        if x.dtype.itemsize not in (1, 2, 4, 8, 16):
+            return None
+        starts = np.append(np.arange(0, len(columns), PIECE), len(columns)).astype(columns.dtype)
+        words = (len(x), len(columns), 0, x.strides[0])
+        return self._entries(("sampled", x.dtype.itemsize, columns.dtype), x, starts, columns, words)
 
     def _entries(
         self, key: tuple[Any, ...], x: np.ndarray, starts: np.ndarray, columns: np.ndarray,

@@ -33,7 +33,7 @@ _SILENT = frozenset({
     "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "concatenate", "stack",
     "getitem", "take", "bincount", "full", "arange", "eye", "real", "imag", "erf", "erfc", "ndtr", "expit",
     "log_expit", "logit", "xlogy", "xlog1py", "sampled", "by_row", "by_column", "csr_product", "csr_vector",
-    "csr_transposed_product", "csr_transposed_vector",
+    "csr_transposed_product", "csr_transposed_vector", "stored_add", "stored_sub", "stored_mul",
 })
 _ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 _SOME = {

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from jitla.hops.meta import Meta
-from jitla.hops.spec import Attrs, Zeros
+from jitla.hops.spec import Attrs, Kind, OpSpec, Zeros, by_numpy, register
 from jitla.hops.table_matrix import call
 
 BLOCK = 1 << 14  # entries whose factors the reference gathers at once
 STORED = frozenset({  # there are loops
-    "sampled", "by_row", "sampled_product", "csr_product", "csr_vector", "csr_transposed_vector",
+    "sampled", "by_row", "by_column", "sampled_product", "csr_product", "csr_vector", "csr_transposed_vector",
     "csr_transposed_product", "csr_row_sums"})
 PER_ENTRY = 4.0  # additions that finding the operands of an entry takes
 
@@ -193,3 +193,21 @@ call("csr_transposed_product", _csr_transposed_product, _transposed_meta(2),
      flops=_product_flops)
 call("csr_row_sums", _csr_row_sums, _csr_row_sums_meta, "sums of the entries of every row", arity=2,
      zeros=Zeros.NONE, flops=lambda metas, attrs: float(metas[0].size + metas[1].size))
+
+
+# -- element by element, as SciPy's loops over two structures do it: nothing is said ------------------
+
+
+def _merging(ufunc: np.ufunc, name: str, doc: str) -> None:
+    """Declare what `ufunc` does, without its warnings."""
+    known = by_numpy(ufunc)
+    assert known is not None
+    register(OpSpec(
+        name=name, kind=Kind.CELL, arity=2, ref=_quiet(ufunc), meta=known.meta, resolve=known.resolve,
+        emit=known.emit, zeros=known.zeros, doc=doc,
+    ))
+
+
+_merging(np.add, "stored_add", "sum of stored elements")
+_merging(np.subtract, "stored_sub", "difference of stored elements")
+_merging(np.multiply, "stored_mul", "product of stored elements")

@@ -3,7 +3,7 @@
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
 operators, replay, records, site, closing, pattern, stored, memory, picking, indexing, spellings,
 scatters, functions, kinds, recording, dispatch, session, payoff, quick, entries, sampling, contracting,
-compressed, callees, twins, wild, lifting, hooks.
+unions, merging, compressed, callees, twins, wild, lifting, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS

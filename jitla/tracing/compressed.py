@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing import contracting, entries, sampling
+from jitla.tracing import contracting, entries, merging, sampling
 from jitla.tracing.array import LazyArray
 from jitla.tracing.entries import is_scalar, is_sparse
-from jitla.tracing.pattern import kinds
+from jitla.tracing.pattern import LARGE, kinds
 from jitla.tracing.stored import RECORDERS, LazySparse, install
 
 Session = Any  # the session that the arguments belong to
-WORTH = 1 << 16  # elements, or products of entries: for fewer SciPy is as fast
+WORTH = LARGE
 
 _OF_NUMBERS = frozenset({"floor", "ceil", "trunc", "sign"})  # NumPy does not ask the matrix for them
 _CALLED = frozenset({BuiltinFunctionType, FunctionType, np.ufunc, type(np.sum), type})
@@ -68,6 +68,8 @@ def _multiply(session: Session, x: Any, y: Any) -> Any:
         turned = False
     if is_scalar(y):
         return entries.scaled(session, x, y)
+    if is_sparse(y) and x.__class__.__name__.endswith("array"):
+        return merging.merged(session, "multiply", x, y)
     if is_sparse(y):
         return NotImplemented
     if x.__class__.__name__.endswith("array"):
@@ -84,7 +86,25 @@ def _divide(session: Session, x: Any, y: Any) -> Any:
 
 def _multiplied(session: Session, x: Any, y: Any) -> Any:
     """Do ``x.multiply(y)``."""
-    return NotImplemented if is_sparse(y) else sampling.multiplied(session, x, y)
+    return merging.merged(session, "multiply", x, y) if is_sparse(y) else sampling.multiplied(session, x, y)
+
+
+def _merged(name: str) -> Callable[..., Any]:
+    """Make what does an operation on two sparse matrices."""
+    def handler(session: Session, x: Any, y: Any) -> Any:
+        both = is_sparse(x) and is_sparse(y)
+        return merging.merged(session, name, x, y) if both else NotImplemented
+
+    return handler
+
+
+def _extreme(name: str) -> Callable[..., Any]:
+    """Make ``x.maximum(y)`` or ``x.minimum(y)``, with another sparse matrix or a number."""
+    def handler(session: Session, x: Any, y: Any) -> Any:
+        both = is_sparse(x) and is_sparse(y)
+        return merging.merged(session, name, x, y) if both else entries.COMPARISONS[name](session, x, y)
+
+    return handler
 
 
 def _issparse(session: Session, x: Any) -> Any:
@@ -96,15 +116,16 @@ _METHODS: dict[Any, Callable[..., Any]] = {
     "multiply": _multiplied, "dot": contracting.dot, "sum": contracting.total, "mean": contracting.mean,
     "power": entries.power, "astype": entries.astype, "copy": entries.copied,
     "conjugate": entries.conjugate, "conj": entries.conjugate, "transpose": entries.transposed,
-    "maximum": entries.COMPARISONS["maximum"], "minimum": entries.COMPARISONS["minimum"],
+    "maximum": _extreme("maximum"), "minimum": _extreme("minimum"),
     **entries.UNARY_METHODS, **entries.CONVERSIONS,
 }
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     **_METHODS,
     **{getattr(np, name): entries.UNARY_METHODS[name] for name in entries.UNARY if name not in _OF_NUMBERS},
     **{getattr(operator, name): entries.COMPARISONS[name] for name in ("ne", "lt", "gt", "le", "ge", "eq")},
-    operator.mul: _multiply, np.multiply: _multiply, operator.matmul: contracting.matmul,
-    operator.truediv: _divide, operator.neg: entries.negative, np.negative: entries.negative,
+    operator.add: _merged("add"), operator.sub: _merged("sub"), operator.mul: _multiply,
+    np.multiply: _multiply, operator.matmul: contracting.matmul, operator.truediv: _divide,
+    operator.neg: entries.negative, np.negative: entries.negative,
     abs: entries.absolute, operator.abs: entries.absolute, np.absolute: entries.absolute,
     operator.pow: entries.operator_power, round: entries.rounded,
     np.sum: contracting.total, np.mean: contracting.mean,

@@ -46,11 +46,11 @@ def total(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: An
 
 
 def _sum_of_all(session: Session, x: Any, given: Entries) -> Any:
-    if not given.stay():
-        if given.memory is not None or given.values.dtype not in _FLOATS or x._whole is not None \
-                or _is_seen(session, x):
-            return NotImplemented
-        x._summed = True  # the order is another one, not the sum
+    alone = given.memory is None and x._whole is None and not _is_seen(session, x)
+    if alone and given.values.dtype in _FLOATS:
+        x._summed = True  # whoever asks for more than the sum finds no duplicates
+    elif not given.stay():
+        return NotImplemented
     return given.values.sum()
 
 
@@ -91,7 +91,7 @@ def mean(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any
     given = whole_entries(session, x)
     if given is None or dtype is not None or out is not None or given.values.dtype.kind not in "f":
         return NotImplemented
-    if axis is not None and (type(axis) is not int or axis not in _AXES) or not given.pattern.canonical:
+    if axis is not None and (type(axis) is not int or axis not in _AXES):
         return NotImplemented
     shape = given.pattern.shape
     scale = 1.0 / (math.prod(shape) if axis is None else shape[_AXES[axis]])

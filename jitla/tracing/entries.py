@@ -27,7 +27,7 @@ UNARY = ("sin", "tan", "arcsin", "arctan", "sinh", "tanh", "arcsinh", "arctanh",
 
 
 class Entries(NamedTuple):
-    """A sparse operand: its pattern, its entries, which of them are stored; the matrix if it is in memory."""
+    """A sparse operand: its pattern, its entries, what is 0 where none is; the matrix if it is in memory."""
 
     pattern: Pattern
     values: Any  # a proxy
@@ -43,7 +43,7 @@ class Entries(NamedTuple):
 def entries_of(session: Session, x: Any) -> Entries | None:
     """Return what a sparse matrix consists of; None if it is none, or its parts are no plain arrays."""
     if type(x) is LazySparse:
-        if x._made is None and x._session is session and not x._summed:
+        if x._made is None and x._session is session and (not x._summed or x._pattern.canonical):
             return Entries(x._pattern, x._values, x._kept, None)
         x = settled(x)
     if type(x) not in kinds(sys.modules["scipy.sparse"]):
@@ -69,11 +69,11 @@ def is_scalar(x: Any) -> bool:
     return type(x) is LazyScalar or type(x) in KIND_CODE
 
 
-def with_entries(session: Session, x: Entries, values: Any, pattern: Pattern | None = None) -> Any:
-    """Return the proxy of a matrix with other entries at the same positions."""
+def with_entries(session: Session, x: Entries, values: Any) -> Any:
+    """Return the proxy of a matrix with other entries at the same positions; where it had 0 it has 0."""
     if type(values) is not LazyArray:
         return NotImplemented
-    return LazySparse(session, pattern or x.pattern.copied(), values, x.kept)
+    return LazySparse(session, x.pattern.copied(), values, x.kept)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def divided(session: Session, x: Any, divisor: Any) -> Any:
 
 def power(session: Session, x: Any, n: Any, dtype: Any = None) -> Any:
     """Do ``x.power(n)``."""
-    given = whole_entries(session, x)
+    given = entries_of(session, x) if type(n) in (int, float) and n > 0 else whole_entries(session, x)
     if given is None or dtype is not None or type(n) not in (int, float) or not n or not given.stay():
         return NotImplemented
     return with_entries(session, given, given.values ** n)
@@ -136,9 +136,9 @@ def negative(session: Session, x: Any) -> Any:
 
 
 def _summed_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make what does a function of each entry, before which SciPy adds up duplicates."""
+    """Make what does a function of each entry that is 0 of 0, before which SciPy adds up duplicates."""
     def handler(session: Session, x: Any, *more: Any) -> Any:
-        given = whole_entries(session, x)
+        given = entries_of(session, x)
         if given is None or not given.stay():
             return NotImplemented
         return with_entries(session, given, function(given.values, *more))
@@ -181,7 +181,7 @@ def _copy(values: LazyArray) -> Any:
 
 def astype(session: Session, x: Any, dtype: Any, casting: Any = "unsafe", copy: Any = True) -> Any:
     """Do ``x.astype(dtype)``, after which SciPy adds up duplicates."""
-    given = whole_entries(session, x)
+    given = entries_of(session, x)
     if given is None or casting != "unsafe" or copy is not True or not given.pattern.canonical:
         return NotImplemented
     wanted, known = np.dtype(dtype), given.values.dtype
@@ -205,13 +205,11 @@ def _dropping(function: Callable[..., Any]) -> Callable[..., Any]:
                 or not given.stay():
             return NotImplemented
         values = function(given.values, other)
-        kept = values if values.dtype.kind == "b" else np.not_equal(values, 0)
-        if type(values) is not LazyArray or type(kept) is not LazyArray:
+        if type(values) is not LazyArray:
             return NotImplemented
-        if function is np.not_equal and other == 0 and given.memory is not None \
-                and np.count_nonzero(given.memory.data) == len(given.memory.data):
-            kept = None  # none is dropped
-        return LazySparse(session, given.pattern.copied(), values, kept)
+        memory = given.memory.data if given.memory is not None and function is np.not_equal else None
+        all_kept = memory is not None and other == 0 and np.count_nonzero(memory) == len(memory)
+        return LazySparse(session, given.pattern.copied(), values, None if all_kept else values)
 
     return handler
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
+LARGE = 1 << 16  # entries, or elements beside them: for fewer SciPy is as fast
 _FORMATS = ("csr", "csc", "coo")
 
 
@@ -23,6 +25,16 @@ _FORMATS = ("csr", "csc", "coo")
 def kinds(scipy: Any) -> frozenset[type]:
     """Return the classes of SciPy that are recorded."""
     return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
+
+
+def is_large(function: Any, args: tuple) -> bool:
+    """Tell whether a call that SciPy does is on a sparse matrix for which a record would have paid."""
+    scipy = sys.modules.get("scipy.sparse")
+    if scipy is None:
+        return False
+    known = kinds(scipy)
+    given = (*args, function.__self__) if type(function) is MethodType else args
+    return any(type(x) in known and len(x.data) >= LARGE for x in given)
 
 
 class Pattern:
@@ -95,6 +107,10 @@ class Pattern:
         """Return the pattern of what SciPy makes with other entries: with copies of the index arrays."""
         return self._other(self.kind, fresh=False, flag=False) if self.fresh or self.flag else self
 
+    def placed(self, starts: np.ndarray, places: np.ndarray) -> Pattern:
+        """Return the pattern of compressed lines with other entries, in order and without duplicates."""
+        return self._other(self.kind, starts=starts, places=places, fresh=False, flag=False, _sorted=True)
+
     def coordinates(self, flag: bool) -> Pattern:
         """Return the pattern of fresh coordinates; `flag`: SciPy knows that they are canonical."""
         known = flag or (self._sorted if not self.axis else False)
@@ -132,15 +148,17 @@ class Pattern:
         found = lines.tocoo(copy=False)
         if self.axis or not self.fresh:
             found.coords = tuple([x.copy() if k != self.axis else x for k, x in enumerate(found.coords)])
-        if self.fresh:
-            found.data = data.ravel()  # a view, as SciPy's
+        found.data = data.ravel() if self.fresh else data  # a view, as SciPy's
         return found
 
-    def picked(self, data: np.ndarray, kept: np.ndarray) -> Any:
-        """Return SciPy's compressed matrix of those entries that are `kept`."""
+    def picked(self, data: np.ndarray, telling: np.ndarray) -> Any:
+        """Return SciPy's compressed matrix of those entries where `telling` is not 0."""
+        if np.count_nonzero(telling) == len(telling):
+            return self.made(data)
+        kept = telling != 0
         counted = np.zeros(len(kept) + 1, self.starts.dtype)
         np.cumsum(kept, out=counted[1:])
-        found = [x[kept] if counted[-1] else x[:0].copy() for x in (data, self.places)]
+        found = [x[kept] if counted[-1] or len(x) > 1 else x.copy()[:0] for x in (data, self.places)]
         return self.kind((*found, counted[self.starts]), shape=self.shape)
 
     def is_at(self, other: Pattern) -> bool:

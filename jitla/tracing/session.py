@@ -23,6 +23,7 @@ from jitla.tracing.frames import ROOT, mark, user_frame, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.indexing import Bound
 from jitla.tracing.operators import forget_metas
+from jitla.tracing.pattern import is_large
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.recording import forget_inferred
 from jitla.tracing.signature import LAYOUTS, SIGHT, is_traced, layout_id
@@ -210,9 +211,10 @@ class Session(Dispatch):
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
         place = place_of(user_frame())
+        call = self.site.counted if is_large(function, plain) else call_at
         LOCAL.session = None
         try:
-            result = call_at(place, function, plain, options)
+            result = call(place, function, plain, options)
         finally:
             LOCAL.session = self
             self._look_again((*args, *kwargs.values()))

@@ -69,6 +69,8 @@ class Site:
         self.tapes: dict[tuple, Places] = {}
         self.calls = 0
         self.learning = LEARNING
+        # Where sparse matrices that were merged have entries together.
+        self.unions: Any = None
         # Elements that indices, masks or labels were read for.
         self.scattered = 0
         # What calls are compared with, by whoever asked for it.
@@ -234,12 +236,15 @@ class Site:
 
     def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` with NumPy and count it under the user's line."""
-        name = str(getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func)))
         place = place_of(user_frame())
-        file, line = place.file, place.line
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
-            raise UnsupportedError(
-                f"{file}:{line}: {name} is not traced by jitla; remove strict=True to let NumPy run it")
+            raise UnsupportedError(f"{place.file}:{place.line}: {_name(func)} is not traced by jitla; "
+                                   "remove strict=True to let NumPy run it")
+        return self.counted(place, func, args, kwargs)
+
+    def counted(self, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Run `func` at `place` and count it."""
+        name, file, line = _name(func), place.file, place.line
         record = self.fallbacks.get((name, file, line))
         if record is None:
             record = self.fallbacks.setdefault((name, file, line), Fallback(func))
@@ -262,10 +267,15 @@ class Site:
                        self.past, self.places, self.tapes, self.lines):
             memory.clear()
         self.failures.clear()
+        self.unions = None
         if self.payoff is not None:
             self.payoff.clear()
         self.calls = 0
         self.learning = LEARNING
+
+
+def _name(func: Any) -> str:
+    return str(getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func)))
 
 
 def _stores(

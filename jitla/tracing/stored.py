@@ -30,8 +30,8 @@ RECORDERS: list[Recorder] = []
 class LazySparse:
     """What SciPy would have made with the entries `values` at the positions of `pattern`.
 
-    Entries that are not `kept`, a vector of bools, are not stored. A view of a pending matrix `whole` is
-    what the method `seen` of that one returns.
+    Where the vector `kept` is 0 nothing is stored, and entries are 0. A view of a pending matrix `whole`
+    is what the method `seen` of that one returns.
     """
 
     __slots__ = ("_session", "_pattern", "_values", "_kept", "_whole", "_seen", "_summed", "_made",

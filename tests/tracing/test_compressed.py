@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from tests.tracing.sparse_calls import differs
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +54,30 @@ def same(function, *args, kernels=None):
     return fast
 
 
+def alike(function, *args):
+    """Both give the same but for rounding, twice."""
+    fast = jitla.jit(function)
+    for _ in range(2):
+        given = [[a.copy() for a in args] for _ in range(2)]
+        found = list(differs(function(*given[0]), fast(*given[1]), 1e-16))
+        assert not found and parts(tuple(given[1])) == parts(tuple(given[0]))
+
+
 @pytest.mark.parametrize("kind", ROWS)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_products_with_matrices(kind, dtype):
     x, v = matrix(kind, dtype=dtype), np.linspace(1, 2, 40).astype(dtype)
     fast = same(lambda x, v: (x @ (v[:, None] * v[:5]), x.dot(v[:, None] + v[:3])), x, v)
     assert "csr_product" in str(jitla.explain(fast))
-    same(lambda x, v: (x @ (v * 2), x.dot(v), x.T @ x.toarray()), x, v)
+
+    def products(x, v):
+        return x @ (v * 2), x.dot(v), x.T @ x.toarray()
+
+    fast = jitla.jit(products)
+    for _ in range(2):
+        for found, wanted in zip(fast(x, v), products(x, v), strict=True):
+            assert found.dtype == wanted.dtype and found.strides == wanted.strides
+            np.testing.assert_allclose(found, wanted, rtol=1e-5 if dtype == "f4" else 1e-13)
 
 
 def test_small_ones_are_scipys(monkeypatch):
@@ -125,7 +143,7 @@ def test_what_is_pending_is_computed_before_the_matrix_changes(change):
 
     x = matrix()
     x.data[3] = 0
-    same(changing, x, np.random.default_rng(0).random((60, 40)))
+    alike(changing, x, np.random.default_rng(0).random((60, 40)))
 
 
 def test_stores_in_place_on_entries_come_after_reads():
@@ -145,7 +163,7 @@ def test_duplicates_and_order():
     twice = sp.csr_array((x.data, np.maximum(x.indices - x.indices % 2, 0), x.indptr), shape=x.shape)
     d = np.random.default_rng(0).random((60, 40))
     for given in (mixed, twice):
-        same(lambda x, d: (x.multiply(d + 1), x @ d[0]), given, d)
+        alike(lambda x, d: (x.multiply(d + 1), x @ d[0]), given, d)
 
         def summed(x, d):
             p = x.multiply(d + 1)
@@ -157,6 +175,90 @@ def test_duplicates_and_order():
             (p, s), (q, t) = fast(given.copy(), d), summed(given.copy(), d)
             assert parts(p) == parts(q)
             np.testing.assert_allclose(s, t, rtol=1e-13)
+
+
+def random(seed, kind=sp.csr_array, shape=(60, 40)):
+    return kind(sp.random_array(shape, density=0.2, rng=seed))
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_merged_matrices_are_never_made(kind):
+    """Not at first: where both have entries is looked for when they are met again."""
+    def merged(a, b, c):
+        return (a + b).multiply(c).sum()
+
+    given = [random(seed, kind) for seed in range(3)]
+    fast = jitla.jit(merged, compile="sync")
+    for _ in range(4):
+        np.testing.assert_allclose(fast(*given), merged(*given), rtol=1e-13)
+    last = str(jitla.explain(fast)).rpartition("== program")[2]
+    assert "stored_add" in last and "stored_mul" in last and "1 kernel," in last and "csr" not in last
+
+
+def test_what_is_merged_is_looked_at_every_time():
+    fast = jitla.jit(lambda a, b: a - b.multiply(a), compile="sync")
+    a, b = random(0), random(1)
+    for k in range(6):
+        if k > 2:
+            a.indices[:] = np.concatenate([np.sort(np.roll(np.arange(40), k)[:n]) for n in np.diff(a.indptr)])
+        found, wanted = fast(a, b), a - b.multiply(a)
+        assert parts(found)[0] is parts(wanted)[0]
+        for name in ("indptr", "indices", "data"):
+            assert np.array_equal(getattr(found, name), getattr(wanted, name))
+
+
+def test_zeros_that_scipy_drops_are_dropped():
+    def dropping(a, b):
+        p = a - b
+        q = p * 1e-300 * 1e-300  # these zeros stay
+        return p, q, q.nnz, p.T, abs(p).sum(1), (a > 0.5), a.maximum(0.5 - 1), p.power(2)
+
+    a, b = random(0), random(0)
+    b.data[::3] += 1
+    a.data[1::3] -= 0.7
+    fast = jitla.jit(dropping, compile="sync")
+    for _ in range(3):
+        for found, wanted in zip(fast(a, b), dropping(a, b), strict=True):
+            if sp.issparse(wanted):
+                for name in ("indptr", "indices", "data"):
+                    assert np.array_equal(getattr(found, name), getattr(wanted, name))
+            else:
+                np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_views_of_what_is_pending_share_its_memory(kind):
+    def shared(x):
+        y = x * 2
+        z = y.T
+        w = z.T
+        y.data[0] = 7
+        s = z.sum()
+        z.data[1] = 8
+        return y, z, w, s, np.shares_memory(y.data, z.data), np.shares_memory(y.indices, w.indices)
+
+    same(shared, matrix(kind))
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: setattr(x, "indices", x.indices[::-1].copy()), lambda x: setattr(x, "data", x.data + 1),
+    lambda x: x.sort_indices(), lambda x: x.resize(50, 30),
+])
+def test_a_pending_matrix_keeps_the_positions_it_was_made_of(change):
+    def changing(x):
+        y = x * 2
+        z = x.multiply(x.toarray() + 1)
+        change(x)
+        return y, z, x * 2
+
+    same(changing, matrix())
+
+
+def test_what_scipy_does_with_large_matrices_is_counted(monkeypatch):
+    monkeypatch.setattr("jitla.tracing.pattern.LARGE", 0)
+    fast = jitla.jit(lambda x: x.tocsc().diagonal())
+    fast(matrix())
+    assert fast.stats().fallbacks == 2 and "tocsc" in str(jitla.coverage())
 
 
 class Box:
