@@ -1,4 +1,4 @@
-"""Factors multiplied at stored positions of a sparse matrix: SciPy's results, the product never formed."""
+"""Factors multiplied at the stored positions of a sparse matrix: as in SciPy, the product never formed."""
 
 from __future__ import annotations
 
