@@ -52,7 +52,6 @@ PROGRAMS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], str]]] = {
         (lambda p, q: np.maximum(p, q), (P, Q), "maximum-of-bools"),
         (lambda i, j: i * j + i * (j - i), (I, J), "factor-out-whole"),
         (lambda i, j: (i + j) - j, (I, J), "difference-of-sum"),
-        (lambda i, s, t: i * s * t, (I, 3, 5), "scale-twice-whole"),
     ],
     "comparisons": [
         (lambda x: (np.isnan(x) | np.isinf(x)).sum(), (C,), "nan-or-inf"),
