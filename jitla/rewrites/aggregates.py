@@ -125,8 +125,17 @@ def along_the_joint(root: Hop, b: Bound) -> bool:
 
 
 def free_along_the_joint(root: Hop, b: Bound) -> bool:
-    """The aggregate joins the axis along which blocks were joined, in an order that does not show."""
-    return along_the_joint(root, b) and any_order(root, b)
+    """The aggregate joins the axis along which blocks were joined, in an order that does not show.
+
+    Sums of integers that are single are left alone: adding two, NumPy's operators warn.
+    """
+    silent = root.op.name != "sum" or root.meta.ndim > 0
+    return along_the_joint(root, b) and any_order(root, b) and silent
+
+
+def floats_along_the_joint(root: Hop, b: Bound) -> bool:
+    """The aggregate joins the axis along which blocks of floats were joined."""
+    return along_the_joint(root, b) and x_is_float(root, b)
 
 
 def combined(root: Hop, b: Bound) -> Hop:
@@ -153,7 +162,7 @@ BLOCKS = RuleSet([
            when=free_along_the_joint, doc="block by block, nothing is joined in memory")
       for name in _COMBINED),
     Rule("total-of-joined", ops.sum(once(ops.concatenate(X, MORE, axis=JOINED)), **_OVER), build=combined,
-         when=along_the_joint, exactness="rounding",
+         when=floats_along_the_joint, exactness="rounding",
          doc="block by block, nothing is joined in memory; sums are added up in another order"),
     *(Rule(f"{name}-over-nothing", _agg(name, X, **_OVER), build=neutral, when=nothing_to_join,
            doc="no element, the neutral one") for name in ("sum", "prod")),

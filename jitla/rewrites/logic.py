@@ -108,9 +108,9 @@ def bools(root: Hop, b: Bound) -> bool:
     return bool(root.inputs[0].meta.dtype.kind == "b")
 
 
-def int_with_scalars(root: Hop, b: Bound) -> bool:
-    """X is an array of integers, Y and Z are single ones."""
-    return x_is_wide_int(root, b) and b["X"].meta.ndim > 0 == b["Y"].meta.ndim == b["Z"].meta.ndim
+def ints_not_all_single(root: Hop, b: Bound) -> bool:
+    """X holds integers, and Y or Z is an array: of single integers NumPy's operators warn."""
+    return x_is_wide_int(root, b) and max(b["Y"].meta.ndim, b["Z"].meta.ndim) > 0
 
 
 _AS_LOGIC = (
@@ -124,10 +124,10 @@ WHOLE = RuleSet([
            when=bools, doc="on bools NumPy computes that; one form is kept")
       for name, logic in _AS_LOGIC),
     Rule("factor-out-whole", ops.add(once(ops.multiply(X, Y)), once(ops.multiply(X, Z))),
-         ops.multiply(X, ops.add(Y, Z)), when=x_is_wide_int,
+         ops.multiply(X, ops.add(Y, Z)), when=ints_not_all_single,
          doc="one product less; integers that wrap around are a ring"),
     Rule("factor-out-whole-difference", ops.subtract(once(ops.multiply(X, Y)), once(ops.multiply(X, Z))),
-         ops.multiply(X, ops.subtract(Y, Z)), when=x_is_wide_int,
+         ops.multiply(X, ops.subtract(Y, Z)), when=ints_not_all_single,
          doc="one product less; integers that wrap around are a ring"),
     Rule("difference-of-sum", ops.subtract(ops.add(X, Y), Y), X, when=undone,
          doc="what wraps around one way wraps back; floats are rounded on the way"),
@@ -135,10 +135,6 @@ WHOLE = RuleSet([
          doc="what wraps around one way wraps back; floats are rounded on the way"),
     Rule("difference-of-same", ops.subtract(X, X), build=never, when=silent_int,
          doc="zero; floats may be NaN or infinite"),
-    Rule("scale-twice-whole", ops.multiply(once(ops.multiply(X, Y)), Z), ops.multiply(X, ops.multiply(Y, Z)),
-         when=int_with_scalars, doc="one product for every element instead of two"),
-    Rule("shift-twice-whole", ops.add(once(ops.add(X, Y)), Z), ops.add(X, ops.add(Y, Z)),
-         when=int_with_scalars, doc="one sum for every element instead of two"),
 ])
 
 LOGICAL = LOGIC + WHOLE

@@ -70,10 +70,10 @@ def no_terms(root: Hop, b: Bound) -> Hop:
 
 
 def column_and_row(root: Hop, b: Bound) -> bool:
-    """A is a column and B a row, of integers or wide floats."""
+    """A is a column and B a row, of wide floats."""
     a, c = b["A"].meta, b["B"].meta
     vectors = a.ndim == 2 and is_column(b["A"], a.shape[0]) and c.size > 1 and is_row(b["B"], c.size)
-    return vectors and (a.dtype.kind in "iu" or wide_float(b["A"]))
+    return vectors and wide_float(b["A"])
 
 
 def sums_of_outer(root: Hop, b: Bound) -> Hop:
@@ -87,9 +87,9 @@ def sums_of_outer(root: Hop, b: Bound) -> Hop:
 
 
 def product_and_more(root: Hop, b: Bound) -> bool:
-    """A and B are true matrices, and C has the shape of their product."""
-    return true_matrices(root,
-    b) and b["C"].meta.shape == root.inputs[0].meta.shape and b["A"].meta.dtype.kind != "b"
+    """A and B are true matrices of floats, and C has the shape of their product."""
+    same = b["C"].meta.shape == root.inputs[0].meta.shape
+    return same and true_matrices(root, b) and wide_float(b["A"])
 
 
 def sums_apart(root: Hop, b: Bound) -> Hop:

@@ -190,13 +190,16 @@ def total_of_logs(root: Hop, b: Bound) -> Hop:
     return make("exp", (total,), root.line)
 
 
+_WORTH_A_PRODUCT = 8  # coordinates: of fewer, differences take less than memory for products
+
+
 def _points(b: Bound) -> tuple[Hop, Hop] | None:
     """Return the points that stand in rows and those that stand in columns; None if there are no two sets."""
     for x, y in ((b["X"], b["Y"]), (b["Y"], b["X"])):
         rows, columns = x.meta.shape, y.meta.shape
         stacked = len(rows) == 3 and rows[1] == 1 < rows[0]
         if stacked and len(columns) in (2, 3) and columns[-2] > 1 and columns[:-2] in ((), (1,)):
-            return (x, y) if rows[2] == columns[-1] > 1 else None
+            return (x, y) if rows[2] == columns[-1] >= _WORTH_A_PRODUCT else None
     return None
 
 

@@ -311,5 +311,6 @@ METHOD_NAME = {
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
     np.clip: "clip", np.cumsum: "cumsum", np.dot: "dot", np.transpose: "transpose",
     np.reshape: "reshape", np.round: "round", np.take: "take", np.trace: "trace", np.diagonal: "diagonal",
+    np.ravel: "ravel",
     np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",
 }

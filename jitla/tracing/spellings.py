@@ -18,7 +18,7 @@ from jitla.tracing.tape import OP_ID
 
 Session = Any  # the session that the arguments belong to
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
-_DIAGONAL = OP_ID["diagonal"]
+_DIAGONAL, _RAVEL = OP_ID["diagonal"], OP_ID["ravel"]
 MOST_OPERANDS = 6  # of an einsum that is recorded
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -185,6 +185,13 @@ def _inner(session: Session, a: Any, b: Any, /) -> Any:
     return session.product("dot", x, y)
 
 
+def _ravel(session: Session, a: Any, order: Any = "C") -> Any:
+    array = session.operand(a)
+    if type(array) is not LazyArray or not array.ndim or type(order) is not str or order != "C":
+        return NotImplemented
+    return session.view(array, "ravel", (), _RAVEL)
+
+
 def _outer(session: Session, a: Any, b: Any, out: Any = None) -> Any:
     x, y = session.operand(a), session.operand(b)
     if out is not None or type(x) is not LazyArray or type(y) is not LazyArray or x.ndim != 1 or y.ndim != 1:
@@ -266,7 +273,8 @@ SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
-    np.inner: _inner, np.outer: _outer, np.trace: _trace, np.diagonal: _diagonal, np.diag: _diag,
+    np.inner: _inner, np.outer: _outer, np.ravel: _ravel, np.trace: _trace, np.diagonal: _diagonal,
+    np.diag: _diag,
     np.column_stack: _columns,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

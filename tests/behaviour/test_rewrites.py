@@ -52,7 +52,6 @@ PROGRAMS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], str]]] = {
         (lambda p, q: np.maximum(p, q), (P, Q), "maximum-of-bools"),
         (lambda i, j: i * j + i * (j - i), (I, J), "factor-out-whole"),
         (lambda i, j: (i + j) - j, (I, J), "difference-of-sum"),
-        (lambda i, s, t: i * s * t, (I, 3, 5), "scale-twice-whole"),
     ],
     "comparisons": [
         (lambda x: (np.isnan(x) | np.isinf(x)).sum(), (C,), "nan-or-inf"),
@@ -75,6 +74,7 @@ PROGRAMS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], str]]] = {
         (lambda x: ((x + 1).T.T * 2).sum(), (C,), "t-of-t t-in-order"),
         (lambda x: ((x + 1).reshape(-1).reshape(x.shape[1], -1) * 2), (C,), "reshape-of-reshape"),
         (lambda x: (x * 2)[1:][:-1] + 1, (C,), "slice-of-slice"),
+        (lambda x: (x * 2).ravel() + np.ravel(x + 1), (C,), "ravel-as-reshape"),
     ],
     "aggregates": [
         (lambda x: (x + 1).T.sum(axis=0), (C,), "sum-of-t"),

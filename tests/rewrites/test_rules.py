@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitla.errors import InternalError
-from jitla.hops import Hop, evaluate, heard, hush, listen, show
+from jitla.hops import Hop, Kind, evaluate, heard, hush, listen, show, topo
 from jitla.rewrites import RULES, simplify
 from tests.rewrites.data import close, operands, same_bits, signs_matter, values
 from tests.rewrites.expression import Reader, write
@@ -132,6 +132,17 @@ def test_exact_rules_are_so_for_every_dtype(line: Line):
             for x, y in zip(wanted, found, strict=True):
                 assert same_bits(x, y, signs_matter(before)), (dtype, x, y)
             assert line.name in FEWER_VALUES or flags & ~others == 0, (dtype, flags, others)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.after != "keep"], ids=str)
+def test_no_rule_makes_arithmetic_of_single_integers(line: Line):
+    """NumPy's operators warn where single integers wrap around; counts are too small for that."""
+    reader = Reader()
+    before, after = reader.read(line.before), reader.read(line.after)
+    for hop in set(topo(after)) - set(topo(before)):
+        single = hop.op.kind is Kind.CELL and hop.meta.shape == () and hop.meta.dtype.kind in "iu"
+        wraps = single and hop.op.name in ("add", "subtract", "multiply", "negative", "absolute", "square")
+        assert not wraps or any(i.op.name == "count" for i in hop.inputs), hop
 
 
 def told(roots: tuple[Hop, ...], given: list) -> tuple[list, int]:
