@@ -4,6 +4,7 @@ Reading order: pattern, rule, conditions, static, reorg, sums, stored, dynamic, 
 chains, slices, engine, weights, substitutions, parts, search.
 """
 
+from jitla.rewrites.chains import Chain, product_chains, well_ordered
 from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify
 from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Pattern, Var, once, ops
 from jitla.rewrites.rule import LEVELS, Exactness, Hook, Rule, RuleSet
@@ -12,6 +13,6 @@ from jitla.rewrites.substitutions import SUBSTITUTIONS
 
 __all__ = [
     "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "SUBSTITUTIONS", "AnyConst", "App", "AttrVar", "Bound",
-    "Costs", "Effort", "Exactness", "Hook", "Num", "Outcome", "Pattern", "Rule", "RuleSet", "Var", "improve",
-    "lengths", "moves", "once", "ops", "search", "simplify",
+    "Chain", "Costs", "Effort", "Exactness", "Hook", "Num", "Outcome", "Pattern", "Rule", "RuleSet", "Var",
+    "improve", "lengths", "moves", "once", "ops", "product_chains", "search", "simplify", "well_ordered",
 ]
