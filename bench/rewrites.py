@@ -23,6 +23,7 @@ from jitla.recompile import Program
 
 Array = np.ndarray
 LEAST = 2e-3  # seconds that a batch lasts at least
+TURN, TURNS = 10, 300  # calls in a row, and how many times, of what is small
 SLOWER = 1.03  # bar: nothing takes longer by more
 
 # ------------------------------------------------------------------------------ least squares and kin
@@ -403,20 +404,26 @@ def bounds(case: Case, tried: tuple[float, ...]) -> str:
     return "  ".join(words)
 
 
-def small(chains: int, rounds: int) -> str:
-    """Compare orders of small products, of 2 to 49 rows and columns, by their least times."""
+def small(chains: int) -> str:
+    """Compare orders of small products, of 2 to 49 rows and columns, by their least times.
+
+    These calls take microseconds, so they are timed in many short turns.
+    """
     rng = np.random.default_rng(8)
     worst, ratios = [], []
-    for n in range(chains):
+    for _ in range(chains):
         lengths = [int(i) for i in rng.integers(2, 50, rng.integers(4, 7))]
         shapes = [(a, b) for a, b in zip(lengths, lengths[1:], strict=False)]
         if rng.random() < 0.5:
             shapes[-1] = shapes[-1][:1]
         case = Case(_chain_of(len(shapes)), list(shapes))
-        row = measure(case, rounds)
-        if row.path:
-            ratios.append(row.ratio)
-            worst.append((row.ratio, f"{row.ratio:.2f} {shapes}"))
+        arguments = arguments_of(case)
+        made = [compiled(case, arguments, rewrites=on) for on in (False, True)]
+        if made[1][1].fired:
+            least = [min(taken) for taken in zip(*(
+                [seconds(call, TURN) for call, _ in made] for _ in range(TURNS)), strict=True)]
+            ratios.append(least[0] / least[1])
+            worst.append((ratios[-1], f"{ratios[-1]:.2f} {shapes}"))
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     least = "\n".join(text for _, text in sorted(worst)[:5])
     return f"{len(ratios)} of {chains} chains reordered, geometric mean {mean:.2f}; the worst:\n{least}"
@@ -442,7 +449,7 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=0, help="compare so many chains of small products")
     given = parser.parse_args()
     if given.small:
-        print(small(given.small, given.rounds))
+        print(small(given.small))
         return
     chosen = [c for c in CASES if not given.names or c.name.rstrip("*") in given.names]
     if given.bounds:

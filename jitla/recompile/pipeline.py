@@ -20,7 +20,17 @@ from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.stores import Aliases, Outs
-from jitla.rewrites import Effort, Outcome, Rule, RuleSet, improve, lengths, simplify
+from jitla.rewrites import (
+    Effort,
+    Outcome,
+    Rule,
+    RuleSet,
+    improve,
+    lengths,
+    product_chains,
+    simplify,
+    well_ordered,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +241,9 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
         draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
     program.stages = tuple(traces)
     program.given = traces[0].draft.roots
-    program.by_size = tools.rules is not None and sum(h.op.name == "matmul" for h in topo(program.given)) > 1
+    if tools.rules is not None:
+        program.chains = tuple(c for c in product_chains(draft.roots) if well_ordered(c, {}))
+    program.searched = draft.outcome is not None and bool(draft.outcome.fired)
     program.fusion = tools.fusion
     program.weigh = partial(weigh, draft.plan, *_terms(draft, tools))
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))

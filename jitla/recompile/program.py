@@ -43,10 +43,11 @@ from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rows import RowLoop
 from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
+from jitla.rewrites import Chain, well_ordered
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
-RESHAPED = 4.0  # how many times more one size may have grown than another for the same order of products
+RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
 SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
 
 Launch = Callable[..., int]
@@ -110,7 +111,8 @@ class Program:
         self.aliases = aliases
         self.layouts = dict(layouts)
         self.stages: tuple[Any, ...] = ()
-        self.by_size = False  # sizes had a say in what was computed, not only in how
+        self.chains: tuple[Chain, ...] = ()  # of products, whose best order depends on sizes
+        self.searched = False  # what is computed was found by search, for these sizes
         self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
@@ -231,7 +233,9 @@ class Program:
 
     def _suits(self, dims: Mapping[int, int]) -> bool:
         """Say whether what was chosen by sizes is right for others: all are about as many times larger."""
-        if not self.by_size:
+        if not all(well_ordered(chain, dims) for chain in self.chains):
+            return False
+        if not self.searched:
             return True
         growth = [new / old for old, new in dims.items() if old > 1 and new > 0]
         return not growth or max(growth) <= RESHAPED * min(growth)

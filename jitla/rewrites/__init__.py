@@ -5,6 +5,7 @@ scaled, traces, sums, stored, dynamic, orders, paths, factors, chains, slices, e
 substitutions, parts, search.
 """
 
+from jitla.rewrites.chains import Chain, product_chains, well_ordered
 from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify
 from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Pattern, Rest, Var, once, ops
 from jitla.rewrites.rule import LEVELS, Exactness, Hook, Rule, RuleSet
@@ -13,6 +14,7 @@ from jitla.rewrites.substitutions import SUBSTITUTIONS
 
 __all__ = [
     "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "SUBSTITUTIONS", "AnyConst", "App", "AttrVar", "Bound",
-    "Costs", "Effort", "Exactness", "Hook", "Num", "Outcome", "Pattern", "Rest", "Rule", "RuleSet", "Var",
-    "improve", "lengths", "moves", "once", "ops", "search", "simplify",
+    "Chain", "Costs", "Effort", "Exactness", "Hook", "Num", "Outcome", "Pattern", "Rest", "Rule", "RuleSet",
+    "Var", "improve", "lengths", "moves", "once", "ops", "product_chains", "search", "simplify",
+    "well_ordered",
 ]

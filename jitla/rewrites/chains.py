@@ -7,7 +7,7 @@ Receives roots, and how many entries are stored of a value where that is known; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ def order_products(roots: tuple[Hop, ...], hook: Hook, stored: Stored = of_meta)
     return roots
 
 
-def chains(roots: tuple[Hop, ...]) -> list[Chain]:
+def product_chains(roots: tuple[Hop, ...]) -> list[Chain]:
     """Return the chains of three and more factors, outermost first."""
     shared = shared_nodes(roots)
     inner: set[Hop] = set()
@@ -77,7 +77,7 @@ def chains(roots: tuple[Hop, ...]) -> list[Chain]:
 
 def _improvable(roots: tuple[Hop, ...], refused: set[Hop], stored: Stored) -> tuple[Hop, Hop] | None:
     """Return the end of a chain that could be cheaper, and what it becomes."""
-    for chain in chains(roots):
+    for chain in product_chains(roots):
         if chain.root not in refused:
             after = _reordered(chain, stored)
             if after is not None:
@@ -185,6 +185,15 @@ def _reordered(chain: Chain, stored: Stored) -> Hop | None:
 def _price(left: Matrix, right: Matrix) -> float:
     """Return what a product takes; compressed rows can only be multiplied with what is dense behind them."""
     return inf if right.stored is not None else orders.price(left, right)
+
+
+def well_ordered(chain: Chain, lengths: Mapping[int, int]) -> bool:
+    """Say whether a chain is in a good order where the lengths of its factors are others."""
+    sizes = [_size(f, i, len(chain.factors), of_meta) for i, f in enumerate(chain.factors)]
+    now = [Matrix(lengths.get(s.rows, s.rows), lengths.get(s.columns, s.columns), s.stored) for s in sizes]
+    if any(0 in s[:2] for s in now):
+        return True
+    return not cheapest(now, _price)[0] < WORTH * price_of(now, chain.split, _price)
 
 
 def _size(factor: Factor, at: int, count: int, stored: Stored) -> Matrix:

@@ -54,14 +54,16 @@ class Effort:
     """How far a search goes: see `Config` for `bound`, `expansions` and `seconds`.
 
     DAGs that take less than `least` seconds are not searched, those with more operators than `largest` in
-    parts. The first plan does not count: it is needed anyway.
+    parts. The first plan does not count where it is `planned` anyway; in parts there is none unless a
+    neighbour looks better.
     """
 
     bound: float = 1.05
     expansions: int = 60
     seconds: float = 0.015
     least: float = 100e-6
-    largest: int = 16
+    largest: int = 12
+    planned: bool = True
 
 
 @dataclass(slots=True)
@@ -135,7 +137,7 @@ def improve(
     end = clock() + effort.seconds
     parts = cut(roots, _reach(possible), effort.largest)
     for n, part in enumerate(parts):
-        share = replace(effort, seconds=(end - clock()) / (len(parts) - n))
+        share = replace(effort, seconds=(end - clock()) / (len(parts) - n), planned=False)
         found = search(part.roots, rules, appraise(part.roots, part.lent), share, taken, clock)
         if found.fired:
             whole.roots = substitute(whole.roots, part.returned(found.roots))
@@ -185,8 +187,12 @@ class _Search:
             return self.found
         start = _State(self.given, self.costs.floor(self.given), self.costs.guess(self.given), 0.0, ())
         self.best = start
+        self.end = self.clock() + self.effort.seconds
+        if not self.effort.planned and not self._promising(start):
+            return self.found
         self._price(start)
-        self.latest, self.end = 0.0, self.clock() + self.effort.seconds
+        if self.effort.planned:
+            self.latest, self.end = 0.0, self.clock() + self.effort.seconds
         self.found.before = self.found.after = start.cost
         if start.cost < self.effort.least:
             return self.found
@@ -196,6 +202,14 @@ class _Search:
         self.found.roots, self.found.fired, self.found.after = (
             self.best.roots, self.best.path, self.best.cost)
         return self.found
+
+    def _promising(self, start: _State) -> bool:
+        """Say whether a neighbour is guessed to be better."""
+        for _, joint in moves(start.roots, self.rules, self.taken):
+            new = substitute(start.roots, joint)
+            if self.costs.floor(new) < inf and self.costs.guess(new) < CLEAR * start.guess:
+                return True
+        return False
 
     def _more(self) -> bool:
         """Say whether there is a state to look at; when all are expanded, the unpriced ones are priced."""

@@ -147,6 +147,18 @@ def test_where_nothing_can_be_substituted_nobody_is_asked():
     assert found.roots == roots and found.priced == 0
 
 
+def test_a_part_is_priced_only_if_a_neighbour_looks_better():
+    reader = Reader()
+    best = reader.read("matmul(A[30,20], matmul(B[20,10], v[10]))")
+    other = reader.read("matmul(matmul(A, B), v)")
+    effort = Effort(seconds=inf, least=0.0, planned=False)
+    rules = SUBSTITUTIONS.only("product-to-the-right", "product-to-the-left")
+    for roots, better in ((best, False), (other, True)):
+        costs = Additive()
+        found = search(roots, rules, costs, effort)
+        assert found.roots == best and bool(costs.priced) == better
+
+
 def test_time_ends_the_search():
     """Every look at the clock is a second."""
     roots = random_products(np.random.default_rng(5), 12)
