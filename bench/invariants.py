@@ -104,13 +104,13 @@ def changing(G: Array, p: Array) -> Array:
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[Array, ...]]]:
     """Return functions and arguments by name."""
     rng = np.random.default_rng(3)
-    G, p = rng.random((1500, 1500)), np.full(1500, 1 / 1500)
-    e, u = np.ones((1500, 1)), np.full((1, 1500), 1 / 1500)
-    X, y, w = rng.random((20000, 50)), rng.random(20000), np.zeros(50)
+    G, p = rng.random((1000, 1000)), np.full(1000, 1 / 1000)
+    e, u = np.ones((1000, 1)), np.full((1, 1000), 1 / 1000)
+    X, y, w = rng.random((10000, 50)), rng.random(10000), np.zeros(50)
     few, C = rng.random((20000, 20)), rng.random((10, 20))
-    large = rng.random((400_000, 50))
+    large = rng.random((200_000, 50))
     return {
-        "pagerank": (pagerank, (G / 750, p, e, u)),
+        "pagerank": (pagerank, (G / 500, p, e, u)),
         "pagerank, G / G.sum(0)": (pagerank_normalised, (G, p, e, u)),
         "descent, X.T @ X @ w - X.T @ y": (descent, (X, y, w)),
         "ridge": (ridge, (X, y, w)),
@@ -118,7 +118,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[Array, ...]]]:
         "distances of k-means": (kmeans_distances, (few, C)),
         "cosines": (cosine, (few, C)),
         "standardised columns": (standardised, (X, y, w)),
-        "kernel matrix": (kernel, (rng.random((1000, 20)), rng.random(1000))),
+        "kernel matrix": (kernel, (rng.random((500, 20)), rng.random(500))),
         "X ** 2 in a loop": (squares, (X, rng.random(50))),
         "X ** 2 beyond the caches": (squares, (large, rng.random(50))),
         "G changes in every turn": (changing, (G[:500, :500].copy(), p[:500])),
@@ -138,7 +138,9 @@ class Measured:
     error: float
 
 
-def measure(name: str, function: Callable[..., Any], args: tuple[Array, ...], rounds: int) -> Measured:
+def measure(
+    name: str, function: Callable[..., Any], args: tuple[Array, ...], rounds: int, clock: Callable[[], float],
+) -> Measured:
     """Time a case in all ways, in turns."""
     ways = {way: function if way == "numpy" else jitla.jit(function, compile="sync") for way in WAYS}
     options = {"kept": {"invariants": "cost"}, "not kept": {"invariants": "none"}, "numpy": {}}
@@ -147,12 +149,13 @@ def measure(name: str, function: Callable[..., Any], args: tuple[Array, ...], ro
     results = {}
     for turn in range(-2, rounds):
         for way in WAYS:
-            if way == "numpy" and turn > rounds // 3:
+            if way == "numpy" and turn > 1:
                 continue
             given = tuple(a.copy() for a in args)
             with jitla.config.options(**options[way]):
                 start = time.process_time()
-                spent = seconds(lambda way=way, given=given: results.update({way: ways[way](*given)}))
+                spent = seconds(
+                    lambda way=way, given=given: results.update({way: ways[way](*given)}), 1, clock)
                 first.setdefault(way, time.process_time() - start)
             if turn >= 0:
                 taken[way].append(spent)
@@ -169,14 +172,19 @@ def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("names", nargs="*")
     given.add_argument("--rounds", type=int, default=9)
+    given.add_argument("--processor", action="store_true",
+                       help="time by the processor's clock, on one thread: where others use the machine, too")
     options = given.parse_args()
     made = []
+    if options.processor:
+        jitla.configure(num_threads=1)
+    clock = time.process_time if options.processor else time.perf_counter
     print(f"{'loop':<32} {'numpy':>9} {'not kept':>9} {'kept':>9}   {'faster (median)':<18} "
           f"{'held':>10}   first call: kept / not")
     for name, (function, args) in cases().items():
         if options.names and not any(asked in name for asked in options.names):
             continue
-        found = measure(name, function, args, options.rounds)
+        found = measure(name, function, args, options.rounds, clock)
         made.append(found)
         times = " ".join(f"{found.least[way] * 1e3:7.2f}ms" for way in ("numpy", "not kept", "kept"))
         print(f"{name:<32} {times}   {found.faster.show():<18} {found.kept} x {found.kept_bytes / 1e6:6.2f}MB"

@@ -65,7 +65,8 @@ __all__ = [
     "const_value", "DIVIDE", "error_state", "estimated", "ESTIMATORS", "evaluate", "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "may_raise", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW", "parse",
-    "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "Safe", "ScalarBuilder", "Shape",
-    "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak", "Zeros",
+    "may_raise", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW",
+    "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "Safe",
+    "ScalarBuilder", "Shape", "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak",
+    "Zeros",
 ]

@@ -87,24 +87,34 @@ def forget_written(kept: dict[Any, Any], target: np.ndarray | None) -> None:
 class Watch:
     """What is known of one exact block: whether it is divided into parts to keep and the rest."""
 
-    __slots__ = ("tries", "due", "uses", "main", "varying", "divisions")
+    __slots__ = ("tries", "due", "halves", "varying", "divisions")
 
     def __init__(self, due: int) -> None:
         self.due = due  # runs of the block before it is worth while to look
         self.tries = MOST_TRIES
-        self.uses: tuple[Use, ...] = ()
-        self.main: Any = None  # the bound program of the rest
+        # What is kept, and the bound program of the rest; threads share them, so they are one object.
+        self.halves: tuple[tuple[Use, ...], Any] | None = None
         self.varying: set[int] = set()  # slots that turned out not to stay the same for long
         self.divisions = MOST_DIVISIONS
 
+    @property
+    def main(self) -> Any:
+        """The bound program of the rest, if the block is divided."""
+        halves = self.halves
+        return None if halves is None else halves[1]
+
     def run(self, session: Any, closed: Any, store: Any) -> tuple | None:
         """Return the values of the roots, computed with kept values; None: the block is run as it is."""
-        if self.main is None:
-            if closed.bound.count < self.due - 1 or not self._divide(session, closed, store):
+        halves = self.halves
+        if halves is None:
+            if closed.bound.count < self.due - 1:
+                return None
+            halves = self._divide(session, closed, store)
+            if halves is None:
                 return None
         leaves, scalars = session.leaves, session.scalars
         values: list[Any] = []
-        for use in self.uses:
+        for use in halves[0]:
             held = session.kept.get(use.part)
             if held is None or held.threads != threads() or not held.holds(leaves, scalars, use):
                 held = self._make(session, use, closed)
@@ -114,7 +124,7 @@ class Watch:
                 use.part.used += 1
             values.append(held.value)
         try:
-            made: tuple = self.main.run([*leaves, *scalars, *values])
+            made: tuple = halves[1].run([*leaves, *scalars, *values])
         except Flagged as hit:
             if audible(hit.flags):
                 closed.stop_watching(session.site)  # warnings are told by the whole block
@@ -124,37 +134,40 @@ class Watch:
             made = session._replay(closed, store, error)
         return made
 
-    def _divide(self, session: Any, closed: Any, store: Any) -> bool:
-        """See what stays the same since the last run in this call; say whether the block is divided now."""
+    def _divide(self, session: Any, closed: Any, store: Any) -> tuple[tuple[Use, ...], Any] | None:
+        """See what stays the same since the last run in this call; return the halves, if any."""
         same = self._same(session, store)
         self.tries -= 1
         if self.tries < 0 or not self.divisions:
             closed.stop_watching(session.site)
         if not same or closed.watch is None or not is_alone():
-            return False
+            return None
         self.divisions -= 1
         try:
-            self.main = self._divided(session, closed, store, same)
+            self.halves = self._divided(session, closed, store, same)
         except Exception as error:
             session.site.failed(error)
             closed.stop_watching(session.site)
-        return self.main is not None
+            return None
+        return self.halves
 
-    def _divided(self, session: Any, closed: Any, store: Any, same: set[int]) -> Any:
-        """Compute what is worth keeping; return the bound program of the rest, None if there is nothing."""
+    def _divided(
+        self, session: Any, closed: Any, store: Any, same: set[int],
+    ) -> tuple[tuple[Use, ...], Any] | None:
+        """Compute what is worth keeping; return that and the rest, None if there is nothing."""
         block, site = session.block(), session.site
         found = divided(site, block, closed.roots, store, same)
         if not found:
             closed.stop_watching(site)
             return None
-        self.uses = tuple(found.values())
         values = []
-        for use in self.uses:
+        for use in found.values():
             held = self._make(session, use, closed)
             if held is None:
                 return None
             values.append(held.value)
-        return rest(site, block, closed.roots, store, dict(zip(found, values, strict=True)))
+        kept = dict(zip(found, values, strict=True))
+        return tuple(found.values()), rest(site, block, closed.roots, store, kept)
 
     def _same(self, session: Any, store: Any) -> set[int]:
         """Return the slots of leaves and scalars that were the same in the last run of this call."""
@@ -179,7 +192,7 @@ class Watch:
         if part.made >= ENOUGH and part.used < TWICE * part.made:
             self.varying |= set(use.leaves)
             site.count_past(self.main)
-            self.uses, self.main = (), None
+            self.halves = None
             return None
         if not is_alone():
             return None
