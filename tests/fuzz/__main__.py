@@ -28,6 +28,7 @@ REAL = 6  # one chunk in so many compiles at the level users get, the others at 
 PROMPT = 11  # in one chunk of so many programs observe flags as soon as they may
 LARGE = 3  # in one chunk of so many small arrays are copied before they are updated in place, as usual
 FEW_INDICES = 4  # in one chunk of so many NumPy reads and writes where few indices say, as usual
+SPLIT = 2  # in one chunk of so many threads share what has few entries
 AS_USUAL = 9  # in one chunk of so many SciPy does what has few entries, as usual
 SUBSETS = 5  # in one chunk of so many random subsets of the rewrites are on
 TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever is faster
@@ -80,6 +81,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.index_at_once()
     if given.kind == "sparse" and first // CHUNK % AS_USUAL and not given.plain:
         load.record_all()
+    if given.kind == "sparse" and first // CHUNK % SPLIT == 1 and not given.plain:
+        load.split_all()
     if first // CHUNK % TURNS == 1 and not given.plain:
         load.take_turns()
     if (first // CHUNK % SUBSETS == 2 or given.subsets) and not given.plain:

@@ -9,6 +9,7 @@ import ast
 import importlib
 import linecache
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -138,6 +139,17 @@ def record_all() -> None:
     from jitla.tracing import compressed
 
     compressed.WORTH = 0
+
+
+def split_all() -> None:
+    """Let threads share operations on sparse matrices, and tiles cut them, however few entries they have."""
+    from jitla.codegen import stored
+
+    stored.NEAR = 1 << 10
+    rooms = [room for name, room in sys.modules.items() if name.startswith("jitla.codegen.")]
+    for room in rooms:
+        if hasattr(room, "SERIAL"):
+            room.SERIAL = 16
 
 
 def take_turns() -> None:

@@ -74,7 +74,14 @@ def _positions(
 
 
 def parts(held: Any) -> list[tuple[str, Any]]:
-    """Return all that can be seen of a sparse matrix, arrays as they are."""
+    """Return all that can be seen of a sparse matrix, arrays as they are; of a broken one, what it says."""
+    try:
+        return _parts(held)
+    except Exception as error:  # a program may have stored what SciPy cannot read
+        return [("broken", repr(error))]
+
+
+def _parts(held: Any) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [("kind", (held.format, held.shape, str(held.dtype), held.nnz))]
     if held.format in ("lil", "dok"):
         return [*found, ("cells", held.toarray())]
