@@ -343,7 +343,17 @@ class Exactly(Noisy):
         self._compiled: dict[str, Callable[..., Any]] = {}
 
     def _noisy(self, name: str, function: Any) -> Any:
+        if name in PRODUCTS:
+            return self._product(function)
         return self._shaken(name, function) if name in TRANSCENDENTAL else function
+
+    def _product(self, function: Any) -> Any:
+        def call(left: Any, right: Any, **options: Any) -> Any:
+            if not shaken.is_sparse(left, right):
+                return function(left, right, **options)
+            return left @ right if function is np.matmul else left.dot(right)
+
+        return call
 
     def times(self, left: Any, right: Any) -> Any:
         """Do ``left * right``."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.fuzz import load
-from tests.fuzz.compare import Fault, Outcome, alike, compare, compare_warnings, outcome
+from tests.fuzz.compare import PART, Fault, Outcome, alike, compare, compare_warnings, outcome
 from tests.fuzz.modes import failing, outcomes
 from tests.fuzz.noise import TRANSCENDENTAL, ULPS, Exactly, Noisy
 from tests.fuzz.shaken import SMOOTH
@@ -267,7 +267,12 @@ def _within(fault: Fault, expected: Outcome, actual: Outcome, noisy: list[Outcom
     """Say whether a leaf is within the spread of its noisy values, element by element."""
     a, b = _leaf(fault, expected), _leaf(fault, actual)
     others = [_leaf(fault, o) for o in noisy]
+    reshaped = any(o.shape != a.shape for o in others)
     others = [o for o in others if o.shape == a.shape and o.dtype == a.dtype]
+    if reshaped and a.dtype.kind in "fc" and PART.search(fault.path.rpartition("[")[0]):
+        # Which sums vanish, and are not stored, is rounding, too: no entry has a place to look at.
+        near = 64 * np.finfo(a.dtype).eps * np.abs(a).max()
+        return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))
     size = np.abs(a) if a.dtype.kind in "fc" else a
     if a.dtype.kind == "c":
         a, b, *others = (np.stack((x.real, x.imag)) for x in (a, b, *others))

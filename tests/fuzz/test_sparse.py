@@ -144,3 +144,8 @@ def test_a_result_that_shares_memory_is_found() -> None:
 
     source = PROGRAM.format("X0.copy()", "csr_array", "")
     assert [fault.kind for _, _, fault in run(source, "shares", shares).faults] == ["alias"]
+
+
+def test_products_of_products_are_rounding() -> None:
+    source = PROGRAM.format("X0.T @ (X0 @ x0.T)", "csc_array", "")
+    assert run(source, "twice", lambda f: lambda *given: f(*given) * (1 + 4e-15)).faults == []
