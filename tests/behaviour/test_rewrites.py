@@ -101,6 +101,13 @@ PROGRAMS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], str]]] = {
         (lambda x, y: np.outer(x, y).sum(axis=0), (u, v), "sum-of-outer"),
         (lambda x, b: (b @ (x - 1).T).T @ (x[0] + 1), (C, S), "t-of-product-t"),
     ],
+    "chains": [
+        (lambda a, b, x: a @ b @ x, (A, B, v), "matmul-chain"),
+        (lambda x, a, b: (x @ (a - 1)) @ b, (u, A, B), "vector-behind"),
+    ],
+    "paths": [
+        (lambda a, b, x: np.einsum("ij,jk,k->i", a, b, x), (A, B, v), "einsum-path-of-3"),
+    ],
     "scaled": [
         (lambda x, y, z: (x * y[:, None]) @ z, (C, u, v), "scaled-rows-times"),
         (lambda x, y, z: (x / y) @ z, (C, v * v + 1, v), "divided-columns-times"),

@@ -62,7 +62,7 @@ def test_reading_counts_the_bytes_that_memory_moves() -> None:
     every_second = priced(X, s0=Layout((1000, 1000), (16000, 16)))
     one_per_line = priced(X, s0=Layout((1000, 1000), (80000, 80)))
     scale = np.array([whole, every_second.reads(X), one_per_line.reads(X)])
-    assert scale[1] > 2 * whole and scale[2] > 8 * whole  # and from further away
+    assert scale[1] >= 2 * whole and scale[2] > 8 * whole  # and from further away
     assert priced(X, s0=Layout((1000, 1000), (8, 8000))).reads(X) == whole
 
 

@@ -110,6 +110,12 @@ def _dead(fault: Fault, plain: Outcome, jitted: Outcome) -> bool:
     return fault.kind == "warnings" and theirs <= mine
 
 
+def _lines(fault: Fault, plain: Outcome, jitted: Outcome) -> bool:
+    """Permit the same warnings at other lines."""
+    mine, theirs = (Counter(str(w.message) for w in o.warned) for o in (plain, jitted))
+    return fault.kind == "warnings" and theirs == mine
+
+
 PERMITS: dict[str, Permit] = {
     "names": _names,
     "resize": _resize,
@@ -124,4 +130,5 @@ PERMITS: dict[str, Permit] = {
     "argsort": _of_values(_argsort),
     "time": lambda fault, plain, jitted: False,
     "dead": _dead,
+    "lines": _lines,
 }

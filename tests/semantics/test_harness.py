@@ -106,6 +106,7 @@ BEYOND = {
     "argsort": ("np.argsort(x)", lambda f, x: np.argsort(x)[::-1].copy()),
     "time": ("x * 2", lambda f, x: f(x) + 1),
     "dead": ("x * 2", lambda f, x: f(x / np.zeros(1)) * 0),
+    "lines": ("x * 2", lambda f, x: (np.ones(1) / np.zeros(1), f(x))[1]),
 }
 
 
