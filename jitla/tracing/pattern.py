@@ -42,10 +42,12 @@ class Pattern:
 
     `starts` and `places` are those of compressed lines along `axis` (0: rows); coordinates that come from
     such lines keep them, too. Coordinates of their own are `rows` and `columns`. What is made gets index
-    arrays of its own; `fresh` coordinates, those of a product with a dense array, may share them as SciPy's.
+    arrays of its own, the copies `own` once they are needed; `fresh` coordinates, those of a product with a
+    dense array, share those of the matrix they come from, as SciPy's: None if that is in memory.
     """
 
-    __slots__ = ("kind", "shape", "axis", "starts", "places", "rows", "columns", "fresh", "flag", "_sorted")
+    __slots__ = ("kind", "shape", "axis", "starts", "places", "rows", "columns", "own", "fresh", "flag",
+                 "_sorted")
 
     kind: Any
     shape: tuple[int, int]
@@ -54,6 +56,7 @@ class Pattern:
     places: Any
     rows: Any
     columns: Any
+    own: list[np.ndarray] | None
     fresh: bool
     flag: bool
     _sorted: bool | None
@@ -85,7 +88,8 @@ class Pattern:
         if self.starts is not None:
             if self.format == "coo" and self.axis:
                 return False
-            given: bool = self._lines(np.broadcast_to(False, len(self.places))).has_canonical_format
+            none = np.broadcast_to(False, len(self.places))
+            given: bool = self._lines(none, self.starts, self.places).has_canonical_format
             return given
         down = np.diff(self.rows)
         return bool(np.all((down > 0) | (down == 0) & (np.diff(self.columns) > 0)))
@@ -105,11 +109,12 @@ class Pattern:
 
     def copied(self) -> Pattern:
         """Return the pattern of what SciPy makes with other entries: with copies of the index arrays."""
-        return self._other(self.kind, fresh=False, flag=False) if self.fresh or self.flag else self
+        return self._other(self.kind, own=[], fresh=False, flag=False)
 
     def placed(self, starts: np.ndarray, places: np.ndarray) -> Pattern:
         """Return the pattern of compressed lines with other entries, in order and without duplicates."""
-        return self._other(self.kind, starts=starts, places=places, fresh=False, flag=False, _sorted=True)
+        return self._other(
+            self.kind, starts=starts, places=places, own=[], fresh=False, flag=False, _sorted=True)
 
     def coordinates(self, flag: bool) -> Pattern:
         """Return the pattern of fresh coordinates; `flag`: SciPy knows that they are canonical."""
@@ -120,7 +125,7 @@ class Pattern:
         """Return the pattern of the same positions, compressed again."""
         known = self._sorted if not self.axis else None
         return self._other(
-            self._called("csc" if self.axis else "csr"), fresh=False, flag=False, _sorted=known)
+            self._called("csc" if self.axis else "csr"), own=[], fresh=False, flag=False, _sorted=known)
 
     def turned(self) -> Pattern:
         """Return the pattern of the transposed matrix, with the same entries."""
@@ -130,20 +135,27 @@ class Pattern:
             self._called(form), shape=self.shape[::-1], axis=1 - self.axis, rows=self.columns,
             columns=self.rows, flag=False, _sorted=known)
 
-    def _lines(self, data: Any) -> Any:
-        """Return the compressed matrix of `data`, without copies."""
+    def _parts(self) -> tuple[np.ndarray, ...]:
+        """Return the index arrays of what is made."""
+        if self.own is None:
+            return self.arrays
+        if not self.own:
+            self.own.extend(part.copy() for part in self.arrays)
+        return tuple(self.own)
+
+    def _lines(self, data: Any, starts: np.ndarray, places: np.ndarray) -> Any:
+        """Return the compressed matrix of these arrays, without copies."""
         kind = self._called("csc" if self.axis else "csr")
-        return kind((data, self.places, self.starts), shape=self.shape)
+        return kind((data, places, starts), shape=self.shape)
 
     def made(self, data: np.ndarray) -> Any:
         """Return SciPy's matrix of the entries `data`."""
         if self.format != "coo":
-            indices = self.places.copy(), self.starts.copy()
-            return self.kind((data, *indices), shape=self.shape, dtype=data.dtype)
+            starts, places = self._parts()
+            return self.kind((data, places, starts), shape=self.shape, dtype=data.dtype)
         if self.starts is None:
-            where = self.rows.copy(), self.columns.copy()
-            return self.kind((data, where), shape=self.shape, dtype=data.dtype)
-        lines = self._lines(data)
+            return self.kind((data, self._parts()), shape=self.shape, dtype=data.dtype)
+        lines = self._lines(data, *self._parts())
         lines.has_canonical_format = self.flag  # else SciPy would look
         found = lines.tocoo(copy=False)
         if self.axis or not self.fresh:
@@ -179,7 +191,7 @@ def pattern_of(x: Any) -> Pattern | None:
         return None
     made = Pattern()
     made.kind, made.shape, made._sorted = type(x), x.shape, None
-    made.fresh = made.flag = False
+    made.own, made.fresh, made.flag = None, False, False
     if made.format == "coo":
         made.axis, made.starts, made.places = 0, None, None
         made.rows, made.columns = x.coords
