@@ -67,15 +67,17 @@ def _in_lines(session: Session, given: Entries, axis: int) -> Any:
         return NotImplemented
     starts, places = map(session.argument, (pattern.starts, pattern.places))
     within = axis != pattern.axis
-    if within:
+    reduced = within and pattern.format != "coo"  # of coordinates SciPy makes products with ones
+    if reduced:
         found = session.traced("csr_row_sums", (values, starts))
     else:
         ones = session.argument(np.ones(pattern.shape[axis], values.dtype))
-        width = (("width", pattern.shape[1 - axis]),)
-        found = session.traced("csr_transposed_vector", (values, places, starts, ones), width)
+        width = () if within else (("width", pattern.shape[1 - axis]),)
+        name = "csr_vector" if within else "csr_transposed_vector"
+        found = session.traced(name, (values, places, starts, ones), width)
     if type(found) is not LazyArray or pattern.is_array:
         return found
-    return _as_matrix(session.value(found), axis, within and pattern.format != "coo")
+    return _as_matrix(session.value(found), axis, reduced)
 
 
 def _as_matrix(sums: np.ndarray, axis: int, reduced: bool) -> np.matrix:
