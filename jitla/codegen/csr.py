@@ -96,7 +96,10 @@ class CompressedRows:
                          len(data) * (1 + depth / 4))
         if not fine:
             return None
-        total: np.ndarray = np.add.reduce(out, axis=0) if several else out
+        if not several:
+            return out
+        with np.errstate(all="ignore"):  # SciPy's loops say nothing
+            total: np.ndarray = np.add.reduce(out, axis=0)
         return total
 
     def _run(

@@ -60,14 +60,15 @@ def _is_seen(session: Session, x: LazySparse) -> bool:
     return any(each is not None and each._whole is x for each in alive)
 
 
-def _in_lines(session: Session, given: Entries, axis: int) -> Any:
-    """Add up along `axis`: within compressed lines, or across them."""
+def _in_lines(session: Session, given: Entries, axis: int, multiplied: bool = False) -> Any:
+    """Add up along `axis`: within compressed lines, or across them; `multiplied`: as SciPy's products do."""
     pattern, values = given.pattern, given.values
     if pattern.starts is None:
         return NotImplemented
     starts, places = map(session.argument, (pattern.starts, pattern.places))
     within = axis != pattern.axis
-    reduced = within and pattern.format != "coo"  # of coordinates SciPy makes products with ones
+    # Of coordinates SciPy makes products with ones.
+    reduced = within and not multiplied and pattern.format != "coo"
     if reduced:
         found = session.traced("csr_row_sums", (values, starts))
     else:
@@ -98,7 +99,9 @@ def mean(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any
     shape = given.pattern.shape
     scale = 1.0 / (math.prod(shape) if axis is None else shape[_AXES[axis]])
     made = scaled(session, x, scale)
-    return NotImplemented if made is NotImplemented else total(session, made, axis)
+    if made is NotImplemented or axis is None:
+        return made if made is NotImplemented else total(session, made)
+    return _in_lines(session, entries_of(session, made), _AXES[axis], True)
 
 
 # -- products --------------------------------------------------------------------------------------

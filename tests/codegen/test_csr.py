@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -97,6 +99,19 @@ def test_what_is_not_stored_is_not_multiplied(loops):
     assert found[0] == 6 and np.isnan(found[1])
     found = loops.operator("csr_transposed_vector")(data, columns, starts, np.array([np.inf, 1.0]), width=4)
     assert found.tolist() == [0, np.inf, 0, 0]
+
+
+def test_infinities_that_meet_say_nothing(loops):
+    data, columns, starts = matrix(700, 900, 0.1)
+    data[::50] = np.inf
+    data[1::50] = -np.inf
+    data[2::50] = 1e308
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shape in ((), (3,)):
+            found = loops.operator("csr_transposed_" + ("product" if shape else "vector"))(
+                data, columns, starts, np.full((700, *shape), 100.0), width=900)
+            assert np.isnan(found).any()
 
 
 @pytest.mark.parametrize("wrong", [200, -1, 1 << 30])

@@ -141,7 +141,7 @@ class Noisy:
             return self._product(function)
         if name == "einsum":
             return self._einsum
-        if name in SUMS and self._sums:
+        if name in SUMS:
             return self._summed(function)
         if name in SIGNED_ZEROS:
             return self._either_zero(function)
@@ -251,10 +251,14 @@ class Noisy:
 
     def _summed(self, function: Any) -> Any:
         def call(cells: Any, *given: Any, **options: Any) -> Any:
-            if shaken.is_sparse(cells):
-                return shaken.total(cells, function.__name__, given, options, self._amount)
+            name = function.__name__
+            if shaken.is_sparse(cells) and (
+                    self._sums or not shaken.keeps_order(cells, name, given, options)):
+                return shaken.total(cells, name, given, options, self._amount)
+            if not self._sums:
+                return function(cells, *given, **options)
             if not _is_own(cells):
-                return getattr(cells, function.__name__)(*given, **options)
+                return getattr(cells, name)(*given, **options)
             result = function(cells, *given, **options)
             kind = np.asarray(result).dtype
             if kind.kind not in "fc" or "out" in options:

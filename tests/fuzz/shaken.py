@@ -68,6 +68,22 @@ def total(x: Any, name: str, given: tuple[Any, ...], options: dict[str, Any], dr
     return _moved(result, _bound(result, sizes, 2 * max(x.nnz, 1)), draw)
 
 
+def keeps_order(x: Any, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Say whether ``x.sum(...)`` or ``x.mean(...)`` adds entries as they lie: in SciPy's order, whoever does.
+
+    A sum along an axis is else a product with ones, as every mean along one is; before it adds up all
+    entries SciPy sorts them, and adds up those at one position.
+    """
+    axis = given[0] if given else options.get("axis")
+    if axis is not None:
+        return name == "sum" and axis in {"csr": (1, -1), "csc": (0, -2)}.get(x.format, ())
+    if x.format not in ("csr", "csc", "coo"):
+        return True
+    found = x.copy()
+    found.sum_duplicates()
+    return bool(found.data.tobytes() == x.data.tobytes())
+
+
 def entries(x: Any) -> np.ndarray:
     """Return the numbers that a result is made of."""
     return np.asarray(x.data if sp.issparse(x) else x)
@@ -115,5 +131,5 @@ def _moved(result: Any, bound: Any, draw: Draw) -> Any:
     if isinstance(result, np.ndarray):
         found = np.empty_like(result)
         found[...] = shaken.reshape(result.shape)
-        return found
+        return found if result.flags.owndata else found.view()
     return type(result)(shaken[()]) if isinstance(result, np.generic) else result

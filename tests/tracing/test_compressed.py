@@ -95,6 +95,12 @@ def test_products_with_vectors_add_in_another_order(kind, dtype):
     assert "csr_" in str(jitla.explain(fast))
 
 
+@pytest.mark.parametrize("kind", CLASSES)
+def test_means_along_an_axis_are_products_with_ones(kind):
+    x = kind(sp.csr_array([[2.5, -3.75, 1.0, 0, 0], [0, 2.5, 0, -3.75, 1.0], [0] * 5]))
+    same(lambda x: (x.mean(axis=1), x.mean(0), np.mean(x, axis=-1), (x * 2).mean(-2)), x)
+
+
 def test_small_ones_are_scipys(monkeypatch):
     monkeypatch.setattr("jitla.tracing.compressed.WORTH", 1 << 16)
     fast = same(lambda x, v: x @ (v[:, None] * v[:5]), matrix(), np.linspace(1, 2, 40))
