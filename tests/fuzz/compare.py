@@ -195,9 +195,18 @@ def compare_leaf(path: str, a: Any, b: Any) -> list[Fault]:
         exact = isinstance(a, int) or not isinstance(a, (np.generic, float, complex))
         same = a == b if exact else alike(np.asarray(a), np.asarray(b))
         return [] if same else [Fault("value", path, repr(a), repr(b))]
-    if not isinstance(a, (tuple, list, dict, Box)) and " at 0x" not in repr(a) and repr(a) != repr(b):
-        return [Fault("value", path, repr(a), repr(b))]
-    return []
+    if isinstance(a, (tuple, list, dict, Box)):
+        return []
+    said, other = _said(a), _said(b)
+    return [Fault("value", path, said, other)] if " at 0x" not in said and said != other else []
+
+
+def _said(held: Any) -> str:
+    """Return how something shows itself; a matrix into which a program stored nonsense may not."""
+    try:
+        return repr(held)
+    except Exception as error:
+        return f"{type(held).__qualname__} that says {error!r}"
 
 
 def _compare_arrays(path: str, a: np.ndarray, b: np.ndarray) -> list[Fault]:

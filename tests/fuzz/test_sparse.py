@@ -167,3 +167,20 @@ def test_a_result_that_shares_memory_is_found() -> None:
 def test_products_of_products_are_rounding() -> None:
     source = PROGRAM.format("X0.T @ (X0 @ x0.T)", "csc_array", "")
     assert run(source, "twice", lambda f: lambda *given: f(*given) * (1 + 4e-15)).faults == []
+
+
+@pytest.mark.parametrize("stored, found", [("3", False), ("4", True)])
+def test_what_cannot_be_shown_is_compared(stored: str, found: bool) -> None:
+    def otherwise(f: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            result = f(*given)
+            if stored == "4":
+                result.data = np.array([list(row) for row in ([1.0],) * 9], dtype=object)
+            return result
+
+        return call
+
+    source = PROGRAM.format("(setattr(X0, 'data', X0.data.copy()), X0.data.__setitem__(0, 3), X0)[2]",
+                            "lil_array", "")
+    faults = run(source, "broken", otherwise).faults
+    assert bool(faults) is found
