@@ -22,6 +22,10 @@ TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
     "arccosh arctanh hypot logaddexp logaddexp2 cbrt power float_power".split()
 )
+# Where these are 0, they are so in every digit, and so are compiled ones.
+EXACT_ZEROS = frozenset(
+    "log log2 log10 log1p expm1 sin tan arcsin arccos arctan sinh tanh arcsinh arccosh arctanh".split()
+)
 # Functions of scipy.special, which programs call `special`.
 SPECIAL = frozenset("erf erfc ndtr expit log_expit logit xlogy xlog1py".split())
 # Logarithms of sums cancel below these; tails of the others lose digits in SciPy, and end too soon.
@@ -57,7 +61,8 @@ def _allowed(name: str, result: Any, operands: tuple[Any, ...]) -> Any:
         if name in TAILS:
             square = np.square(np.where(np.isfinite(operands[0]), operands[0], 0.0))
             bound = bound * (4 + TAILS[name] * square) + kind.tiny
-        return np.where(np.isfinite(result), bound, 0)
+        vague = np.isfinite(result) & ((result != 0) | (name not in EXACT_ZEROS))
+        return np.where(vague, bound, 0)
 
 
 def _is_own(x: Any) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fuzz import load
+from tests.fuzz.noise import Noisy
 from tests.fuzz.runner import run
 
 SOURCE = """
@@ -90,6 +91,12 @@ def test_what_integers_cannot_hold_is_left_out_though_numpy_does_not_warn(
 ) -> None:
     report = run(FAR.format(x), "far", changed)
     assert (report.undefined, len(report.faults)) == (undefined, 1 - undefined)
+
+
+def test_what_vanishes_in_every_digit_does_so_with_noise() -> None:
+    made = [getattr(Noisy(seed), name)(np.array([at, 0.5])) for seed in range(20)
+            for name, at in (("log", 1.0), ("sin", 0.0), ("arccos", 1.0))]
+    assert all(found[0] == 0 for found in made) and len({found[1] for found in made}) > 6
 
 
 TAILS = """

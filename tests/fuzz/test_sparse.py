@@ -11,9 +11,10 @@ import pytest
 import scipy.sparse as sp
 
 from tests.fuzz import load
+from tests.fuzz.compare import Fault, Outcome
 from tests.fuzz.generate import DATA
 from tests.fuzz.matrices import TRAITS, matrix, parts
-from tests.fuzz.runner import run, runs
+from tests.fuzz.runner import _within, run, runs
 from tests.fuzz.sparse import CLASSES, generate
 
 SEEDS = 200
@@ -147,6 +148,14 @@ def test_sums_of_entries_out_of_order_are_rounding(text: str, off: float, traits
     source = PROGRAM.format(text, "csr_array", traits).replace("normal", "uniform")
     faults = run(source, "off", lambda f: lambda *given: f(*given) * (1 + off)).faults
     assert bool(faults) is found
+
+
+@pytest.mark.parametrize("off, rounding", [(1e-15, True), (1e-9, False)])
+def test_entries_that_are_not_finite_leave_the_others_judged(off: float, rounding: bool) -> None:
+    data = np.array([1.5, np.inf, np.nan, -4.0])
+    outcomes = [Outcome(leaves=[("result.data", x)]) for x in (data, data * (1 + off), data[1:])]
+    fault = Fault("value", "result.data[0]", "", "")
+    assert _within(fault, outcomes[0], outcomes[1], outcomes[2:]) is rounding
 
 
 def test_an_argument_left_otherwise_is_found() -> None:
