@@ -89,10 +89,11 @@ def _with_methods(found: Any, function: Any) -> Any:
 class Noisy:
     """What a program sees as `np` in a run with noise."""
 
-    def __init__(self, seed: int, sums: bool = False) -> None:
+    def __init__(self, seed: int, sums: bool = False, drops: bool = False) -> None:
+        """Shake every sum, if `sums`; `drops`: of sparse matrices zeros may have been dropped before."""
         self._rng = np.random.default_rng(seed)
         self._apart = seed % 2 == 0
-        self._sums = sums
+        self._sums, self._drops = sums, drops
 
     @property
     def linalg(self) -> SimpleNamespace:
@@ -258,7 +259,7 @@ class Noisy:
         def call(cells: Any, *given: Any, **options: Any) -> Any:
             name = function.__name__
             if shaken.is_sparse(cells) and (
-                    self._sums or not shaken.keeps_order(cells, name, given, options)):
+                    self._sums or self._drops or not shaken.keeps_order(cells, name, given, options)):
                 return shaken.total(cells, name, given, options, self._amount)
             if not self._sums:
                 return function(cells, *given, **options)

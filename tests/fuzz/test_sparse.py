@@ -143,6 +143,7 @@ def test_what_is_rounding_is_no_difference(text: str, off: float, found: bool) -
 @pytest.mark.parametrize("text, off, traits, found", [
     ("X0.sum()", 3e-15, "unsorted", False), ("X0.mean()", 3e-15, "duplicates", False),
     ("X0.mean()", 1e-12, "unsorted", True), ("X0.sum()", 3e-15, "zeros", True),
+    ("(abs(X0) - X0 * 2).sum()", 3e-15, "zeros", False), ("(X0 - X0 * 2).sum()", 1e-12, "zeros", True),
 ])
 def test_sums_of_entries_out_of_order_are_rounding(text: str, off: float, traits: str, found: bool) -> None:
     source = PROGRAM.format(text, "csr_array", traits).replace("normal", "uniform")
