@@ -78,8 +78,10 @@ def skewed(entries: int, dtype: str) -> sp.csr_array:
 
 def one_long(entries: int, dtype: str) -> sp.csr_array:
     """Make rows of which one has half of all entries."""
-    rest = sp.random(entries // 40, entries // 2, 40.0 / entries, format="csr", dtype=dtype, random_state=3)
-    return sp.csr_array(sp.vstack([rest, np.ones((1, entries // 2), dtype)], format="csr"))
+    rng, short, width = np.random.default_rng(3), entries // 40, entries // 2
+    columns = np.concatenate([rng.integers(0, width, 20 * short), np.arange(width)])
+    rows = np.concatenate([np.repeat(np.arange(short), 20), np.full(width, short)])
+    return sp.csr_array((np.ones(len(rows), dtype), (rows, columns)), shape=(short + 1, width))
 
 
 MATRICES: dict[str, Callable[[int, str], sp.csr_array]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,10 @@ TURNS = 50
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "is_alone", lambda: True)  # test runners have threads
     monkeypatch.setattr(keeping, "LITTLE", 0.0)
     monkeypatch.setattr(keeping, "SOON", 0.0)
-    jitla.configure(compile="sync")
-    yield
-    jitla.configure(compile="auto")
 
 
 def counted(function: Callable[..., Any], *args: Any) -> tuple[Any, int, int, Any]:
