@@ -101,7 +101,8 @@ def mean(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any
     made = scaled(session, x, scale)
     if made is NotImplemented or axis is None:
         return made if made is NotImplemented else total(session, made)
-    return _in_lines(session, entries_of(session, made), _AXES[axis], True)
+    summed = entries_of(session, made)
+    return NotImplemented if summed is None else _in_lines(session, summed, _AXES[axis], True)
 
 
 # -- products --------------------------------------------------------------------------------------

@@ -48,7 +48,10 @@ SCHEDULES = (
 )
 SHAPES = ("(n, m)", "(m,)", "(n,)", "(n, k)", "(m, k)", "(n, m)", "(n,)", "(m,)")
 # What X1 may be instead of a matrix of its own.
-ALIASES = ("X0", "X0.T", "X0.copy()", "alike(X0, 'normal', 5 + call)", "alike(X0)", "X0.T.copy().T", "X0[:]")
+ALIASES = (
+    "X0", "X0.T", "X0.copy()", "alike(X0, 'normal', 5 + call)", "alike(X0)", "X0.T.copy().T",
+    "X0[:] if X0.format in ('csr', 'csc') else X0",
+)
 # What its owner does to a matrix between two calls that get it.
 BETWEEN = (
     "X0.data *= 1.5", "X0.sort_indices()", "X0.sum_duplicates()", "X0.eliminate_zeros()", "X0.data[:2] = 3",

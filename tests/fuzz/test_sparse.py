@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ import pytest
 import scipy.sparse as sp
 
 from tests.fuzz import load
+from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
 from tests.fuzz.generate import DATA
-from tests.fuzz.matrices import TRAITS, matrix, parts
+from tests.fuzz.matrices import TRAITS, alike, matrix, parts
 from tests.fuzz.runner import _within, run, runs
-from tests.fuzz.sparse import CLASSES, generate
+from tests.fuzz.sparse import ALIASES, CLASSES, generate
 
 SEEDS = 200
 PARTS = 10
@@ -47,6 +50,17 @@ def test_plain_runs_do_not_differ() -> None:
         assert run(generate(seed), f"sparse-plain-{seed}", load.plain_jit).faults == []
 
 
+@pytest.mark.parametrize("lines, failed", [
+    (['{"end": 1}'], 40), (['{"start": 40}', '{"end": -6}'], 40), (['{"start": 43}', '{"end": 1}'], 43),
+])
+def test_a_program_that_cannot_be_drawn_or_does_not_end_is_named(lines: list[str], failed: int) -> None:
+    named: list[int] = []
+    tally: Any = SimpleNamespace(crash=lambda seed, text: named.append(seed))
+    forks: Any = SimpleNamespace(stdin=StringIO(), stdout=lines)
+    assert one_worker(40, 50, tally, forks, []) == failed + 1
+    assert named == [failed]
+
+
 def test_programs_depend_on_their_seed_only() -> None:
     assert generate(7) == generate(7) != generate(8)
 
@@ -62,6 +76,14 @@ def test_matrices_are_what_is_asked_for(kind: str, trait: str) -> None:
         assert made.has_canonical_format == (trait not in ("unsorted", "duplicates"))
         assert made.data.flags.writeable == (trait != "readonly")
         assert bool((made.data == 0).any()) == (trait == "zeros")
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("text", ALIASES)
+def test_aliases_are_there_for_every_class(kind: str, text: str) -> None:
+    held = matrix(kind, (6, 6), "f8", "i4", "uniform", 0.4, "", 3)
+    made = eval(text, {"X0": held, "alike": alike, "call": 1})
+    assert sp.issparse(made) and made.shape == (6, 6)
 
 
 PROGRAM = """
