@@ -140,7 +140,9 @@ def _times(session: Session, given: Entries | None, y: Any) -> Any:
     if dense.ndim == 2 and dense.shape[1] == 1:
         made = _product(session, given, values, dense.reshape(-1))
         return NotImplemented if made is NotImplemented else made.reshape(-1, 1)
-    return _product(session, given, values, dense)
+    made = _product(session, given, values, dense)
+    # Of coordinates SciPy returns a view.
+    return made[...] if given.pattern.format == "coo" and type(made) is LazyArray and made.ndim > 1 else made
 
 
 def _product(session: Session, given: Entries, values: Any, dense: Any) -> Any:

@@ -95,6 +95,12 @@ def test_products_with_vectors_add_in_another_order(kind, dtype):
     assert "csr_" in str(jitla.explain(fast))
 
 
+@pytest.mark.parametrize("kind", ROWS)
+def test_products_of_coordinates_with_matrices_are_views(kind):
+    x, d = matrix(kind), np.random.default_rng(0).random((60, 40))
+    same(lambda x, d: (x.multiply(d) @ d[:3].T, x.multiply(d).T @ d[:, :3], d[:3] @ x.multiply(d).T), x, d)
+
+
 @pytest.mark.parametrize("kind", CLASSES)
 def test_means_along_an_axis_are_products_with_ones(kind):
     x = kind(sp.csr_array([[2.5, -3.75, 1.0, 0, 0], [0, 2.5, 0, -3.75, 1.0], [0] * 5]))
