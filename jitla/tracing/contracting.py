@@ -136,13 +136,21 @@ def _times(session: Session, given: Entries | None, y: Any) -> Any:
     dtype = np.result_type(given.values.dtype, dense.dtype)
     if dtype not in _FLOATS or given.values.dtype.kind != "f" or dense.dtype.kind != "f":
         return NotImplemented
+    rows = given.pattern.format == "coo" and dense.ndim > 1 and dense.shape[1] > 1
+    if rows and not _is_finite(dense):
+        return NotImplemented  # of coordinates SciPy leaves out entries that are 0
     values, dense = (z if z.dtype == dtype else z.astype(dtype) for z in (given.values, dense))
     if dense.ndim == 2 and dense.shape[1] == 1:
         made = _product(session, given, values, dense.reshape(-1))
         return NotImplemented if made is NotImplemented else made.reshape(-1, 1)
     made = _product(session, given, values, dense)
-    # Of coordinates SciPy returns a view.
-    return made[...] if given.pattern.format == "coo" and type(made) is LazyArray and made.ndim > 1 else made
+    return made[...] if rows and type(made) is LazyArray else made  # SciPy returns a view
+
+
+def _is_finite(dense: LazyArray) -> bool:
+    """Tell whether a matrix is in memory and finite; one whose sum overflows need not be found so."""
+    with np.errstate(all="ignore"):
+        return dense._v is not None and bool(np.isfinite(np.add.reduce(dense._v, axis=None)))
 
 
 def _product(session: Session, given: Entries, values: Any, dense: Any) -> Any:

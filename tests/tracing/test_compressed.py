@@ -379,3 +379,18 @@ def test_callables_of_users_are_not_asked_whose_they_are():
     callee = Callee()
     jitla.jit(lambda x: callee(x * 2))(np.ones(5))
     assert "__self__" not in asked
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_zeros_of_coordinates_are_left_out_where_they_meet_infinity(kind):
+    x, v = matrix(kind), np.linspace(1, 2, 40)
+    m = np.ones((40, 3))
+    m[7, 1], m[9] = np.inf, np.nan
+
+    def masked(x, v, m):
+        return x.multiply((v > 1.5) * 1.0) @ m
+
+    fast = jitla.jit(masked, compile="sync")
+    for given in (m, np.ones((40, 3))):
+        for _ in range(2):
+            np.testing.assert_allclose(fast(x, v, given), masked(x, v, given), rtol=1e-13)
