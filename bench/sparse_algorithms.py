@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import jitla
-from bench.algorithms import ALGORITHMS, Algorithm, drawn
+from bench.algorithms.sparse import ALGORITHMS, Algorithm, drawn
 from jitla import runtime
 
 KEPT = 256 << 20  # bytes, as usual

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
-from bench.algorithms import ALGORITHMS, drawn
+from bench.algorithms.sparse import ALGORITHMS, drawn
 
 KINDS = ("csr_array", "csr_matrix")
 #: Algorithms in which SciPy computes a dense matrix to look at its stored positions only.
