@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 def multinomial(X: Array, Y: Array, lam: float = 1e-3, steps: int = 10,
                 inner: int = 10) -> tuple[Array, float]:
-    """Multinomial logistic regression: conjugate gradients within a trust region; `Y` has a one in each row."""
+    """Several classes: conjugate gradients within a trust region; `Y` has a one in each row."""
     n, m = X.shape
     k = Y.shape[1]
     B = np.zeros((m, k))

@@ -21,7 +21,8 @@ def blur(image: Array) -> tuple[Array, float]:
 
 def unsharp(image: Array, amount: float = 1.5, threshold: float = 0.02) -> tuple[Array, float]:
     """Sharpen by what a blur of 5 x 5 leaves out; channels are last."""
-    across = (image[:, :-4] + 4 * image[:, 1:-3] + 6 * image[:, 2:-2] + 4 * image[:, 3:-1] + image[:, 4:]) / 16
+    across = (image[:, :-4] + 4 * image[:, 1:-3] + 6 * image[:, 2:-2] + 4 * image[:, 3:-1]
+              + image[:, 4:]) / 16
     soft = (across[:-4] + 4 * across[1:-3] + 6 * across[2:-2] + 4 * across[3:-1] + across[4:]) / 16
     middle = image[2:-2, 2:-2]
     sharp = middle * (1 + amount) - soft * amount
@@ -56,7 +57,7 @@ def equalise(image: Array) -> tuple[Array, float]:
 
 
 def camera(raw: Array, matrix: Array, gamma: float = 2.2, contrast: float = 0.5) -> tuple[Array, float]:
-    """From a sensor with filters in the order GR/BG to colours: hot pixels, missing colours, correction, curve."""
+    """From a sensor with filters GR/BG to colours: hot pixels, missing colours, correction, curve."""
     middle = raw[2:-2, 2:-2]
     around = np.maximum(np.maximum(raw[:-4, 2:-2], raw[4:, 2:-2]), np.maximum(raw[2:-2, :-4], raw[2:-2, 4:]))
     clean = np.minimum(middle, around).astype(np.float32)

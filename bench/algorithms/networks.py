@@ -34,7 +34,7 @@ def autoencoder(X: Array, layers: list[Array], batch: int = 512, epochs: int = 1
             d2 = (d3 @ W3.T) * (1 - h2 ** 2)
             d1 = (d2 @ W2.T) * (1 - h1 ** 2)
             gradients = (x.T @ d1, d1.sum(axis=0), h1.T @ d2, d2.sum(axis=0), h2.T @ d3, d3.sum(axis=0))
-            for p, v, g in zip((W1, b1, W2, b2, W3, b3), moved, gradients):
+            for p, v, g in zip((W1, b1, W2, b2, W3, b3), moved, gradients, strict=True):
                 v *= 0.9
                 v -= rate * g
                 p += v
@@ -44,7 +44,7 @@ def autoencoder(X: Array, layers: list[Array], batch: int = 512, epochs: int = 1
 def perceptron(X: Array, weights: list[Array], biases: list[Array]) -> tuple[Array, float]:
     """Three layers with rectifiers and a softmax."""
     h = X
-    for W, b in zip(weights[:-1], biases[:-1]):
+    for W, b in zip(weights[:-1], biases[:-1], strict=True):
         h = np.maximum(h @ W + b, 0)
     z = h @ weights[-1] + biases[-1]
     z = z - z.max(axis=1, keepdims=True)
