@@ -14,10 +14,11 @@ from jitla.errors import (
     UnsupportedError,
     VerificationError,
 )
+from jitla.notebook import load_ipython_extension
 
 __all__ = [
     "BackendError", "ConfigError", "InternalError", "JitlaError", "JitlaWarning", "MemoryLimitWarning",
     "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage",
-    "explain", "jit", "options", "sparsify",
+    "explain", "jit", "load_ipython_extension", "options", "sparsify",
 ]
 __version__ = "0.1.0"

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import sys
 
-from jitla import calibrate, demo
+from jitla import calibrate, commands, demo
+from jitla.errors import JitlaError
 
 USAGE = """usage: python -m jitla demo [--rows N]
        python -m jitla calibrate
+       python -m jitla info
+       python -m jitla explain MODULE:FUNCTION [--data FILE.npz] [--level LEVEL] [--html FILE.html]
+       python -m jitla run [--jit [MODULE:]FUNCTION] [--jit-all] [--once] SCRIPT [ARGUMENTS ...]
 
 demo        fit two classifiers to real flight data, plain and decorated, and compare
 calibrate   measure this machine and keep what plans are chosen by
+info        versions, processor, threads, files, what was measured of this machine
+explain     call a function with the arrays of a file and show what became of it
+run         run a script with functions decorated, after it was run as it is, and compare
 """
 
 
@@ -26,6 +33,12 @@ def main(arguments: list[str]) -> int:
         case ["calibrate"]:
             print(calibrate())
             return 0
+        case ["info", *rest]:
+            return commands.info_command(rest)
+        case ["explain", *rest]:
+            return commands.explain_command(rest)
+        case ["run", *rest]:
+            return commands.run_command(rest)
         case ["-h" | "--help"]:
             print(USAGE, end="")
             return 0
@@ -35,4 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except JitlaError as wrong:
+        sys.exit(f"jitla: {wrong}")

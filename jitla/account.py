@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from jitla.explanation import (
+from jitla.graph import NodeRecord
+from jitla.hops import place, topo
+from jitla.predictions import CostRecord, RivalRecord, duration
+from jitla.records import (
     Covered,
     FallbackRecord,
     FiredRule,
@@ -22,8 +25,6 @@ from jitla.explanation import (
     StageRecord,
     StepRecord,
 )
-from jitla.hops import place
-from jitla.predictions import CostRecord, RivalRecord, duration
 from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
 
@@ -157,7 +158,29 @@ def program_record(program: Any, runs: int, known: Mapping[Any, Any]) -> Program
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
     seconds = sum(s.seconds for s in stages)
     return ProgramRecord(
-        roots, stages, rules, steps, runs, program.materialised, seconds, _cost(program, lines))
+        roots, stages, rules, steps, runs, program.materialised, seconds, _cost(program, lines),
+        tuple(_nodes(program.plan, lines)))
+
+
+def _nodes(plan: Any, lines: _Lines) -> Iterator[NodeRecord]:
+    """Yield the values of a plan; numbers that it is given are left out."""
+    makers: dict[Any, str] = {}
+    counts = {"K": 0, "C": 0}
+    for step in plan.steps:
+        kind = "K" if hasattr(step, "body") else "C"
+        counts[kind] += 1
+        for hop in step.body if kind == "K" else (step.hop,):
+            makers.setdefault(hop, f"{kind}{counts[kind]}")
+    shown = [h for h in topo(plan.outputs) if h.op.name != "leaf" or h.meta.shape]
+    numbers = {hop: at for at, hop in enumerate(shown)}
+    for hop in shown:
+        line = lines.of(hop)
+        said = SourceLine.at(*line) if line else None
+        reads = tuple(numbers[h] for h in hop.inputs if h in numbers)
+        sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
+        yield NodeRecord(
+            "array" if hop.op.name == "leaf" else hop.op.name, f"{sizes} {hop.meta.dtype}",
+            makers.get(hop, ""), reads, f"{said.place}  {said.text}" if said else "", hop in plan.outputs)
 
 
 def _cost(program: Any, lines: _Lines) -> CostRecord:

@@ -6,182 +6,40 @@ Receives records; returns an `Explanation`, the same text for the same records.
 
 from __future__ import annotations
 
-import linecache
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict
 from itertools import groupby
-from os.path import basename
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 from jitla.errors import ConfigError
+from jitla.graph import dot, mermaid
+from jitla.page import document, fragment
 from jitla.predictions import CostRecord, bytes_text, duration, search_lines, summary_line
+from jitla.records import (
+    Covered,
+    FallbackRecord,
+    FiredRule,
+    FunctionRecord,
+    KeptRecord,
+    LoopRecord,
+    ProgramRecord,
+    StageRecord,
+)
 
-__all__ = [
-    "LEVELS",
-    "Covered",
-    "Explanation",
-    "FallbackRecord",
-    "FiredRule",
-    "FunctionRecord",
-    "KeptRecord",
-    "LoopRecord",
-    "ProgramRecord",
-    "SourceLine",
-    "StageRecord",
-    "StepRecord",
-    "coverage_table",
-    "explanation",
-]
+__all__ = ["LEVELS", "Explanation", "coverage_table", "explanation"]
 
 LEVELS = ("hops", "rewrites", "plan", "cost", "all")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of the user's program."""
-
-    file: str
-    line: int
-    text: str = ""
-
-    @classmethod
-    def at(cls, file: str, line: int) -> SourceLine:
-        """Return line number `line` of `file` with its text, if that can be read."""
-        return cls(file, line, linecache.getline(file, line).strip())
-
-    @property
-    def place(self) -> str:
-        """The line as ``file:number``, without folders."""
-        return f"{basename(self.file)}:{self.line}"
-
-
-@dataclass(frozen=True, slots=True)
-class Covered:
-    """An operator that a step computes, and the user's line that asked for it, if known."""
-
-    op: str
-    line: SourceLine | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """A step of a plan: `kind` "kernel" or "call", `title` ("Cell 1000x60 float64").
-
-    `reads` and `writes` count the arrays a kernel touches; `reason` says why a call is no kernel.
-    """
-
-    kind: str
-    title: str
-    covers: tuple[Covered, ...] = ()
-    reads: int = 0
-    writes: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StageRecord:
-    """What a stage of the pipeline made: `name` ("rewrites.static"), its text, its time."""
-
-    name: str
-    text: str
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class FiredRule:
-    """A rewrite that fired `count` times."""
-
-    name: str
-    count: int
-    doc: str = ""
-    exactness: str = "exact"
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramRecord:
-    """A compiled block: its stages, rules, steps, and what running it came to.
-
-    `materialised` counts values per run that are written to memory without being results; `cost` is
-    what the planner predicted.
-    """
-
-    name: str
-    stages: tuple[StageRecord, ...] = ()
-    fired: tuple[FiredRule, ...] = ()
-    steps: tuple[StepRecord, ...] = ()
-    runs: int = 0
-    materialised: int = 0
-    compile_seconds: float = 0.0
-    cost: CostRecord | None = None
-
-    @property
-    def kernels(self) -> int:
-        """Number of steps that are kernels."""
-        return sum(s.kind == "kernel" for s in self.steps)
-
-    @property
-    def calls(self) -> int:
-        """Number of steps that are NumPy calls on arrays."""
-        return sum(s.kind == "call" and s.reason != "scalar" for s in self.steps)
-
-
-@dataclass(frozen=True, slots=True)
-class FallbackRecord:
-    """A NumPy function that was called on finished values: where, how often, how long, why."""
-
-    function: str
-    line: SourceLine
-    count: int
-    seconds: float = 0.0
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LoopRecord:
-    """What indices, masks or labels at one line said, done when it was met by a loop that is in no plan.
-
-    `count` runs of it took `seconds` and met `nbytes`; `by_numpy` times there was no loop for it, or
-    too little to do.
-    """
-
-    operation: str
-    title: str
-    line: SourceLine
-    count: int
-    by_numpy: int = 0
-    seconds: float = 0.0
-    nbytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRecord:
-    """A value that stays the same from run to run: `made` times computed, `used` times found in memory."""
-
-    title: str
-    covers: tuple[Covered, ...]
-    made: int
-    used: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRecord:
-    """All that is known of a decorated function; `note` says why nothing is compiled, if so."""
-
-    name: str
-    line: SourceLine
-    calls: int = 0
-    programs: tuple[ProgramRecord, ...] = ()
-    fallbacks: tuple[FallbackRecord, ...] = ()
-    note: str = ""
-    loops: tuple[LoopRecord, ...] = ()
-    kept: tuple[KeptRecord, ...] = ()
 
 
 class Explanation:
     """A readable account of what jitla made of a function.
 
-    ``str(e)`` is its text, and what an interactive session shows. ``e.at("plan")`` is the same at
-    another level: "hops", "rewrites", "plan", "cost", "all", or the name of a stage.
+    ``str(e)`` is its text, and what an interactive session shows; a notebook shows it with drawings.
+    ``e.at("plan")`` is the same at another level: "hops", "rewrites", "plan", "cost", "all", or the name of
+    a stage. ``e.save("plan.html")`` writes a file of the kind that its name ends in.
     """
 
     def __init__(self, record: FunctionRecord, level: str = "plan") -> None:
@@ -200,6 +58,49 @@ class Explanation:
         return "\n".join(_function(self.record, self.level)) + "\n"
 
     __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is known, of dictionaries, tuples, text and numbers."""
+        return asdict(self.record)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return all that is known as JSON."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def to_mermaid(self) -> str:
+        """Return a flow chart for Mermaid of each program, one after the other."""
+        return "\n".join(mermaid(program.nodes) for program in self.record.programs)
+
+    def to_dot(self) -> str:
+        """Return a graph for Graphviz of each program, one after the other."""
+        return "\n".join(dot(program.nodes) for program in self.record.programs)
+
+    def to_html(self) -> str:
+        """Return a page with drawings, and every level folded; it needs nothing but itself."""
+        return document(self.record, self._texts())
+
+    def save(self, file: str | PathLike[str]) -> None:
+        """Write to `file` what its name ends in: .html, .json, .mmd, .dot or .txt.
+
+        Raises
+        ------
+        ConfigError
+            If it ends in something else.
+        """
+        kinds = {".html": self.to_html, ".json": self.to_json, ".mmd": self.to_mermaid, ".dot": self.to_dot,
+                 ".txt": self.__str__}
+        ending = Path(file).suffix
+        if ending not in kinds:
+            raise ConfigError(f"no explanation is saved as {str(file)!r}; use one of {', '.join(kinds)}")
+        Path(file).write_text(kinds[ending](), encoding="utf-8")
+
+    def _texts(self) -> dict[str, str]:
+        """Return the text of every level that has some of its own."""
+        stages = (_group(s) for p in self.record.programs for s in p.stages)
+        return {level: str(self.at(level)) for level in dict.fromkeys((*LEVELS[:-1], *stages))}
+
+    def _repr_html_(self) -> str:
+        return fragment(self.record, self._texts())
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:
         printer.text(str(self))  # type: ignore[attr-defined]
@@ -277,7 +178,7 @@ def _fired(fired: tuple[FiredRule, ...]) -> Iterator[str]:
 
 
 def _steps(program: ProgramRecord) -> Iterator[str]:
-    for at, (name, step) in enumerate(_named(program.steps)):
+    for at, (name, step) in enumerate(program.named()):
         facts = [step.title]
         if step.kind == "kernel":
             facts += [f"reads {step.reads}", f"writes {step.writes}"]
@@ -290,15 +191,8 @@ def _steps(program: ProgramRecord) -> Iterator[str]:
         yield f"   {summary_line(program.cost)}"
 
 
-def _named(steps: tuple[StepRecord, ...]) -> Iterator[tuple[str, StepRecord]]:
-    numbers = {"kernel": 0, "call": 0}
-    for step in steps:
-        numbers[step.kind] += 1
-        yield f"{step.kind[0].upper()}{numbers[step.kind]}", step
-
-
 def _cost(program: ProgramRecord, cost: CostRecord) -> Iterator[str]:
-    titles = [name for name, _ in _named(program.steps)]
+    titles = [name for name, _ in program.named()]
     yield from (f"   {row}" for row in search_lines(cost, titles))
 
 

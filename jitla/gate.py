@@ -73,8 +73,7 @@ class Gate:
         recompile, runtime = map(self.room, ("recompile", "runtime"))
         backend = self._native(config.cpu)
         if self._machine is None:
-            found = self.room("machines").load(cache_directory(config), self._host())
-            self._machine = found or self.room("hops").REFERENCE
+            self._machine = self.measured(config) or self.room("hops").REFERENCE
         backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
         runtime.keep_asleep(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
@@ -129,7 +128,11 @@ class Gate:
                 found = self._indexed.setdefault(key, made)
         return found
 
-    def _host(self) -> str:
+    def measured(self, config: Config) -> Any:
+        """Return the constants of this machine that an earlier process measured, or None."""
+        return self.room("machines").load(cache_directory(config), self.host())
+
+    def host(self) -> str:
         """Say what constants depend on besides the program: the processor, how many threads."""
         target = self._native().jit.target
         return f"{target.cpu}, {target.vector_bytes} bytes, {self.room('runtime').threads()} threads"
@@ -138,7 +141,7 @@ class Gate:
         """Measure the machine, keep what was found, and plan with it from now on."""
         with self._lock:
             self._machine = self.room("calibration").measure(self._native())
-            self.room("machines").save(cache_directory(config), self._host(), self._machine)
+            self.room("machines").save(cache_directory(config), self.host(), self._machine)
             self._compilers.clear()  # their plans were made for other constants
             return self._machine
 

@@ -11,8 +11,9 @@ import pytest
 
 import jitla
 from jitla.errors import ConfigError
-from jitla.explanation import (
-    LEVELS,
+from jitla.explanation import LEVELS, coverage_table, explanation
+from jitla.predictions import CostRecord, RivalRecord, bytes_text, duration, summary_line
+from jitla.records import (
     Covered,
     FallbackRecord,
     FiredRule,
@@ -22,10 +23,7 @@ from jitla.explanation import (
     SourceLine,
     StageRecord,
     StepRecord,
-    coverage_table,
-    explanation,
 )
-from jitla.predictions import CostRecord, RivalRecord, bytes_text, duration, summary_line
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
 

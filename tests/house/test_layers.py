@@ -15,8 +15,10 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("hops", "source"),
     ("tracing", "rewrites", "fusion", "runtime"),
     ("codegen", "accel", "tuner", "recompile"),
-    ("verify", "analysis", "predictions", "explanation", "account", "calibration", "machines", "gate", "api",
-     "__init__", "demo_data", "demo_algorithms", "demo_worker", "demo", "__main__"),
+    ("verify", "analysis", "predictions", "graph", "records", "page", "explanation",
+     "account", "calibration", "machines", "gate", "api",
+     "decorating", "notebook", "commands", "__init__", "demo_data", "demo_algorithms",
+     "demo_worker", "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.
 FRIENDS = {
@@ -25,7 +27,7 @@ FRIENDS = {
 }
 GATE = "jitla.gate"
 CUSTOMS = {"llvmlite": "codegen"}
-PRINTERS = {"jitla.__main__", "jitla.demo"}
+PRINTERS = {"jitla.__main__", "jitla.commands", "jitla.demo"}
 
 MODULES = list(modules().values())
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.label)

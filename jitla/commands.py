@@ -1,0 +1,154 @@
+"""Commands that run other people's programs, and that say what jitla finds here.
+
+Knows: modules, scripts, files of arrays, the public interface. Must not know: rooms.
+Receives the arguments of a command; returns its exit status. What is reported goes to the error channel,
+so that what a script prints stays alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.metadata
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from jitla.api import coverage, explain, jit
+from jitla.config import cache_directory, current
+from jitla.decorating import decorate, functions
+from jitla.errors import ConfigError
+from jitla.gate import GATE
+from jitla.predictions import duration
+
+__all__ = ["explain_command", "info_command", "run_command"]
+
+PACKAGES = ("numpy", "scipy", "llvmlite", "numba")
+
+
+def info_command(arguments: list[str]) -> int:
+    """Print versions, the processor, threads, where files are kept, and the machine's constants."""
+    argparse.ArgumentParser(prog="jitla info").parse_args(arguments)
+    for name, value in _facts():
+        print(f"{name:12} {value}")
+    return 0
+
+
+def _facts() -> Iterator[tuple[str, str]]:
+    yield "jitla", sys.modules["jitla"].__version__
+    yield "Python", platform.python_version()
+    for name in PACKAGES:
+        yield name, importlib.metadata.version(name)
+    yield "processor", GATE.host()
+    yield "files", cache_directory(current())
+    found = GATE.measured(current())
+    yield "constants", "measured" if found else "assumed; python -m jitla calibrate measures them"
+    for name, value in found.record().items() if found else ():
+        yield "", f"{name} = {value}"
+
+
+def explain_command(arguments: list[str]) -> int:
+    """Call a function with the arrays of a file, and print or save what became of it."""
+    parser = argparse.ArgumentParser(prog="jitla explain")
+    parser.add_argument("function", help="module:function")
+    parser.add_argument("--data", help="a .npz file; its arrays are passed by name, arr_0, arr_1 in order")
+    parser.add_argument("--level", default="plan")
+    parser.add_argument("--html", help="write a page instead of printing")
+    chosen = parser.parse_args(arguments)
+    sys.path.insert(0, "")
+    function = _found(chosen.function)
+    args, kwargs = _arrays(chosen.data) if chosen.data else ((), {})
+    fast = function if hasattr(function, "__jitla_state__") else jit(function, compile="sync")
+    found = explain(fast, *args, level=chosen.level, **kwargs)
+    if chosen.html:
+        found.save(chosen.html)
+    else:
+        print(found, end="")
+    return 0
+
+
+def _arrays(file: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and named arguments."""
+    with np.load(file, allow_pickle=False) as loaded:
+        named = dict(loaded)
+    ordered = [named.pop(f"arr_{at}") for at in range(len(named)) if f"arr_{at}" in named]
+    return tuple(ordered), named
+
+
+def _found(path: str) -> Any:
+    """Return the function that ``module:function`` names."""
+    module, colon, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name, None) if colon else None
+    except ModuleNotFoundError as missing:
+        raise ConfigError(f"{path} is no function: {missing}") from missing
+    if not callable(found):
+        raise ConfigError(f"{path} is no function; write module:function")
+    return found
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run a script with functions decorated, and before as it is, to compare."""
+    parser = argparse.ArgumentParser(prog="jitla run")
+    parser.add_argument("script")
+    parser.add_argument("--jit", action="append", default=[], metavar="[MODULE:]FUNCTION",
+                        help="decorate this function; may be given more than once")
+    parser.add_argument("--jit-all", action="store_true", help="decorate all functions of the script")
+    parser.add_argument("--once", action="store_true", help="do not run the script plain before")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the script")
+    chosen = parser.parse_args(arguments)
+    if not chosen.jit and not chosen.jit_all:
+        raise ConfigError("nothing to decorate: use --jit FUNCTION, --jit MODULE:FUNCTION or --jit-all")
+    plain = 0.0
+    if not chosen.once:
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, chosen.script, *chosen.rest], stdout=subprocess.DEVNULL,
+                              check=False)
+        plain = time.perf_counter() - start
+        if done.returncode:
+            raise ConfigError(f"{chosen.script} ends with status {done.returncode} without jitla, too")
+    code = _prepared(chosen.script, _named(chosen.jit), chosen.jit_all)
+    start = time.perf_counter()
+    try:
+        _execute(code, chosen.script, chosen.rest)
+    finally:  # a script may end by `sys.exit`
+        seconds = time.perf_counter() - start
+        against = f", {duration(plain)} without jitla, start of Python included" if plain else ""
+        print(f"{chosen.script} took {duration(seconds)}{against}\n{coverage()}", end="", file=sys.stderr)
+    return 0
+
+
+def _named(chosen: list[str]) -> set[str]:
+    """Decorate functions of modules, in place; return the names of those of the script."""
+    sys.path.insert(0, "")
+    for path in (p for p in chosen if ":" in p):
+        fast = jit(_found(path))
+        module, _, name = path.partition(":")
+        setattr(sys.modules[module], name, fast)
+    return {path for path in chosen if ":" not in path}
+
+
+def _prepared(script: str, names: set[str], every: bool) -> CodeType:
+    """Return the code of a script with functions decorated."""
+    tree = ast.parse(Path(script).read_bytes(), script)
+    unknown = sorted(names - set(functions(tree)))
+    if unknown:
+        raise ConfigError(f"{script} has no function {', '.join(unknown)}; write MODULE:FUNCTION for others")
+    return compile(decorate(tree, None if every else names), script, "exec")
+
+
+def _execute(code: CodeType, script: str, rest: list[str]) -> None:
+    """Run the code of a script as ``python script`` does."""
+    main = ModuleType("__main__")
+    main.__file__ = script
+    sys.modules["__main__"], sys.argv = main, [script, *rest]
+    sys.path[0] = str(Path(script).parent)
+    exec(code, main.__dict__)

@@ -1,0 +1,92 @@
+"""Explanations as a page for a browser: one file, no scripts, light and dark.
+
+Knows: the records it is given, HTML. Must not know: hops, plans, how text or drawings are laid out.
+Receives records and their texts; returns HTML, the same for the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+
+from jitla.graph import svg
+from jitla.predictions import duration
+from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
+
+__all__ = ["document", "fragment"]
+
+STYLE = """
+.jitla { font: 14px/1.45 system-ui, sans-serif; color: #1b1b1f; background: #ffffff; padding: 12px 16px; }
+.jitla h3 { margin: 4px 0 8px; font-size: 16px; } .jitla h4 { margin: 14px 0 4px; font-size: 14px; }
+.jitla code, .jitla pre { font: 12px/1.4 ui-monospace, monospace; }
+.jitla pre { overflow-x: auto; background: #f4f4f6; padding: 8px; border-radius: 6px; }
+.jitla table { border-collapse: collapse; } .jitla .muted { color: #66666e; }
+.jitla th, .jitla td { text-align: left; padding: 2px 12px 2px 0; vertical-align: top;
+  background: transparent; color: inherit; }
+.jitla .drawing { overflow-x: auto; } .jitla summary { cursor: pointer; margin: 6px 0; }
+@media (prefers-color-scheme: dark) {
+  .jitla { color: #e6e6ea; background: #17171b; } .jitla pre { background: #232329; }
+  .jitla .muted { color: #a0a0aa; } }
+""".strip()
+
+
+def document(record: FunctionRecord, texts: Mapping[str, str]) -> str:
+    """Return a page of its own."""
+    return ("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">"
+            f"<title>{escape(record.name)}</title>"
+            "<style>:root { color-scheme: light dark; } body { margin: 0; }</style></head>\n"
+            f"<body>\n{fragment(record, texts)}</body>\n</html>\n")
+
+
+def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
+    """Return what a notebook shows: drawings and steps, and `texts`, level by level, folded."""
+    rows = [f"<style>{STYLE}</style>", '<div class="jitla">',
+            f"<h3><code>{escape(record.name)}</code> <span class=\"muted\">{escape(record.line.place)}, "
+            f"{record.calls} calls</span></h3>"]
+    if record.note:
+        rows.append(f"<p>{escape(record.note)}</p>")
+    for number, program in enumerate(record.programs, 1):
+        rows += _program(program, number, opened=number == 1)
+    rows += _fallbacks(record)
+    rows += [f"<details><summary>{escape(level)}</summary><pre>{escape(text)}</pre></details>"
+             for level, text in texts.items()]
+    return "\n".join([*rows, "</div>"]) + "\n"
+
+
+def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]:
+    predicted = f", predicted {duration(program.cost.seconds)}" if program.cost else ""
+    yield f"<details{' open' if opened else ''}><summary>program {number}: {escape(program.name)} "
+    yield (f'<span class="muted">{program.runs} runs, {program.kernels} kernels, {program.calls} NumPy '
+           f"calls{predicted}</span></summary>")
+    yield f'<div class="drawing">{svg(program.nodes)}</div>'
+    yield "<table><tr><th>step</th><th>what</th><th>predicted</th><th>lines</th></tr>"
+    for at, (name, step) in enumerate(program.named()):
+        seconds = program.cost.costs[at][-1] if program.cost else 0.0
+        yield (f"<tr><td>{name}</td><td>{escape(step.title)}{_reason(step)}</td>"
+               f"<td>{duration(seconds) if seconds else ''}</td><td>{_lines(step)}</td></tr>")
+    yield "</table></details>"
+
+
+def _reason(step: StepRecord) -> str:
+    return f' <span class="muted">({escape(step.reason)})</span>' if step.reason else ""
+
+
+def _lines(step: StepRecord) -> str:
+    lines = dict.fromkeys(c.line for c in step.covers if c.line is not None)
+    return "<br>".join(map(_source, lines))
+
+
+def _source(line: SourceLine) -> str:
+    return f'<span class="muted">{escape(line.place)}</span> <code>{escape(line.text)}</code>'
+
+
+def _fallbacks(record: FunctionRecord) -> Iterator[str]:
+    yield "<h4>handed to NumPy</h4>"
+    if not record.fallbacks:
+        yield '<p class="muted">nothing</p>'
+        return
+    yield "<table><tr><th>times</th><th>function</th><th>took</th><th>line</th><th>why</th></tr>"
+    for f in sorted(record.fallbacks, key=lambda f: (-f.seconds, f.function, f.line.place)):
+        yield (f"<tr><td>{f.count}</td><td><code>{escape(f.function)}</code></td>"
+               f"<td>{duration(f.seconds)}</td><td>{_source(f.line)}</td><td>{escape(f.reason)}</td></tr>")
+    yield "</table>"

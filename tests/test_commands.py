@@ -1,0 +1,149 @@
+"""The command line on scripts, functions and files; the magic on cells of a real IPython."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import jitla
+from jitla import commands
+from jitla.__main__ import main
+from jitla.decorating import decorate, functions
+from jitla.errors import ConfigError
+from jitla.notebook import Text
+
+ROOT = str(Path(__file__).parents[1])
+SCRIPT = '''import sys
+import numpy as np
+import kept
+
+def step(x):
+    return np.exp(-x * x).sum()
+
+def other(x):
+    return kept.twice(x).sum()
+
+if __name__ == "__main__":
+    x = np.linspace(0.0, 1.0, 5000)
+    print(float(step(x)), float(other(x)), sys.argv[1:], hasattr(step, "stats"), hasattr(kept.twice, "stats"))
+    if "stop" in sys.argv:
+        sys.exit(3)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "kept.py").write_text("def twice(x):\n    return x * 2.0\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def shell():
+    made = InteractiveShell.instance()
+    made.reset()
+    made.run_line_magic("load_ext", "jitla")
+    made.run_cell("import numpy as np")
+    yield made
+    InteractiveShell.clear_instance()
+
+
+def run(folder, *arguments, status=0):
+    done = subprocess.run([sys.executable, "-m", "jitla", "run", *arguments], cwd=folder, text=True,
+                          capture_output=True, check=False, env={**os.environ, "PYTHONPATH": ROOT})
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_a_script_runs_with_functions_decorated_and_is_compared(folder):
+    plain = subprocess.run([sys.executable, "script.py", "a", "-b"], cwd=folder, text=True,
+                           capture_output=True, check=True).stdout
+    done = run(folder, "--jit", "step", "--jit", "kept:twice", "script.py", "a", "-b")
+    assert done.stdout == plain.replace("False False", "True True")
+    assert "script.py took " in done.stderr and "without jitla" in done.stderr
+    assert "handed to NumPy" in done.stderr
+
+
+def test_all_functions_of_a_script_and_its_status(folder):
+    done = run(folder, "--jit-all", "--once", "script.py", "stop", status=3)
+    assert "True False" in done.stdout and "without jitla" not in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["script.py"], "nothing to decorate"), (["--jit", "nope", "--once", "script.py"], "no function nope"),
+    (["--jit", "kept:nope", "--once", "script.py"], "kept:nope is no function"),
+    (["--jit", "step", "script.py", "stop"], "ends with status 3 without jitla, too")])
+def test_what_cannot_be_run_is_said(folder, arguments, told):
+    done = run(folder, *arguments, status=1)
+    assert told in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_function_is_explained_on_the_arrays_of_a_file(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    np.savez("one.npz", np.ones(9))
+    np.savez("named.npz", x=np.ones(9))
+    for file in ("one.npz", "named.npz"):
+        assert main(["explain", "kept:twice", "--data", file]) == 0
+        assert "multiply  | return x * 2.0" in capsys.readouterr().out
+    assert main(["explain", "kept:twice", "--data", "one.npz", "--html", "out.html"]) == 0
+    assert (folder / "out.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    with pytest.raises(ConfigError, match="kept is no function; write module:function"):
+        commands.explain_command(["kept"])
+
+
+def test_what_is_found_here(capsys):
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    assert f"jitla        {jitla.__version__}\n" in told and f"numpy        {np.__version__}\n" in told
+    assert "processor" in told and "constants" in told
+
+
+def test_decorators_go_below_others_and_not_twice():
+    source = "@a\ndef f(): pass\n@jitla.jit\ndef g(): pass\n@jit(strict=True)\ndef h(): pass\nclass C:\n" \
+             "    def m(self): pass\n"
+    tree = decorate(ast.parse(source), None, {"numerics": "strict"})
+    found = {name: [ast.unparse(d) for d in node.decorator_list] for name, node in functions(tree).items()}
+    assert found == {"f": ["a", "__import__('jitla').jit(numerics='strict')"], "g": ["jitla.jit"],
+                     "h": ["jit(strict=True)"]}
+
+
+def test_a_cell_decorates_its_functions(shell):
+    shell.run_cell("%%jitla compile=sync\ndef f(x):\n    return x * 2 + 1\n\ny = f(np.ones(3))").raise_error()
+    assert shell.user_ns["f"].stats().calls == 1 and shell.user_ns["y"].tolist() == [3.0, 3.0, 3.0]
+    shell.run_cell("def g(x):\n    return x").raise_error()
+    assert not hasattr(shell.user_ns["g"], "stats")
+    text = str(shell.run_line_magic("jitla", "explain f"))
+    assert "multiply add  | return x * 2 + 1" in text
+    assert "rewrites" in str(shell.run_line_magic("jitla", "explain f rewrites"))
+    stats = shell.run_line_magic("jitla", "stats f")
+    assert isinstance(stats, Text) and repr(stats).startswith("calls 1 ")
+    assert "handed to NumPy" in shell.run_line_magic("jitla", "coverage")
+    assert "%%jitla" in shell.run_line_magic("jitla", "")
+
+
+def test_a_cell_that_runs_again_takes_effect(shell):
+    for factor in (2, 3):
+        cell = f"%%jitla compile=sync\ndef f(x):\n    return x * {factor}\n\ny = f(np.ones(3))"
+        shell.run_cell(cell).raise_error()
+        assert shell.user_ns["y"].tolist() == [float(factor)] * 3
+
+
+def test_a_cell_that_fails_leaves_nothing_behind(shell):
+    before = list(shell.ast_transformers)
+    for cell in ("%%jitla\n1 / 0", "%%jitla\ndef f(:", "%%jitla nothing", "%%jitla numerics=odd\nx = 1"):
+        assert not shell.run_cell(cell).success
+    assert shell.ast_transformers == before
+
+
+@pytest.mark.parametrize("line", ["explain missing", "stats np", "dance", "explain f plan more"])
+def test_what_a_line_cannot_mean_is_said(shell, line):
+    with pytest.raises(ConfigError, match="no decorated function|there is no %jitla"):
+        shell.run_line_magic("jitla", line)

@@ -1,0 +1,136 @@
+"""Drawings and pages of plans: golden files, well-formed, the same for the same records."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.errors import ConfigError
+from jitla.explanation import explanation
+from jitla.graph import HEIGHT, NodeRecord, dot, mermaid, svg
+from jitla.records import FunctionRecord, ProgramRecord
+from tests.test_explanation import RECORD, START
+
+GOLDEN = Path(__file__).parent / "golden" / "explain"
+NODES = (
+    NodeRecord("array", "1000x60 float64"), NodeRecord("array", "60 float64"),
+    NodeRecord("matmul", "1000 float64", "C1", (0, 1), "svm.py:14  out = 1 - y * (X @ w)"),
+    NodeRecord("array", "1000 float64"), NodeRecord("multiply", "1000 float64", "K1", (3, 2), "svm.py:14"),
+    NodeRecord("maximum", "1000 float64", "K1", (4,), "a < b & c"),
+    NodeRecord("square", "1000 float64", "K1", (5, 5)), NodeRecord("sum", "scalar float64", "K1", (6,)),
+    NodeRecord("divide", "1000 float64", "K9", (4, 7, 0), result=True))
+SHOWN = replace(RECORD, programs=(replace(RECORD.programs[0], nodes=NODES), RECORD.programs[1]))
+
+
+class Nesting(HTMLParser):
+    """Follows the tags of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add(tag)
+        if tag not in ("meta", "br", "rect", "path"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in ("rect", "path"):
+            assert self.open.pop() == tag
+
+
+def boxes(drawing: str) -> list[tuple[float, float]]:
+    root = ElementTree.fromstring(drawing)
+    found = [r for r in root.iter() if r.tag.endswith("rect")]
+    return [(float(r.attrib["x"]), float(r.attrib["y"])) for r in found]
+
+
+@pytest.mark.parametrize(("name", "make"), [
+    ("plan.mmd", lambda e: e.to_mermaid()), ("plan.dot", lambda e: e.to_dot()),
+    ("plan.html", lambda e: e.to_html()), ("plan.json", lambda e: e.to_json(indent=1) + "\n")])
+def test_the_files_are_as_agreed(name, make):
+    text = make(explanation(SHOWN))
+    file = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_a_drawing_has_a_box_for_each_value_and_none_on_another():
+    places = boxes(svg(NODES))
+    assert len(places) == len(NODES) == len(set(places))
+    for at, node in enumerate(NODES):
+        for read in node.reads:
+            assert places[read][1] + HEIGHT < places[at][1]  # what is read stands above
+
+
+def test_a_drawing_of_nothing_is_empty():
+    assert svg(()) == ""
+    assert mermaid(()) == "flowchart TB\n" and dot(()).endswith("}\n")
+
+
+def test_lines_are_escaped():
+    assert "a &lt; b &amp; c" in svg(NODES) and "a < b" not in svg(NODES)
+
+
+def test_long_lines_bend_where_layers_are_passed():
+    deep = (NodeRecord("array", "3"), NodeRecord("exp", "3", "K1", (0,)), NodeRecord("sin", "3", "K1", (1,)),
+            NodeRecord("add", "3", "K1", (2, 0)))
+    paths = [p.attrib["d"] for p in ElementTree.fromstring(svg(deep)).iter() if p.tag.endswith("path")]
+    assert sorted(path.count("C") for path in paths) == [1, 1, 1, 3]
+
+
+def test_a_page_nests_and_needs_nothing_else():
+    page = explanation(SHOWN).to_html()
+    nesting = Nesting()
+    nesting.feed(page)
+    assert nesting.open == [] and "script" not in nesting.seen and "link" not in nesting.seen
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_json_holds_the_record():
+    found = json.loads(explanation(SHOWN).to_json())
+    assert found["name"] == "l2svm" and found["programs"][0]["nodes"][4]["reads"] == [3, 2]
+    assert found["programs"][0]["cost"]["peak"] == 8000
+
+
+def test_a_file_is_of_the_kind_that_its_name_ends_in(tmp_path):
+    e = explanation(SHOWN)
+    for ending, text in ((".html", e.to_html()), (".json", e.to_json()), (".mmd", e.to_mermaid()),
+                         (".dot", e.to_dot()), (".txt", str(e))):
+        e.save(tmp_path / f"plan{ending}")
+        assert (tmp_path / f"plan{ending}").read_text(encoding="utf-8") == text
+    with pytest.raises(ConfigError, match=r"plan\.pdf.*\.html, \.json, \.mmd, \.dot, \.txt"):
+        e.save(tmp_path / "plan.pdf")
+
+
+def test_what_never_ran_has_a_page():
+    page = explanation(FunctionRecord("f", START, programs=(ProgramRecord("f.py:1"),)))._repr_html_()
+    assert "f.py:1" in page and "svg" not in page
+
+
+def test_the_drawing_of_a_function_that_ran():
+    @jitla.jit
+    def f(X, w):
+        p = 1 / (1 + np.exp(-(X @ w)))
+        return X.T @ p, p.sum()
+
+    rng = np.random.default_rng(0)
+    f(rng.standard_normal((300, 20)), rng.standard_normal(20))
+    (program,) = jitla.explain(f).record.programs
+    steps = {name for name, _ in program.named()}
+    assert {n.step for n in program.nodes} == steps | {""}
+    assert all(read < at for at, n in enumerate(program.nodes) for read in n.reads)
+    assert sum(n.result for n in program.nodes) == 2
+    exp = next(n for n in program.nodes if n.op == "exp")
+    assert exp.place.endswith("p = 1 / (1 + np.exp(-(X @ w)))") and exp.title == "300 float64"
