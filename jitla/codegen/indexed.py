@@ -195,6 +195,8 @@ class Indexed:
             return False
         if np.may_share_memory(target, index) or np.may_share_memory(target, values):
             return False
+        if target.size > LARGEST:  # one run is little faster than NumPy, and the copy is large
+            return False
         copy = empty(target.shape, target.dtype)
         copy[...] = target
         into, other = (target, copy) if target.flags.c_contiguous else (copy, target)

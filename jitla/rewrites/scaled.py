@@ -32,30 +32,35 @@ def less_to_scale(root: Hop, b: Bound) -> bool:
     return wide_float(b["A"]) and root.meta.size < b["A"].meta.size
 
 
+def matrix_to_scale(root: Hop, b: Bound) -> bool:
+    """A is a matrix, and the product is smaller."""
+    return b["A"].meta.ndim == 2 and less_to_scale(root, b)
+
+
+def other_is_smaller(root: Hop, b: Bound) -> bool:
+    """A is a matrix, and B is smaller."""
+    a, other = b["A"], b["B"].meta
+    return a.meta.ndim == 2 and other.size < a.meta.size and other.ndim < 3 and wide_float(a)
+
+
 def rows_scaled(root: Hop, b: Bound) -> bool:
     """C is a column that scales the rows of A, and the product is smaller than A."""
-    a = b["A"].meta
-    return a.ndim == 2 and is_column(b["C"], a.shape[0]) and less_to_scale(root, b)
+    return matrix_to_scale(root, b) and is_column(b["C"], b["A"].meta.shape[0])
 
 
 def columns_scaled(root: Hop, b: Bound) -> bool:
     """C is a row that scales the columns of A, and B is smaller than A."""
-    a = b["A"].meta
-    smaller = a.ndim == 2 and b["B"].meta.size < a.size and b["B"].meta.ndim < 3
-    return smaller and wide_float(b["A"]) and is_row(b["C"], a.shape[1])
+    return other_is_smaller(root, b) and is_row(b["C"], b["A"].meta.shape[1])
 
 
 def columns_scaled_behind(root: Hop, b: Bound) -> bool:
     """C is a row that scales the columns of A, and the product is smaller than A."""
-    a = b["A"].meta
-    return a.ndim == 2 and is_row(b["C"], a.shape[1]) and less_to_scale(root, b)
+    return matrix_to_scale(root, b) and is_row(b["C"], b["A"].meta.shape[1])
 
 
 def rows_scaled_behind(root: Hop, b: Bound) -> bool:
     """C is a column that scales the rows of A, and B is smaller than A."""
-    a = b["A"].meta
-    smaller = a.ndim == 2 and b["B"].meta.size < a.size and b["B"].meta.ndim < 3
-    return smaller and wide_float(b["A"]) and is_column(b["C"], a.shape[0])
+    return other_is_smaller(root, b) and is_column(b["C"], b["A"].meta.shape[0])
 
 
 def scaled_product(op: str, root: Hop, b: Bound) -> Hop:
@@ -180,13 +185,10 @@ SCALED = RuleSet([
 # --------------------------------------------------------------------------- slices and joined blocks
 
 
-
 def rows_of_product(root: Hop, b: Bound) -> bool:
-    """The product is one of a matrix and what has no more dimensions, and slices are all that is asked "
-    "for."""
-    a, c = b["A"].meta, b["B"].meta
-    return a.ndim == 2 and c.ndim in (1,
-    2) and all(item[0] == "s" for item in b["index"]) and wide_float(b["A"])
+    """A is a matrix, B has no more dimensions, and slices are all that is asked for."""
+    flat_enough = b["A"].meta.ndim == 2 and b["B"].meta.ndim in (1, 2)
+    return flat_enough and all(item[0] == "s" for item in b["index"]) and wide_float(b["A"])
 
 
 def product_of_slices(root: Hop, b: Bound) -> Hop:
@@ -222,8 +224,8 @@ def joined_columns(root: Hop, b: Bound) -> bool:
     """Matrices stand side by side, in front of what is smaller than they are."""
     blocks = _blocks(b)
     few = b["joined"] == 1 and 1 < len(blocks) < _MOST_BLOCKS and b["B"].meta.ndim in (1, 2)
-    return few and wide_float(b["B"]) and max(root.meta.size,
-    b["B"].meta.size) < sum(x.meta.size for x in blocks)
+    larger = max(root.meta.size, b["B"].meta.size)
+    return few and wide_float(b["B"]) and larger < sum(x.meta.size for x in blocks)
 
 
 def blocks_times(root: Hop, b: Bound) -> Hop:

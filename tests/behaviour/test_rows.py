@@ -10,31 +10,21 @@ import pytest
 import jitla
 from jitla.codegen import backend
 from jitla.codegen.rows import pack_rows
+from tests.behaviour.passes import (
+    gram_vector,
+    hinge,
+    logistic,
+    one_behind_the_other,
+    total_between,
+    two_sums,
+)
 
 SIZES = [(1, 9000), (7, 2000), (160, 64), (161, 65), (1000, 100), (20_011, 5), (3000, 33)]
 rng = np.random.default_rng(4)
 
 
-def gram_vector(X, w, v):
-    return X.T @ (w * (X @ v))
-
-
-def logistic(X, w, v):
-    p = 1.0 / (1.0 + np.exp(-(X @ v)))
-    return X.T @ (p - w) + 0.5 * v, p
-
-
-def hinge(X, w, v):
-    out = np.maximum(1.0 - w * (X @ v), 0.0)
-    return 0.5 * (out * out).sum(), -(X.T @ (out * w))
-
-
 def two_sides(X, w, v):
     return X @ v, X @ (v * 2.0) - w
-
-
-def two_sums(X, w, v):
-    return X.T @ w, X.T @ (w * w)
 
 
 def vector_first(X, w, v):
@@ -45,17 +35,6 @@ def matrices_between(X, w, v):
     t = X @ v
     Z = np.maximum(X - t[:, None], 0.0)
     return X.T @ (Z.sum(axis=1) * w)
-
-
-def one_behind_the_other(X, w, v):
-    g = X.T @ (w * (X @ v))
-    h = X.T @ (w * (X @ g))
-    return g, h
-
-
-def total_between(X, w, v):
-    t = X @ v
-    return X.T @ (t / t.max()), t
 
 
 def kept_in_place(X, w, v):

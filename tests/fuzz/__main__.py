@@ -59,16 +59,16 @@ def parser() -> argparse.ArgumentParser:
 
 def drawn(seed: int, given: argparse.Namespace) -> str:
     """Return the source of a program."""
-    from tests.fuzz import generate, sparse
+    from tests.fuzz import family, generate, sparse
 
     room = sparse if given.kind == "sparse" else generate
-    return room.generate(seed, generate.FAMILY if given.kernels == "reuse" else 1)
+    return room.generate(seed, family.FAMILY if given.kernels == "reuse" else 1)
 
 
 def work(first: int, last: int, given: argparse.Namespace) -> None:
     """Run programs; one line of JSON at the start and at the end of each."""
     from tests.fuzz import load, subsets
-    from tests.fuzz.generate import DATA
+    from tests.fuzz.family import DATA
     from tests.fuzz.runner import runs
 
     if first // CHUNK % REAL and not given.plain:

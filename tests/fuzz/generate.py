@@ -7,15 +7,11 @@ reach, `CALLS` -> which calls are made. After a line `AGAIN = n` others follow f
 
 from __future__ import annotations
 
-import random
-import warnings
-from functools import lru_cache
 from textwrap import indent
-
-import numpy as np
 
 from tests.fuzz.blocks import compound, fault
 from tests.fuzz.draft import PREAMBLE, Draft, leaves
+from tests.fuzz.family import Families
 from tests.fuzz.frame import BUMP, Frame
 from tests.fuzz.functions import functional
 from tests.fuzz.mixed import mixed
@@ -23,45 +19,13 @@ from tests.fuzz.regions import region, stacks
 from tests.fuzz.statements import simple
 from tests.fuzz.trouble import troubled
 from tests.fuzz.unusual import inexact, unusual
-from tests.fuzz.vary import reframed, varied
 
 THEMES = {
     "mixed": mixed, "functions": functional, "trouble": troubled, "rows": region, "inexact": inexact,
     "stacks": stacks,
 }
-# So many programs in a row are variations of one: the locality that lets kernels be met again. So many
-# of them have one text, called with other arguments: sizes, layouts, dtypes, values, aliases.
-FAMILY, DATA = 30, 10
-AGAIN = "AGAIN = {}\n"
 
 
-def generate(seed: int, family: int = FAMILY) -> str:
-    """Return the source of program `seed`; in families of one, no program resembles another."""
-    first, member = divmod(seed, family)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        frame, lines = _text(first, member - member % DATA)
-        made, body = [assemble(seed, frame, lines)], "\n".join(lines)
-        for turn in range(1, member % DATA + 1):
-            frame = _data(first, member - member % DATA + turn)
-            made.append(f"{AGAIN.format(turn)}{frame.makers(body)}\n")
-    return "\n\n".join(made)
-
-
-@lru_cache(2)
-def _text(first: int, member: int) -> tuple[Frame, list[str]]:
-    """Draw the first program with a text."""
-    frame, lines = _first(first)
-    return varied(frame, lines, random.Random(f"{first} {member}")) if member else (frame, lines)
-
-
-@lru_cache(8)
-def _data(first: int, member: int) -> Frame:
-    """Draw other arguments for a text."""
-    return reframed(*_text(first, member - member % DATA), random.Random(f"{first} {member}"))
-
-
-@lru_cache(2)
 def _first(seed: int) -> tuple[Frame, list[str]]:
     """Draw the first program of a family."""
     draft = Draft(seed)
@@ -163,3 +127,6 @@ def assemble(seed: int, frame: Frame, lines: list[str]) -> str:
             "",
         ]
     )
+
+
+generate = Families("", _first, assemble)

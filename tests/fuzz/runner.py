@@ -7,7 +7,7 @@ Receives source text and returns a `Report`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.fuzz import load
 from tests.fuzz.compare import PART, Fault, Outcome, alike, compare, compare_warnings, outcome
+from tests.fuzz.family import DATA
 from tests.fuzz.modes import failing, outcomes
 from tests.fuzz.noise import TRANSCENDENTAL, ULPS, Exactly, Noisy
 from tests.fuzz.shaken import SMOOTH
@@ -114,6 +115,16 @@ def runs(
         sides = None if report.faults else sides
         yield report
     load.forget(name)
+
+
+def differing(generate: Callable[[int], str], name: str, firsts: Iterable[int]) -> dict[int, Any]:
+    """Return the first fault of each program that has one, by its seed, of all with the texts of `firsts`."""
+    wrong = {}
+    for first in firsts:
+        seeds = range(first, first + DATA)
+        reports = runs(generate(seeds[-1]), f"{name}-{seeds[-1]}")
+        wrong |= {s: r.faults[0] for s, r in zip(seeds, reports, strict=True) if r.faults}
+    return wrong
 
 
 def _run_part(

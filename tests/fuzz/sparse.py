@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import copy
 import random
-import warnings
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from textwrap import indent
 
-import numpy as np
 import scipy.sparse as sp
 
 from tests.fuzz import matrices as making
 from tests.fuzz.arrays import VALUES
 from tests.fuzz.compressed import matrices, risked, stored, too_large
 from tests.fuzz.draft import PREAMBLE, Draft, code, leaves
+from tests.fuzz.family import Families
 from tests.fuzz.frame import CALLS, KINDS, Slot
-from tests.fuzz.generate import AGAIN, DATA, FAMILY
 from tests.fuzz.load import arguments
 from tests.fuzz.statements import simple
-from tests.fuzz.vary import reframed, varied
 
 CLASSES = {
     "csr_array": 34, "csr_matrix": 26, "csc_array": 9, "csc_matrix": 7, "coo_array": 8, "coo_matrix": 5,
@@ -218,37 +214,6 @@ class SparseFrame:
         draft.helpers, draft.foreign, draft.places = {}, {}, {}
 
 
-def generate(seed: int, family: int = FAMILY) -> str:
-    """Return the source of program `seed`; in families of one, no program resembles another."""
-    first, member = divmod(seed, family)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        frame, lines = _text(first, member - member % DATA)
-        body = "\n".join(lines)
-        made = [_assembled(seed, frame, body)]
-        for turn in range(1, member % DATA + 1):
-            frame = _data(first, member - member % DATA + turn)
-            made.append(f"{AGAIN.format(turn)}{frame.makers(body)}\n")
-    return "\n\n".join(made)
-
-
-@lru_cache(2)
-def _text(first: int, member: int) -> tuple[SparseFrame, list[str]]:
-    """Draw the first program with a text."""
-    frame, lines = _first(first)
-    if not member:
-        return frame, lines
-    return varied(frame, lines, random.Random(f"sparse {first} {member}"))
-
-
-@lru_cache(8)
-def _data(first: int, member: int) -> SparseFrame:
-    """Draw other arguments for a text."""
-    rng = random.Random(f"sparse {first} {member}")
-    return reframed(*_text(first, member - member % DATA), rng)
-
-
-@lru_cache(2)
 def _first(seed: int) -> tuple[SparseFrame, list[str]]:
     """Draw the first program of a family."""
     draft = Draft(seed)
@@ -305,8 +270,9 @@ def _result(draft: Draft) -> str:
     return f"return {form.format(', '.join(parts))}"
 
 
-def _assembled(seed: int, frame: SparseFrame, body: str) -> str:
+def _assembled(seed: int, frame: SparseFrame, lines: list[str]) -> str:
     """Put the module together."""
+    body = "\n".join(lines)
     code(body.rpartition("return ")[0])  # a text that does not compile is an error here
     imports = ["import warnings"] * ("warnings." in body)
     imports += ["import numpy as np", "import scipy.sparse as sp"]
@@ -317,3 +283,6 @@ def _assembled(seed: int, frame: SparseFrame, body: str) -> str:
         f"@jit\ndef f({', '.join(frame.given)}, log):\n{indent(body, '    ')}\n", "",
         frame.makers(body), "",
     ])
+
+
+generate = Families("sparse ", _first, _assembled)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.fuzz import load
 from tests.fuzz.arrays import LAYOUTS, array
-from tests.fuzz.generate import DATA, generate
-from tests.fuzz.runner import run, runs
+from tests.fuzz.family import DATA
+from tests.fuzz.generate import generate
+from tests.fuzz.runner import differing, run
 from tests.fuzz.shrink import shrink
 
 SEEDS = 300
@@ -28,12 +29,7 @@ def quiet() -> object:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_do_the_same(part: int) -> None:
-    wrong = {}
-    for first in range(0, SEEDS, DATA)[part::PARTS]:
-        seeds = range(first, first + DATA)
-        reports = runs(generate(seeds[-1]), f"fuzz-{seeds[-1]}")
-        wrong |= {s: r.faults[0] for s, r in zip(seeds, reports, strict=True) if r.faults}
-    assert wrong == {}
+    assert differing(generate, "fuzz", range(0, SEEDS, DATA)[part::PARTS]) == {}
 
 
 @pytest.mark.parametrize("path", ONCE_WRONG, ids=lambda path: path.stem)

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from tests.fuzz import load
 from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
-from tests.fuzz.generate import DATA
+from tests.fuzz.family import DATA
 from tests.fuzz.matrices import TRAITS, alike, matrix, parts
-from tests.fuzz.runner import _within, run, runs
+from tests.fuzz.runner import _within, differing, run
 from tests.fuzz.sparse import ALIASES, CLASSES, generate
 
 SEEDS = 200
@@ -37,12 +37,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> object:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_do_the_same(part: int) -> None:
-    wrong = {}
-    for first in range(0, SEEDS, DATA)[part::PARTS]:
-        seeds = range(first, first + DATA)
-        reports = runs(generate(seeds[-1]), f"sparse-{seeds[-1]}")
-        wrong |= {s: r.faults[0] for s, r in zip(seeds, reports, strict=True) if r.faults}
-    assert wrong == {}
+    assert differing(generate, "sparse", range(0, SEEDS, DATA)[part::PARTS]) == {}
 
 
 def test_plain_runs_do_not_differ() -> None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import linecache
-import sys
 import traceback
 from itertools import count
 from textwrap import dedent
-from types import ModuleType
 from typing import Any
 
 import jitla
-from tests.fuzz.arrays import Box, array
 from tests.fuzz.compare import Fault, Outcome, compare, outcome
 from tests.fuzz.load import plain_jit
+from tests.semantics.oracle import module
 
 _NUMBER = count()
 _MAKE = "def make(): return array((6,), 'f8', 'C', 'normal', 1), array((6,), 'f8', 'C', 'normal', 2)\n"
@@ -32,7 +29,7 @@ def faults(source: str, *, calls: int = 2) -> list[str]:
     text = "import numpy as np\n" + _MAKE + dedent(source)
     sides = []
     for jit in (plain_jit, jitla.jit):
-        names = _module(text, name, jit)
+        names = module(text, name, jit)
         sides.append([_outcome(names, name) for _ in range(calls)])
     found: list[str] = []
     for call, (plain, jitted) in enumerate(zip(*sides, strict=True)):
@@ -72,16 +69,6 @@ def proxies_alive() -> list[str]:
     found = [type(x).__name__ for x in gc.get_objects() if type(x).__name__ in ("LazyArray", "LazyScalar")]
     gc.freeze()  # what is alive now has been looked at: the next search is among what comes after
     return found
-
-
-def _module(text: str, name: str, jit: Any) -> dict[str, Any]:
-    filename = f"<{name}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    made = sys.modules[name] = ModuleType(name)
-    names = vars(made)
-    names.update(jit=jit, array=array, Box=Box)
-    exec(compile(text, filename, "exec"), names)
-    return names
 
 
 def _outcome(names: dict[str, Any], name: str) -> tuple[Outcome, str]:

@@ -42,6 +42,13 @@ def f(a, b):
     return out, a, b
 """
 
+HOLDER = "class Holder:\n    def __init__(self, x): self.x = x\n    def "
+CONVERTED = HOLDER + "__array__(self, dtype=None, copy=None): self.x[0] = 2.0; return np.ones(6)"
+JUDGED = HOLDER + "__bool__(self): self.x[0] = 2.0; return True"
+# Functions without a source: one writes, one gives away a function that does.
+WRITES = "g = hidden('def g(x): x[1] = 2.0')"
+GIVES = "g = hidden('def g(x):\\n    def h(row):\\n        x[1] = 2.0\\n        return row\\n    return h')"
+
 # How the memory of `a` is written: in the loop, what is made ready in the function, and before it.
 ROADS: dict[str, tuple[str, ...]] = {
     "in place": ("a *= 1.5",),
@@ -93,37 +100,37 @@ ROADS: dict[str, tuple[str, ...]] = {
     "setitem of operator": ("operator.setitem(a, 0, 2.0)", "import operator"),
     "method of the type": ("np.ndarray.__setitem__(a, 0, 2.0)",),
     "iadd of operator": ("operator.iadd(a, 2.0)", "import operator"),
-    "hidden": ("g(a)", "", "g = hidden('def g(x): x[1] = 2.0')"),
+    "hidden": ("g(a)", "", WRITES),
     "hidden, other names": ("g()", "h.append(a)", "h = []\ng = hidden('def g(): h[0][1] += 2.0', h=h)"),
     "hidden view": ("g()", "h.append(a[2:])", "h = []\ng = hidden('def g(): h[0][1] += 2.0', h=h)"),
     "helper": ("change(a)", "", "def change(x):\n    x[3] = 1.25"),
     "decorated helper": ("change(a)", "", "@jit\ndef change(x):\n    x[3] = x[2] * 2.0"),
     "closure": ("change()", "def change():\n        a[3] = 1.25"),
     "partial": ("c()", "", "h = []\nc = None\ndef setter(h): h[0][2] = 3.0", "c = functools.partial(hidden('def g(h): h[0][2] = 3.0'), h); h.append(a)"),
-    "object": ("o.change()", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def change(self): self.x[0] = 1.5"),
+    "object": ("o.change()", "o = Holder(a)", HOLDER + "change(self): self.x[0] = 1.5"),
     "property": ("o.x = 1.5", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.h = x\n    @property\n    def x(self): return self.h\n    @x.setter\n    def x(self, v): self.h[0] = v"),
     "attribute": ("o.x[0] = 1.5", "o = Holder(); o.x = a", "class Holder: pass"),
-    "operator of a class": ("o + 1", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __add__(self, v): self.x[0] = v; return 0"),
-    "truth of a class": ("bool(o)", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __bool__(self): self.x[0] = 2.0; return True"),
-    "if of a class": ("t = 1 if o else 2", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __bool__(self): self.x[0] = 2.0; return True"),
-    "equality of a class": ("o in [1, 2]", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __eq__(self, v): self.x[0] = 2.0; return False"),
-    "array of a class": ("b[0] = o", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __array__(self, dtype=None, copy=None): self.x[0] = 2.0; return np.ones(6)"),
-    "array of a class, in place": ("b += o", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __array__(self, dtype=None, copy=None): self.x[0] = 2.0; return np.ones(6)"),
-    "array of a class, function": ("np.sum(o)", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __array__(self, dtype=None, copy=None): self.x[0] = 2.0; return np.ones(6)"),
-    "array of a class, in a list": ("b[:2] = [o, o]", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __array__(self, dtype=None, copy=None): self.x[0] = 2.0; return np.ones(6)"),
-    "index of a class": ("b[o] = 1.0", "o = Holder(a)", "class Holder:\n    def __init__(self, x): self.x = x\n    def __index__(self): self.x[0] = 2.0; return 1"),
+    "operator of a class": ("o + 1", "o = Holder(a)", HOLDER + "__add__(self, v): self.x[0] = v; return 0"),
+    "truth of a class": ("bool(o)", "o = Holder(a)", JUDGED),
+    "if of a class": ("t = 1 if o else 2", "o = Holder(a)", JUDGED),
+    "equality of a class": ("o in [1, 2]", "o = Holder(a)", HOLDER + "__eq__(self, v): self.x[0] = 2.0; return False"),
+    "array of a class": ("b[0] = o", "o = Holder(a)", CONVERTED),
+    "array of a class, in place": ("b += o", "o = Holder(a)", CONVERTED),
+    "array of a class, function": ("np.sum(o)", "o = Holder(a)", CONVERTED),
+    "array of a class, in a list": ("b[:2] = [o, o]", "o = Holder(a)", CONVERTED),
+    "index of a class": ("b[o] = 1.0", "o = Holder(a)", HOLDER + "__index__(self): self.x[0] = 2.0; return 1"),
     "generator": ("next(steps)", "steps = changes(a)", "def changes(x):\n    for k in range(9):\n        x[k % 6] = k\n        yield k"),
     "hidden generator": ("next(steps)", "steps = g(a)", "g = hidden('def g(x):\\n    for k in range(9):\\n        x[k % 6] = k\\n        yield k')"),
-    "context manager": ("\n            with Holder(a): pass", "", "class Holder:\n    def __init__(self, x): self.x = x\n    def __enter__(self): self.x[0] = 2.0\n    def __exit__(self, *e): self.x[1] = 2.0"),
+    "context manager": ("\n            with Holder(a): pass", "", HOLDER + "__enter__(self): self.x[0] = 2.0\n    def __exit__(self, *e): self.x[1] = 2.0"),
     "key of a sort": ("sorted([1, 2], key=lambda k: a.__setitem__(k, 2.0) or k)",),
     "map": ("list(map(lambda k: a.__setitem__(k, 2.0), [1, 2]))",),
-    "hidden map": ("list(map(g, [a]))", "", "g = hidden('def g(x): x[1] = 2.0')"),
+    "hidden map": ("list(map(g, [a]))", "", WRITES),
     "apply_along_axis": ("np.apply_along_axis(g(a), 0, b)", "", "g = hidden('def g(x):\\n    def h(row):\\n        x[1] = 2.0\\n        return row.sum()\\n    return h')"),
-    "fromfunction": ("np.fromfunction(g(a), (2,))", "", "g = hidden('def g(x):\\n    def h(row):\\n        x[1] = 2.0\\n        return row\\n    return h')"),
-    "piecewise": ("np.piecewise(b[0], [b[0] > 0], [g(a), 1.0])", "", "g = hidden('def g(x):\\n    def h(row):\\n        x[1] = 2.0\\n        return row\\n    return h')"),
-    "vectorize": ("np.vectorize(g(a))(b[0])", "", "g = hidden('def g(x):\\n    def h(row):\\n        x[1] = 2.0\\n        return row\\n    return h')"),
-    "frompyfunc": ("np.frompyfunc(g(a), 1, 1)(b[0])", "", "g = hidden('def g(x):\\n    def h(row):\\n        x[1] = 2.0\\n        return row\\n    return h')"),
-    "thread": ("t = threading.Thread(target=g, args=(a,)); t.start(); t.join()", "", "g = hidden('def g(x): x[1] = 2.0')"),
+    "fromfunction": ("np.fromfunction(g(a), (2,))", "", GIVES),
+    "piecewise": ("np.piecewise(b[0], [b[0] > 0], [g(a), 1.0])", "", GIVES),
+    "vectorize": ("np.vectorize(g(a))(b[0])", "", GIVES),
+    "frompyfunc": ("np.frompyfunc(g(a), 1, 1)(b[0])", "", GIVES),
+    "thread": ("t = threading.Thread(target=g, args=(a,)); t.start(); t.join()", "", WRITES),
     "eval": ("eval('a.__setitem__(0, 2.0)')",),
     "exec": ("exec('a[0] = 2.0')",),
     "shape": ("a.shape = (6, 6); a[0] = 2.0",),
