@@ -43,11 +43,12 @@ class Pattern:
     `starts` and `places` are those of compressed lines along `axis` (0: rows); coordinates that come from
     such lines keep them, too. Coordinates of their own are `rows` and `columns`. What is made gets index
     arrays of its own, the copies `own` once they are needed; `fresh` coordinates, those of a product with a
-    dense array, share those of the matrix they come from, as SciPy's: None if that is in memory.
+    dense array, share those of the matrix they come from, as SciPy's: None if that is in memory. `read`
+    stands for `starts` and `places` where they are read; it is kept for whoever reads them.
     """
 
     __slots__ = ("kind", "shape", "axis", "starts", "places", "rows", "columns", "own", "fresh", "flag",
-                 "_sorted")
+                 "read", "_sorted")
 
     kind: Any
     shape: tuple[int, int]
@@ -59,6 +60,7 @@ class Pattern:
     own: list[np.ndarray] | None
     fresh: bool
     flag: bool
+    read: Any
     _sorted: bool | None
 
     @property
@@ -114,7 +116,8 @@ class Pattern:
     def placed(self, starts: np.ndarray, places: np.ndarray) -> Pattern:
         """Return the pattern of compressed lines with other entries, in order and without duplicates."""
         return self._other(
-            self.kind, starts=starts, places=places, own=[], fresh=False, flag=False, _sorted=True)
+            self.kind, starts=starts, places=places, own=[], fresh=False, flag=False, read=None,
+            _sorted=True)
 
     def coordinates(self, flag: bool) -> Pattern:
         """Return the pattern of fresh coordinates; `flag`: SciPy knows that they are canonical."""
@@ -190,7 +193,7 @@ def pattern_of(x: Any) -> Pattern | None:
     if len(x.shape) != 2:
         return None
     made = Pattern()
-    made.kind, made.shape, made._sorted = type(x), x.shape, None
+    made.kind, made.shape, made.read, made._sorted = type(x), x.shape, None, None
     made.own, made.fresh, made.flag = None, False, False
     if made.format == "coo":
         made.axis, made.starts, made.places = 0, None, None
@@ -198,12 +201,13 @@ def pattern_of(x: Any) -> Pattern | None:
         parts = made.rows, made.columns, x.data
         fits = len(made.rows) == len(made.columns) == len(x.data)
     else:
-        made.axis, made.starts, made.places = int(made.format == "csc"), x.indptr, x.indices
+        made.axis, made.starts, made.places = int(made.kind.__name__[:3] == "csc"), x.indptr, x.indices
         made.rows = made.columns = None
         parts = made.starts, made.places, x.data
         fits = len(made.places) == len(x.data) and len(made.starts) == x.shape[made.axis] + 1
-    if not fits or any(type(p) is not np.ndarray or p.ndim != 1 or not p.flags.c_contiguous for p in parts):
-        return None
+    for part in parts:
+        if not fits or type(part) is not np.ndarray or part.ndim != 1 or not part.flags.c_contiguous:
+            return None
     if parts[0].dtype != parts[1].dtype or parts[0].dtype not in _INDICES or not len(x.data):
         return None
     if made.starts is not None and (made.starts[0] or made.starts[-1] != len(x.data)):
