@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
+_NARROW, _MOST = np.dtype(np.int32), int(np.iinfo(np.int32).max)
 LARGE = 1 << 16  # entries, or elements beside them: for fewer SciPy is as fast
 _FORMATS = ("csr", "csc", "coo")
 
@@ -143,8 +144,17 @@ class Pattern:
         if self.own is None:
             return self.arrays
         if not self.own:
-            self.own.extend(part.copy() for part in self.arrays)
+            kind = self._index_dtype()
+            self.own.extend(part.astype(kind) for part in self.arrays)
         return tuple(self.own)
+
+    def _index_dtype(self) -> np.dtype:
+        """Return the dtype that SciPy gives to index arrays: matrices that are no arrays get narrow ones."""
+        given: np.dtype = self.arrays[0].dtype
+        if given == _NARROW or self.is_array or max(self.shape) > _MOST:
+            return given
+        fits = all(-_MOST <= part.min(initial=0) and part.max(initial=0) <= _MOST for part in self.arrays)
+        return _NARROW if fits else given
 
     def _lines(self, data: Any, starts: np.ndarray, places: np.ndarray) -> Any:
         """Return the compressed matrix of these arrays, without copies."""
