@@ -1,10 +1,10 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, records, site, alone, parts, keeping, closing, pattern, stored, memory, picking,
-indexing, spellings, scatters, functions, kinds, recording, dispatch, session, payoff, quick, entries,
-sampling, contracting, unions, merging, compressed, skipping, sparsified, callees, twins, wild, lifting,
-hooks.
+operators, replay, records, site, alone, parts, keeping, closed, closing, pattern, stored, memory,
+picking, indexing, spellings, scatters, functions, kinds, recording, dispatch, session, payoff, quick,
+entries, sampling, contracting, unions, merging, compressed, skipping, sparsified, callees, twins, wild,
+lifting, hooks.
 """
 
 from jitla.tracing.hooks import HOOKS, TWINS

@@ -24,8 +24,9 @@ from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
+from jitla.tracing.closed import Closed, foreseen
 from jitla.tracing.effects import Past, heeded, performed
-from jitla.tracing.keeping import Watch, watch
+from jitla.tracing.keeping import watch
 from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import (
@@ -59,30 +60,6 @@ class Store(NamedTuple):
     slot: int
     aliases: tuple[int, ...]
     reach: int
-
-
-class Closed:
-    """How one exact block is run: its bound program and what happens to each proxy."""
-
-    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch")
-
-    def __init__(
-        self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...]
-    ) -> None:
-        self.bound = bound
-        self.roots = roots
-        # For each root: its position, entry and layout, once the program has run.
-        self.places: tuple[tuple[int, int, int], ...] = ()
-        self.views = views
-        self.ghosts = ghosts
-        # What finds and keeps values that stay the same from run to run, if there may be some.
-        self.watch: Watch | None = None
-
-    def stop_watching(self, site: Any) -> None:
-        """Run the block as it is from now on."""
-        if self.watch is not None:
-            site.count_past(self.watch.main)
-            self.watch = None
 
 
 class Learning(list[tuple]):
@@ -375,8 +352,7 @@ class Closing:
             self.reset()
 
     def _haunt(self, closed: Closed, key: tuple) -> None:
-        metas = self._metas()
-        recipe = Block(key[0], metas, self.leaves, self.scalars, {})
+        recipe = Block(key[0], closed.metas, self.leaves, self.scalars, {})
         self.ghosts = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None]
         for i in closed.ghosts:
             ghost = self.nodes[i]
@@ -425,7 +401,9 @@ class Closing:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store) if roots else None
         closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
-        closed.watch = watch(self.site, block) if roots else None
+        closed.metas = block.metas
+        work, closed.foreseen = foreseen(block)
+        closed.watch = watch(self.site, work) if roots else None
         self.site.keep(key, closed)
         return closed
 

@@ -51,13 +51,17 @@ def recorded(session: Session, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def _is_worth_it(args: tuple) -> bool:
     """Tell whether a sparse matrix is among operands, and one of them is large or pending."""
-    sparse = [x for x in args if is_sparse(x)]
-    return bool(sparse) and any(
-        type(x) is LazySparse or (len(x.data) if is_sparse(x) else _size(x)) >= WORTH for x in args)
-
-
-def _size(x: Any) -> int:
-    return x.size if type(x) is LazyArray or type(x) is np.ndarray else -1
+    known = kinds(sys.modules["scipy.sparse"])
+    sparse = large = False
+    for x in args:
+        kind = type(x)
+        if kind is LazySparse:
+            return True
+        if kind in known:
+            sparse, large = True, large or len(x.data) >= WORTH
+        elif kind is LazyArray or kind is np.ndarray:
+            large = large or x.size >= WORTH
+    return sparse and large
 
 
 def _multiply(session: Session, x: Any, y: Any) -> Any:

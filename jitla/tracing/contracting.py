@@ -8,6 +8,7 @@ to do it.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from jitla.tracing.entries import (
     Entries,
     dense_operand,
     entries_of,
+    indices_of,
     is_scalar,
     is_sparse,
     scaled,
@@ -65,7 +67,9 @@ def _in_lines(session: Session, given: Entries, axis: int, multiplied: bool = Fa
     pattern, values = given.pattern, given.values
     if pattern.starts is None:
         return NotImplemented
-    starts, places = map(session.argument, (pattern.starts, pattern.places))
+    if (indices := indices_of(session, pattern)) is None:
+        return NotImplemented
+    starts, places = indices
     within = axis != pattern.axis
     # Of coordinates SciPy makes products with ones.
     reduced = within and not multiplied and pattern.format != "coo"
@@ -131,20 +135,29 @@ def _times(session: Session, given: Entries | None, y: Any) -> Any:
     dense = dense_operand(session, y)
     if given is None or dense is None or given.pattern.starts is None:
         return NotImplemented
-    if dense.ndim not in (1, 2) or dense.shape[0] != given.pattern.shape[1]:
+    shape, pattern, values = dense.shape, given.pattern, given.values
+    if len(shape) not in (1, 2) or shape[0] != pattern.shape[1]:
         return NotImplemented
-    dtype = np.result_type(given.values.dtype, dense.dtype)
-    if dtype not in _FLOATS or given.values.dtype.kind != "f" or dense.dtype.kind != "f":
-        return NotImplemented
-    rows = given.pattern.format == "coo" and dense.ndim > 1 and dense.shape[1] > 1
+    if values._m != dense._m and values.dtype is not dense.dtype or values.dtype not in _FLOATS:
+        dtype = _common(values.dtype, dense.dtype)
+        if dtype is None:
+            return NotImplemented
+        values, dense = (z if z.dtype == dtype else z.astype(dtype) for z in (values, dense))
+    rows = len(shape) > 1 and shape[1] > 1 and pattern.format == "coo"
     if rows and not _is_finite(dense):
         return NotImplemented  # of coordinates SciPy leaves out entries that are 0
-    values, dense = (z if z.dtype == dtype else z.astype(dtype) for z in (given.values, dense))
-    if dense.ndim == 2 and dense.shape[1] == 1:
+    if len(shape) == 2 and shape[1] == 1:
         made = _product(session, given, values, dense.reshape(-1))
         return NotImplemented if made is NotImplemented else made.reshape(-1, 1)
     made = _product(session, given, values, dense)
     return made[...] if rows and type(made) is LazyArray else made  # SciPy returns a view
+
+
+@lru_cache(maxsize=64)
+def _common(a: np.dtype, b: np.dtype) -> np.dtype | None:
+    """Return the dtype of a product, if there are loops for it."""
+    dtype = np.result_type(a, b)
+    return dtype if dtype in _FLOATS and a.kind == b.kind == "f" else None
 
 
 def _is_finite(dense: LazyArray) -> bool:
@@ -155,7 +168,9 @@ def _is_finite(dense: LazyArray) -> bool:
 
 def _product(session: Session, given: Entries, values: Any, dense: Any) -> Any:
     pattern = given.pattern
-    starts, places = map(session.argument, (pattern.starts, pattern.places))
+    if (indices := indices_of(session, pattern)) is None:
+        return NotImplemented
+    starts, places = indices
     operands = values, places, starts, dense
     if pattern.axis:
         name = "csr_transposed_vector" if dense.ndim == 1 else "csr_transposed_product"

@@ -10,17 +10,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.pattern import Pattern, kinds, pattern_of
-from jitla.tracing.stored import LazySparse, settled
+from jitla.tracing.stored import IN_MEMORY, LazySparse, settled
 from jitla.tracing.tape import KIND_CODE
 
 Session = Any  # the session that the arguments belong to
 
 _DOUBLE = np.dtype(np.float64)
+_MOST_INT = np.iinfo(np.int32).max
 #: SciPy's methods that are a function of each entry, and give 0 for 0.
 UNARY = ("sin", "tan", "arcsin", "arctan", "sinh", "tanh", "arcsinh", "arctanh", "rint", "sign", "expm1",
          "log1p", "deg2rad", "rad2deg", "floor", "ceil", "trunc", "sqrt")
@@ -40,17 +42,55 @@ class Entries(NamedTuple):
         return self.pattern.canonical if memory is None else bool(memory.has_canonical_format)
 
 
+class Known(NamedTuple):
+    """What was found of a matrix of compressed lines in memory, as long as none of it is written."""
+
+    matrix: Callable[[], Any]  # a reference
+    data: np.ndarray
+    pattern: Pattern
+    values: LazyArray
+
+    def is_of(self, x: Any) -> bool:
+        """Whether `x` is that matrix, with the same arrays."""
+        pattern = self.pattern
+        same: bool = self.matrix() is x and x.data is self.data and x.indices is pattern.places \
+            and x.indptr is pattern.starts and x.shape == pattern.shape and type(x) is pattern.kind
+        return same
+
+
 def entries_of(session: Session, x: Any) -> Entries | None:
     """Return what a sparse matrix consists of; None if it is none, or its parts are no plain arrays."""
     if type(x) is LazySparse:
         if x._made is None and x._session is session and (not x._summed or x._pattern.canonical):
             return Entries(x._pattern, x._values, x._kept, None)
         x = settled(x)
+    known = session.known.get(id(x))
+    if known is not None and known.is_of(x) and session.foreigners.get(id(known.data)) is known.values:
+        return Entries(known.pattern, known.values, None, x)
     if type(x) not in kinds(sys.modules["scipy.sparse"]):
         return None
     pattern = pattern_of(x)
     values = session.argument(x.data) if pattern is not None else None
-    return Entries(pattern, values, None, x) if pattern is not None and type(values) is LazyArray else None
+    if pattern is None or type(values) is not LazyArray:
+        return None
+    if pattern.starts is not None:
+        key, remembered = id(x), session.known
+        gone = ref(x, lambda _: remembered.pop(key, None))
+        remembered[key] = Known(gone, values._v, pattern, values)
+    return Entries(pattern, values, None, x)
+
+
+def indices_of(session: Session, pattern: Pattern) -> tuple[Any, Any] | None:
+    """Return the proxies of where lines begin and of the places in them; None if they are no plain arrays."""
+    read = pattern.read
+    if read is not None and read[0] is session:
+        found: tuple[Any, Any] = read[1:]
+        return found
+    starts, places = session.argument(pattern.starts), session.argument(pattern.places)
+    if type(starts) is not LazyArray or type(places) is not LazyArray:
+        return None
+    pattern.read = session, starts, places
+    return starts, places
 
 
 def whole_entries(session: Session, x: Any) -> Entries | None:
@@ -223,10 +263,18 @@ COMPARISONS = {name: _dropping(function) for name, function in {
 
 
 def transposed(session: Session, x: Any) -> Any:
-    """Do ``x.T`` of a pending matrix: a view."""
-    if type(x) is not LazySparse or x._made is not None or x._summed:
+    """Do ``x.T``: a view."""
+    if type(x) is LazySparse and x._made is None:
+        if x._summed:
+            return NotImplemented
+        return LazySparse(session, x._pattern.turned(), x._values, x._kept, x, "transpose")
+    given = entries_of(session, x)
+    if given is None or given.pattern.starts is None or given.pattern.format == "coo":
         return NotImplemented
-    return LazySparse(session, x._pattern.turned(), x._values, x._kept, x, "transpose")
+    pattern = given.pattern
+    if pattern.places.dtype.itemsize == 4 and max(pattern.shape) > _MOST_INT:
+        return NotImplemented  # SciPy makes other index arrays
+    return LazySparse(session, pattern.turned(), given.values, None, IN_MEMORY)
 
 
 def _as(form: str) -> Callable[..., Any]:

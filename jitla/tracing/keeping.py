@@ -18,17 +18,15 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.hops import Flagged, bytes_of, flops
+from jitla.hops import Flagged
 from jitla.tracing.alarms import audible
 from jitla.tracing.alone import is_alone, threads
 from jitla.tracing.enacting import address
 from jitla.tracing.parts import Use, divided, rest
 from jitla.tracing.site import Site
-from jitla.tracing.tape import Block, hops_of
 
-# Seconds of bytes and operations, roughly, by which a block is not worth watching, worth new plans at once,
-# or when it has taken so many in all runs.
-BYTE, FLOP = 5e-11, 5e-11
+# Seconds, roughly, by which a block is not worth watching, worth new plans at once, or when it has taken so
+# many in all runs.
 LITTLE, SOON, PATIENCE = 5e-6, 5e-4, 2e-2
 MOST_TRIES = 24  # runs of a block that may begin a call, or find nothing the same
 MOST_DIVISIONS = 4
@@ -214,13 +212,15 @@ class Watch:
         return held
 
 
-def watch(site: Site, block: Block) -> Watch | None:
-    """Return what watches a block that is new, if it may have values that are worth keeping."""
+def watch(site: Site, seconds: float) -> Watch | None:
+    """Return what watches a block that is new, if it may have values that are worth keeping.
+
+    `seconds` is what its operations take, roughly.
+    """
     if site.keeper is None:
         return None
     if site.keeper.every:
         return Watch(0)
-    seconds = sum(BYTE * bytes_of(h) + FLOP * flops(h) for h in hops_of(block))
     if seconds < LITTLE:
         return None
     return Watch(0 if seconds >= SOON else int(PATIENCE / seconds))

@@ -14,6 +14,7 @@ import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import SAFE_ITERABLES, Foreign, is_tame
+from jitla.tracing.compressed import recorded
 from jitla.tracing.kinds import CONTAINERS, STEPPING, TAME, getter_of, is_wild, runs_code, still
 from jitla.tracing.session import LOCAL, Session
 from jitla.tracing.sparsified import Sparsified
@@ -121,6 +122,8 @@ class Lifting:
         kind = type(obj)
         if kind is np.ndarray:
             value = getattr(session.argument(obj), name)
+        elif name == "T" and (turned := recorded(session, "transpose", (obj,), {})) is not NotImplemented:
+            value = turned
         elif kind is LazySparse or kind is Sparsified or not runs_code(obj, kind, name):
             value = getattr(obj, name)
         else:

@@ -18,7 +18,7 @@ from jitla.tracing.closing import Closing, Store
 from jitla.tracing.enacting import address
 from jitla.tracing.keeping import forget_written
 from jitla.tracing.signature import LAYOUTS, layout_id
-from jitla.tracing.stored import settle_stored
+from jitla.tracing.stored import forget_known, settle_stored
 from jitla.tracing.tape import LEAF
 
 SMALL = 1 << 20  # bytes: arrays up to this size are in a cache, where a copy of them costs little
@@ -33,6 +33,7 @@ class Memory(Closing):
     __slots__ = ()
 
     stored: list[Any]  # references to pending sparse matrices
+    known: dict[int, Any]  # what was found of those in memory, by their identity
 
     def before_write(self, target: np.ndarray) -> None:
         """Compute what reads `target`'s memory, before it is written by other means than the tape."""
@@ -46,6 +47,8 @@ class Memory(Closing):
             forget_written(self.kept, target)
         if self.stored:
             settle_stored(self, target)
+        if self.known:
+            forget_known(self.known, target)
         if not self.ghosts:
             return
         alive = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None and g._v is None]
@@ -77,7 +80,7 @@ class Memory(Closing):
 
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
-        if self.ghosts or self.stored or self.kept:
+        if self.ghosts or self.stored or self.kept or self.known:
             self.settle_ghosts(target)
         layout, at = layout_id(target), address(target)
         low, high = LAYOUTS[layout].low, LAYOUTS[layout].high

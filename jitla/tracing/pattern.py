@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
+_NARROW, _MOST = np.dtype(np.int32), int(np.iinfo(np.int32).max)
 LARGE = 1 << 16  # entries, or elements beside them: for fewer SciPy is as fast
 _FORMATS = ("csr", "csc", "coo")
 
@@ -43,11 +44,12 @@ class Pattern:
     `starts` and `places` are those of compressed lines along `axis` (0: rows); coordinates that come from
     such lines keep them, too. Coordinates of their own are `rows` and `columns`. What is made gets index
     arrays of its own, the copies `own` once they are needed; `fresh` coordinates, those of a product with a
-    dense array, share those of the matrix they come from, as SciPy's: None if that is in memory.
+    dense array, share those of the matrix they come from, as SciPy's: None if that is in memory. `read`
+    stands for `starts` and `places` where they are read; it is kept for whoever reads them.
     """
 
     __slots__ = ("kind", "shape", "axis", "starts", "places", "rows", "columns", "own", "fresh", "flag",
-                 "_sorted")
+                 "read", "_sorted")
 
     kind: Any
     shape: tuple[int, int]
@@ -59,6 +61,7 @@ class Pattern:
     own: list[np.ndarray] | None
     fresh: bool
     flag: bool
+    read: Any
     _sorted: bool | None
 
     @property
@@ -114,7 +117,8 @@ class Pattern:
     def placed(self, starts: np.ndarray, places: np.ndarray) -> Pattern:
         """Return the pattern of compressed lines with other entries, in order and without duplicates."""
         return self._other(
-            self.kind, starts=starts, places=places, own=[], fresh=False, flag=False, _sorted=True)
+            self.kind, starts=starts, places=places, own=[], fresh=False, flag=False, read=None,
+            _sorted=True)
 
     def coordinates(self, flag: bool) -> Pattern:
         """Return the pattern of fresh coordinates; `flag`: SciPy knows that they are canonical."""
@@ -140,8 +144,17 @@ class Pattern:
         if self.own is None:
             return self.arrays
         if not self.own:
-            self.own.extend(part.copy() for part in self.arrays)
+            kind = self._index_dtype()
+            self.own.extend(part.astype(kind) for part in self.arrays)
         return tuple(self.own)
+
+    def _index_dtype(self) -> np.dtype:
+        """Return the dtype that SciPy gives to index arrays: matrices that are no arrays get narrow ones."""
+        given: np.dtype = self.arrays[0].dtype
+        if given == _NARROW or self.is_array or max(self.shape) > _MOST:
+            return given
+        fits = all(-_MOST <= part.min(initial=0) and part.max(initial=0) <= _MOST for part in self.arrays)
+        return _NARROW if fits else given
 
     def _lines(self, data: Any, starts: np.ndarray, places: np.ndarray) -> Any:
         """Return the compressed matrix of these arrays, without copies."""
@@ -190,7 +203,7 @@ def pattern_of(x: Any) -> Pattern | None:
     if len(x.shape) != 2:
         return None
     made = Pattern()
-    made.kind, made.shape, made._sorted = type(x), x.shape, None
+    made.kind, made.shape, made.read, made._sorted = type(x), x.shape, None, None
     made.own, made.fresh, made.flag = None, False, False
     if made.format == "coo":
         made.axis, made.starts, made.places = 0, None, None
@@ -198,12 +211,13 @@ def pattern_of(x: Any) -> Pattern | None:
         parts = made.rows, made.columns, x.data
         fits = len(made.rows) == len(made.columns) == len(x.data)
     else:
-        made.axis, made.starts, made.places = int(made.format == "csc"), x.indptr, x.indices
+        made.axis, made.starts, made.places = int(made.kind.__name__[:3] == "csc"), x.indptr, x.indices
         made.rows = made.columns = None
         parts = made.starts, made.places, x.data
         fits = len(made.places) == len(x.data) and len(made.starts) == x.shape[made.axis] + 1
-    if not fits or any(type(p) is not np.ndarray or p.ndim != 1 or not p.flags.c_contiguous for p in parts):
-        return None
+    for part in parts:
+        if not fits or type(part) is not np.ndarray or part.ndim != 1 or not part.flags.c_contiguous:
+            return None
     if parts[0].dtype != parts[1].dtype or parts[0].dtype not in _INDICES or not len(x.data):
         return None
     if made.starts is not None and (made.starts[0] or made.starts[-1] != len(x.data)):

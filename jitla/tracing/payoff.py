@@ -7,18 +7,23 @@ Calls are alike if their arrays have as many elements, but for a factor below tw
 arguments are of the same kinds. Of such calls some are timed while they are traced, some while the plain
 function runs; none runs twice. The least times decide, for a while: then both are timed again. Where the
 plain function all at once takes far longer, calls are traced again.
+
+A long call is tried as the plain function only if NumPy and SciPy are foreseen to be about as fast, one
+operation after the other, and if so much has been traced that what a try may lose is a small part of it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from math import inf
+from math import ceil, inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jitla.tracing.frames import user_traceback
+from jitla.tracing.pattern import kinds
 from jitla.tracing.session import LOCAL, run, untraced
 from jitla.tracing.site import LEARNING
 
@@ -26,8 +31,11 @@ from jitla.tracing.site import LEARNING
 TRACED, PLAIN = 6, 4
 # Calls that may go by until no new plan is made.
 PATIENCE = 16
-# Seconds of a traced call: the plain function is not tried where it may take long, too.
+# Seconds from which on a call is long.
 LONG = 1e-3
+# Of a long call the plain function is not tried if it is foreseen to take so many times as long; what is
+# foreseen may be wrong by so much of it, and tries may take such a part of all seconds so far.
+HOPELESS, DOUBT, TRIED = 2.0, 0.25, 0.05
 # It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
 LEAST, SHARE = 1.5e-6, 0.02
 # Calls until both are timed again: at first and at most; where times differ widely.
@@ -59,7 +67,8 @@ class Kind:
     """Calls that are alike: which way they go, and the times that say so."""
 
     __slots__ = ("elements", "bypassed", "left", "calls", "best", "_rest", "_unsure", "_skipped",
-                 "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent")
+                 "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent", "_foreseen",
+                 "_seconds", "_lost")
 
     def __init__(self, elements: int) -> None:
         self.elements = elements  # bits of their number
@@ -75,6 +84,9 @@ class Kind:
         self._limit = 0.0
         self._since = self._longs = 0
         self._spent = 0.0
+        self._foreseen = inf  # seconds that NumPy and SciPy would take for a call
+        self._seconds = 0.0  # of long calls, about
+        self._lost = 0.0  # of those, by tries
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function, as calls of this kind do for now."""
@@ -111,6 +123,8 @@ class Kind:
     def _traced_call(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Trace a call and time it, unless plans are still being made."""
         before = site.learning
+        long = bool(self._traced) and self._traced[-1] > LONG
+        ahead = site.by_numpy() if long else 0.0
         start = perf_counter()
         result = run(site, twin, args, kwargs)
         taken = perf_counter() - start
@@ -118,9 +132,21 @@ class Kind:
         self._skipped += learns
         if not learns or self._skipped >= PATIENCE:
             self._traced.append(taken)
-            if len(self._traced) >= TRACED and min(self._traced) > LONG:
-                self._decide()
+            if long:
+                self._foreseen = site.by_numpy() - ahead
+            if min(self._traced) > LONG:
+                self._seconds += taken
+                if len(self._traced) >= TRACED and (wait := self._wait()):
+                    self._decide(wait)
         return result
+
+    def _wait(self) -> int:
+        """Return how many traced calls have to come before the plain function may be tried: long calls."""
+        traced = min(self._traced)
+        if not 0.0 <= self._foreseen <= HOPELESS * traced:
+            return self._rest
+        risk = max(self._foreseen - traced, DOUBT * self._foreseen)
+        return max(ceil(((self._lost + risk) / TRIED - self._seconds) / traced), 0)
 
     def _plain_call(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function and time it; what it calls is not timed by itself."""
@@ -133,12 +159,19 @@ class Kind:
             LOCAL.timing = False
         self.calls += 1
         self._plain.append(taken)
-        if len(self._plain) >= PLAIN or taken > TIMES * min(self._traced, default=inf) + SECONDS:
+        traced = min(self._traced, default=inf)
+        if LONG < traced < inf:
+            self._seconds += taken
+            self._lost += max(taken - traced, 0.0)
+            enough = taken > (1 + DOUBT) * traced or self._wait() > 0
+        else:
+            enough = taken > TIMES * traced + SECONDS
+        if enough or len(self._plain) >= PLAIN:
             self._decide()
         return result
 
-    def _decide(self) -> None:
-        """Settle which way calls go until both are timed again."""
+    def _decide(self, wait: int = 0) -> None:
+        """Settle which way calls go until both are timed again; `wait`: traced, so many of them."""
         if not self._traced:
             return  # another thread has decided
         traced, plain = min(self._traced), min(self._plain, default=inf)
@@ -146,8 +179,11 @@ class Kind:
         self.bypassed = traced - plain > LEAST + SHARE * plain
         self._limit = TIMES * plain + SECONDS
         self._until = self.calls + self._rest
-        self.left = self._rest
-        self._rest = min(2 * self._rest, MOST)
+        self.left = min(wait or self._rest, self._rest)
+        if traced > LONG and not self.bypassed:
+            self._seconds += self.left * traced
+        if self.left == self._rest:
+            self._rest = min(2 * self._rest, MOST)
         self._begin()
 
     def _begin(self) -> None:
@@ -238,4 +274,8 @@ def _kind(value: Any) -> tuple:
     if kind in _CONTAINERS:
         held = sum(each.size for each in value[:8] if type(each) is _ndarray)
         return (kind, len(value).bit_length(), held.bit_length())
+    scipy = sys.modules.get("scipy.sparse")
+    if scipy is not None and kind in kinds(scipy):
+        stored = getattr(getattr(value, "data", None), "size", 0)
+        return (kind, stored.bit_length(), *[int(n).bit_length() for n in value.shape])
     return (kind,)

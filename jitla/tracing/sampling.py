@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LazyArray
-from jitla.tracing.entries import Entries, dense_operand, is_scalar, scaled, whole_entries
+from jitla.tracing.entries import Entries, dense_operand, indices_of, is_scalar, scaled, whole_entries
 from jitla.tracing.pattern import Pattern
 from jitla.tracing.stored import LazySparse
 
@@ -49,9 +49,9 @@ def _as_rows(session: Session, given: Entries) -> Entries | None:
 
 def at_positions(session: Session, pattern: Pattern, dense: LazyArray) -> Any:
     """Return the elements of a dense operand, a line of it repeated, at the stored positions."""
-    starts, places = map(session.argument, (pattern.starts, pattern.places))
-    if type(starts) is not LazyArray or type(places) is not LazyArray:
+    if (indices := indices_of(session, pattern)) is None:
         return NotImplemented
+    starts, places = indices
     shape, turned = dense.shape, bool(pattern.axis)
     if shape == pattern.shape:
         return session.traced("sampled", (dense.T if turned else dense, starts, places))

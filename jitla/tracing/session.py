@@ -58,7 +58,7 @@ class Session(Dispatch):
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "positions", "tables", "extremes", "kept", "__weakref__")
+                 "positions", "tables", "extremes", "kept", "known", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -76,6 +76,7 @@ class Session(Dispatch):
         self.tables: dict[int, LazyArray] = {}
         self.extremes: dict[int, tuple[int, int]] = {}
         self.kept: dict[Any, Any] = {}
+        self.known: dict[int, Any] = {}
         self.attentive = False
         self.hole = object()
         self.hits = 0
@@ -105,6 +106,7 @@ class Session(Dispatch):
     def rest(self) -> None:
         """Forget what the call has left, so that the next one can be served; nothing is pending."""
         self.foreigners.clear()
+        self.known.clear()
         self.crowd = CROWD
         self.attentive = False
         self.forget()
@@ -186,6 +188,7 @@ class Session(Dispatch):
         except Exception as another:
             self.site.failed(another)
         self.foreigners.clear()
+        self.known.clear()
         self.kept.clear()
 
     def mend(self, error: BaseException | None) -> None:
@@ -253,6 +256,7 @@ class Session(Dispatch):
             site.learning -= 1
         # Proxies and session refer to each other: memory must not wait for the garbage collector.
         self.foreigners.clear()
+        self.known.clear()
         if len(self.nodes) > len(self.entered):
             self.close(path=EXIT)
         if self.slots:

@@ -215,6 +215,12 @@ class Site:
                 found[bound.program] = found.get(bound.program, 0) + bound.count
         return found
 
+    def by_numpy(self) -> float:
+        """Return the seconds that NumPy and SciPy would have taken for what has run so far, roughly."""
+        blocks = sum(each.foreseen * each.runs for each in list(self.exact.values()))
+        records: list[Any] = [*self.fallbacks.values(), *self.loops.values()]
+        return float(blocks + sum(record.seconds for record in records))
+
     def replay(self, block: Block, roots: tuple[int, ...], store: Any, error: Exception) -> Replay:
         """Return what runs `block` after its program failed with `error`."""
         self.failed(error)

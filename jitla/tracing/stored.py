@@ -25,14 +25,25 @@ Recorder = Callable[[Session, Any, tuple, dict], Any]
 
 #: What records calls on sparse matrices, or says NotImplemented. Filled when there is one.
 RECORDERS: list[Recorder] = []
+IN_MEMORY = object()
+CROWD = 64  # references to pending matrices, from which on those that are gone are looked for
 
 
 class LazySparse:
     """What SciPy would have made with the entries `values` at the positions of `pattern`.
 
     Where the vector `kept` is 0 nothing is stored, and entries are 0. A view of a pending matrix `whole`
-    is what the method `seen` of that one returns.
+    is what the method `seen` of that one returns; that of a matrix `IN_MEMORY` shares its arrays.
     """
+
+    _session: Any
+    _pattern: Pattern
+    _values: Any
+    _kept: Any
+    _whole: Any
+    _seen: str
+    _summed: bool
+    _made: Any
 
     __slots__ = ("_session", "_pattern", "_values", "_kept", "_whole", "_seen", "_summed", "_made",
                  "__weakref__")
@@ -41,17 +52,21 @@ class LazySparse:
 
     def __init__(
         self, session: Session, pattern: Pattern, values: LazyArray, kept: LazyArray | None = None,
-        whole: LazySparse | None = None, seen: str = "",
+        whole: Any = None, seen: str = "",
     ) -> None:
-        self._session = session
-        self._pattern = pattern
-        self._values: Any = values
-        self._kept: Any = kept
-        self._whole: Any = whole
-        self._seen = seen
-        self._summed = False  # SciPy adds up duplicates, in the matrix itself, before it sums
-        self._made: Any = None
-        session.stored.append(ref(self))
+        put = object.__setattr__  # other attributes are SciPy's
+        put(self, "_session", session)
+        put(self, "_pattern", pattern)
+        put(self, "_values", values)
+        put(self, "_kept", kept)
+        put(self, "_whole", whole)
+        put(self, "_seen", seen)
+        put(self, "_summed", False)  # SciPy adds up duplicates, in the matrix itself, before it sums
+        put(self, "_made", None)
+        stored = session.stored
+        if len(stored) >= CROWD:
+            stored[:] = [each for each in stored if each() is not None]
+        stored.append(ref(self))
 
     @property
     def __class__(self) -> type:
@@ -113,7 +128,7 @@ def settled(lazy: LazySparse) -> Any:
 
 
 def _made(lazy: LazySparse) -> Any:
-    if lazy._whole is not None:
+    if type(lazy._whole) is LazySparse:
         return getattr(settled(lazy._whole), lazy._seen)()
     session = lazy._session
     if lazy._kept is not None:
@@ -132,6 +147,13 @@ def settle_stored(session: Session, target: np.ndarray | None) -> None:
                 np.may_share_memory(target, part) for part in each._pattern.arrays)):
             settled(each)
     session.stored[:] = [ref(each) for each in alive if each._made is None]
+
+
+def forget_known(known: dict[int, Any], target: np.ndarray | None) -> None:
+    """Forget what was found of matrices whose positions are in `target`, which is written (None: anywhere)."""
+    for key, found in list(known.items()):
+        if target is None or any(np.may_share_memory(target, part) for part in found.pattern.arrays):
+            del known[key]
 
 
 def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:

@@ -50,7 +50,11 @@ STEPS = {
     "change": (
         "X.data[:] = X.data * 2", "X.data *= 2", "X *= 2", "X.sum_duplicates()", "X.eliminate_zeros()",
         "X.sort_indices()", "X.data = X.data[::-1].copy()", "X = X * 1; X.data[0] = 5", "X /= 2",
-        "Y = X", "Y = X.T; X.data[0] = 3; X = Y.T",
+        "Y = X", "Y = X.T; X.data[0] = 3; X = Y.T", "Z = X.T; Z.data[0] = 7; Y = Z.T",
+        "Z = X.T; Z *= 2; X = Z.T",
+        "Y = X.T; X.data = X.data * 3; X = Y.T * 1 - X", "Y = X.T; X.sum_duplicates(); X = Y.T",
+        "e = X @ v; X.data[-1] = 9", "e = X.T @ w; X.data = X.data[::-1].copy(); a = X.T @ w",
+        "X.indices = X.indices.copy()", "Y = X.T.copy().T; Y.data[0] = 1", "Y = X.T.sum(); Z = X.T.T",
     ),
 }
 

@@ -222,6 +222,66 @@ def test_merged_matrices_are_never_made(kind):
     assert "stored_add" in shown and "take where stored_mul sum" in shown
 
 
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("index", ["i4", "i8"])
+def test_products_of_what_was_made_share_its_positions(kind, index):
+    def f(X, d):
+        scaled = X * 3
+        return scaled.multiply(d), scaled
+
+    X = matrix(kind)
+    X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
+    d = np.ones(X.shape)
+    for function in (f, jitla.jit(f)):
+        product, scaled = function(X, d)
+        assert np.shares_memory(product.coords[1], scaled.indices)
+        assert scaled.indices.dtype == (index if kind is sp.csr_array else "i4")
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_transposed_matrix_shares_the_arrays_of_one_in_memory(kind):
+    def f(X, w):
+        Y = X.T
+        first = Y @ w
+        X.data[0] = 5
+        X.data = X.data * 2
+        return first, Y, Y @ w, X.T @ w, Y.T
+
+    X = matrix(kind)
+    X.data = np.arange(1.0, X.nnz + 1)
+    same(f, X, np.ones(X.shape[0]))
+    view = jitla.jit(lambda X: X.T)(X)
+    assert np.shares_memory(view.data, X.data) and np.shares_memory(view.indices, X.indices)
+
+
+def test_what_was_found_of_a_matrix_is_not_kept_for_longer():
+    def f(X, v, change):
+        before = X @ v
+        change(X)
+        return before, X @ v, X.T @ (X @ v)
+
+    def moved(X):
+        X.indices[:] = X.indices[::-1].copy()
+
+    def shorter(X):
+        X.resize(X.shape)
+        X.data = X.data * 2
+
+    def otherwise(X):
+        X.data[:] = X.data[::-1].copy()
+
+    X = sp.csr_array(np.arange(12.0).reshape(3, 4))
+    for change in (moved, shorter, otherwise):
+        same(lambda X, v, change=change: f(X, v, change), X, np.ones(4))
+
+    def written(X, v):
+        before = X @ v
+        X.indices[0], X.indices[1] = X.indices[1], X.indices[0]
+        return before, X @ v
+
+    same(written, X, np.arange(4.0))
+
+
 def test_what_is_merged_is_looked_at_every_time():
     fast = jitla.jit(lambda a, b: a - b.multiply(a), compile="sync")
     a, b = random(0), random(1)

@@ -12,12 +12,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import jitla
 from jitla.tracing import payoff
-from jitla.tracing.payoff import MOST_KINDS, PATIENCE, PLAIN, REST, ROW, TRACED, UNSURE, Payoff
+from jitla.tracing.payoff import (
+    HOPELESS,
+    MOST_KINDS,
+    PATIENCE,
+    PLAIN,
+    REST,
+    ROW,
+    TRACED,
+    TRIED,
+    UNSURE,
+    Payoff,
+)
 from jitla.tracing.session import LOCAL
-from jitla.tracing.site import LEARNING
+from jitla.tracing.site import LEARNING, Site
 from tests.tracing.sameness import same
 
 X = np.arange(10.0)
@@ -104,9 +116,69 @@ def test_one_call_that_takes_far_longer_plain_is_enough(clock: Clock) -> None:
     assert clock.ways.count("plain") == 1
 
 
-def test_the_plain_function_is_not_tried_where_traced_calls_are_long(clock: Clock) -> None:
+@pytest.fixture
+def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that NumPy is foreseen to take for one call."""
+    seconds, all_calls = [1.0], [0.0]
+
+    def by_numpy(site: Site) -> float:  # asked before a call and after it
+        all_calls[0] += seconds[0]
+        return all_calls[0]
+
+    monkeypatch.setattr(Site, "by_numpy", by_numpy)
+    return seconds
+
+
+def test_long_calls_are_tried_if_numpy_is_foreseen_to_be_about_as_fast(
+    clock: Clock, foreseen: list[float]
+) -> None:
+    clock.traced, clock.plain, foreseen[0] = 1.0, 0.5, 0.6
+    f = ticking(clock)
+    ways(clock, f, SETTLED + LEARNING, X)
+    assert ways(clock, f, 100, X) == {"plain"}
+
+
+def test_long_calls_are_never_tried_if_numpy_is_foreseen_to_be_far_slower(
+    clock: Clock, foreseen: list[float]
+) -> None:
+    clock.traced, clock.plain, foreseen[0] = 1.0, 0.5, 1.01 * HOPELESS
+    assert ways(clock, ticking(clock), 3 * REST, X) == {"traced"}
+
+
+def test_values_that_numpy_would_have_no_room_for_are_never_tried(clock: Clock) -> None:
     clock.traced = 1.0
-    assert ways(clock, ticking(clock), SETTLED + 100, X) == {"traced"}
+
+    @jitla.jit(compile="auto")
+    def f(x: Any) -> Any:
+        clock.tick()
+        return (x[:, None] * x).sum()
+
+    x = np.zeros(20_000)
+    for _ in range(SETTLED):
+        assert f(x) == 0.0
+    assert set(clock.ways) == {"traced"}
+
+
+@pytest.mark.parametrize(("plain", "foresees"), [(1.2, 0.9), (1.9, 1.9), (10.0, 0.9), (1.05, 1.5)])
+def test_tries_of_long_calls_take_a_small_part_of_all(
+    clock: Clock, foreseen: list[float], plain: float, foresees: float
+) -> None:
+    clock.traced, clock.plain, foreseen[0] = 1.0, plain, foresees
+    f = ticking(clock)
+    ways(clock, f, 2000, X)
+    tried = clock.ways.count("plain")
+    assert 0 < tried and tried * (plain - 1.0) <= TRIED * clock.now
+    first = clock.ways.index("plain")
+    assert plain > 2 or plain - 1.0 <= 2 * TRIED * max(first, 2.5)
+
+
+def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
+    kinds = Payoff("", 0)
+    small, large, wide = (sp.random_array(shape, density=d, format="csr", rng=1)
+                          for shape, d in (((20, 20), 0.1), ((20, 20), 0.9), ((20, 200), 0.01)))
+    found = [kinds.of((x,), {}) for x in (small, large, wide, small.copy())]
+    assert len(set(map(id, found))) == 3 and found[3] is found[0]
+    assert kinds.of((sp.coo_array(small),), {}) not in found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 import jitla
 from jitla.hops import Meta, leaf, make
-from jitla.tracing.closing import Closed
+from jitla.tracing.closed import Closed
 from jitla.tracing.replay import Replay, Request
 from jitla.tracing.site import Site
 
