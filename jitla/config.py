@@ -139,7 +139,8 @@ class Config:
     search_steps: int = _option(
         60, _number(0, 1_000_000), "how many times the search for rewrites goes on from what it found")
     search_ms: int = _option(
-        15, _number(0, 1_000_000), "milliseconds that the search for rewrites may take; 0: there is none")
+        20, _number(0, 1_000_000),
+        "milliseconds that the search for rewrites may take, the first plan among them; 0: there is none")
     search_from_us: int = _option(
         100, _number(0, 1_000_000_000), "predicted microseconds from which on a block is worth a search")
     memory_limit: int = _option(

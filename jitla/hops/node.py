@@ -131,18 +131,21 @@ def _conform(operand: Hop | Weak, dtype: np.dtype, line: Any) -> Hop:
 def topo(roots: Iterable[Hop]) -> list[Hop]:
     """Every node below `roots`, inputs before users, in a deterministic order; iterative."""
     order: list[Hop] = []
-    state: dict[Hop, bool] = {}
-    stack: list[tuple[Hop, bool]] = [(r, False) for r in reversed(tuple(roots))]
+    seen: set[Hop] = set()
+    stack: list[Hop | None] = list(roots)
+    stack.reverse()
     while stack:
-        hop, done = stack.pop()
-        if done:
-            order.append(hop)
-            continue
-        if hop in state:
-            continue
-        state[hop] = True
-        stack.append((hop, True))
-        stack.extend((i, False) for i in reversed(hop.inputs) if i not in state)
+        hop = stack.pop()
+        if hop is None:  # below it on the stack lies a node whose inputs are in order
+            done = stack.pop()
+            assert done is not None
+            order.append(done)
+        elif hop not in seen:
+            seen.add(hop)
+            if hop.inputs:
+                stack += (hop, None, *hop.inputs[::-1])
+            else:
+                order.append(hop)
     return order
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Hop, Shape, const, const_value, make, may_raise, topo, uses
+from jitla.hops import Hop, Shape, const, const_value, make, may_raise, topo
 from jitla.rewrites.pattern import Bound
 
 # Results of these are views of their operand where NumPy can make them so.
@@ -42,10 +42,12 @@ def borrows(hop: Hop) -> bool:
 
 def shared_nodes(roots: tuple[Hop, ...]) -> set[Hop]:
     """Return the nodes with more than one user; being asked for as root is a use."""
-    count = {hop: len(users) for hop, users in uses(roots).items()}
-    for root in roots:
-        count[root] += 1
-    return {hop for hop, n in count.items() if n > 1}
+    once: set[Hop] = set()
+    shared: set[Hop] = set()
+    for used in (roots, *[hop.inputs for hop in topo(roots)]):
+        for hop in used:
+            (shared if hop in once else once).add(hop)
+    return shared
 
 
 def order_free(dtype: np.dtype) -> bool:

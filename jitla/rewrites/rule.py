@@ -103,6 +103,7 @@ class RuleSet:
         twice = sorted(n for n, count in Counter(names).items() if count > 1)
         if twice:
             raise InternalError(f"rules: the names {twice} are given twice")
+        self._joint = tuple(r for r in self.rules if r.jointly is not None)
         self._by_op: dict[str, list[tuple[frozenset[str], Rule]]] = {}
         for rule in self.rules:
             if rule.across is None and rule.jointly is None:
@@ -141,6 +142,11 @@ class RuleSet:
             for needed, rule in entries:
                 if needed <= below:
                     yield rule
+
+    @property
+    def joint(self) -> tuple[Rule, ...]:
+        """The rules by which several nodes become something together."""
+        return self._joint
 
     @property
     def across(self) -> tuple[Rule, ...]:

@@ -20,7 +20,7 @@ from time import thread_time
 from typing import Protocol
 
 from jitla.hops import Hop, Kind, substitute, topo
-from jitla.rewrites.conditions import borrows, owns, shared_nodes
+from jitla.rewrites.conditions import borrows, owns
 from jitla.rewrites.parts import cut
 from jitla.rewrites.rule import Rule, RuleSet
 
@@ -54,13 +54,13 @@ class Effort:
     """How far a search goes: see `Config` for `bound`, `expansions` and `seconds`.
 
     DAGs that take less than `least` seconds are not searched, those with more operators than `largest` in
-    parts. The first plan does not count where it is `planned` anyway; in parts there is none unless a
+    parts. The first plan counts; where it is not `planned` anyway, as in parts, there is none unless a
     neighbour looks better.
     """
 
     bound: float = 1.05
     expansions: int = 60
-    seconds: float = 0.015
+    seconds: float = 0.02
     least: float = 100e-6
     largest: int = 12
     planned: bool = True
@@ -79,11 +79,8 @@ class Outcome:
     spent: bool = False
 
     def add(self, part: Outcome) -> None:
-        """Take in what the search of a part came to, but for its roots."""
+        """Take in what the search of a part did; what it costs says little of the whole."""
         self.fired += part.fired
-        if part.priced:
-            self.before += part.before
-            self.after += part.after
         self.expanded += part.expanded
         self.priced += part.priced
         self.spent |= part.spent
@@ -101,17 +98,29 @@ class _State:
     priced: bool = False
 
 
-def moves(roots: Roots, rules: RuleSet, taken: frozenset[int]) -> Iterator[Move]:
-    """Yield every way in which one substitution changes `roots`."""
-    shared = shared_nodes(roots).__contains__
+def moves(
+    roots: Roots, rules: RuleSet, taken: frozenset[int], known: dict[Hop, tuple[Move, ...]] | None = None,
+) -> Iterator[Move]:
+    """Yield every way in which one substitution changes `roots`.
+
+    Substitutions do not ask who else uses an operator, so what it may become is kept in `known`.
+    """
+    known = {} if known is None else known
     for hop in topo(roots):
-        for rule in rules.rooted(hop):
-            for after in rule.candidates(hop, shared):
-                yield rule, {hop: after}
-    for rule in rules:
-        if rule.jointly is not None:
-            for joint in rule.jointly(roots, taken):
-                yield rule, joint
+        found = known.get(hop)
+        if found is None:
+            found = known[hop] = tuple(
+                (rule, {hop: after}) for rule in rules.rooted(hop) for after in rule.candidates(hop, _nobody))
+        yield from found
+    for rule in rules.joint:
+        assert rule.jointly is not None
+        for joint in rule.jointly(roots, taken):
+            yield rule, joint
+
+
+def _nobody(hop: Hop) -> bool:
+    """Say that an operator has no other user."""
+    return False
 
 
 def lengths(roots: Roots) -> frozenset[int]:
@@ -125,6 +134,7 @@ def improve(
 ) -> Outcome:
     """Return what the search comes to; a large DAG is searched part by part, users before what they use.
 
+    What parts come to is taken only if the plan of the whole is cheaper.
     ``appraise(roots, lent)`` says what the states of a part cost; `lent` are its leaves that stand for values
     computed elsewhere.
     """
@@ -133,11 +143,36 @@ def improve(
         return Outcome(roots)
     if sum(h.op.kind is not Kind.LEAF for h in topo(roots)) <= effort.largest:
         return search(roots, rules, appraise(roots, {}), effort, taken, clock)
-    whole = Outcome(roots, before=0.0, after=0.0)
-    end = clock() + effort.seconds
+    whole = appraise(roots, {})
+    if whole.ceiling(roots) < effort.least:
+        return Outcome(roots)
+    start = clock()
+    before = whole.price(roots)  # its plan is needed unless something better is found
+    rest = max(effort.seconds - (clock() - start), effort.seconds / 2)
+    shorter = replace(effort, seconds=rest, planned=False)
+    found = _in_parts(roots, possible, rules, appraise, shorter, taken, clock)
+    found.priced += 1
+    found.before = found.after = before
+    if found.fired:  # parts know nothing of what is fused across their borders
+        after = whole.price(found.roots) if whole.floor(found.roots) < inf else inf
+        found.priced += 1
+        if after < CLEAR * before:
+            found.after = after
+        else:
+            found.roots, found.fired = roots, ()
+    return found
+
+
+def _in_parts(
+    roots: Roots, possible: list[Move], rules: RuleSet,
+    appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], effort: Effort, taken: frozenset[int],
+    clock: Callable[[], float],
+) -> Outcome:
+    """Search one part after the other, all within the time of one."""
+    whole, end = Outcome(roots), clock() + effort.seconds
     parts = cut(roots, _reach(possible), effort.largest)
     for n, part in enumerate(parts):
-        share = replace(effort, seconds=(end - clock()) / (len(parts) - n), planned=False)
+        share = replace(effort, seconds=(end - clock()) / (len(parts) - n))
         found = search(part.roots, rules, appraise(part.roots, part.lent), share, taken, clock)
         if found.fired:
             whole.roots = substitute(whole.roots, part.returned(found.roots))
@@ -177,6 +212,7 @@ class _Search:
     latest: float = 0.0  # seconds that the latest pricing took
     end: float = inf
     seen: set[Roots] = field(default_factory=set)
+    known: dict[Hop, tuple[Move, ...]] = field(default_factory=dict)
     found: Outcome = field(init=False)
     best: _State = field(init=False)
 
@@ -191,8 +227,6 @@ class _Search:
         if not self.effort.planned and not self._promising(start):
             return self.found
         self._price(start)
-        if self.effort.planned:
-            self.latest, self.end = 0.0, self.clock() + self.effort.seconds
         self.found.before = self.found.after = start.cost
         if start.cost < self.effort.least:
             return self.found
@@ -205,7 +239,7 @@ class _Search:
 
     def _promising(self, start: _State) -> bool:
         """Say whether a neighbour is guessed to be better."""
-        for _, joint in moves(start.roots, self.rules, self.taken):
+        for _, joint in moves(start.roots, self.rules, self.taken, self.known):
             new = substitute(start.roots, joint)
             if self.costs.floor(new) < inf and self.costs.guess(new) < CLEAR * start.guess:
                 return True
@@ -240,7 +274,7 @@ class _Search:
                 return
             heappush(self.later, (key, next(self.numbers), state))
         self.found.expanded += 1
-        for rule, joint in moves(state.roots, self.rules, self.taken):
+        for rule, joint in moves(state.roots, self.rules, self.taken, self.known):
             new = substitute(state.roots, joint)
             if new not in self.seen:
                 self.seen.add(new)

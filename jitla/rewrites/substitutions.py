@@ -138,28 +138,35 @@ SUMS_OF_PRODUCTS = RuleSet([
 # --------------------------------------------------------------------------- products side by side
 
 
+BESIDE = 64  # rows or columns of both together: with more, BLAS's time goes to multiplying
+
+
 def merged(roots: tuple[Hop, ...], taken: frozenset[int]) -> Iterator[Mapping[Hop, Hop]]:
     """Yield what two products with a common matrix become: slices of one product.
 
-    Lengths in `taken` have a meaning already, and programs are bound to lengths by what they mean.
+    Lengths in `taken` have a meaning already, and programs are bound to lengths by what they mean. A result
+    is memory of its own, so it becomes a copy of its slice.
     """
     products = [h for h in topo(roots) if h.op.name == "matmul" and is_plain_product(h) and h.meta.ndim == 2]
-    behind = {h: set(topo((h,))) for h in products}
     for n, first in enumerate(products):
         for second in products[n + 1:]:
             for common in (0, 1):
-                joint = _joined(first, second, common, taken)
-                apart = first not in behind[second] and second not in behind[first]
-                if joint is not None and apart:
-                    yield joint
+                if first.inputs[common] is second.inputs[common] and first not in topo((second,)):
+                    joint = _joined(first, second, common, taken)
+                    if joint is not None:
+                        yield {h: _copied(part) if h in roots else part for h, part in joint.items()}
+
+
+def _copied(part: Hop) -> Hop:
+    return make("cast", (part,), part.line, dtype=part.meta.dtype)
 
 
 def _joined(first: Hop, second: Hop, common: int, taken: frozenset[int]) -> Mapping[Hop, Hop] | None:
-    """Return both products as slices of one, if the operand number `common` is the same."""
+    """Return both products, whose operand number `common` is the same, as slices of one."""
     axis = 1 - common
     one, other = first.inputs[axis], second.inputs[axis]
     length = one.meta.shape[axis] + other.meta.shape[axis]
-    if first.inputs[common] is not second.inputs[common] or length in taken or one is other:
+    if length in taken or length > BESIDE or one is other:
         return None
     if 1 in (one.meta.shape[axis], other.meta.shape[axis]):
         return None
@@ -176,7 +183,8 @@ def _joined(first: Hop, second: Hop, common: int, taken: frozenset[int]) -> Mapp
 
 MERGED = RuleSet([
     Rule("products-side-by-side", ops.matmul(A, B), jointly=merged, exactness="rounding",
-         doc="the common operand is read and packed once; the same sums, BLAS may add otherwise"),
+         doc="few rows or columns: the common operand, for which BLAS waits then, is read and packed once; "
+             "the same sums, BLAS may add otherwise"),
 ])
 
 SUBSTITUTIONS = ORDERS + WEIGHTS + SUMS_OF_PRODUCTS + MERGED

@@ -12,7 +12,7 @@ from jitla.fusion import Call, Layout, is_view
 from jitla.gate import GATE
 from jitla.hops import REFERENCE, Hop, substitute, topo
 from jitla.recompile.appraisal import Appraisals, Terms
-from jitla.rewrites import SUBSTITUTIONS, Effort, moves, search
+from jitla.rewrites import SUBSTITUTIONS, Effort, moves, search, simplify
 from tests.rewrites.expression import Reader
 
 ALL = Effort(bound=inf, expansions=10_000, seconds=inf, least=0.0)
@@ -23,7 +23,7 @@ SMALL = {
         ["t-of-weighted", "weights-out-of-left"],
     "exp(transpose(multiply(matmul(A[90,80], B[80,70]), s[()])))": [r.name for r in SUBSTITUTIONS],
     "multiply(matmul(multiply(A[200,30], s[30]), B[30,50]), c[200,1])": [r.name for r in SUBSTITUTIONS],
-    "exp(matmul(A[60,400], B[400,50])), exp(matmul(A, C[400,30]))": ["products-side-by-side"],
+    "exp(matmul(A[60,400], B[400,30])), exp(matmul(A, C[400,20]))": ["products-side-by-side"],
     "matmul(A[100,100], matmul(B[100,90], matmul(C[90,80], v[80])))": [RIGHT, LEFT],
     "add(matmul(matmul(A[80,70], B[70,60]), v[60]), matmul(A, w[70]))": [RIGHT, LEFT, "common-left-plus"],
 }
@@ -88,6 +88,46 @@ def test_leaves_of_parts_lie_as_the_values_they_stand_for():
     part = (substitute(roots, {value: lent})[0],)
     costs = appraisals(roots, layouts={0: Layout((400, 300), (2400, 8))}).of(part, {lent: value})
     assert costs.floor(part) < inf and costs.price(part) > 0
+
+
+# --------------------------------------------------------------------------- better than greedy
+
+UPHILL = {
+    "low rank both ways": "matmul(matmul(U[4000,10], transpose(V[800,10])), x[800]), "
+                          "matmul(transpose(matmul(U, transpose(V))), y[4000])",
+    "two directions": "matmul(matmul(T[100,4000], X[4000,100]), v[100]), matmul(matmul(T, X), w[100])",
+    "canonical correlation": "matmul(matmul(transpose(X[4000,100]), Y[4000,60]), b[60]), "
+                             "matmul(transpose(matmul(transpose(X), Y)), a[100])",
+}
+BETTER = {
+    **UPHILL,
+    "projected out": "matmul(matmul(Q[2000,20], transpose(Q)), Y[2000,5]), "
+                     "matmul(matmul(Q, transpose(Q)), z[2000])",
+    "siamese": "sum(absolute(subtract(tanh(matmul(x[4,800], W[800,800])), tanh(matmul(z[4,800], W)))), "
+               "axis=(1,))",
+    "two chains": "matmul(p[16,1600], P[1600,1600]), matmul(q[16,1600], P)",
+}
+
+
+def found_with(text: str, bound: float):
+    """Return what rules that always pay leave, and what a search from there comes to."""
+    greedy = simplify(Reader().read(text))
+    costs = appraisals(greedy).of(greedy, {})
+    effort = Effort(bound=bound, seconds=inf, least=0.0)
+    return search(greedy, SUBSTITUTIONS.at("numpy"), costs, effort)
+
+
+@pytest.mark.parametrize("name", BETTER)
+def test_a_search_finds_what_rules_that_always_pay_do_not(name: str):
+    found = found_with(BETTER[name], 1.05)
+    assert found.after < 0.8 * found.before
+
+
+@pytest.mark.parametrize("name", UPHILL)
+def test_the_way_there_leads_uphill(name: str):
+    """One use of a product goes another way, for nothing yet; when the other does, too, the product goes."""
+    downhill, uphill = (found_with(UPHILL[name], bound) for bound in (1.0, 1.05))
+    assert uphill.after < 0.5 * downhill.after
 
 
 # --------------------------------------------------------------------------- programs

@@ -169,6 +169,20 @@ def test_time_ends_the_search():
     assert found.spent and next(ticks) < 60
 
 
+def test_the_first_plan_counts():
+    """Pricing it takes all the time there is."""
+    roots = Reader().read("matmul(matmul(A[30,20], B[20,10]), v[10])")
+    costs, now = Additive(), [0.0]
+
+    def slowly(given: Roots) -> float:
+        now[0] += 30.0
+        return Additive.price(costs, given)
+
+    costs.price = slowly
+    found = search(roots, SUBSTITUTIONS, costs, Effort(seconds=20.0, least=0.0), clock=lambda: now[0])
+    assert found.spent and found.priced == 1 and found.roots == roots and not found.expanded
+
+
 def test_results_stay_memory_of_their_own():
     """A transposed product is a view: as a result it must not take the place of a product."""
     roots = Reader().read("matmul(transpose(A[4,3]), B[4,5])")
@@ -177,6 +191,32 @@ def test_results_stay_memory_of_their_own():
 
 
 # --------------------------------------------------------------------------- parts
+
+
+class Whole(Additive):
+    """Parts become cheaper; as one, anything new is dearer by so much."""
+
+    def __init__(self, given: Roots, more: float) -> None:
+        super().__init__()
+        self.given, self.more = given, more
+
+    def price(self, roots: Roots) -> float:
+        return self.total(self.given) * (1.0 if roots == self.given else self.more)
+
+
+@pytest.mark.parametrize("more", [0.5, 1.0, 2.0, inf])
+def test_what_parts_come_to_is_taken_only_if_the_whole_is_cheaper(more: float):
+    text = "matmul(matmul(A[30,20], B[20,10]), v[10])"
+    for n in range(3):
+        text = f"exp(add({text}, matmul(matmul(A{n}[30,20], B{n}[20,10]), v{n}[10])))"
+    roots = Reader().read(text)
+    whole = Whole(roots, more)
+    effort = Effort(seconds=inf, least=0.0, largest=4)
+    found = improve(roots, SUBSTITUTIONS, lambda part, lent: whole if part is roots else Additive(), effort)
+    if more < 1.0:
+        assert found.roots != roots and found.fired and found.after == 0.5 * found.before
+    else:
+        assert found.roots == roots and not found.fired and found.after == found.before
 
 
 @pytest.mark.parametrize("seed", range(30))
