@@ -2,9 +2,11 @@
 
 from jitla import config
 from jitla.api import calibrate, coverage, explain, jit, sparsify
+from jitla.config import __version__ as __version__
 from jitla.config import configure, options
 from jitla.errors import (
     BackendError,
+    CacheWarning,
     ConfigError,
     InternalError,
     JitlaError,
@@ -17,8 +19,7 @@ from jitla.errors import (
 from jitla.notebook import load_ipython_extension
 
 __all__ = [
-    "BackendError", "ConfigError", "InternalError", "JitlaError", "JitlaWarning", "MemoryLimitWarning",
-    "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage",
-    "explain", "jit", "load_ipython_extension", "options", "sparsify",
+    "BackendError", "CacheWarning", "ConfigError", "InternalError", "JitlaError", "JitlaWarning",
+    "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config",
+    "configure", "coverage", "explain", "jit", "load_ipython_extension", "options", "sparsify",
 ]
-__version__ = "0.1.0"

@@ -16,12 +16,14 @@ USAGE = """usage: python -m jitla demo [--rows N]
        python -m jitla info
        python -m jitla explain MODULE:FUNCTION [--data FILE.npz] [--level LEVEL] [--html FILE.html]
        python -m jitla run [--jit [MODULE:]FUNCTION] [--jit-all] [--once] SCRIPT [ARGUMENTS ...]
+       python -m jitla cache info|clear
 
 demo        fit two classifiers to real flight data, plain and decorated, and compare
 calibrate   measure this machine and keep what plans are chosen by
 info        versions, processor, threads, files, what was measured of this machine
 explain     call a function with the arrays of a file and show what became of it
 run         run a script with functions decorated, after it was run as it is, and compare
+cache       say what machine code is kept on disk, and where; remove it
 """
 
 
@@ -39,6 +41,8 @@ def main(arguments: list[str]) -> int:
             return commands.explain_command(rest)
         case ["run", *rest]:
             return commands.run_command(rest)
+        case ["cache", "info" | "clear" as what]:
+            return commands.cache_command(what)
         case ["-h" | "--help"]:
             print(USAGE, end="")
             return 0

@@ -25,11 +25,12 @@ import numpy as np
 from jitla.api import coverage, explain, jit
 from jitla.config import cache_directory, current
 from jitla.decorating import decorate, functions
+from jitla.disk import Disk, Unsafe
 from jitla.errors import ConfigError
 from jitla.gate import GATE
 from jitla.predictions import duration
 
-__all__ = ["explain_command", "info_command", "run_command"]
+__all__ = ["cache_command", "explain_command", "info_command", "run_command"]
 
 PACKAGES = ("numpy", "scipy", "llvmlite", "numba")
 
@@ -53,6 +54,22 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "constants", "measured" if found else "assumed; python -m jitla calibrate measures them"
     for name, value in found.record().items() if found else ():
         yield "", f"{name} = {value}"
+
+
+def cache_command(what: str) -> int:
+    """Describe or empty the disk cache."""
+    options = current()
+    kept = Disk(cache_directory(options), options.disk_cache_limit)
+    print(kept.directory + ("" if options.disk_cache else " (not in use: disk_cache is off)"))
+    try:
+        found = kept.usage() if what == "info" else kept.clear()
+    except (OSError, Unsafe) as wrong:
+        print(f"not in use: {wrong}")
+        return 1
+    limit = f" of {kept.limit / 1e6:.0f} MB" if what == "info" and kept.limit else ""
+    print(f"{'kept' if what == 'info' else 'removed'}: {found.files} pieces of machine code, "
+          f"{found.nbytes / 1e6:.1f} MB{limit}")
+    return 0
 
 
 def explain_command(arguments: list[str]) -> int:

@@ -26,6 +26,8 @@ __all__ = [
     "options",
 ]
 
+__version__ = "0.1.0"
+
 _PREFIX = "JITLA_"
 _SWITCH = {"1": True, "true": True, "on": True, "yes": True,
            "0": False, "false": False, "off": False, "no": False, "": False}
@@ -159,7 +161,11 @@ class Config:
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     events: int = _option(1000, _number(0, 1_000_000), "how many events are remembered for explain")
     cache_dir: str = _option(
-        "", _path, "where what was measured of this machine is kept; empty: in the user's cache")
+        "", _path, "where machine code and what was measured are kept; empty: in the user's cache")
+    disk_cache: bool = _option(
+        True, _switch, "keep machine code from process to process")
+    disk_cache_limit: int = _option(
+        256 << 20, _size, "bytes of machine code that are kept; what was not used for longest goes")
 
     _epoch: ClassVar[int]
 
@@ -248,8 +254,11 @@ def cache_directory(config: Config) -> str:
     elif sys.platform == "darwin":
         base = "~/Library/Caches"
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return os.path.join(os.path.expanduser(base), "jitla")
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        base = base if os.path.isabs(base) else "~/.cache"
+    base = os.path.expanduser(base)
+    # Without a home nothing is kept: a relative path would mean the directory the program happens to run in.
+    return os.path.join(base, "jitla") if os.path.isabs(base) else os.devnull
 
 
 def configure(**changes: Any) -> Config:
@@ -325,6 +334,8 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     disable: bool
     events: int
     cache_dir: str
+    disk_cache: bool
+    disk_cache_limit: int
 
 
 class _Options(ModuleType):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "BackendError",
+    "CacheWarning",
     "ConfigError",
     "InternalError",
     "JitlaError",
@@ -53,3 +54,7 @@ class JitlaWarning(UserWarning):
 
 class MemoryLimitWarning(JitlaWarning):
     """No plan of a block stays below ``memory_limit``; the one that takes least memory is run."""
+
+
+class CacheWarning(JitlaWarning):
+    """Machine code is not kept on disk: others could have written it there."""

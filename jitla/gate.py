@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from jitla.config import Config, cache_directory, current
-from jitla.errors import ConfigError, MemoryLimitWarning
+from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
+from jitla.events import log
 
 if TYPE_CHECKING:
+    from jitla.disk import Disk
     from jitla.tracing import Request, Site
 
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
@@ -39,6 +41,7 @@ class Gate:
         self._indexed: dict[tuple[str, int, bool], Any] = {}
         self._backends: dict[str, Any] = {}
         self._machine: Any = None
+        self._disks: dict[tuple[str, int], Disk] = {}
 
     def __reduce__(self) -> str:
         return "GATE"  # a decorated function that travels meets the gate of the other process
@@ -102,12 +105,30 @@ class Gate:
         if found is None:
             codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
             target = codegen.level_target(cpu) if cpu else None
-            found = codegen.LlvmBackend(launch=runtime.installed(), target=target)
+            found = codegen.LlvmBackend(launch=runtime.installed(), target=target, shelf=self.disk)
             found.launch  # noqa: B018  (loads the native run time)
             tracing.SIGHT.use(*runtime.layouts())
             tracing.quicken(runtime.methods())
             self._backends[cpu] = found
         return found
+
+    def disk(self) -> Disk | None:
+        """Return what keeps machine code from process to process, by the configuration in force; or None."""
+        config = current()
+        if not config.disk_cache:
+            return None
+        key = cache_directory(config), config.disk_cache_limit
+        if key not in self._disks:
+            made = self.room("disk").Disk(*key, refuse=self._refuse, observe=self.recorder.record)
+            self._disks.setdefault(key, made)
+        return self._disks[key]
+
+    def _refuse(self, reason: str) -> None:
+        text = f"{reason}: machine code is not kept; see the options cache_dir and disk_cache"
+        try:
+            self.room("tracing").call_here(warnings.warn, text, CacheWarning)
+        except CacheWarning:  # where warnings are errors: the program must not end for it
+            log.warning("%s", text)
 
     def check_cpu(self, cpu: str) -> None:
         """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""

@@ -12,11 +12,11 @@ stored_code, sampled_code, stored, turns, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable
-from jitla.codegen.jit import Jit, Library, host_target, lacking, level_target, modules
+from jitla.codegen.jit import Jit, Library, Shelf, host_target, lacking, level_target, modules
 from jitla.codegen.layout import Target
 from jitla.codegen.native import load_native
 
 __all__ = [
-    "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Target", "host_target", "lacking",
+    "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Shelf", "Target", "host_target", "lacking",
     "level_target", "load_native", "modules",
 ]

@@ -6,7 +6,7 @@ Receives kernels, forms and geometries; returns executables and argument blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from jitla.codegen.csr import pack_entries
 from jitla.codegen.csr_code import csr_text, held_columns
 from jitla.codegen.delayed import band_units
 from jitla.codegen.division import result_dtype
-from jitla.codegen.jit import Jit, Library
+from jitla.codegen.jit import Jit, Library, Shelf
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
 from jitla.codegen.located import Located
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
@@ -162,8 +162,8 @@ class LlvmBackend:
 
     Without `launch` the native run time is loaded on first use; without `threads` it
     is asked for theirs.
-    `objects` maps content keys to machine code and may be kept from process to process. `target`
-    is the host unless given. Kernels estimated to take less than `serial_ns` are not shared.
+    `objects` maps content keys to machine code; `shelf` returns what keeps it from process to process.
+    `target` is the host unless given. Kernels estimated to take less than `serial_ns` are not shared.
     """
 
     name = "llvm"
@@ -171,11 +171,13 @@ class LlvmBackend:
 
     def __init__(
         self, launch: Callable[..., int] | None = None, threads: int | None = None,
-        objects: MutableMapping[str, bytes] | None = None, target: Target | None = None,
+        objects: dict[str, bytes] | None = None, target: Target | None = None,
+        shelf: Callable[[], Shelf | None] = lambda: None,
     ) -> None:
         self._launch = launch
         self._threads = threads
-        self.jit = Jit(objects, target=target)
+        self._shelf = shelf
+        self.jit = Jit(objects, target=target, shelf=shelf)
         self.serial_ns: float = SERIAL_NS
         self._rows: Library | None = None
         self._touch: Library | None = None
@@ -187,7 +189,8 @@ class LlvmBackend:
         if self._launch is None:
             # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
             prefix = f'target triple = "{self.jit.target.triple}"\n'
-            self._launch = load_native(Jit(self.jit.objects, 0, self.jit.target).load, prefix)
+            self._launch = load_native(
+                Jit(self.jit.objects, 0, self.jit.target, self._shelf).load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:

@@ -10,15 +10,16 @@ import hashlib
 import itertools
 import re
 import threading
-from collections.abc import MutableMapping
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from functools import cache, cached_property
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from jitla.codegen.layout import PART, Target
+from jitla.config import __version__
 from jitla.errors import BackendError
 
 _PARTS = re.compile(PART.replace("{}", r"(\d)"))
@@ -39,14 +40,28 @@ def modules(text: str) -> list[tuple[int | None, str]]:
 
 
 class Objects(dict[str, bytes]):
-    """Object bytes by content key, the `LIMIT` that came last."""
+    """Object bytes by content key, the `LIMIT` that came last, at most `ROOM` bytes of them."""
 
-    LIMIT = 4096
+    LIMIT, ROOM = 4096, 64 << 20
+    held = 0
 
     def __setitem__(self, key: str, data: bytes) -> None:
-        while len(self) >= self.LIMIT:
-            del self[next(iter(self))]
+        self.held += len(data) - len(self.pop(key, b""))
         super().__setitem__(key, data)
+        while len(self) > self.LIMIT or self.held > self.ROOM and len(self) > 1:
+            self.held -= len(self.pop(next(iter(self))))
+
+
+class Shelf(Protocol):
+    """Keeps object bytes from process to process; never fails. `maker` says what they came from and for."""
+
+    def get(self, key: str, maker: str) -> bytes | None:
+        """Return what is kept under `key`."""
+        ...
+
+    def put(self, key: str, maker: str, code: bytes) -> None:
+        """Keep `code`."""
+        ...
 
 
 class Library:
@@ -65,16 +80,18 @@ class Jit:
 
     Everything that enters LLVM happens under one lock; LLVM starts on first use. `level` is LLVM's
     for code generation: 0 compiles five times as fast as 2. Parts of a text behind a line `PART` are
-    modules of their own, of the level that it names. `target` is the host unless given.
+    modules of their own, of the level that it names. `target` is the host unless given. `shelf` returns
+    what keeps objects from process to process, None where nothing does.
     """
 
     def __init__(
-        self, objects: MutableMapping[str, bytes] | None = None, level: int = 2,
-        target: Target | None = None,
+        self, objects: dict[str, bytes] | None = None, level: int = 2, target: Target | None = None,
+        shelf: Callable[[], Shelf | None] = lambda: None,
     ) -> None:
         self._level = level
         self._wanted = target
-        self.objects: MutableMapping[str, bytes] = Objects() if objects is None else objects
+        self._shelf = shelf
+        self.objects = Objects() if objects is None else objects
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()
@@ -98,24 +115,36 @@ class Jit:
         self._engine = llvm.create_lljit_compiler(_machine(target, self._level, "jitdefault"))
         self._target = target
 
+    @cached_property
+    def maker(self) -> str:
+        """What makes objects here, and for which processor."""
+        host, version = self.target, ".".join(map(str, llvm.llvm_version_info))
+        programs = f"jitla {__version__} llvmlite {llvmlite.__version__} LLVM {version}"
+        return f"{programs} {host.triple} {host.cpu} {host.feature_string}"
+
     def key(self, text: str, level: int | None = None) -> str:
         """Return the content key of the object made from `text` here."""
-        host = self.target
-        version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
-        chosen = str(self._level if level is None else level)
-        parts = (version, chosen, host.triple, host.cpu, host.feature_string, text)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        chosen = self._level if level is None else level
+        return hashlib.sha256(f"{self.maker}\0{chosen}\0{text}".encode()).hexdigest()
 
     def compile(self, text: str, level: int | None = None) -> bytes:
-        """Return object bytes for the one module `text`, from the cache where possible."""
+        """Return object bytes for the one module `text`, from the caches where possible."""
         key = self.key(text, level)
         data = self.objects.get(key)
         if data is None:
             with self._lock:
                 data = self.objects.get(key)
                 if data is None:
-                    chosen = self._level if level is None else level
-                    data = self.objects[key] = self._emit(text, chosen)
+                    data = self.objects[key] = self._made(key, text, level)
+        return data
+
+    def _made(self, key: str, text: str, level: int | None) -> bytes:
+        shelf = self._shelf()
+        data = None if shelf is None else shelf.get(key, self.maker)
+        if data is None:
+            data = self._emit(text, self._level if level is None else level)
+            if shelf is not None:
+                shelf.put(key, self.maker, data)
         return data
 
     def _emit(self, text: str, level: int) -> bytes:
@@ -146,7 +175,10 @@ class Jit:
             builder = builder.add_object_img(data)
         for name in names:
             builder = builder.export_symbol(name)
-        tracker = builder.link(self._engine, f"jitla{next(self._numbers)}")
+        try:
+            tracker = builder.link(self._engine, f"jitla{next(self._numbers)}")
+        except RuntimeError as error:
+            raise BackendError(f"LLVM cannot load an object: {error}") from error
         return Library(tracker, names, objects)
 
 

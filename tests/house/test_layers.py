@@ -16,7 +16,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tracing", "rewrites", "fusion", "runtime"),
     ("codegen", "accel", "tuner", "recompile"),
     ("verify", "analysis", "predictions", "graph", "records", "page", "explanation",
-     "account", "calibration", "machines", "gate", "api",
+     "account", "calibration", "machines", "entries", "disk", "gate", "api",
      "decorating", "notebook", "commands", "__init__", "demo_data", "demo_algorithms",
      "demo_worker", "demo", "__main__"),
 )

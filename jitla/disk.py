@@ -1,0 +1,292 @@
+"""Machine code from process to process: a directory of the user's own, one file for each piece.
+
+Knows: which directories and files are to be trusted, how to write so that nobody reads half of it, how much
+may be kept. Must not know: what the code does, who compiles. Receives keys, makers and code; returns code.
+
+Nothing is locked. A file is written under another name and renamed; who reads finds all of it or nothing.
+It is not forced to the disk: after a loss of power a file may be torn, which its checksum tells. Whatever
+goes wrong is a miss: the code is then compiled, and kept in memory only.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from jitla.entries import LARGEST, file_name, pack, parse
+from jitla.events import Event
+
+__all__ = ["Disk", "Unsafe", "Usage"]
+
+FOLDER = "objects"  # in the cache directory; what is beside it is not code
+SHARDS = "0123456789abcdef"
+STEPS = 16  # a shard is looked through when this part of its share has been written
+FRESH = 600.0  # seconds: code that was used since need not be marked as used again
+ORPHANED = 3600.0  # seconds after which nobody goes on writing a file
+SLOW = 0.05  # seconds that reading or writing one file may take
+PATIENCE, REST = 3, 600.0  # failures in a row, and the seconds that the disk is then left alone
+_TEMPORARY = ".new"
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+# A pipe of that name must not be waited for.
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+_NUMBERS = itertools.count()
+V = TypeVar("V")
+
+
+class Usage(NamedTuple):
+    """What a directory holds."""
+
+    files: int
+    nbytes: int
+
+
+class Unsafe(Exception):
+    """Others could have written what is in the directory; the text says how."""
+
+
+class Disk:
+    """Code below `directory`, about `limit` bytes of it (0: any number): what was used last stays.
+
+    `refuse` is told once why a directory is not used; `observe` what happened.
+    """
+
+    def __init__(
+        self, directory: str, limit: int = 0, *, refuse: Callable[[str], None] | None = None,
+        observe: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.directory = os.path.join(directory, FOLDER)
+        self.limit = limit
+        self._share = limit // len(SHARDS)
+        self._refuse = refuse
+        self._observe = observe
+        self._refused = not hasattr(os, "geteuid") or os.open not in os.supports_dir_fd
+        self._failures = {"read": 0, "written": 0}
+        self._rests_until = 0.0
+        # Processes that write little look through a shard now and then, too: they start anywhere.
+        self._written = os.getpid() * 40_503 % max(self._share // STEPS, 1)
+
+    # ---------------------------------------------------------------------- code
+
+    def get(self, key: str, maker: str) -> bytes | None:
+        """Return the code of `key` made by `maker`, if it is kept and to be trusted."""
+        name = file_name(key, maker)
+
+        def read(root: int) -> bytes | None:
+            entry = self._read(root, name)
+            code = None if entry is None else parse(entry, key, maker)
+            if code is None and entry is not None:
+                _remove(root, name)
+                self._tell("broken", name)
+            return code
+
+        return self._try("read", read)
+
+    def put(self, key: str, maker: str, code: bytes) -> None:
+        """Keep the code of `key` made by `maker`."""
+        entry, name = pack(key, maker, code), file_name(key, maker)
+
+        def write(root: int) -> None:
+            self._write(root, name, entry)
+            self._make_room(root, name[0], len(entry))
+
+        if len(entry) <= LARGEST:
+            self._try("written", write, make=True)
+
+    def _read(self, root: int, name: str) -> bytes | None:
+        """Return what is in the file `name`, None if there is none; nothing if it is no file to be trusted."""
+        try:
+            handle = os.open(name, _READ, dir_fd=root)
+        except FileNotFoundError:
+            return None
+        except OSError as wrong:
+            if wrong.errno not in (errno.ELOOP, errno.ENXIO, errno.EACCES):
+                raise
+            return b""  # a link, a socket, or a file that was closed to everybody
+        with os.fdopen(handle, "rb", buffering=0) as file:
+            found = os.fstat(handle)
+            if not _trusted(found, stat.S_ISREG) or not 0 < found.st_size <= LARGEST:
+                return b""
+            if abs(time.time() - found.st_mtime) > FRESH:
+                with suppress(OSError):  # a disk that can only be read
+                    os.utime(handle)
+            return file.read(LARGEST)
+
+    def _write(self, root: int, name: str, entry: bytes) -> None:
+        """Write the file `name` under another name first; whatever happens, nothing else is left behind."""
+        shard = name[0]
+        with suppress(FileExistsError):
+            os.mkdir(shard, 0o700, dir_fd=root)
+        new = f"{shard}/{_TEMPORARY}-{os.getpid()}-{next(_NUMBERS)}"
+        handle = os.open(new, _WRITE, 0o600, dir_fd=root)
+        try:
+            with os.fdopen(handle, "wb", buffering=0) as file:
+                rest = memoryview(entry)
+                while rest:
+                    rest = rest[file.write(rest) or 0:]
+            os.rename(new, name, src_dir_fd=root, dst_dir_fd=root)
+        except BaseException:  # an interrupt, too
+            with suppress(OSError):
+                os.unlink(new, dir_fd=root)
+            raise
+
+    # ---------------------------------------------------------------------- the directory
+
+    def _try(self, what: str, act: Callable[[int], V], make: bool = False) -> V | None:
+        """Return what `act` makes of the open directory, None without one; after some failures it rests."""
+        start = time.monotonic()
+        if self._refused or self._failures[what] >= PATIENCE and start < self._rests_until:
+            return None
+        try:
+            root = self._open(make)
+            if root is None:
+                return None
+            try:
+                found = act(root)
+            finally:
+                os.close(root)
+        except (OSError, ValueError) as wrong:  # names that cannot be, too
+            self._tell("failed", f"not {what}: {getattr(wrong, 'strerror', None) or wrong}")
+            self._fail(what)
+            return None
+        if time.monotonic() - start > SLOW:
+            self._fail(what)
+        else:
+            self._failures[what] = 0
+        return found
+
+    def _open(self, make: bool = False) -> int | None:
+        """Return a handle of the directory, None if it is not there or not to be trusted."""
+        try:
+            if make:
+                _make(self.directory)
+            return _checked(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            if make:
+                raise
+            return None
+        except Unsafe as reason:
+            self._refused = True
+            self._tell("refused", str(reason))
+            if self._refuse is not None:
+                self._refuse(str(reason))
+            return None
+
+    def _fail(self, what: str) -> None:
+        self._failures[what] += 1
+        self._rests_until = time.monotonic() + REST
+
+    def _tell(self, kind: str, subject: str) -> None:
+        if self._observe is not None:
+            self._observe(Event(f"disk.{kind}", subject))
+
+    # ---------------------------------------------------------------------- how much is kept
+
+    def _make_room(self, root: int, shard: str, written: int) -> None:
+        """Now and then look through one shard, and remove what was used longest ago."""
+        if not self.limit:
+            return
+        self._written += written
+        if self._written >= self._share // STEPS:
+            self._written = 0
+            self._trim(root, shard)
+
+    def _trim(self, root: int, shard: str) -> None:
+        now, kept = time.time(), []
+        for name, found in _files(root, shard):
+            if name.startswith(_TEMPORARY):
+                if abs(now - found.st_mtime) > ORPHANED:
+                    _remove(root, f"{shard}/{name}")
+            else:
+                kept.append((found.st_mtime, found.st_size, name))
+        total = sum(size for _, size, _ in kept)
+        kept.sort()
+        for _, size, name in kept:
+            if total <= self._share:
+                break
+            _remove(root, f"{shard}/{name}")
+            total -= size
+
+    def usage(self) -> Usage:
+        """Count what is kept; raise `OSError` or `Unsafe` where that is not to be used."""
+        return self._each(lambda root, name: None)
+
+    def clear(self) -> Usage:
+        """Remove all that is kept; return what that was."""
+        return self._each(_remove)
+
+    def _each(self, act: Callable[[int, str], None]) -> Usage:
+        """Act on every file; return what there was."""
+        sizes = []
+        if os.path.lexists(self.directory):
+            root = _checked(self.directory)
+            try:
+                for shard in SHARDS:
+                    for name, found in _files(root, shard):
+                        act(root, f"{shard}/{name}")
+                        sizes.append(found.st_size)
+            finally:
+                os.close(root)
+        return Usage(len(sizes), sum(sizes))
+
+
+def _make(directory: str) -> None:
+    """Make `directory` and what is missing above it, for the user alone."""
+    if os.path.isdir(directory):
+        return
+    parent = os.path.dirname(directory)
+    if parent != directory:
+        _make(parent)
+    with suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+
+
+def _checked(directory: str) -> int:
+    """Return a handle of `directory`; raise `Unsafe` if others could have put files there.
+
+    What holds is asked of the handle: it stays the same directory whatever its name comes to mean. Who
+    could write in a directory above could put another one here, but none that is ours.
+    """
+    handle = os.open(directory, _DIRECTORY)
+    try:
+        found = os.fstat(handle)
+        if found.st_uid != os.geteuid() or os.geteuid() != os.getuid():
+            raise Unsafe(f"{directory} belongs to another user")
+        if not _trusted(found, stat.S_ISDIR):
+            raise Unsafe(f"{directory} can be written by others (mode {stat.S_IMODE(found.st_mode):o})")
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _trusted(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
+    return kind(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _files(root: int, shard: str) -> list[tuple[str, os.stat_result]]:
+    """Return the files of a shard; what another process removes meanwhile is left out."""
+    try:
+        handle = os.open(shard, _DIRECTORY, dir_fd=root)
+    except FileNotFoundError:
+        return []
+    found = []
+    try:
+        with os.scandir(handle) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+    finally:
+        os.close(handle)
+    return found
+
+
+def _remove(root: int, name: str) -> None:
+    with suppress(OSError):  # another process was faster, or it is a directory
+        os.unlink(name, dir_fd=root)
