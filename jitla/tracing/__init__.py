@@ -7,6 +7,7 @@ sampling, contracting, unions, merging, compressed, skipping, sparsified, callee
 hooks.
 """
 
+from jitla.tracing.alarms import calm
 from jitla.tracing.hooks import HOOKS, TWINS
 from jitla.tracing.parts import Keeper
 from jitla.tracing.payoff import Bypass, Payoff
@@ -22,5 +23,5 @@ from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
     "Bypass", "Fallback", "HOOKS", "Keeper", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site",
-    "Sparsified", "TWINS", "call_here", "drive", "pays", "quicken", "run",
+    "Sparsified", "TWINS", "call_here", "calm", "drive", "pays", "quicken", "run",
 ]
