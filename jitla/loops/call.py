@@ -80,14 +80,25 @@ class Code:
 
     def __call__(self, given: dict[str, Any]) -> tuple[Any, ...]:
         """Run the code; return the number of the statement to go on with, the variables, the counters."""
-        kernel = self.kernel
         memory, address = self._free.pop() if self._free else self._memory()
+        pointers = self._packed(given, memory)
+        self._call(address, address + 8, address + 16, address + 16, *pointers)
+        label = ctypes.c_int64.from_address(address).value
+        back = self.kernel.unpacking.unpack_from(memory, 16)
+        self._free.append((memory, address))
+        return self._unpacked(label, back)
+
+    def _packed(self, given: dict[str, Any], memory: Any) -> list[int]:
+        """Write numbers and lengths where the code reads them; return addresses of arrays."""
+        kernel = self.kernel
+        takes, truths = kernel.takes, kernel.truths
         packed: list[Any] = []
-        takes = kernel.takes
         for name in self._names[0]:
             packed += (given[name] if name in takes else 0, 0)
         packed += (0,) * (3 * kernel.counters)
         packed += [given[name] for name in self._names[1]]
+        for place, name in truths:
+            packed[place] = bool(given[name])  # those of NumPy cannot be packed
         pointers = []
         for name, item in zip(kernel.arrays, self._items, strict=True):
             array = given[name]
@@ -95,11 +106,7 @@ class Code:
             for length, stride in zip(array.shape, array.strides, strict=True):
                 packed += (length, stride // item)
         kernel.packing.pack_into(memory, 16, *packed)
-        self._call(address, address + 8, address + 16, address + 16, *pointers)
-        label = ctypes.c_int64.from_address(address).value
-        back = kernel.unpacking.unpack_from(memory, 16)
-        self._free.append((memory, address))
-        return self._unpacked(label, back)
+        return pointers
 
     def _memory(self) -> tuple[Any, int]:
         memory = ctypes.create_string_buffer(self.kernel.packing.size + 24)

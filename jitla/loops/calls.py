@@ -48,6 +48,8 @@ def called(writer: Writer, function: Any, name: str, values: list[Value]) -> Val
     if function in _ABSOLUTE:
         return _absolute(writer, function, value)
     if function in _ROUNDING:
+        if function is not int and value.held == "i" and value.kinds != {"int"} and value.bits > EXACT:
+            writer.bail(f"wide({value.text})")  # NumPy's integers are rounded as floats
         return _rounded(writer, _ROUNDING[function], value)
     if function in _ASKING:
         kind = "bool" if getattr(function, "__module__", "") == "math" else "b1"

@@ -38,6 +38,8 @@ TRIALS, LONG = 2, 1.0
 MOST_LEFT, SHARE_LEFT = 8, 0.5
 # Kinds of values for which one nest is compiled.
 MOST_VARIANTS = 8
+# Times what Python takes that compiled code may take.
+SLOWER = 0.9
 COPIED = 1 << 28  # bytes that are copied to compare
 MISSING = object()
 
@@ -252,7 +254,7 @@ class Entry:
                 return self._differs(variant, "an array")
         variant.same += 1
         if variant.same >= TRIALS or taken >= LONG:
-            if variant.tried > taken:
+            if variant.tried > SLOWER * taken:
                 variant.refuse("compiled code takes longer")
                 variant.code = None
                 self._look()

@@ -6,6 +6,7 @@ Receives tasks; calls them in a thread of its own, with what asks the other proc
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -33,19 +34,24 @@ class Foreman:
     def __init__(self, program: str) -> None:
         # it is given no folder of this package to import from: it needs none of it
         self._command = [sys.executable, "-P", program]
-        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = os.getpid()
+        self._tasks: SimpleQueue[Callable[[], None]]
+        self._lock: threading.Lock
+        self._thread: threading.Thread | None
+        self._process: subprocess.Popen[bytes] | None
         self.lost = 0
+        os.register_at_fork(after_in_child=self._begin)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without thread and process: a child has neither."""
+        self._lock = threading.Lock()
+        self._tasks = SimpleQueue()
+        self._thread = None
+        self._process = None
 
     def submit(self, task: Callable[[], None]) -> None:
         """Let the thread do `task`, soon."""
         with self._lock:
-            if self._owner != os.getpid():  # a child has neither thread nor process
-                self._owner, self._thread, self._process = os.getpid(), None, None
-                self._tasks = SimpleQueue()
             self._tasks.put(task)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="jitla-loops", daemon=True)
@@ -93,11 +99,14 @@ class Foreman:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL)
+            atexit.register(self._process.kill)
         return self._process
 
     def _dismiss(self) -> None:
         """Let the process end: it does when nothing can come in any more."""
         process, self._process = self._process, None
+        if process is not None:
+            atexit.unregister(process.kill)
         if process is not None and process.stdin is not None:
             try:
                 process.stdin.close()

@@ -54,7 +54,7 @@ class Looping:
         # Whether calls of it are to be traced, because loops over elements are not what it does.
         self.traced = False
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; the first calls tell whether it lives by its loops."""
         if self._calls >= CALLS:
             return self.version(*args, **kwargs)
@@ -69,16 +69,10 @@ class Looping:
     def _judge(self) -> None:
         """Decide whether the function should rather be traced."""
         variants = [variant for entry in self.entries for variant in entry.variants.values()]
-        if any(variant.state in ("trusted", "tried") for variant in variants):
-            spent = sum(v.seconds + v.compiled for v in variants)
-            self.traced = self._calls > 2 and spent < PART * self._seconds and not any(
-                v.state == "trusted" and v.runs for v in variants)
-            return
-        whole = [v for v in variants if v.state == "refused" and not v.element]
-        if whole and len(whole) == len(variants):
-            self.traced = True
-        elif sum(v.seconds for v in variants) < PART * self._seconds:
-            self.traced = True
+        if self._calls == 1:
+            self.traced = sum(v.seconds for v in variants) < PART * self._seconds
+        elif all(v.state == "refused" for v in variants):
+            self.traced = any(not v.element for v in variants)
 
     def records(self) -> list[Record]:
         """Return what became of its loops."""

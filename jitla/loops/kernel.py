@@ -35,7 +35,9 @@ class Kernel:
     takes: tuple[str, ...]
     gives: tuple[str, ...]
     counters: int
-    # Of all memory; of what is given back; of a number that it takes, which it is.
+    # Truth values of NumPy that it takes, and where.
+    truths: tuple[tuple[int, str], ...]
+    # Of all memory; of what is given back.
     packing: Struct
     unpacking: Struct
     variables: Mapping[str, Variable]
@@ -54,10 +56,13 @@ def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]
     back = "".join(_PACKED[held[name]] + "q" for name in gives) + "qqq" * made.counters
     only = "".join(_PACKED[held[name]] for name in names[len(gives):])
     sizes = "q" * sum(2 * given[name].ndim for name in arrays)  # type: ignore[union-attr]
+    places = {name: 2 * gives.index(name) if name in gives else len(back) + names.index(name) - len(gives)
+              for name in takes}
+    truths = tuple((places[name], name) for name in takes if given[name].kind == "b1")  # type: ignore[union-attr]
     text = _text(made, lines, arrays, given, gives, names, len(back), len(back) + len(only))
     pointers = tuple(_POINTER[given[name].kind] for name in arrays)  # type: ignore[union-attr]
     return Kernel(
-        text, pointers, arrays, tuple(sorted(made.written)), takes, gives, made.counters,
+        text, pointers, arrays, tuple(sorted(made.written)), takes, gives, made.counters, truths,
         Struct("=" + back + only + sizes), Struct("=" + back), made.variables)
 
 

@@ -63,7 +63,8 @@ class Refused(Exception):
 def result(name: str, *kinds: str) -> str:
     """Return the kind that an operation makes of numbers of `kinds`."""
     try:
-        made = OPERATORS[name](*(TYPES[kind](1) for kind in kinds))
+        with np.errstate(all="ignore"):
+            made = OPERATORS[name](*(TYPES[kind](1) for kind in kinds))
     except TypeError as error:
         raise Refused(f"Python raises TypeError: {error}") from error
     found = KIND_OF.get(type(made))

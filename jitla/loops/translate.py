@@ -72,6 +72,8 @@ class Translator(Writer):
         self.definite: set[str] = set()
         self.counters = 0
         self.changed = False
+        # Variables that were read before it is known what they may hold.
+        self.unknown: set[str] = set()
         for name, what in given.items():
             if isinstance(what, Array):
                 self.arrays[name] = what
@@ -88,9 +90,12 @@ class Translator(Writer):
         """Return the lines of the nest."""
         for _ in range(ROUNDS):
             self.lines, self._count, self.counters, self.changed = [], 0, 0, False
+            self.unknown = set[str]()
             self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
             self.statement(self.nest.loop)
             if not self.changed:
+                if self.unknown:
+                    raise Refused(f"{min(self.unknown)} has no value when it is read", self.nest.line)
                 return self.lines
         raise Refused("the kinds of its variables do not settle", self.nest.line)
 
@@ -428,6 +433,7 @@ class Translator(Writer):
         tag = f"g_{name}" if len(variable.kinds) > 1 else ""
         held = variable.held
         if not variable.kinds:
+            self.unknown.add(name)
             return Value(_ZERO[held], frozenset(), held)
         return Value(f"v_{name}", variable.kinds, held, tag, variable.bits, variable.positive)
 

@@ -291,7 +291,7 @@ class Writer:
     def _shifted(self, name: str, a: str, b: str, left: Value, right: Value) -> tuple[str, int, bool]:
         if name == "RShift":
             return self.fresh(f"{a} >> {b}"), left.bits, left.positive
-        text = self.fresh(f"{a} << {b}")
+        text = self.fresh(f"shift({a}, {b})")
         self.bail(f"({text} >> {b}) != {a}")
         known = right.text.removeprefix("int64(").removesuffix(")")
         bits = left.bits + int(known) if known.isdigit() else WIDE
