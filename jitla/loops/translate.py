@@ -16,7 +16,8 @@ from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
 from jitla.loops.nests import Nest, leaves
 from jitla.loops.values import COMPARED, EXACT, WIDE, Value, Writer, held_by, number
 
-ROUNDS = 12
+ROUNDS = 16
+PATIENCE = 4  # rounds after which the bits of a variable that still grows are not followed
 SIZE = 40  # bits of lengths of arrays
 _ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
 
@@ -72,6 +73,7 @@ class Translator(Writer):
         self.definite: set[str] = set()
         self.counters = 0
         self.changed = False
+        self.rounds = 0
         # Variables that were read before it is known what they may hold.
         self.unknown: set[str] = set()
         for name, what in given.items():
@@ -88,7 +90,7 @@ class Translator(Writer):
 
     def run(self) -> list[str]:
         """Return the lines of the nest."""
-        for _ in range(ROUNDS):
+        for self.rounds in range(ROUNDS):
             self.lines, self._count, self.counters, self.changed = [], 0, 0, False
             self.unknown = set[str]()
             self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
@@ -224,7 +226,7 @@ class Translator(Writer):
         variable.kinds |= value.kinds
         if value.kinds:
             if value.bits > variable.bits:
-                variable.bits = value.bits if variable.bits == 0 or value.bits <= 32 else WIDE
+                variable.bits = value.bits if self.rounds <= PATIENCE else WIDE
             variable.positive = variable.positive and value.positive
         self.changed = self.changed or before != (variable.kinds, variable.bits, variable.positive)
 
