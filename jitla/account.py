@@ -29,6 +29,11 @@ from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
 
 
+# By the state of a loop over elements: where it is counted.
+_COUNTED = {"trusted": "loops", "waiting": "loops_waiting", "tried": "loops_waiting",
+            "cold": "loops_cold", "refused": "loops_refused"}
+
+
 class Stats(dict[str, float]):
     """Counters of a decorated function, as a mapping and as attributes.
 
@@ -37,7 +42,10 @@ class Stats(dict[str, float]):
     `numpy_calls` inside programs; `materialised`, vector values written to fresh memory by programs;
     `fallbacks`, NumPy calls outside of programs; `failures`, blocks that NumPy ran because no program
     could be made; `kept`, values computed to be used in later runs of a block, `reused`, how often they were,
-    `kept_bytes`, the most that a call has held of them.
+    `kept_bytes`, the most that a call has held of them; `loops` over elements that compiled code runs,
+    `loops_waiting` to be compiled or checked, `loops_cold`, not
+    worth it yet, `loops_refused`, left to Python; `loop_runs` of compiled code,
+    `loops_left`, those of them that Python finished.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -53,7 +61,9 @@ class Stats(dict[str, float]):
 def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0)
+                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0,
+                  loops=0, loops_waiting=0, loops_refused=0, loops_cold=0,
+                  loop_runs=0, loops_left=0)
     for site in sites:
         runs = site.runs()
         total["calls"] += site.calls
@@ -65,6 +75,10 @@ def stats_of(sites: Iterable[Site]) -> Stats:
         total["kept"] += sum(part.made for part in list(site.parts.values()))
         total["reused"] += sum(part.used for part in list(site.parts.values()))
         total["kept_bytes"] = max(total["kept_bytes"], site.most_kept)
+        for record in site.looping.records() if site.looping else ():
+            total[_COUNTED[record.state]] += 1
+            total["loop_runs"] += record.runs
+            total["loops_left"] += record.left
         for program, count in runs.items():
             total["kernels"] += program.kernels
             total["forces"] += count

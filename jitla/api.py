@@ -138,6 +138,8 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
             site = state.site() if state.twin else None
             if site is None:
                 return function(*args, **kwargs)
+            if site.looping is not None and not site.looping.traced:
+                return tracing.looped(site, args, kwargs)
             if site.payoff is not None:
                 kind = site.payoff.of(args, kwargs)
                 if kind.bypassed:
@@ -157,6 +159,8 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
             return GATE.room("verify").checked_call(
                 site.checks, site.name, function,
                 lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
+        if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
+            return session.outside(state.looping.call, (args, kwargs), {})
         # Called by traced code: the caller's session goes on through the body.
         return twin(*map(session.argument, args),
                     **{k: session.argument(v) for k, v in kwargs.items()})

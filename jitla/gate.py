@@ -42,6 +42,7 @@ class Gate:
         self._backends: dict[str, Any] = {}
         self._machine: Any = None
         self._disks: dict[tuple[str, int], Disk] = {}
+        self._loops: Any = None
 
     def __reduce__(self) -> str:
         return "GATE"  # a decorated function that travels meets the gate of the other process
@@ -149,6 +150,21 @@ class Gate:
                 found = self._indexed.setdefault(key, made)
         return found
 
+    def looping(self, function: FunctionType) -> Any:
+        """Return `function` as it is called where its loops over elements count; None if it has none."""
+        if not self.room("source").loops_back(function.__code__):
+            return None
+        if self._loops is None:
+            with self._lock:
+                self._loops = self._loops or self.room("loops").Loops(self._adopted)
+        return self._loops.version(function)
+
+    def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
+        """Load what the compiler of loops has made; return what keeps it, and its address."""
+        with self._lock:
+            library = self._native().jit.adopt(data, name)
+        return library, library.addresses[name]
+
     def measured(self, config: Config) -> Any:
         """Return the constants of this machine that an earlier process measured, or None."""
         return self.room("machines").load(cache_directory(config), self.host())
@@ -234,6 +250,8 @@ class State:
         self.sites: dict[int, Site | None] = {}
         self.tracing: Any = None
         self.twin: Callable[..., Any] | None = None
+        # The function where its loops over elements count.
+        self.looping: Any = None
         GATE.states.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -244,6 +262,8 @@ class State:
         tracing = GATE.room("tracing")
         if type(self.function) is FunctionType:
             self.twin = tracing.TWINS.of(self.function, decorated=True)
+            if self.twin is not None:
+                self.looping = GATE.looping(self.function)
         self.tracing = tracing
         return tracing
 
@@ -292,6 +312,7 @@ class State:
         elif own.compile == "auto" and not own.strict and not own.memory_limit:
             code = self.function.__code__
             site.payoff = self.tracing.Payoff(code.co_filename, code.co_firstlineno)
+            site.looping = self.looping
         return self.sites.setdefault(config.epoch, site)
 
     def all_sites(self) -> tuple[Site, ...]:

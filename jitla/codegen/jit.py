@@ -169,6 +169,13 @@ class Jit:
                     library = self._loaded[key] = self._link(objects, names)
         return library
 
+    def adopt(self, data: bytes, name: str) -> Library:
+        """Load an object that another compiler has made, with the address of its function `name`."""
+        with self._lock:
+            if self._engine is None:
+                self._start()
+            return self._link([data], (name,))
+
     def _link(self, objects: list[bytes], names: tuple[str, ...]) -> Library:
         builder = llvm.JITLibraryBuilder().add_current_process()
         for data in objects:

@@ -1,15 +1,16 @@
 """What the user's own code says: its instrumented twins, and which local variables are still read.
 
 Reading order: percode, liveness, scope, origin, static, tame, inserts, operands, exprs,
-stores, rewrite, twin.
+stores, rewrite, twin, version.
 """
 
 from jitla.source.inserts import BARRIER, HOOK, NUMBERS
 from jitla.source.liveness import live_locals
 from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
 from jitla.source.twin import Twins, instrument
+from jitla.source.version import changed_code, loops_back, tree_of
 
 __all__ = [
-    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "Twins", "instrument",
-    "live_locals", "loops_in_python",
+    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "Twins", "changed_code",
+    "instrument", "live_locals", "loops_back", "loops_in_python", "tree_of",
 ]

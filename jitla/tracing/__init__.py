@@ -7,6 +7,7 @@ entries, sampling, contracting, unions, merging, compressed, skipping, sparsifie
 lifting, hooks.
 """
 
+from jitla.tracing.alarms import calm
 from jitla.tracing.hooks import HOOKS, TWINS
 from jitla.tracing.parts import Keeper
 from jitla.tracing.payoff import Bypass, Payoff
@@ -14,7 +15,7 @@ from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
 from jitla.tracing.replay import Replay, Request
-from jitla.tracing.session import LOCAL, drive, run
+from jitla.tracing.session import LOCAL, drive, looped, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
 from jitla.tracing.skipping import pays
@@ -22,5 +23,5 @@ from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
     "Bypass", "Fallback", "HOOKS", "Keeper", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site",
-    "Sparsified", "TWINS", "call_here", "drive", "pays", "quicken", "run",
+    "Sparsified", "TWINS", "call_here", "calm", "drive", "looped", "pays", "quicken", "run",
 ]

@@ -17,8 +17,8 @@ from signal import Handlers, valid_signals
 from threading import Thread
 from typing import Any
 
-#: Libraries whose own threads have no arrays of users: those of notebooks, and of progress bars.
-_HARMLESS = frozenset({"ipykernel", "IPython", "zmq", "tqdm"})
+#: Libraries whose own threads have no arrays of users: this one, those of notebooks, and of progress bars.
+_HARMLESS = frozenset({"jitla", "ipykernel", "IPython", "zmq", "tqdm"})
 _QUIET: frozenset[Any] = frozenset({None, Handlers.SIG_DFL, Handlers.SIG_IGN, default_int_handler})
 _SIGNALS = tuple(map(int, valid_signals()))
 

@@ -342,6 +342,16 @@ def untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict
         raise
 
 
+def looped(site: Site, args: tuple, kwargs: dict) -> Any:
+    """Call a function for its loops over elements, without a session."""
+    site.calls += 1
+    try:
+        return site.looping.call(args, kwargs)
+    except BaseException as error:
+        error.__traceback__ = user_traceback(error.__traceback__)
+        raise
+
+
 def _stepped(inner: Any) -> Generator:
     """Run a generator or coroutine without a session."""
     step: Callable[..., Any] = inner.send
@@ -406,4 +416,5 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
 
 mark(run.__code__, ROOT)
 mark(untraced.__code__, ROOT)
+mark(looped.__code__, ROOT)
 mark(drive.__code__, ROOT)

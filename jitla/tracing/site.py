@@ -79,6 +79,8 @@ class Site:
         self.checks: Any = None
         # Which calls are left to the plain function; None: none ever.
         self.payoff: Any = None
+        # What is called as long as loops over elements are what the function does; None: it has none.
+        self.looping: Any = None
         self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []

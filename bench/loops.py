@@ -1,0 +1,113 @@
+"""Loops over elements: plain Python, decorated, and compiled by hand with Numba, side by side.
+
+Knows: the public API, Numba. Must not know: how loops are found or compiled.
+Receives names of programs; prints a table: seconds of a plain call, of the first decorated call, of later
+ones, and of Numba's; exits with an error if any result differs from plain Python's in a bit, or a type.
+
+python -m bench.loops [name ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import sys
+import time
+from statistics import geometric_mean
+from typing import Any
+
+import numba
+import numpy as np
+
+import jitla
+from bench.loop_programs import PROGRAMS, Program
+
+SPAN = 0.15  # seconds that each way is measured at least
+WAIT = 120.0  # seconds until a loop has to be compiled
+
+
+def described(value: Any) -> Any:
+    """Return all that can be seen of a result."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.strides, value.tobytes()
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, [described(each) for each in value]
+    return type(value).__name__, repr(value)
+
+
+def timed(function: Any, args: tuple[Any, ...]) -> tuple[float, Any]:
+    """Return the seconds of a call on copies of `args`, and all that came of it."""
+    given = copy.deepcopy(args)
+    start = time.perf_counter()
+    result = function(*given)
+    return time.perf_counter() - start, (described(result), described(given))
+
+
+def measure(program: Program) -> dict[str, Any]:
+    """Measure one program."""
+    args = program.make(np.random.default_rng(0))
+    plain, fast = program.function, jitla.jit(program.function)
+    wanted = timed(plain, args)[1]
+    once = min(timed(plain, args)[0] for _ in range(3))
+    first, found = timed(fast, args)
+    same = found == wanted
+    since = time.perf_counter()
+    while time.perf_counter() - since < WAIT:
+        same &= timed(fast, args)[1] == wanted
+        stats = fast.stats()
+        if not stats["loops_waiting"] and stats["calls"] > 8:
+            break
+    by_hand: Any = numba.njit(plain) if program.numba else None
+    try:
+        begin = time.perf_counter()
+        if by_hand is not None:
+            by_hand(*copy.deepcopy(args))
+        compiling = time.perf_counter() - begin
+    except Exception:
+        by_hand = None
+    times: dict[str, list[float]] = {"plain": [], "fast": [], "numba": []}
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 3 * SPAN or len(times["plain"]) < 5:
+        for name, function in (("plain", plain), ("fast", fast), ("numba", by_hand)):
+            if function is not None:
+                for _ in range(1 if name == "plain" else 4):
+                    times[name].append(timed(function, args)[0])
+    same &= timed(fast, args)[1] == wanted
+    least = {name: min(found, default=math.nan) for name, found in times.items()}
+    return {"name": plain.__name__, "kind": program.kind, "same": same, "once": once, "first": first,
+            "compiling": compiling if by_hand is not None else math.nan, **least, "stats": fast.stats()}
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Return a row of the table."""
+    stats = row["stats"]
+    return (f"{row['name']:<20} {row['kind']:<7} {1e3 * row['plain']:9.2f} {1e3 * row['first']:9.2f} "
+            f"{1e3 * row['fast']:9.3f} {1e3 * row['numba']:9.3f} {row['plain'] / row['fast']:8.1f} "
+            f"{row['numba'] / row['fast']:6.2f} {1e3 * (row['first'] - 1.1 * row['once']):8.1f} "
+            f"{stats['loops']:3.0f}/{stats['loops_refused']:.0f} {'same' if row['same'] else 'DIFFERS'}")
+
+
+def main() -> int:
+    """Measure, print the table and what it comes to."""
+    ask = argparse.ArgumentParser()
+    ask.add_argument("names", nargs="*")
+    asked = ask.parse_args()
+    chosen = [p for p in PROGRAMS if not asked.names or p.function.__name__ in asked.names]
+    jitla.jit(lambda x: x * 2.0 + 1.0)(np.ones(100_000))  # what is loaded once is no program's
+    timed(jitla.jit(PROGRAMS[0].function), PROGRAMS[0].make(np.random.default_rng(1)))
+    print(f"{'program':<20} {'kind':<7} {'plain ms':>9} {'first ms':>9} {'jitla ms':>9} {'numba ms':>9} "
+          f"{'speedup':>8} {'/numba':>6} {'1st over':>8} loops")
+    rows = []
+    for program in chosen:
+        rows.append(measure(program))
+        print(shown(rows[-1]), flush=True)
+    for kind in ("scalar", "mixed", "kept"):
+        ratios = [row["plain"] / row["fast"] for row in rows if row["kind"] == kind]
+        if ratios:
+            print(f"{kind}: {geometric_mean(ratios):.2f} times as fast as plain, least {min(ratios):.2f}")
+    return not all(row["same"] for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

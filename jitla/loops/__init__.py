@@ -1,0 +1,9 @@
+"""Explicit loops over elements: found, handed to Numba in another process, and swapped in.
+
+Reading order: kinds, values, calls, nests, translate, kernel, versions, foreman, call, entry, function,
+worker.
+"""
+
+from jitla.loops.function import Looping, Loops, Record
+
+__all__ = ["Looping", "Loops", "Record"]

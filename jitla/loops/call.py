@@ -1,0 +1,121 @@
+"""A call of compiled code: numbers and addresses are packed, and what comes back is unpacked.
+
+Knows: addresses, memory of arrays. Must not know: when compiled code is called.
+Receives values as Python has them; returns where the loop ended, and values as Python would have them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from jitla.loops.kernel import Kernel
+from jitla.loops.kinds import BY_CHAR, BY_CODE, ITEM, KIND_OF
+from jitla.loops.translate import Array, Given, Scalar
+from jitla.loops.versions import Nothing
+
+# Of the flags of arrays: C-contiguous, aligned, writeable.
+CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
+FLAGS = CONTIGUOUS | ALIGNED | WRITEABLE
+_ndarray = np.ndarray
+_BITS = (31, 62, 63)
+
+
+def signature(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what compiled code depends on of `values`."""
+    found: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is _ndarray:
+            found.append((value.dtype, value.ndim, value.flags.num & FLAGS))
+        elif kind is int:
+            bits = value.bit_length()
+            found.append(bits > 31 if bits <= 62 else bits)
+        else:
+            found.append(kind)
+    return tuple(found)
+
+
+def described(value: Any) -> Given:
+    """Say what a nest may know of a value."""
+    kind = type(value)
+    if kind is _ndarray:
+        return _array(value) or f"an array of {value.dtype}"
+    if kind is int:
+        bits = next((bits for bits in _BITS if value.bit_length() <= bits), 0)
+        return Scalar("int", bits) if bits else "an integer of more than 64 bits"
+    if kind in KIND_OF:
+        return Scalar(KIND_OF[kind])
+    return f"a {kind.__name__}"
+
+
+def _array(value: np.ndarray) -> Array | None:
+    kind = BY_CHAR.get(value.dtype.char)
+    flags = value.flags.num
+    if kind is None or not value.dtype.isnative or not flags & ALIGNED or not value.ndim:
+        return None
+    if any(stride % ITEM[kind] for stride in value.strides):
+        return None
+    return Array(kind, value.ndim, bool(flags & CONTIGUOUS), bool(flags & WRITEABLE))
+
+
+class Code:
+    """A compiled kernel, ready to be called."""
+
+    __slots__ = ("kernel", "writes", "_call", "_items", "_free", "_library", "_names")
+
+    def __init__(self, kernel: Kernel, writes: tuple[str, ...], library: Any, address: int) -> None:
+        self.kernel = kernel
+        self.writes = writes
+        self._library = library  # the code lives as long as this does
+        pointers = [ctypes.c_void_p] * (4 + len(kernel.arrays))
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int, *pointers)(address)
+        self._items = tuple(np.dtype(name).itemsize for name in kernel.pointers)
+        only = tuple(name for name in kernel.takes if name not in kernel.gives)
+        self._names = kernel.gives, only
+        # Memory that is not in use.
+        self._free: list[tuple[Any, int]] = []
+
+    def __call__(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        """Run the code; return the number of the statement to go on with, the variables, the counters."""
+        memory, address = self._free.pop() if self._free else self._memory()
+        pointers = self._packed(given, memory)
+        self._call(address, address + 8, address + 16, address + 16, *pointers)
+        label = ctypes.c_int64.from_address(address).value
+        back = self.kernel.unpacking.unpack_from(memory, 16)
+        self._free.append((memory, address))
+        return self._unpacked(label, back)
+
+    def _packed(self, given: dict[str, Any], memory: Any) -> list[int]:
+        """Write numbers and lengths where the code reads them; return addresses of arrays."""
+        kernel = self.kernel
+        takes, truths = kernel.takes, kernel.truths
+        packed: list[Any] = []
+        for name in self._names[0]:
+            packed += (given[name] if name in takes else 0, 0)
+        packed += (0,) * (3 * kernel.counters)
+        packed += [given[name] for name in self._names[1]]
+        for place, name in truths:
+            packed[place] = bool(given[name])  # those of NumPy cannot be packed
+        pointers = []
+        for name, item in zip(kernel.arrays, self._items, strict=True):
+            array = given[name]
+            pointers.append(array.ctypes.data)
+            for length, stride in zip(array.shape, array.strides, strict=True):
+                packed += (length, stride // item)
+        kernel.packing.pack_into(memory, 16, *packed)
+        return pointers
+
+    def _memory(self) -> tuple[Any, int]:
+        memory = ctypes.create_string_buffer(self.kernel.packing.size + 24)
+        return memory, ctypes.addressof(memory)
+
+    def _unpacked(self, label: int, back: tuple[Any, ...]) -> tuple[Any, ...]:
+        gives = self.kernel.gives
+        count = 2 * len(gives)
+        values = {}
+        for name, value, code in zip(gives, back[:count:2], back[1:count:2], strict=True):
+            values[name] = BY_CODE[code](value) if code else Nothing
+        return label, *(values.get(name, Nothing) for name in self.writes), *back[count:]

@@ -1,0 +1,299 @@
+"""What is asked before a nest: whether compiled code runs it, and whether it may be trusted.
+
+Knows: clocks, what was found of each kind of values. Must not know: syntax, machine code.
+Receives the values that a nest reads; returns what it would have assigned, or None where Python runs it.
+
+A nest is timed while Python runs it. One that takes long enough is translated and compiled elsewhere.
+Then Python still runs it some times, and compiled code, too, on copies: only if everything is the same,
+compiled code takes its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from jitla.loops.call import Code, described, signature
+from jitla.loops.foreman import Foreman, Unavailable
+from jitla.loops.kernel import kernel
+from jitla.loops.kinds import Refused
+from jitla.loops.nests import EXITS, Nest
+from jitla.loops.versions import Nothing
+from jitla.tracing import calm
+
+# Seconds that a nest has to take altogether before it is compiled, and on average.
+WORTH, SHORT = 5e-3, 2e-5
+# A refused nest whose runs take less on average is not looked at any more.
+WORTHWHILE = 1e-4
+# Runs of Python after which the average is believed.
+SOME = 64
+# Runs that have to be the same before compiled code is trusted; one is enough that takes so many seconds.
+TRIALS, LONG = 2, 1.0
+# Runs, of those that were tried or done, that Python may have to finish.
+MOST_LEFT, SHARE_LEFT = 8, 0.5
+# Kinds of values for which one nest is compiled.
+MOST_VARIANTS = 8
+# Times what Python takes that compiled code may take.
+SLOWER = 0.9
+COPIED = 1 << 28  # bytes that are copied to compare
+MISSING = object()
+
+
+@dataclass(eq=False)
+class Variant:
+    """One nest for one kind of values: cold, waiting, tried, trusted, or left to Python."""
+
+    state: str = "cold"
+    reason: str = ""
+    line: int = 0
+    element: bool = True
+    given: tuple[Any, ...] = ()
+    code: Code | None = None
+    # Names outside of the function, and what they were.
+    assumed: list[tuple[Mapping[str, Any], str, Any]] = field(default_factory=list)
+    # Runs by Python and their seconds; by compiled code; those that Python finished.
+    plain: int = 0
+    seconds: float = 0.0
+    runs: int = 0
+    compiled: float = 0.0
+    left: int = 0
+    same: int = 0
+    tried: float = 0.0
+    kinds: str = ""
+
+    def refuse(self, reason: str, line: int = 0, element: bool = True) -> None:
+        """Leave it to Python from now on."""
+        self.state, self.reason, self.line, self.element = "refused", reason, line, element
+
+
+class Run:
+    """One run by Python that is timed, and compared if compiled code was tried before."""
+
+    __slots__ = ("variant", "start", "found", "copies")
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant = variant
+        self.found: tuple[Any, ...] | None = None
+        self.copies: list[tuple[np.ndarray, np.ndarray]] = []
+        self.start = perf_counter()
+
+
+class Entry:
+    """What is asked before one nest of one function; the text of the version calls it."""
+
+    def __init__(
+        self, nest: Nest, names: tuple[str, ...], space: Mapping[str, Any], builtin: Mapping[str, Any],
+        foreman: Foreman, link: Callable[[str, bytes], tuple[Any, int]],
+    ) -> None:
+        self.nest = nest
+        self.names = names
+        self.space = space
+        self.builtin = builtin
+        self.foreman = foreman
+        self.link = link
+        self.variants: dict[Any, Variant] = {}
+        self.exits = {label for node, label in nest.labels.items() if isinstance(node, EXITS)}
+        # Nothing is asked while something is compiled, nor once everything is left to Python.
+        self.rests = False
+        # Names of the module that the nest reads.
+        self.outside = tuple(name for name in nest.globals if name not in names)
+
+    def __call__(self, *values: Any) -> Any:
+        """Return what the nest assigns, or None, or a run that is to be done by Python."""
+        if self.rests:
+            return None
+        if self.outside:
+            values += tuple([self.space.get(name) for name in self.outside])
+        key = signature(values)
+        variant = self.variants.get(key) or self._new(key)
+        if variant.state == "cold":
+            variant.given = tuple(map(described, values))
+            return Run(variant)
+        if variant.code is None or not calm() or sys.gettrace() is not None:
+            return None
+        if not self._holds(variant):
+            del self.variants[key]
+            return None
+        given = dict(zip((*self.names, *self.outside), values, strict=True))
+        return self._run(variant, given) if variant.state == "trusted" else self._try(variant, given)
+
+    def _new(self, key: Any) -> Variant:
+        variant = Variant()
+        if len(self.variants) >= MOST_VARIANTS:
+            variant.refuse("it runs with too many kinds of values")
+            return variant
+        return self.variants.setdefault(key, variant)
+
+    def _holds(self, variant: Variant) -> bool:
+        return all(space.get(name, MISSING) is found for space, name, found in variant.assumed)
+
+    # -- by Python -----------------------------------------------------------------------------
+
+    def done(self, run: Run) -> None:
+        """Note that Python has run the nest; compare if it was tried."""
+        variant = run.variant
+        taken = perf_counter() - run.start
+        variant.plain += 1
+        variant.seconds += taken
+        if run.found is not None:
+            self._compare(run, taken)
+        elif variant.state == "cold":
+            if variant.seconds >= WORTH and variant.seconds >= SHORT * variant.plain:
+                self.order(variant)
+            elif variant.plain >= SOME and variant.seconds < SHORT * variant.plain:
+                variant.refuse(f"a run takes {1e6 * variant.seconds / variant.plain:.1f} µs only")
+                self._look()
+
+    def order(self, variant: Variant) -> None:
+        """Have it translated and compiled, elsewhere."""
+        variant.state = "waiting"
+        self.rests = True
+        self.foreman.submit(lambda: self._make(variant))
+
+    def _make(self, variant: Variant) -> None:
+        try:
+            self._translate(variant)
+        except Refused as refused:
+            variant.refuse(refused.reason, refused.line or self.nest.line, refused.element)
+        except Unavailable as error:
+            variant.refuse(str(error))
+        except Exception as error:
+            variant.refuse(f"{type(error).__name__}: {error}")
+        finally:
+            self._look()
+
+    def _translate(self, variant: Variant) -> None:
+        given = dict(zip((*self.names, *self.outside), variant.given, strict=True))
+        given = {name: what for name, what in given.items()
+                 if name not in self.outside or not isinstance(what, str)}
+        made = kernel(self.nest, given, lambda name: self._resolve(name, variant))
+        variant.kinds = ", ".join(f"{name} {_shown(what)}" for name, what in given.items())
+        name, data = self.foreman.ask(made.text, made.pointers)
+        library, address = self.link(name, data)
+        variant.code = Code(made, self.nest.writes, library, address)
+        variant.state = "tried"
+
+    def _resolve(self, name: str, variant: Variant) -> Any:
+        """Return what a name outside of the function is, and remember that it was."""
+        first, *rest = name.split(".")
+        space = self.space
+        if first not in space:
+            variant.assumed.append((space, first, MISSING))
+            space = self.builtin
+        found = space.get(first, MISSING)
+        variant.assumed.append((space, first, found))
+        for part in rest:
+            if not isinstance(found, type(sys)):
+                raise Refused(f"{name} is no name in a module", element=False)
+            variant.assumed.append((vars(found), part, vars(found).get(part, MISSING)))
+            found = vars(found).get(part, MISSING)
+        if found is MISSING:
+            raise Refused(f"{name} is not defined", element=False)
+        return found
+
+    def _look(self) -> None:
+        """Ask again, unless everything is left to Python for good."""
+        states = {variant.state for variant in self.variants.values()}
+        short = all(variant.seconds < WORTHWHILE * variant.plain for variant in self.variants.values())
+        self.rests = "waiting" in states or states == {"refused"} and short
+
+    # -- by compiled code ----------------------------------------------------------------------
+
+    def _run(self, variant: Variant, given: dict[str, Any]) -> Any:
+        assert variant.code is not None
+        start = perf_counter()
+        found = variant.code(given)
+        variant.compiled += perf_counter() - start
+        variant.runs += 1
+        if found[0] and found[0] not in self.exits:
+            variant.left += 1
+            if variant.left >= MOST_LEFT and variant.left > SHARE_LEFT * variant.runs:
+                variant.refuse("Python has to finish it too often")
+                variant.code = None
+                self._look()
+        return found
+
+    def _try(self, variant: Variant, given: dict[str, Any]) -> Run | None:
+        """Run the compiled code on copies; Python will run it on what was given."""
+        assert variant.code is not None
+        copies = _copies(given, variant.code.kernel.written)
+        if copies is None:
+            return None
+        run = Run(variant)
+        start = perf_counter()
+        run.found = variant.code({**given, **{name: copies[id(given[name])][1] for name in given
+                                              if id(given[name]) in copies}})
+        variant.tried = perf_counter() - start
+        run.copies = list(copies.values())
+        run.start = perf_counter()
+        return run
+
+    def _compare(self, run: Run, taken: float) -> None:
+        variant, found = run.variant, run.found
+        assert found is not None
+        if found[0] and found[0] not in self.exits:
+            variant.left += 1
+            if variant.left >= MOST_LEFT:
+                variant.refuse("Python has to finish it too often")
+                variant.code = None
+                self._look()
+            return
+        if not found[0] and sys.exc_info()[0] is not None:
+            return  # Python did not come to the end
+        held = sys._getframe(2).f_locals
+        for name, value in zip(self.nest.writes, found[1:], strict=False):
+            if value is not Nothing and not _same(value, held.get(name, Nothing)):
+                return self._differs(variant, name)
+        for array, copy in run.copies:
+            if not _same_memory(array, copy):
+                return self._differs(variant, "an array")
+        variant.same += 1
+        if variant.same >= TRIALS or taken >= LONG:
+            if variant.tried > SLOWER * taken:
+                variant.refuse("compiled code takes longer")
+                variant.code = None
+                self._look()
+            else:
+                variant.state = "trusted"
+
+    def _differs(self, variant: Variant, what: str) -> None:
+        variant.refuse(f"compiled code made another {what} than Python")
+        variant.code = None
+        self._look()
+
+
+def _shown(what: Any) -> str:
+    kind = getattr(what, "kind", what)
+    return f"{kind}[{', '.join(':' * what.ndim)}]" if hasattr(what, "ndim") else str(kind)
+
+
+def _copies(
+    given: dict[str, Any], written: tuple[str, ...]
+) -> dict[int, tuple[np.ndarray, np.ndarray]] | None:
+    """Return copies of the arrays that are written; None where one would not stand for all that it is."""
+    arrays = {id(value): value for value in given.values() if type(value) is np.ndarray}
+    stores = {id(given[name]) for name in written}
+    if sum(arrays[key].nbytes for key in stores) > COPIED:
+        return None
+    for key in stores:
+        for other, value in arrays.items():
+            if other != key and np.may_share_memory(arrays[key], value):
+                return None
+    return {key: (arrays[key], arrays[key].copy(order="K")) for key in stores}
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Say whether two numbers are the same to every program."""
+    return type(a) is type(b) and (a == b or a != a and b != b) and str(a) == str(b)
+
+
+def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(
+        np.signbit(a) & ~np.isnan(a), np.signbit(b) & ~np.isnan(b)))

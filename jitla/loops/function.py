@@ -1,0 +1,127 @@
+"""The version of a user's function whose loops over elements may run as compiled code.
+
+Knows: functions, and what became of their nests. Must not know: sessions, plans.
+Receives functions; returns what is called instead of them where nothing is traced, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from jitla.loops.entry import Entry, Variant
+from jitla.loops.foreman import Foreman
+from jitla.loops.nests import find
+from jitla.loops.versions import CONSTANTS, asked, replace
+from jitla.source import changed_code, tree_of
+
+_GENERATORS = 0x20 | 0x80 | 0x200
+# Nests that take a smaller part of a call than this do not decide how the rest of it runs.
+PART = 0.2
+# Calls until it is settled whether a function lives by its loops.
+CALLS = 64
+
+
+class Record(NamedTuple):
+    """What became of one nest, or of a loop that is none."""
+
+    file: str
+    line: int
+    state: str
+    reason: str
+    kinds: str
+    plain: int
+    runs: int
+    left: int
+    seconds: float
+    compiled: float
+
+
+class Looping:
+    """One function that has nests over elements."""
+
+    def __init__(self, function: FunctionType, version: FunctionType, entries: list[Entry],
+                 refused: list[tuple[int, str]]) -> None:
+        self.version = version
+        self.entries = entries
+        self.refused = refused
+        self.file = function.__code__.co_filename
+        self._calls = 0
+        self._seconds = 0.0
+        # Whether calls of it are to be traced, because loops over elements are not what it does.
+        self.traced = False
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function; the first calls tell whether it lives by its loops."""
+        if self._calls >= CALLS:
+            return self.version(*args, **kwargs)
+        start = perf_counter()
+        try:
+            return self.version(*args, **kwargs)
+        finally:
+            self._calls += 1
+            self._seconds += perf_counter() - start
+            self._judge()
+
+    def _judge(self) -> None:
+        """Decide whether the function should rather be traced."""
+        variants = [variant for entry in self.entries for variant in entry.variants.values()]
+        if self._calls == 1:
+            self.traced = sum(v.seconds for v in variants) < PART * self._seconds
+        elif all(v.state == "refused" for v in variants):
+            self.traced = any(not v.element for v in variants)
+
+    def records(self) -> list[Record]:
+        """Return what became of its loops."""
+        made = [Record(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
+                for line, reason in self.refused]
+        for entry in self.entries:
+            for v in list(entry.variants.values()) or [Variant()]:
+                made.append(Record(self.file, v.line or entry.nest.line, v.state, v.reason, v.kinds,
+                                   v.plain, v.runs, v.left, v.seconds, v.compiled))
+        return made
+
+
+class Loops:
+    """Makes the versions of functions; what compiles is shared by all of them."""
+
+    def __init__(self, link: Callable[[str, bytes], tuple[Any, int]]) -> None:
+        self._foreman = Foreman(str(Path(__file__).with_name("worker.py")))
+        self._link = link
+
+    def version(self, function: FunctionType) -> Looping | None:
+        """Return a function with nests over elements as it is called; None if it has none."""
+        code = function.__code__
+        if code.co_flags & _GENERATORS:
+            return None
+        source = tree_of(function)
+        if source is None:
+            return None
+        local = frozenset(code.co_varnames)
+        found = find(source.node, local, frozenset(code.co_freevars))
+        if not found.nests:
+            return None
+        made = self._entries(function, found.nests)
+        replace(source.node, found.nests, [entry.names for entry in made])
+        objects = CONSTANTS | {asked(number): entry for number, entry in enumerate(made)}
+        changed = changed_code(source, code, objects)
+        if changed is None:
+            return None
+        return Looping(function, _bound(function, changed), made, found.refused)
+
+    def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
+        builtin = function.__builtins__  # type: ignore[attr-defined]
+        return [Entry(nest, nest.takes, function.__globals__, builtin, self._foreman, self._link)
+                for nest in nests]
+
+
+def _bound(function: FunctionType, code: CodeType) -> FunctionType:
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__,
+                        function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    made.__module__ = function.__module__
+    return made

@@ -1,0 +1,252 @@
+"""Loop nests over elements, as they are written: where they are, and what they read and write.
+
+Knows: syntax trees. Must not know: values, kinds, how code is made.
+Receives the tree of a function; returns its nests, and the rule by which others are refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from jitla.loops.kinds import Refused
+
+Loop = ast.For | ast.While
+SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Pass, ast.Break, ast.Continue)
+# Where they are reached, the interpreter goes on.
+EXITS = (ast.Return, ast.Raise)
+EXPRESSIONS = (
+    ast.Constant, ast.Name, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Subscript,
+    ast.Tuple, ast.Attribute, ast.Call, ast.operator, ast.unaryop, ast.cmpop, ast.boolop,
+    ast.expr_context,
+)
+ATTRIBUTES = frozenset({"shape", "size", "ndim"})
+MOST_STATEMENTS = 200
+
+
+@dataclass(eq=False)
+class Nest:
+    """One nest: its loop, the statements in it by number, the names it reads and assigns."""
+
+    loop: Loop
+    labels: dict[ast.AST, int] = field(default_factory=dict)
+    # Names that it is given, those of the module that it reads, and those that it assigns.
+    takes: tuple[str, ...] = ()
+    globals: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> int:
+        """Where it begins."""
+        return self.loop.lineno
+
+
+@dataclass
+class Found:
+    """The nests of a function, and why other loops over elements are none."""
+
+    nests: list[Nest]
+    refused: list[tuple[int, str]]
+    local: frozenset[str] = frozenset()
+    free: frozenset[str] = frozenset()
+
+
+def find(function: ast.AST, local: frozenset[str], free: frozenset[str]) -> Found:
+    """Find the outermost nests over elements among the statements of a function.
+
+    `local` are its variables, `free` those of functions around it.
+    """
+    found = Found([], [], local, free)
+    body: list[ast.stmt] = function.body  # type: ignore[attr-defined]
+    args = function.args  # type: ignore[attr-defined]
+    given = (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg)
+    _search(body, {arg.arg for arg in given if arg is not None}, found)
+    return found
+
+
+def _search(body: list[ast.stmt], bound: set[str], found: Found) -> set[str]:
+    """Look for nests in `body`; return the names that surely have a value after it."""
+    for statement in body:
+        bound = _step(statement, bound, found)
+    return bound
+
+
+def _step(node: ast.stmt, bound: set[str], found: Found) -> set[str]:
+    match node:
+        case ast.For() | ast.While():
+            _loop(node, bound, found)
+            return bound
+        case ast.If(body=body, orelse=orelse):
+            first = _search(body, set(bound), found)
+            second = _search(orelse, set(bound), found)
+            return second if leaves(body) else first if leaves(orelse) else first & second
+        case ast.With(items=items, body=body):
+            taken = {n for item in items if item.optional_vars for n in _targets(item.optional_vars)}
+            _search(body, bound | taken, found)
+            return bound
+        case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
+            for part in (body, *(handler.body for handler in handlers), orelse, final):
+                _search(part, set(bound), found)
+            return bound
+        case ast.Delete(targets=targets):
+            return bound - {name for target in targets for name in _targets(target)}
+        case ast.Assign(targets=targets):
+            return bound | {name for target in targets for name in _targets(target)}
+        case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+            return bound | {name}
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return bound | {alias.asname or alias.name.partition(".")[0] for alias in names}
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return bound | {name}
+    return bound
+
+
+def _targets(target: ast.expr) -> Iterator[str]:
+    match target:
+        case ast.Name(id=name):
+            yield name
+        case ast.Tuple(elts=elts) | ast.List(elts=elts):
+            for each in elts:
+                yield from _targets(each)
+        case ast.Starred(value=value):
+            yield from _targets(value)
+
+
+def leaves(body: list[ast.stmt]) -> bool:
+    """Say whether what follows `body` is not reached from its end."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.If):
+        return leaves(last.body) and leaves(last.orelse)
+    return isinstance(last, (ast.Return, ast.Raise, ast.Break, ast.Continue))
+
+
+def _loop(loop: Loop, bound: set[str], found: Found) -> None:
+    """Take a loop as a nest, or look for nests inside of it."""
+    if not _elements(loop):
+        inside = bound | ({*_targets(loop.target)} if isinstance(loop, ast.For) else set())
+        _search(loop.body, inside, found)
+        return
+    try:
+        found.nests.append(_nest(loop, bound, found))
+    except Refused as refused:
+        before = len(found.nests)
+        inside = bound | ({*_targets(loop.target)} if isinstance(loop, ast.For) else set())
+        _search(loop.body, inside, found)
+        if len(found.nests) == before:
+            found.refused.append((refused.line, refused.reason))
+
+
+def _elements(loop: Loop) -> bool:
+    """Say whether an array is indexed inside of `loop`, not sliced only."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and not any(isinstance(part, (ast.Slice, ast.Constant)) for part in _parts(node.slice)[:1])
+        for node in ast.walk(loop))
+
+
+def _parts(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]
+
+
+def _nest(loop: Loop, bound: set[str], found: Found) -> Nest:
+    nest = Nest(loop)
+    _number(loop, nest, 0)
+    if len(nest.labels) > MOST_STATEMENTS:
+        raise Refused("it has too many statements", loop.lineno)
+    written = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and not _loads(node)}
+    writes = [node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id in written]
+    if not written <= found.local:
+        raise Refused(f"{min(written - found.local)} is no variable of the function alone", loop.lineno)
+    takes: dict[str, None] = {}
+    outside: dict[str, None] = {}
+    for name in _reads(loop):
+        if name.startswith("__"):
+            raise Refused(f"{name} may be another name in a class", loop.lineno)
+        if name in found.free or name in found.local and name in bound:
+            takes[name] = None
+        elif name not in found.local:
+            outside[name] = None
+        elif name not in written:
+            raise Refused(f"{name} may have no value yet", loop.lineno)
+    nest.takes, nest.globals, nest.writes = tuple(takes), tuple(outside), tuple(dict.fromkeys(writes))
+    return nest
+
+
+def _loads(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _reads(loop: Loop) -> Iterator[str]:
+    """Yield the names that are read for what they hold; not those of functions and modules."""
+    others = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
+    others |= {id(node.value) for node in ast.walk(loop)
+               if isinstance(node, ast.Attribute) and node.attr not in ATTRIBUTES}
+    others |= {id(node.annotation) for node in ast.walk(loop) if isinstance(node, ast.AnnAssign)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+        elif isinstance(node, ast.Name) and _loads(node) and id(node) not in others:
+            yield node.id
+
+
+def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
+    """Give the statements numbers, outside in and in order; refuse what has no place in a nest."""
+    nest.labels[node] = len(nest.labels) + 1
+    match node:
+        case ast.For(target=target, iter=source, body=body, orelse=orelse):
+            if not isinstance(target, ast.Name):
+                raise Refused("the target of a loop is no name", node.lineno)
+            _check(source)
+            _body(body, orelse, nest, depth + 1)
+        case ast.While(test=test, body=body, orelse=orelse):
+            _check(test)
+            _body(body, orelse, nest, depth + 1)
+        case ast.If(test=test, body=body, orelse=orelse):
+            _check(test)
+            for each in (*body, *orelse):
+                _number(each, nest, depth)
+        case ast.Assign() | ast.AugAssign() | ast.AnnAssign():
+            _check(node)
+            if isinstance(node, ast.AnnAssign) and node.value is None:
+                raise Refused("an annotation without a value", node.lineno)
+        case ast.Expr(value=ast.Constant()):
+            pass
+        case ast.Expr(value=ast.Call(func=called)):
+            raise Refused(f"{ast.unparse(called)}(...) is called for what it does", node.lineno)
+        case _ if not isinstance(node, (*SIMPLE, *EXITS)):
+            raise Refused(f"a {type(node).__name__.lower()} statement", node.lineno)
+
+
+def _body(body: list[ast.stmt], orelse: list[ast.stmt], nest: Nest, depth: int) -> None:
+    if orelse:
+        raise Refused("a loop with else", orelse[0].lineno)
+    for each in body:
+        _number(each, nest, depth)
+
+
+def _check(node: ast.AST) -> None:
+    """Refuse expressions that are no arithmetic of elements."""
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            continue
+        line = getattr(part, "lineno", getattr(node, "lineno", 0))
+        if isinstance(part, ast.Slice):
+            raise Refused("a slice", line)
+        if not isinstance(part, EXPRESSIONS):
+            raise Refused(f"{type(part).__name__} is no arithmetic of numbers", line)
+        if isinstance(part, ast.MatMult):
+            raise Refused("a matrix product", line)
+        if isinstance(part, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
+            raise Refused("a question of identity or membership", line)
+        if isinstance(part, ast.Call) and (part.keywords or not _plain(part.func)):
+            raise Refused(f"a call of {ast.unparse(part.func)}", line)
+        if isinstance(part, ast.Constant) and type(part.value) not in (int, float, bool):
+            raise Refused(f"the constant {part.value!r} is no number", line)
+
+
+def _plain(called: ast.expr) -> bool:
+    """Say whether what is called is a name, or an attribute of one."""
+    if isinstance(called, ast.Attribute):
+        called = called.value
+    return isinstance(called, ast.Name)

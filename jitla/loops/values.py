@@ -1,0 +1,387 @@
+"""Values in a loop: the text that stands for them, the kinds they may have, what is left to check.
+
+Knows: kinds, and how each is held in machine code. Must not know: syntax trees, arrays.
+Receives texts of operands; writes lines that compute and check, and returns values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from jitla.loops.kinds import BITS, CODES, HELD, INTEGERS, PYTHON, RANGES, TRUTHS, Refused, result
+
+EXACT = 53  # bits of integers that a float64 holds
+WIDE = 63
+_CAST = {"i": "int64", "d": "float64", "s": "float32", "b": "bool_"}
+_SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
+         "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!="}
+_CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul"}
+COMPARED = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
+# Floats are these, or beyond what is finite.
+LARGEST = {"d": "1.7976931348623157e308", "s": "float32(3.4028234663852886e38)"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number: its text, its possible kinds, how it is held, and the text of its kind's code."""
+
+    text: str
+    kinds: frozenset[str]
+    held: str
+    tag: str = ""
+    bits: int = WIDE
+    positive: bool = False
+    # At most two to the power of `bits` away from zero; not below zero.
+    # Steps whose flags are not looked at yet: operands and result of each.
+    steps: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def code(self) -> str:
+        """Text of the code of the kind that it has."""
+        return self.tag or str(CODES[min(self.kinds)])
+
+    @property
+    def kind(self) -> str:
+        """Its only kind."""
+        if len(self.kinds) != 1:
+            raise Refused(f"a value may be {' or '.join(sorted(self.kinds))}")
+        return next(iter(self.kinds))
+
+
+def number(value: int | float | bool) -> Value:
+    """Return the value of a constant."""
+    kind = type(value).__name__
+    if kind == "int":
+        if abs(value) >= 1 << WIDE:
+            raise Refused(f"the constant {value} has more than 64 bits")
+        return Value(f"int64({value})", frozenset({kind}), "i", "", int(value).bit_length(), value >= 0)
+    if kind == "bool":
+        return Value(f"bool_({int(value)})", frozenset({kind}), "b", "", 1, True)
+    text = {"inf": "INF", "-inf": "(-INF)", "nan": "NAN"}.get(repr(value), repr(value))
+    return Value(f"float64({text})", frozenset({kind}), "d")
+
+
+def held_by(kinds: Iterable[str]) -> str:
+    """Return what holds values of any of `kinds`."""
+    found = {HELD[kind] for kind in kinds}
+    if len(found) == 1:
+        return found.pop()
+    if found <= {"i", "b"}:
+        return "i"
+    if "b" in found:
+        raise Refused("a value is a truth value at times, and a float")
+    return "d"
+
+
+class Writer:
+    """Writes the lines of a loop, and knows under which label the interpreter would go on."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+        self.label = 0
+        self._count = 0
+
+    def put(self, line: str) -> None:
+        """Write a line."""
+        self.lines.append("    " * self.depth + line)
+
+    def bail(self, condition: str) -> None:
+        """Leave the loop to the interpreter where `condition` holds."""
+        self.put(f"if {condition}: return @{self.label}@")
+
+    def fresh(self, text: str) -> str:
+        """Give what `text` computes a name."""
+        self._count += 1
+        name = f"t{self._count}"
+        self.put(f"{name} = {text}")
+        return name
+
+    # -- conversions ---------------------------------------------------------------------------
+
+    def held(self, value: Value, how: str) -> str:
+        """Return the text of `value` held as `how`; integers that floats cannot hold are left."""
+        if value.held == how:
+            return value.text
+        if how == "b":
+            return f"({value.text} != 0)"
+        if value.held == "i" and how in "ds" and value.bits > EXACT:
+            # only of integers of Python NumPy may think otherwise: they are converted by way of it
+            self.bail(f"wide({value.text})")
+        if how == "s":
+            return self._single(value)
+        return f"{_CAST[how]}({value.text})"
+
+    def _single(self, value: Value) -> str:
+        """Return a value as float32: Python's numbers are rounded, and must not become infinite."""
+        wide = value.text if value.held == "d" else f"float64({value.text})"
+        name = self.fresh(f"float32({wide})")
+        if value.held == "d":
+            self.bail(f"lost({wide}, {name})")
+        return name
+
+    def settled(self, value: Value) -> Value:
+        """Look at the flags of the steps that made `value`: a warning is the interpreter's."""
+        if not value.steps:
+            return value
+        self.put(f"if not (abs({value.text}) <= {LARGEST[value.held]}):")
+        self.depth += 1
+        self.bail(" or ".join(f"flagged({a}, {b}, {r})" for a, b, r in value.steps))
+        self.depth -= 1
+        return Value(value.text, value.kinds, value.held, value.tag, value.bits, value.positive)
+
+    def united(self, value: Value, kinds: frozenset[str], how: str) -> tuple[str, str]:
+        """Return text and code of `value` as a variable of `kinds` holds it."""
+        text = value.text
+        if value.held != how:
+            if how == "d" and value.held == "i" and value.bits > EXACT:
+                self.bail(f"wide({text})")
+            text = f"{_CAST[how]}({text})"
+        return text, value.code
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def pairs(self, name: str, left: Value, right: Value) -> dict[tuple[str, str], str]:
+        """Return the kind of the result for each kind that the operands may have."""
+        return {(a, b): result(name, a, b) for a, b in product(sorted(left.kinds), sorted(right.kinds))}
+
+    def _tag(self, made: dict[tuple[str, str], str], left: Value, right: Value) -> str:
+        """Return the text of the code of a result."""
+        if len(set(made.values())) == 1:
+            return ""
+        if left.kinds == right.kinds and left.tag == right.tag and left.tag:
+            made = {pair: kind for pair, kind in made.items() if pair[0] == pair[1]}
+        name = self.fresh(f"{CODES[max(made.values())]}")
+        for (a, b), kind in made.items():
+            if kind != max(made.values()):
+                asked = [f"{side.tag} == {CODES[each]}" for side, each in ((left, a), (right, b)) if side.tag]
+                self.put(f"if {' and '.join(asked)}: {name} = {CODES[kind]}")
+        return name
+
+    def compare(self, name: str, left: Value, right: Value) -> Value:
+        """Compare two values."""
+        left, right = self.settled(left), self.settled(right)
+        if not left.kinds or not right.kinds:
+            return Value("bool_(0)", frozenset(), "b", "", 1, True)
+        made = self.pairs(name, left, right)
+        holders = {self._common(a, b) for a, b in made}
+        how = holders.pop() if len(holders) == 1 else "d"
+        if "s" in holders | {how} and len(holders):
+            raise Refused("a float32 at times, and another float")
+        a, b = self.held(left, how), self.held(right, how)
+        text = self.fresh(f"{a} {_SIGN[name]} {b}")
+        return Value(text, frozenset(made.values()), "b", self._tag(made, left, right), 1, True)
+
+    def _common(self, a: str, b: str) -> str:
+        """Return what two numbers are held in to be compared or computed with."""
+        if {a, b} <= INTEGERS | TRUTHS:
+            return "i"
+        return HELD[result("Add", a, b)]
+
+    def binary(self, name: str, left: Value, right: Value) -> Value:
+        """Do an operation of two operands."""
+        if not left.kinds or not right.kinds:
+            return Value("0", frozenset(), "i")
+        made = self.pairs(name, left, right)
+        holders = {HELD[kind] for kind in made.values()}
+        if name in ("BitAnd", "BitOr", "BitXor", "LShift", "RShift"):
+            return self._bits(name, left, right, made)
+        if holders == {"i"}:
+            return self._integer(name, left, right, made)
+        if "b" in holders:
+            raise Refused("arithmetic of truth values")
+        if holders == {"s"} or holders == {"d"}:
+            return self._float(name, left, right, made, holders.pop())
+        if holders == {"i", "d"} and name in _CHECKED:
+            return self._mixed(name, left, right, made)
+        raise Refused(f"{name} of values of several kinds")
+
+    def _mixed(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+        """Compute what is an integer at times as a float: exact, and without a sign of zero."""
+        if set(made.values()) & INTEGERS != {"int"}:
+            raise Refused(f"{name} of values of several kinds")
+        value = self._float(name, left, right, made, "d")
+        self.bail(f"{value.tag} == {CODES['int']} and not (abs({value.text}) < 9007199254740992.0)")
+        if name != "Mult":
+            return value
+        value = self.settled(value)
+        text = self.fresh(f"{value.text} + 0.0 if {value.tag} == {CODES['int']} else {value.text}")
+        return Value(text, value.kinds, value.held, value.tag)
+
+    def _narrow(self, value: Value, other: Value) -> None:
+        """An integer of Python that NumPy's type has no room for is an error."""
+        if "int" in value.kinds:
+            for kind in sorted(other.kinds & RANGES.keys()):
+                self.in_range(value.text, kind, value)
+
+    def in_range(self, text: str, kind: str, value: Value) -> None:
+        """A result that its type has no room for is a warning."""
+        low, high = RANGES[kind]
+        surely = value.bits < BITS[kind] and (low < 0 or value.positive)
+        if kind != "i8" and not surely:
+            self.bail(f"{text} < {low} or {text} > {high}")
+
+    def _integer(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+        self._narrow(left, right)
+        self._narrow(right, left)
+        a, b = self.held(left, "i"), self.held(right, "i")
+        if name in ("FloorDiv", "Mod"):
+            value = self._divided(name, a, b, left, right)
+        elif name in _CHECKED:
+            value = self._checked(name, a, b, left, right)
+        else:
+            raise Refused(f"{name} of integers")
+        kinds = frozenset(made.values())
+        for kind in kinds & RANGES.keys():
+            self.in_range(value.text, kind, value)
+        bits = value.bits
+        if kinds <= RANGES.keys():
+            bits = min(bits, max(BITS[kind] for kind in kinds))
+        positive = value.positive or all(kind in RANGES and not RANGES[kind][0] for kind in kinds)
+        return Value(value.text, kinds, "i", self._tag(made, left, right), bits, positive)
+
+    def _checked(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
+        """Add, subtract or multiply; where 64 bits are too few the interpreter goes on."""
+        both = left.positive and right.positive
+        bits = left.bits + right.bits if name == "Mult" else max(left.bits, right.bits) + 1
+        if bits < WIDE:
+            return Value(self.fresh(f"{a} {_SIGN[name]} {b}"), frozenset(), "i", "", bits, both and name != "Sub")
+        self._count += 1
+        made, lost = f"t{self._count}", f"o{self._count}"
+        self.put(f"{made}, {lost} = {_CHECKED[name]}_checked({a}, {b})")
+        self.bail(lost)
+        return Value(made, frozenset(), "i", "", WIDE, both and name != "Sub")
+
+    def _divided(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
+        if not (right.text.startswith("int64(") and right.text not in ("int64(0)", "int64(-1)")):
+            self.bail(f"{b} == 0 or {b} == -1")
+        text = self.fresh(f"{'floor_div' if name == 'FloorDiv' else 'floor_mod'}({a}, {b})")
+        bits = left.bits if name == "FloorDiv" else right.bits
+        positive = right.positive and (name == "Mod" or left.positive)
+        return Value(text, frozenset(), "i", "", bits, positive)
+
+    def _bits(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+        kinds = frozenset(made.values())
+        how = held_by(kinds)
+        if how == "b":
+            a, b = self.held(left, "b"), self.held(right, "b")
+            return Value(self.fresh(f"{a} {_SIGN[name]} {b}"), kinds, "b", self._tag(made, left, right), 1, True)
+        if how != "i":
+            raise Refused(f"{name} of floats")
+        self._narrow(left, right)
+        self._narrow(right, left)
+        a, b = self.held(left, "i"), self.held(right, "i")
+        both = left.positive and right.positive
+        if name in _SIGN:
+            bits, positive = max(left.bits, right.bits), both
+            if name == "BitAnd" and (left.positive or right.positive):
+                bits = min(x.bits for x in (left, right) if x.positive)
+                positive = True
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+        else:
+            self.bail(f"{b} < 0 or {b} > 62")
+            text, bits, positive = self._shifted(name, a, b, left, right)
+        value = Value(text, kinds, how, self._tag(made, left, right), bits, positive)
+        for kind in kinds & RANGES.keys():
+            self.in_range(text, kind, value)
+        return value
+
+    def _shifted(self, name: str, a: str, b: str, left: Value, right: Value) -> tuple[str, int, bool]:
+        if name == "RShift":
+            return self.fresh(f"{a} >> {b}"), left.bits, left.positive
+        text = self.fresh(f"shift({a}, {b})")
+        self.bail(f"({text} >> {b}) != {a}")
+        known = right.text.removeprefix("int64(").removesuffix(")")
+        bits = left.bits + int(known) if known.isdigit() else WIDE
+        return text, min(bits, WIDE), left.positive
+
+    def _float(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str], how: str) -> Value:
+        kinds = frozenset(made.values())
+        if name in ("FloorDiv", "Mod") or name == "Pow" and how == "s":
+            left, right = self.settled(left), self.settled(right)
+            if how == "s":
+                raise Refused(f"{name} of float32")
+        if name == "Div":
+            right = self.settled(right)
+        a, b = self.held(left, how), self.held(right, how)
+        if name in ("Div", "FloorDiv", "Mod"):
+            self.bail(f"{b} == 0")
+        if name == "Pow":
+            left, right = self.settled(left), self.settled(right)
+            text = self.fresh(f"power({a}, {b})")
+        elif name in ("FloorDiv", "Mod"):
+            text = self.fresh(f"{'float_div' if name == 'FloorDiv' else 'float_mod'}({a}, {b})")
+        else:
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+        steps = (*left.steps, *right.steps)
+        # numbers of Python overflow in silence; a power of theirs is an error
+        if not kinds <= PYTHON or name not in ("Add", "Sub", "Mult"):
+            steps = (*steps, (a, b, text))
+        value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
+        return value if name in ("Add", "Sub", "Mult", "Div") and len(steps) < 9 else self.settled(value)
+
+    def unary(self, name: str, operand: Value) -> Value:
+        """Do an operation of one operand."""
+        if not operand.kinds:
+            return operand
+        made = {(kind,): result(name, kind) for kind in sorted(operand.kinds)}
+        kinds = frozenset(made.values())
+        tag = operand.tag if kinds == operand.kinds else ""
+        if len(kinds) > 1 and not tag or "b" in {HELD[k] for k in kinds}:
+            raise Refused(f"{name} of truth values, or of values of several kinds")
+        how = held_by(kinds)
+        text = self.held(operand, how)
+        if how != "i":
+            if kinds & INTEGERS:
+                self.bail(f"{text} == 0")  # of integers zero has no sign
+            sign = {"USub": f"-{text}", "UAdd": text, "Abs": f"abs({text})"}
+            return Value(self.fresh(sign[name]), kinds, how, tag, WIDE, False, operand.steps)
+        if name != "Invert" and operand.bits >= WIDE:
+            self.bail(f"{text} == MIN")
+        sign = {"USub": f"-{text}", "UAdd": text, "Abs": f"abs({text})", "Invert": f"~{text}"}
+        positive = name == "Abs" or name == "UAdd" and operand.positive
+        value = Value(self.fresh(sign[name]), kinds, how, tag, operand.bits, positive)
+        for kind in kinds & RANGES.keys():
+            self.in_range(value.text, kind, Value(value.text, kinds, how, "", WIDE))
+        return value
+
+    def truth(self, value: Value) -> str:
+        """Return the text of what `bool` makes of a value."""
+        value = self.settled(value)
+        return value.text if value.held == "b" else f"({value.text} != 0)"
+
+    def choose(
+        self, test: str, first: Callable[[], Value], second: Callable[[], Value]
+    ) -> Value:
+        """Return what one of two expressions makes; the other is not computed."""
+        self._count += 1
+        name, tag = f"t{self._count}", f"g{self._count}"
+        parts = [self._aside(each) for each in (first, second)]
+        kinds = parts[0][0].kinds | parts[1][0].kinds
+        if not kinds:
+            return parts[0][0]
+        how = held_by(kinds)
+        for word, (value, lines) in zip((f"if {test}:", "else:"), parts, strict=True):
+            self.put(word)
+            self.depth += 1
+            self.lines += lines
+            text, code = self.united(value, kinds, how) if value.kinds else (f"{_CAST[how]}(0)", "1")
+            self.put(f"{name} = {text}")
+            self.put(f"{tag} = int64({code})")
+            self.depth -= 1
+        bits = max(value.bits for value, _ in parts)
+        positive = all(value.positive for value, _ in parts)
+        return Value(name, kinds, how, tag if len(kinds) > 1 else "", bits, positive)
+
+    def _aside(self, make: Callable[[], Value]) -> tuple[Value, list[str]]:
+        """Return what `make` returns, and the lines that it writes, one step further in."""
+        kept, self.lines = self.lines, []
+        self.depth += 1
+        try:
+            value = self.settled(make())
+            return value, self.lines
+        finally:
+            self.depth -= 1
+            self.lines = kept

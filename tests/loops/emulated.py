@@ -1,0 +1,159 @@
+"""Kernels of loops run by Python instead of by a compiler: what their texts mean, said once more.
+
+Everything but the compiler is the product's: translation, packing, versions, resuming, trials.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from jitla.loops import Loops
+from jitla.loops import entry as entry_module
+
+_C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
+      "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32,
+      "float32": ctypes.c_float, "float64": ctypes.c_double}
+_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
+
+
+class Memory:
+    """A pointer to elements of one type."""
+
+    def __init__(self, name: str, address: int) -> None:
+        self.pointer = ctypes.cast(address, ctypes.POINTER(_C[name]))
+        self.single = name == "float32"
+
+    def __getitem__(self, place: int) -> Any:
+        found = self.pointer[place]
+        return np.float32(found) if self.single else found
+
+    def __setitem__(self, place: int, value: Any) -> None:
+        self.pointer[place] = float(value) if self.single else value
+
+
+def _int64(value: Any) -> int:
+    made = int(value)
+    assert _LOW <= made <= _HIGH, "64 bits are too few, and nobody noticed"
+    return made
+
+
+def _wrapped(bits: int, signed: bool):
+    def make(value: Any) -> int:
+        made = int(value) & ((1 << bits) - 1)
+        assert made == value or signed and made - (1 << bits) == value, "an element does not fit"
+        return made - (1 << bits) if signed and made >> (bits - 1) else made
+    return make
+
+
+def _checked(operation):
+    def make(a: int, b: int) -> tuple[int, bool]:
+        made = operation(a, b)
+        return (made, False) if _LOW <= made <= _HIGH else (0, True)
+    return make
+
+
+def _float32(value: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.float32(value)
+
+
+def _library(name: str):
+    def call(*args: float) -> float:
+        try:
+            return float(getattr(math, name)(*args))
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return math.nan if args[0] else -math.inf
+    return call
+
+
+def _power(a: float, b: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(a) ** np.float64(b))
+
+
+def _flagged(a: Any, b: Any, made: Any) -> bool:
+    if made != made:
+        return bool(a == a and b == b)
+    return math.isfinite(a) and math.isfinite(b)
+
+
+SPACE: dict[str, Any] = {
+    "int64": _int64, "float64": float, "float32": _float32, "bool_": bool, "MIN": _LOW, "INF": math.inf,
+    "NAN": math.nan, "sqrt": math.sqrt, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
+    "shift": lambda a, b: ((a << b) + (1 << 63)) % (1 << 64) - (1 << 63),
+    "floor_div": lambda a, b: a // b, "floor_mod": lambda a, b: a % b,
+    "wide": lambda a: abs(a) > 1 << 53, "huge": lambda a: abs(a) > 1 << 62,
+    "lost": lambda wide, single: math.isinf(single) and not math.isinf(wide),
+    "outside": lambda place, length: not 0 <= place < length, "flagged": _flagged,
+    "float_mod": lambda a, b: a % b, "float_div": lambda a, b: a // b,
+    "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
+    "mul_checked": _checked(lambda a, b: a * b), "power": _power,
+    "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
+}
+SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)
+          for signed in (True, False) for size in (1, 2, 4)}
+SPACE |= {f"lib_{name}": _library(name) for name in (
+    "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh",
+    "atan2", "pow")}
+
+
+class Foreman:
+    """Does tasks at once; what is made of a text is the text."""
+
+    def submit(self, task) -> None:
+        task()
+
+    def ask(self, text: str, pointers: tuple[str, ...]) -> tuple[str, bytes]:
+        return " ".join(pointers), text.encode()
+
+
+def _link(name: str, data: bytes) -> tuple[Any, int]:
+    space = dict(SPACE)
+    exec(compile(data.decode(), "<loop>", "exec"), space)
+    pointers = name.split()
+
+    def call(back: int, _: int, whole: int, floats: int, *addresses: int) -> int:
+        arrays = [Memory(kind, at) for kind, at in zip(pointers, addresses, strict=True)]
+        try:
+            with np.errstate(all="ignore"):
+                label = space["kernel"](Memory("int64", whole), Memory("float64", floats), *arrays)
+        except BaseException as error:
+            FAULTS.append(error)
+            label = 0
+        ctypes.c_int64.from_address(back).value = label
+        return 0
+
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * (4 + len(pointers)))
+    made = kind(lambda *args: call(*(arg or 0 for arg in args)))
+    address = ctypes.cast(made, ctypes.c_void_p).value
+    assert address is not None
+    return made, address
+
+
+# What kernels have raised; they must not.
+FAULTS: list[BaseException] = []
+
+
+def version(function: Any) -> Any:
+    """Return the version of a function whose nests are compiled after their first run."""
+    loops = Loops(_link)
+    loops._foreman = Foreman()  # type: ignore[assignment]
+    return loops.version(function)
+
+
+def eager(patch: Any) -> None:
+    """Let nests be compiled however short they are; `patch` is what sets attributes."""
+    patch(entry_module, "WORTH", 0.0)
+    patch(entry_module, "SHORT", 0.0)
+    patch(entry_module, "calm", lambda: True)
+    patch(entry_module, "SLOWER", math.inf)
+
+
+assert sys.maxsize == _HIGH
