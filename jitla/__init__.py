@@ -6,6 +6,7 @@ from jitla.config import configure, options
 from jitla.errors import (
     BackendError,
     ConfigError,
+    DeviceError,
     InternalError,
     JitlaError,
     JitlaWarning,
@@ -16,8 +17,8 @@ from jitla.errors import (
 )
 
 __all__ = [
-    "BackendError", "ConfigError", "InternalError", "JitlaError", "JitlaWarning", "MemoryLimitWarning",
-    "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage",
-    "explain", "jit", "options", "sparsify",
+    "BackendError", "ConfigError", "DeviceError", "InternalError", "JitlaError", "JitlaWarning",
+    "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config",
+    "configure", "coverage", "explain", "jit", "options", "sparsify",
 ]
 __version__ = "0.1.0"

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "BackendError",
     "ConfigError",
+    "DeviceError",
     "InternalError",
     "JitlaError",
     "JitlaWarning",
@@ -41,6 +42,10 @@ class ConfigError(JitlaError, ValueError):
 
 class BackendError(JitlaError, RuntimeError):
     """A backend could not compile or load a kernel."""
+
+
+class DeviceError(JitlaError, RuntimeError):
+    """A program for the simulated accelerator does what its machine cannot do."""
 
 
 class InternalError(JitlaError, RuntimeError):

@@ -22,6 +22,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
 FRIENDS = {
     "recompile": {"hops", "rewrites", "fusion", "runtime"},
     "codegen": {"hops", "fusion", "runtime"},
+    "accel": {"hops", "fusion", "runtime"},
 }
 GATE = "jitla.gate"
 CUSTOMS = {"llvmlite": "codegen"}

@@ -1,0 +1,70 @@
+"""A simulated tensor accelerator of the VTA kind: its description, instructions and simulators.
+
+A machine is a `Spec` (`preset("vta-pynq")`, `loads(json)`); `spec.element(Memory.INP)` says what one index
+of a memory names. `Load`, `Store`, `Gemm`, `Alu`, `Finish`, `Uop` are immutable records whose fields have the
+names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` go to bits and back. A
+`Program` is a stream, its table of micro-ops and named regions of DRAM (`Layout` hands them out);
+`program.image(arrays)` is the DRAM a run starts from, `program.view(image, name)` an array in it.
+`run(program, image) -> Outcome(image, counters, tokens)` is what a program means. `verify(program)` lists the
+rules that a program breaks, `measure(program)` counts its cycles.
+
+Reading order: spec, isa, encoding, program, steps, gemm, alu, functional.
+"""
+
+from jitla.accel.alu import from_immediate, to_immediate
+from jitla.accel.encoding import (
+    Field,
+    bits_of,
+    check,
+    decode,
+    decode_one,
+    decode_uops,
+    encode,
+    encode_uops,
+    fields,
+    uop_columns,
+    uop_fields,
+)
+from jitla.accel.functional import Counters, Outcome, run
+from jitla.accel.isa import (
+    Alu,
+    AluOp,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Opcode,
+    Queue,
+    Store,
+    Unit,
+    Uop,
+    dangling,
+    noop,
+    pops,
+    pushes,
+    unit_of,
+    without_tokens,
+)
+from jitla.accel.program import Image, Layout, Program, Region, from_words
+from jitla.accel.spec import (
+    BOARDS,
+    PAGE,
+    PRESETS,
+    TRANSFER,
+    Board,
+    Element,
+    Memory,
+    Spec,
+    from_record,
+    loads,
+    preset,
+)
+
+__all__ = [
+    "BOARDS", "PAGE", "PRESETS", "TRANSFER", "Alu", "AluOp", "Board", "Counters", "Element", "Field",
+    "Finish", "Gemm", "Image", "Instruction", "Layout", "Load", "Memory", "Opcode", "Outcome", "Program",
+    "Queue", "Region", "Spec", "Store", "Unit", "Uop", "bits_of", "check", "dangling", "decode",
+    "decode_one", "decode_uops", "encode", "encode_uops", "fields", "from_immediate", "from_record",
+    "from_words", "loads", "noop", "pops", "preset", "pushes", "run", "to_immediate", "unit_of",
+    "uop_columns", "uop_fields", "without_tokens",
+]
