@@ -8,10 +8,12 @@ names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` g
 `run(program, image) -> Outcome(image, counters, tokens)` is what a program means. `verify(program)` lists the
 rules that a program breaks, `measure(program)` counts its cycles.
 
-Reading order: spec, isa, encoding, program, steps, gemm, alu, functional.
+Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, timing, layer,
+walk, stream, tiling, lower, assemble, nest, intrinsic, unit, device.
 """
 
 from jitla.accel.alu import from_immediate, to_immediate
+from jitla.accel.device import Device
 from jitla.accel.encoding import (
     Field,
     bits_of,
@@ -61,6 +63,7 @@ from jitla.accel.spec import (
 )
 
 __all__ = [
+    "Device",
     "BOARDS", "PAGE", "PRESETS", "TRANSFER", "Alu", "AluOp", "Board", "Counters", "Element", "Field",
     "Finish", "Gemm", "Image", "Instruction", "Layout", "Load", "Memory", "Opcode", "Outcome", "Program",
     "Queue", "Region", "Spec", "Store", "Unit", "Uop", "bits_of", "check", "dangling", "decode",

@@ -31,7 +31,7 @@ _SILENT = frozenset({
     "bitwise_count", "invert", "left_shift", "right_shift", "isnan", "isinf", "isfinite", "signbit",
     "leaf", "const", "min", "max", "any", "all", "argmin", "argmax", "count", "transpose",
     "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "concatenate", "stack",
-    "getitem", "diagonal", "diag", "part", "take", "bincount", "full", "arange", "eye", "real", "imag",
+    "getitem", "diagonal", "diag", "pad", "offload", "part", "take", "bincount", "full", "arange", "eye", "real", "imag",
     "erf", "erfc", "ndtr", "expit", "log_expit", "logit", "xlogy", "xlog1py", "sampled", "by_row",
     "by_column", "csr_product", "csr_vector", "csr_transposed_product", "csr_transposed_vector",
     "stored_add", "stored_sub", "stored_mul",
