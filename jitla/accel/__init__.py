@@ -8,8 +8,8 @@ names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` g
 `run(program, image) -> Outcome(image, counters, tokens)` is what a program means. `verify(program)` lists the
 rules that a program breaks, `measure(program)` counts its cycles.
 
-Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, timing, layer,
-walk, stream, tiling, lower, assemble, nest, intrinsic, unit, device.
+Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, text, order, rules,
+verify, timing, layer, walk, stream, tiling, lower, assemble, nest, intrinsic, unit, device.
 """
 
 from jitla.accel.alu import from_immediate, to_immediate
@@ -47,7 +47,9 @@ from jitla.accel.isa import (
     unit_of,
     without_tokens,
 )
+from jitla.accel.order import Order, order_of
 from jitla.accel.program import Image, Layout, Program, Region, from_words
+from jitla.accel.rules import RULES, Fault
 from jitla.accel.spec import (
     BOARDS,
     PAGE,
@@ -61,13 +63,15 @@ from jitla.accel.spec import (
     loads,
     preset,
 )
+from jitla.accel.text import disassemble, show
+from jitla.accel.verify import verify
 
 __all__ = [
-    "Device",
-    "BOARDS", "PAGE", "PRESETS", "TRANSFER", "Alu", "AluOp", "Board", "Counters", "Element", "Field",
-    "Finish", "Gemm", "Image", "Instruction", "Layout", "Load", "Memory", "Opcode", "Outcome", "Program",
-    "Queue", "Region", "Spec", "Store", "Unit", "Uop", "bits_of", "check", "dangling", "decode",
-    "decode_one", "decode_uops", "encode", "encode_uops", "fields", "from_immediate", "from_record",
-    "from_words", "loads", "noop", "pops", "preset", "pushes", "run", "to_immediate", "unit_of",
-    "uop_columns", "uop_fields", "without_tokens",
+    "BOARDS", "PAGE", "PRESETS", "RULES", "TRANSFER", "Alu", "AluOp", "Board", "Counters", "Device", "Element",
+    "Fault", "Field", "Finish", "Gemm", "Image", "Instruction", "Layout", "Load", "Memory", "Opcode",
+    "Order", "Outcome", "Program", "Queue", "Region", "Spec", "Store", "Unit", "Uop", "bits_of", "check",
+    "dangling", "decode", "decode_one", "decode_uops", "disassemble", "encode", "encode_uops", "fields",
+    "from_immediate", "from_record", "from_words", "loads", "noop", "order_of", "pops", "preset",
+    "pushes", "run", "show", "to_immediate", "unit_of", "uop_columns", "uop_fields", "verify",
+    "without_tokens",
 ]

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jitla.accel.alu import apply, from_immediate, refusal
-from jitla.accel.encoding import uop_columns
 from jitla.accel.gemm import Plan, accumulate, factor_dtype, plan_of
 from jitla.accel.isa import (
     Alu,
@@ -32,7 +31,7 @@ from jitla.accel.isa import (
 )
 from jitla.accel.program import Image, Program
 from jitla.accel.spec import Memory, Spec
-from jitla.accel.steps import Steps, check_bounds, independent_runs, steps_of
+from jitla.accel.steps import Steps, bare, check_bounds, independent_runs, known_steps
 from jitla.errors import DeviceError
 
 Array = NDArray[Any]
@@ -68,13 +67,13 @@ class _Walk(NamedTuple):
 
 
 @lru_cache(maxsize=128)
-def _walk(spec: Spec, instruction: Gemm | Alu, words: bytes) -> _Walk:
-    """Tiles of one shape have the same loops over the same micro-ops: their indices are kept."""
-    steps = steps_of(instruction, uop_columns(spec, np.frombuffer(words, np.uint32)))
-    check_bounds(spec, instruction, steps)
-    if isinstance(instruction, Alu):
-        return _Walk(steps, None, independent_runs(steps, not instruction.use_imm))
-    return _Walk(steps, None if instruction.reset else plan_of(steps), ())
+def _walk(spec: Spec, loop: Gemm | Alu, words: bytes) -> _Walk:
+    """Tiles of one shape have the same loops over the same micro-ops: what follows from them is kept."""
+    steps = known_steps(spec, loop, words)
+    check_bounds(spec, loop, steps)
+    if isinstance(loop, Alu):
+        return _Walk(steps, None, independent_runs(steps, not loop.use_imm))
+    return _Walk(steps, None if loop.reset else plan_of(steps), ())
 
 
 def _rows(image: Image, base: int, height: int, width: int, pitch: int) -> Array:
@@ -168,7 +167,7 @@ class Chip:
         if instruction.uop_end > len(self.uop):
             raise DeviceError(f"UOP has {len(self.uop)} elements, and {instruction.uop_end} are needed")
         words = self.uop[instruction.uop_bgn:instruction.uop_end].tobytes()
-        return _walk(self.spec, _bare(instruction), words)
+        return _walk(self.spec, bare(instruction), words)
 
     def _gemm(self, gemm: Gemm) -> None:
         walk = self._walk_of(gemm)
@@ -188,19 +187,6 @@ class Chip:
             second = from_immediate(self.spec, alu.imm) if alu.use_imm else self.acc[walk.steps.src[run]]
             self.acc[dst] = apply(self.spec, alu, self.acc[dst], second)
         self.counters.alu_steps += alu.steps
-
-
-@lru_cache(maxsize=1024)
-def _bare(instruction: Gemm | Alu) -> Gemm | Alu:
-    """The instruction without what does not decide its indices, so that more of them are alike."""
-    values = {name: getattr(instruction, name) for name in _SHAPE if hasattr(instruction, name)}
-    if isinstance(instruction, Alu):
-        return Alu(op=instruction.op, use_imm=instruction.use_imm, **values)
-    return Gemm(reset=instruction.reset, **values)
-
-
-_SHAPE = ("uop_bgn", "uop_end", "iter_out", "iter_in", "dst_factor_out", "dst_factor_in", "src_factor_out",
-          "src_factor_in", "wgt_factor_out", "wgt_factor_in")
 
 
 class Units:

@@ -6,11 +6,13 @@ Receives an instruction and the columns of its micro-ops; returns indices, step 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jitla.accel.encoding import uop_columns
 from jitla.accel.isa import Alu, Gemm
 from jitla.accel.spec import Memory, Spec
 from jitla.errors import DeviceError
@@ -39,6 +41,26 @@ def steps_of(instruction: Gemm | Alu, columns: Indices) -> Steps:
     if isinstance(instruction, Alu):
         return Steps(dst, src, dst[:0])
     return Steps(dst, src, walk(columns[2], instruction.wgt_factor_out, instruction.wgt_factor_in))
+
+
+@lru_cache(maxsize=4096)
+def bare(instruction: Gemm | Alu) -> Gemm | Alu:
+    """Return `instruction` without what does not decide its indices, so that more of them are alike."""
+    values = {name: getattr(instruction, name) for name in _SHAPE}
+    if isinstance(instruction, Alu):
+        return Alu(op=instruction.op, use_imm=instruction.use_imm, **values)
+    return Gemm(reset=instruction.reset, wgt_factor_out=instruction.wgt_factor_out,
+                wgt_factor_in=instruction.wgt_factor_in, **values)
+
+
+_SHAPE = ("uop_bgn", "uop_end", "iter_out", "iter_in", "dst_factor_out", "dst_factor_in", "src_factor_out",
+          "src_factor_in")
+
+
+@lru_cache(maxsize=128)
+def known_steps(spec: Spec, loop: Gemm | Alu, words: bytes) -> Steps:
+    """Return the steps of `loop`, an instruction made bare, over the micro-ops `words`."""
+    return steps_of(loop, uop_columns(spec, np.frombuffer(words, np.uint32)))
 
 
 def operands(instruction: Gemm | Alu, steps: Steps) -> tuple[tuple[Memory, Indices], ...]:
