@@ -22,6 +22,7 @@ UopWords = NDArray[np.uint32]
 IMMEDIATE_BITS = 16
 ITERATION_BITS = 14
 WORD = 64
+INSTRUCTION_BYTES = 16
 
 
 class Field(NamedTuple):

@@ -12,6 +12,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from jitla.accel.encoding import INSTRUCTION_BYTES
 from jitla.accel.isa import Alu, Finish, Gemm, Instruction, Load, Queue, Store, Unit, pops, unit_of
 from jitla.accel.order import Order, order_of
 from jitla.accel.program import Program, Region
@@ -20,7 +21,6 @@ from jitla.accel.spec import TRANSFER, Memory, Spec
 from jitla.accel.steps import Indices, bare, known_steps, operands
 
 TOKENS = 8  # that may be in a queue at once
-INSTRUCTION_BYTES = 16
 WRITABLE = ("output", "scratch")
 NEVER = -1
 Places = NDArray[np.int64]
