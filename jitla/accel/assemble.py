@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jitla.accel.cycles import measure
 from jitla.accel.functional import run
 from jitla.accel.layer import Layer
 from jitla.accel.lower import lower
@@ -21,7 +22,7 @@ from jitla.accel.program import Layout, Program, Region
 from jitla.accel.spec import Memory, Spec
 from jitla.accel.stream import Kernels, Stream
 from jitla.accel.tiling import Tiling, sizes, tilings
-from jitla.accel.timing import Timing, measure
+from jitla.accel.timing import Timing
 
 Array = NDArray[Any]
 TRIED = 3  # tilings that are measured

@@ -160,12 +160,13 @@ class _Planner:
 
     def take(self, number: int, entry: _Entry) -> None:
         """Append an entry behind what relays it needs."""
-        pops = set()
+        givers: dict[Unit, int] = {}
         for unit, other in entry.after.items():
             at = self.place[other]
             if {unit, entry.unit} == {Unit.LOAD, Unit.STORE}:
                 unit, at = Unit.COMPUTE, self._relay(unit, at)
-            pops |= self._wait(unit, entry.unit, at)
+            givers[unit] = max(givers.get(unit, -1), at)
+        pops = set[str]().union(*(self._wait(unit, entry.unit, at) for unit, at in givers.items()))
         self.place.append(self._append(entry.instruction, pops))
         if entry.unit is Unit.STORE:
             self.last_store = self.place[-1]
