@@ -9,12 +9,14 @@ names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` g
 rules that a program breaks, `measure(program)` counts its cycles.
 
 Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, text, order, rules, verify,
-costs, timing, cycles, layer, walk, stream, tiling, lower, assemble, nest, intrinsic, unit, device.
+costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, lower, assemble, nest, intrinsic, unit,
+device.
 """
 
 from jitla.accel.alu import from_immediate, to_immediate
 from jitla.accel.costs import BOARD, COSTS, HLS, IDEAL, RTL, Costs
 from jitla.accel.cycles import measure, peak_seconds, transfer_seconds
+from jitla.accel.dump import Dump, load_dump, save_dump
 from jitla.accel.device import Device
 from jitla.accel.encoding import (
     Field,
@@ -66,16 +68,17 @@ from jitla.accel.spec import (
     preset,
 )
 from jitla.accel.text import disassemble, show
+from jitla.accel.timeline import perfetto, svg
 from jitla.accel.timing import Roofline, Timing, UnitTime
 from jitla.accel.verify import verify
 
 __all__ = [
     "BOARD", "BOARDS", "COSTS", "HLS", "IDEAL", "PAGE", "PRESETS", "RTL", "RULES", "TRANSFER", "Alu",
-    "AluOp", "Board", "Costs", "Counters", "Device", "Element", "Fault", "Field", "Finish", "Gemm", "Image",
+    "AluOp", "Board", "Costs", "Counters", "Dump", "Device", "Element", "Fault", "Field", "Finish", "Gemm", "Image",
     "Instruction", "Layout", "Load", "Memory", "Opcode", "Order", "Outcome", "Program", "Queue", "Region",
     "Roofline", "Spec", "Store", "Timing", "Unit", "UnitTime", "Uop", "bits_of", "check", "dangling",
     "decode", "decode_one", "decode_uops", "disassemble", "encode", "encode_uops", "fields",
-    "from_immediate", "from_record", "from_words", "loads", "measure", "noop", "order_of", "peak_seconds",
-    "pops", "preset", "pushes", "run", "show", "to_immediate", "transfer_seconds", "unit_of",
-    "uop_columns", "uop_fields", "verify", "without_tokens",
+    "from_immediate", "from_record", "from_words", "load_dump", "loads", "measure", "noop", "order_of",
+    "peak_seconds", "perfetto", "pops", "preset", "pushes", "run", "save_dump", "show", "svg", "to_immediate",
+    "transfer_seconds", "unit_of", "uop_columns", "uop_fields", "verify", "without_tokens",
 ]

@@ -23,9 +23,11 @@ from jitla.accel.spec import Memory, Spec
 from jitla.accel.stream import Kernels, Stream
 from jitla.accel.tiling import Tiling, sizes, tilings
 from jitla.accel.timing import Timing
+from jitla.errors import DeviceError
 
 Array = NDArray[Any]
 TRIED = 3  # tilings that are measured
+LARGE = 10_000_000  # multiplications of a layer for which that is worth it
 
 
 class Stage(NamedTuple):
@@ -186,13 +188,23 @@ def job(spec: Spec, stages: Sequence[Stage], threads: int = 2) -> Job:
 
 @lru_cache(maxsize=512)
 def best_tiling(spec: Spec, layer: Layer, threads: int = 2) -> Tiling:
-    """Return the tiling with fewest simulated cycles of those that promise most."""
-    every = tilings(layer, spec, threads)[:TRIED]
-    if len(every) == 1:
-        return every[0]
-    timed = [(measure(assemble(spec, [Stage("out", layer, "images")], [t]).program).cycles, i)
-             for i, t in enumerate(every)]
-    return every[min(timed)[1]]
+    """Return the tiling with fewest cycles: estimated ones, of large layers the simulated ones of the first few."""
+    refused: DeviceError | None = None
+    found: list[tuple[int, int, Tiling]] = []
+    tried = TRIED if layer.macs >= LARGE else 1
+    for tiling in tilings(layer, spec, threads):
+        try:
+            program = assemble(spec, [Stage("out", layer, "images")], [tiling]).program
+        except DeviceError as error:
+            refused = error
+            continue
+        cycles = measure(program).cycles if tried > 1 else 0
+        found.append((cycles, len(found), tiling))
+        if len(found) == tried:
+            break
+    if not found:
+        raise refused or DeviceError(f"no tile of {layer} fits into the memories of {spec.name}")
+    return min(found)[2]
 
 
 def one(spec: Spec, layer: Layer, threads: int = 2) -> Job:

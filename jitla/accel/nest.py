@@ -7,7 +7,7 @@ Receives hops; returns `Nest` records, None for what is no such loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import prod
 from typing import Any
@@ -85,6 +85,7 @@ class Nest:
     combine: str
     terms: tuple[tuple[Access, ...], ...]
     out: Places
+    scalars: tuple[Hop, ...] = ()  # that are added to results
 
     @property
     def reads(self) -> tuple[Access, ...]:
@@ -272,9 +273,10 @@ def nest_of(hop: Hop, wide: np.dtype) -> Nest | None:
     if hop.op.name in ("matmul", "dot"):
         return _sum_of([hop], hop, wide)
     if hop.op.name == "add" and hop.meta.shape:
-        terms = _terms(hop)
+        terms, scalars = _terms(hop)
         if len(terms) > 1 and all(t.op.name in ("matmul", "dot") for t in terms):
-            return _sum_of(terms, hop, wide)
+            made = _sum_of(terms, hop, wide)
+            return made and replace(made, scalars=scalars)
     if hop.op.name in ("max", "min", "sum"):
         return _aggregate(hop, wide)
     if hop.op.kind is Kind.CELL and len(hop.inputs) == 2 and hop.meta.shape:
@@ -298,16 +300,24 @@ def _is_factor(hop: Hop, wide: np.dtype) -> bool:
     return hop.meta.dtype == wide if wide.kind == "f" else hop.meta.dtype in BYTES
 
 
-def _terms(hop: Hop) -> list[Hop]:
-    """Return what a chain of additions adds up."""
-    found, stack = [], [hop]
+def _terms(hop: Hop) -> tuple[list[Hop], tuple[Hop, ...]]:
+    """Return what a chain of additions adds up: arrays, and scalars."""
+    found: list[Hop] = []
+    scalars: list[Hop] = []
+    stack = [hop]
     while stack:
         one = stack.pop()
-        if one.op.name == "add" and all(i.meta.shape == hop.meta.shape for i in one.inputs):
+        if is_sum(one, hop.meta.shape):
             stack += reversed(one.inputs)
         else:
-            found.append(one)
-    return found
+            (found if one.meta.shape else scalars).append(one)
+    return found, tuple(scalars)
+
+
+def is_sum(hop: Hop, shape: Shape) -> bool:
+    """Tell whether `hop` adds arrays of a shape, or a scalar to one."""
+    return hop.op.name == "add" and hop.meta.shape == shape and all(
+        i.meta.shape in (shape, ()) for i in hop.inputs)
 
 
 def _sum_of(products: Sequence[Hop], hop: Hop, wide: np.dtype) -> Nest | None:
@@ -375,4 +385,4 @@ def _cells(hop: Hop, wide: np.dtype) -> Nest | None:
 def replaced(nest: Nest, splits: Splits) -> Nest:
     """Return the nest by axes that were split later."""
     terms = tuple(tuple(Access(a.hop, splits.places(a.at)) for a in t) for t in nest.terms)
-    return Nest(nest.hop, splits.axes(nest.axes), nest.reduce, nest.combine, terms, splits.places(nest.out))
+    return replace(nest, axes=splits.axes(nest.axes), terms=terms, out=splits.places(nest.out))

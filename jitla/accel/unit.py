@@ -17,7 +17,7 @@ from jitla.accel.alu import SHIFT, to_immediate
 from jitla.accel.intrinsic import INTRINSICS, Fit, Intrinsic, fit
 from jitla.accel.isa import AluOp
 from jitla.accel.layer import Layer, Step
-from jitla.accel.nest import Access, Places, Splits, nest_of, regrouped, replaced, sources
+from jitla.accel.nest import Access, Places, Splits, is_sum, nest_of, regrouped, replaced, sources
 from jitla.accel.spec import Memory, Spec
 from jitla.hops import Hop, Kind, const_value, topo, uses
 
@@ -82,15 +82,18 @@ def units(roots: Sequence[Hop], spec: Spec, intrinsics: Sequence[Intrinsic] = IN
 
 def _inside_sums(order: Sequence[Hop]) -> set[Hop]:
     """Return the terms of sums of products: the sum is looked at, not they."""
-    found: set[Hop] = set()
+    sums: set[Hop] = set()
+    inside: set[Hop] = set()
     for hop in order:
-        if hop.op.name == "add" and all(
-                i.op.name in ("matmul", "dot") or i in found and i.op.name == "add" for i in hop.inputs):
-            if all(i.meta.shape == hop.meta.shape for i in hop.inputs):
-                found.update(hop.inputs)
-                found.add(hop)
-    tops = {h for h in found if h.op.name == "add"} - {i for h in found if h.op.name == "add" for i in h.inputs}
-    return found - tops
+        if not is_sum(hop, hop.meta.shape) or not hop.meta.shape:
+            continue
+        arrays = [i for i in hop.inputs if i.meta.shape]
+        if all(i.op.name in ("matmul", "dot") or i in sums for i in arrays) and len(arrays) + len(sums) > 0:
+            sums.add(hop)
+            inside.update(arrays)
+    tops = sums - inside
+    lone = {h for h in tops if not any(i in sums for i in h.inputs) and sum(bool(i.meta.shape) for i in h.inputs) < 2}
+    return inside - {i for h in lone for i in h.inputs}
 
 
 def _unit(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec: Spec,
@@ -113,6 +116,7 @@ def _unit(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec:
         touches = tuple(t if t.access is None else
                         t._replace(access=Access(t.access.hop, splits.places(t.access.at))) for t in touches)
         at = splits.places(at)
+    touches = (*(Touch("add", h, None) for h in nest.scalars), *touches)
     stored = min(out.meta.dtype.itemsize, wide.itemsize)
     inside = {*body, *chain}
     reads = [a.hop for t in nest.terms for a in t]
