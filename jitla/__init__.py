@@ -1,7 +1,7 @@
 """jitla: a just-in-time compiler for NumPy programs."""
 
 from jitla import config
-from jitla.api import calibrate, coverage, explain, jit, sparsify
+from jitla.api import calibrate, coverage, explain, jit, quantize, sparsify
 from jitla.config import configure, options
 from jitla.errors import (
     BackendError,
@@ -19,6 +19,6 @@ from jitla.errors import (
 __all__ = [
     "BackendError", "ConfigError", "DeviceError", "InternalError", "JitlaError", "JitlaWarning",
     "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config",
-    "configure", "coverage", "explain", "jit", "options", "sparsify",
+    "configure", "coverage", "explain", "jit", "options", "quantize", "sparsify",
 ]
 __version__ = "0.1.0"

@@ -89,6 +89,10 @@ class Gate:
             machine=self._machine.with_threads(threads), observe=self.recorder.record,
             devices=self.devices(config.accelerator), forced=config.placement == "forced")
 
+    def unrolled(self, config: Config, always: bool = False) -> int:
+        """Return up to how many operations turns of loops stay together."""
+        return UNROLLED if config.accelerator or always else 0
+
     def devices(self, names: str) -> tuple[Any, ...]:
         """Return the machines called `names`; raise `ConfigError` for a name that none has."""
         if not names:
@@ -271,7 +275,7 @@ class State:
         name = getattr(self.function, "__qualname__", repr(self.function))
         site = self.tracing.Site(
             name, compile_block, own.strict, lambda: GATE.indexed(own), GATE.keeper(own))
-        site.unrolls = UNROLLED if own.accelerator else 0
+        site.unrolls = GATE.unrolled(own)
         site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks

@@ -54,6 +54,7 @@ from jitla.accel.isa import (
 from jitla.accel.order import Order, order_of
 from jitla.accel.program import Image, Layout, Program, Region, from_words
 from jitla.accel.rules import RULES, Fault
+from jitla.accel.quant import Quantised, Seen, observe
 from jitla.accel.spec import (
     BOARDS,
     PAGE,
@@ -75,10 +76,10 @@ from jitla.accel.verify import verify
 __all__ = [
     "BOARD", "BOARDS", "COSTS", "HLS", "IDEAL", "PAGE", "PRESETS", "RTL", "RULES", "TRANSFER", "Alu",
     "AluOp", "Board", "Costs", "Counters", "Dump", "Device", "Element", "Fault", "Field", "Finish", "Gemm", "Image",
-    "Instruction", "Layout", "Load", "Memory", "Opcode", "Order", "Outcome", "Program", "Queue", "Region",
-    "Roofline", "Spec", "Store", "Timing", "Unit", "UnitTime", "Uop", "bits_of", "check", "dangling",
+    "Instruction", "Layout", "Load", "Memory", "Opcode", "Order", "Outcome", "Program", "Quantised", "Queue", "Region",
+    "Roofline", "Spec", "Seen", "Store", "Timing", "Unit", "UnitTime", "Uop", "bits_of", "check", "dangling",
     "decode", "decode_one", "decode_uops", "disassemble", "encode", "encode_uops", "fields",
-    "from_immediate", "from_record", "from_words", "load_dump", "loads", "measure", "noop", "order_of",
+    "from_immediate", "from_record", "from_words", "load_dump", "loads", "measure", "noop", "observe", "order_of",
     "peak_seconds", "perfetto", "pops", "preset", "pushes", "run", "save_dump", "show", "svg", "to_immediate",
     "transfer_seconds", "unit_of", "uop_columns", "uop_fields", "verify", "without_tokens",
 ]

@@ -19,8 +19,11 @@ import numpy as np
 from jitla.accel.assemble import Job, Stage, best_tiling, job
 from jitla.accel.intrinsic import INTRINSICS, Intrinsic, Loops
 from jitla.accel.isa import AluOp
+from jitla.accel.isa import Unit as Engine
 from jitla.accel.layer import Layer, Step
 from jitla.accel.spec import Spec
+from jitla.accel.text import disassemble
+from jitla.accel.timing import Timing
 from jitla.accel.unit import Ready, Refused, Unit, operator_of, placed, ready, units
 from jitla.errors import DeviceError
 from jitla.fusion import Layout, all_layouts
@@ -30,6 +33,7 @@ Array = np.ndarray[Any, Any]
 KEPT = 32  # programs of a part: for other numbers in their steps
 #: What starting a transfer or a program takes, in seconds [assumed: one call of a driver].
 LATENCY = 10e-6
+SHOWN = 40  # lines of a stream at its beginning and end
 TYPICAL_SHIFT = 8  # of a program whose numbers are not known yet
 
 
@@ -223,10 +227,39 @@ class Part:
         return made.transpose(np.argsort(order))
 
     def text(self) -> str:
-        """Say what the device does: cycles, bytes, stream."""
+        """Say what the device does: transfers, cycles, tiles, time line, stream."""
         made = self.last or self.example
-        return f"{self!r}: {made.timing.cycles} cycles"
+        micro = made.kernels
+        lines = [repr(self), f"transfers {made.moved()} bytes, {self.transfer * 1e6:.4g} us", str(made.timing)]
+        for stage, tiling in zip(made.stages, made.tilings, strict=True):
+            lines.append(f"{stage.name}: tiles of {tiling.images} x {tiling.rows} x {tiling.columns} places, "
+                         f"{tiling.filters} blocks of filters, {tiling.channels} of channels, "
+                         f"{tiling.threads} threads")
+        lines.append(f"micro-ops {micro.uops}; sets of them asked for {micro.asked} times, "
+                     f"{micro.found} there already")
+        lines += [*line_of_time(made.timing), *_ends(disassemble(made.program).splitlines())]
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"{self.device.name}: " + "; ".join(u.name for u in self.group)
 
+
+def line_of_time(timing: Timing, width: int = 64) -> list[str]:
+    """Return a line per unit: at work most of the time (#), some of it (+), or not at all."""
+    lines = []
+    step = max(timing.cycles, 1) / width
+    for unit in Engine:
+        busy = np.zeros(width)
+        for at in timing.of_unit(unit):
+            begin, end = timing.begin[at] / step, timing.end[at] / step
+            cells = np.arange(width)
+            busy += np.clip(np.minimum(cells + 1, end) - np.maximum(cells, begin), 0, None)
+        lines.append(f"{unit.name.lower():8}|{''.join('#' if b > 0.5 else '+' if b > 0.02 else ' ' for b in busy)}|")
+    return lines
+
+
+def _ends(lines: list[str]) -> list[str]:
+    """Return lines without the middle of a long text."""
+    if len(lines) <= 2 * SHOWN:
+        return lines
+    return [*lines[:SHOWN], f"... {len(lines) - 2 * SHOWN} lines ...", *lines[-SHOWN:]]
