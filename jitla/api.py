@@ -313,8 +313,8 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
     Every product with a matrix on the right, and every sum of such products, becomes one of int8 with int32
     sums. Scales are symmetric: operands are multiples of a step, from -127 to 127 of them; steps are chosen
     so that the largest magnitude met in `data` is 127. Biases and limits between two products stay integers,
-    and sums become bytes by a multiplication and a shift; all else is computed with floats as before. With the
-    option `accelerator` in force, products run there; results are the same.
+    and sums become bytes by a multiplication and a shift; all else is computed with floats as before. With
+    the option `accelerator` in force, products run there; results are the same.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import update_wrapper
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,8 @@ __all__ = ["QuantizedFunction", "Report", "quantized"]
 class Report(NamedTuple):
     """How results on the calibration data differ from those of floats.
 
-    `largest` and `mean` are absolute differences, `range` the largest magnitude of float results; `agreement` is
-    the share of rows whose largest element is in the same place, NaN if results are no matrices.
+    `largest` and `mean` are absolute differences, `range` the largest magnitude of float results; `agreement`
+    is the share of rows whose largest element is in the same place, NaN if results are no matrices.
     """
 
     largest: float
@@ -41,7 +42,7 @@ class Report(NamedTuple):
             lines.append(f"largest element of a row in the same place: {self.agreement:.2%}")
         for i, (pixels, weights) in enumerate(self.scales, 1):
             columns = np.asarray(weights)
-            text = f"{columns:.4g}" if not columns.ndim else f"{columns.min():.4g} to {columns.max():.4g} by column"
+            text = f"{columns.min():.4g}" + f" to {columns.max():.4g} by column" * bool(columns.ndim)
             lines.append(f"  ({i}) left operand {pixels:.4g} a step, right operand {text}")
         return "\n".join(lines)
 
@@ -61,9 +62,10 @@ class QuantizedFunction:
         self.scales: list[tuple[float, Any]] = []
         self._seen: dict[Any, Any] = {}
         self._sites: dict[Any, Any] = {}
-        self._twin = TWINS.of(function, decorated=True)
-        if self._twin is None:
+        twin = TWINS.of(function, decorated=True) if isinstance(function, FunctionType) else None
+        if twin is None:
             raise TraceError("quantize needs a function whose source can be read")
+        self._twin: Callable[..., Any] = twin
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute with integers."""
@@ -82,7 +84,8 @@ class QuantizedFunction:
         def compile_block(key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
             return compiled(config, key, sizes, layouts, make)
 
-        site = Site(self.__qualname__, compile_block, False, lambda: GATE.indexed(config))
+        name = getattr(self.function, "__qualname__", "")
+        site = Site(name, compile_block, False, lambda: GATE.indexed(config))
         site.unrolls = GATE.unrolled(config, always=True)
         return site
 

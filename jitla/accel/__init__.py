@@ -16,8 +16,8 @@ device.
 from jitla.accel.alu import from_immediate, to_immediate
 from jitla.accel.costs import BOARD, COSTS, HLS, IDEAL, RTL, Costs
 from jitla.accel.cycles import measure, peak_seconds, transfer_seconds
-from jitla.accel.dump import Dump, load_dump, save_dump
 from jitla.accel.device import Device
+from jitla.accel.dump import Dump, load_dump, save_dump
 from jitla.accel.encoding import (
     Field,
     bits_of,
@@ -53,8 +53,8 @@ from jitla.accel.isa import (
 )
 from jitla.accel.order import Order, order_of
 from jitla.accel.program import Image, Layout, Program, Region, from_words
-from jitla.accel.rules import RULES, Fault
 from jitla.accel.quant import Quantised, Seen, observe
+from jitla.accel.rules import RULES, Fault
 from jitla.accel.spec import (
     BOARDS,
     PAGE,
@@ -74,12 +74,13 @@ from jitla.accel.timing import Roofline, Timing, UnitTime
 from jitla.accel.verify import verify
 
 __all__ = [
-    "BOARD", "BOARDS", "COSTS", "HLS", "IDEAL", "PAGE", "PRESETS", "RTL", "RULES", "TRANSFER", "Alu",
-    "AluOp", "Board", "Costs", "Counters", "Dump", "Device", "Element", "Fault", "Field", "Finish", "Gemm", "Image",
-    "Instruction", "Layout", "Load", "Memory", "Opcode", "Order", "Outcome", "Program", "Quantised", "Queue", "Region",
-    "Roofline", "Spec", "Seen", "Store", "Timing", "Unit", "UnitTime", "Uop", "bits_of", "check", "dangling",
-    "decode", "decode_one", "decode_uops", "disassemble", "encode", "encode_uops", "fields",
-    "from_immediate", "from_record", "from_words", "load_dump", "loads", "measure", "noop", "observe", "order_of",
-    "peak_seconds", "perfetto", "pops", "preset", "pushes", "run", "save_dump", "show", "svg", "to_immediate",
-    "transfer_seconds", "unit_of", "uop_columns", "uop_fields", "verify", "without_tokens",
+    "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "Costs", "Counters", "Device", "Dump",
+    "Element", "Fault", "Field", "Finish", "Gemm", "HLS", "IDEAL", "Image", "Instruction", "Layout",
+    "Load", "Memory", "Opcode", "Order", "Outcome", "PAGE", "PRESETS", "Program", "Quantised", "Queue",
+    "RTL", "RULES", "Region", "Roofline", "Seen", "Spec", "Store", "TRANSFER", "Timing", "Unit",
+    "UnitTime", "Uop", "bits_of", "check", "dangling", "decode", "decode_one", "decode_uops",
+    "disassemble", "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words",
+    "load_dump", "loads", "measure", "noop", "observe", "order_of", "peak_seconds", "perfetto", "pops",
+    "preset", "pushes", "run", "save_dump", "show", "svg", "to_immediate", "transfer_seconds",
+    "unit_of", "uop_columns", "uop_fields", "verify", "without_tokens",
 ]

@@ -113,14 +113,15 @@ def pack_images(images: Array, channels: int, block: int) -> Array:
     made = np.zeros((g, channels, n, h, w, block), images.dtype)
     whole = c // block
     if whole:
-        made[:, :whole] = images[..., :whole * block].reshape(g, n, h, w, whole, block).transpose(0, 4, 1, 2, 3, 5)
+        blocks = images[..., :whole * block].reshape(g, n, h, w, whole, block)
+        made[:, :whole] = blocks.transpose(0, 4, 1, 2, 3, 5)
     if c % block:
         made[:, whole, ..., :c % block] = images[..., whole * block:]
     return made
 
 
 def pack_weights(weights: Array, channels: int, filters: int, block: int) -> Array:
-    """Return ``[group, row, column, channel, filter]`` in square blocks, filters outermost, also in a block."""
+    """Return ``[group, row, column, channel, filter]`` in square blocks, filters outermost."""
     g, p, q, c, f = weights.shape
     made = np.zeros((g, p, q, channels * block, filters * block), weights.dtype)
     made[:, :, :, :c, :f] = weights
@@ -161,16 +162,19 @@ def assemble(spec: Spec, stages: Sequence[Stage], chosen: Sequence[Tiling], thre
                 stage.images, (g, channels, n, h, w, spec.block), spec.element(Memory.INP).dtype, "input")
         regions["images"] = names[stage.images]
         g, p, q, _, _ = layer.weight_shape
-        shape = (g, filters, channels, p, q, spec.block, spec.block) if layer.mode == "product" else \
-            (1, spec.block, spec.block)
+        square = (spec.block, spec.block)
+        shape: tuple[int, ...] = (1, *square)
+        if layer.mode == "product":
+            shape = (g, filters, channels, p, q, *square)
         regions["weights"] = layout.add(
             f"{stage.name}.weights", shape, spec.element(Memory.WGT).dtype,
             "input" if layer.mode == "product" else "constant")
         g, n, h, w, _ = layer.output_shape
         for step in layer.steps:
             if step.operand and step.operand not in regions:
-                shape = (g, filters, 1, spec.block) if step.form == "channel" else (g, filters, n, h, w, spec.block)
-                regions[step.operand] = layout.add(f"{stage.name}.{step.operand}", shape, wide, "input")
+                sizes_now = (1,) if step.form == "channel" else (n, h, w)
+                regions[step.operand] = layout.add(
+                    f"{stage.name}.{step.operand}", (g, filters, *sizes_now, spec.block), wide, "input")
         role = "output" if at == len(stages) - 1 else "scratch"
         names[stage.name] = regions["out"] = layout.add(
             stage.name, (layer.stored, g, filters, n, h, w, spec.block), spec.element(Memory.OUT).dtype, role)
@@ -188,7 +192,7 @@ def job(spec: Spec, stages: Sequence[Stage], threads: int = 2) -> Job:
 
 @lru_cache(maxsize=512)
 def best_tiling(spec: Spec, layer: Layer, threads: int = 2) -> Tiling:
-    """Return the tiling with fewest cycles: estimated ones, of large layers the simulated ones of the first few."""
+    """Return the tiling with fewest cycles: estimated, of large layers simulated for the first few."""
     refused: DeviceError | None = None
     found: list[tuple[int, int, Tiling]] = []
     tried = TRIED if layer.macs >= LARGE else 1

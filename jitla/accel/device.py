@@ -21,6 +21,7 @@ from jitla.accel.intrinsic import INTRINSICS, Intrinsic, Loops
 from jitla.accel.isa import AluOp
 from jitla.accel.isa import Unit as Engine
 from jitla.accel.layer import Layer, Step
+from jitla.accel.nest import Axis
 from jitla.accel.spec import Spec
 from jitla.accel.text import disassemble
 from jitla.accel.timing import Timing
@@ -66,7 +67,7 @@ class Device:
         return job(self.spec, [Stage("out", typical(unit), "images")], self.threads).seconds + LATENCY
 
     def moving(self, nbytes: int) -> float:
-        """Return the seconds in which so many bytes come to the device or go from it: its bus, and a start."""
+        """Return the seconds in which so many bytes come to the device or leave it."""
         board = self.spec.board
         return LATENCY + nbytes / (board.bus_bits / 8 * board.clock_mhz * 1e6)
 
@@ -107,8 +108,11 @@ def _joins(first: Unit, second: Unit) -> bool:
     steps = _steps_of(hop.meta.shape)
     theirs = [_flat(d, steps) for d in source.dimensions]
     axes = first.fit.dimensions
-    ours = [[(a.extent, sum(dict(p.by).get(a, 0) * s for p, s in zip(first.at, steps, strict=True))) for a in d]
-            for d in axes]
+
+    def step(axis: Axis) -> int:
+        return sum(dict(p.by).get(axis, 0) * s for p, s in zip(first.at, steps, strict=True))
+
+    ours = [[(a.extent, step(a)) for a in d] for d in axes]
     if _run([*theirs[1], *theirs[2], *theirs[3]]) != _run([*ours[1], *ours[2], *ours[3]]):
         return False
     return _run(theirs[4]) == _run(ours[4])
@@ -230,7 +234,8 @@ class Part:
         """Say what the device does: transfers, cycles, tiles, time line, stream."""
         made = self.last or self.example
         micro = made.kernels
-        lines = [repr(self), f"transfers {made.moved()} bytes, {self.transfer * 1e6:.4g} us", str(made.timing)]
+        lines = [repr(self), f"transfers {made.moved()} bytes, {self.transfer * 1e6:.4g} us",
+                 str(made.timing)]
         for stage, tiling in zip(made.stages, made.tilings, strict=True):
             lines.append(f"{stage.name}: tiles of {tiling.images} x {tiling.rows} x {tiling.columns} places, "
                          f"{tiling.filters} blocks of filters, {tiling.channels} of channels, "
@@ -254,7 +259,8 @@ def line_of_time(timing: Timing, width: int = 64) -> list[str]:
             begin, end = timing.begin[at] / step, timing.end[at] / step
             cells = np.arange(width)
             busy += np.clip(np.minimum(cells + 1, end) - np.maximum(cells, begin), 0, None)
-        lines.append(f"{unit.name.lower():8}|{''.join('#' if b > 0.5 else '+' if b > 0.02 else ' ' for b in busy)}|")
+        marks = "".join("#" if b > 0.5 else "+" if b > 0.02 else " " for b in busy)
+        lines.append(f"{unit.name.lower():8}|{marks}|")
     return lines
 
 

@@ -35,7 +35,7 @@ class Intrinsic:
     """A behaviour such as ``out[o] += images[i] * weights[i, o]``, and what makes a layer of a match.
 
     Letters stand for axes of one block; more of an axis, and all axes that are not named, are loops around.
-    On the right are one or two operands, with ``*`` or ``+`` between, or ``name(x[..], y[..])`` for an operator.
+    On the right are one or two operands, with ``*`` or ``+`` between, or ``name(x[..], y[..])``.
     """
 
     name: str
@@ -249,7 +249,7 @@ def product_layer(match: Match) -> Fit | None:
 
 
 def _sum_layer(match: Match, pixels: Sequence[Access], weights: Sequence[Access]) -> Fit | None:
-    """Return the layer of a sum of products: taps of a window if they read next to each other, else channels."""
+    """Return the layer of a sum of products: terms are taps of a window if they read like these."""
     filters, inner = match.axes["o"], match.axes["i"]
     theirs = (match.groups, (), (), inner, filters)
     loops = tuple(loops_of(weights[0], d) for d in theirs)
@@ -288,7 +288,7 @@ def _sum_layer(match: Match, pixels: Sequence[Access], weights: Sequence[Access]
 
 
 def _grid(pixels: Sequence[Access], rows: Sequence[Axis]) -> Any:
-    """Return windows, where they begin, and the terms tap by tap, if starts are those of all taps of windows."""
+    """Return windows, the first access, and the terms tap by tap, if starts are those of all taps."""
     first = min(pixels, key=starts)
     if any(p.hop is not first.hop for p in pixels):
         return None
@@ -346,7 +346,8 @@ def pooling_layer(mode: Mode) -> Callable[[Match], Fit | None]:
             step = gcd(dict(access.at[at].by)[row], dict(access.at[at].by)[tap])
             return ((size.size, tuple([step if i == at else 0 for i in range(len(access.at))])),)
 
-        dimensions = ((), loops_of(access, rows), line(windows[0]), line(windows[1]), loops_of(access, channels))
+        dimensions = ((), loops_of(access, rows), line(windows[0]), line(windows[1]),
+                      loops_of(access, channels))
         shape = tuple([prod(n for n, _ in d) for d in dimensions])
         layer = Layer(shape[1], shape[4], shape[4], windows[0][2], windows[1][2], mode=mode)
         out = [() if w[0] is None else (w[0],) for w in windows]

@@ -3,8 +3,8 @@
 Knows: how layers lie in DRAM and in the memories on the chip. Must not know: NumPy programs, tokens.
 Receives a layer, a tiling and regions; appends to a stream.
 
-DRAM, outermost first: pixels ``[group, channels, image, row, column]``, weights ``[group, filters, channels, row
-tap, column tap]``, results as pixels with filters for channels; an entry is one element, a block of lanes.
+DRAM, outermost first: pixels ``[group, channels, image, row, column]``, weights ``[group, filters, channels,
+row tap, column tap]``, results as pixels with filters for channels; an entry is a block of lanes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jitla.accel.alu import to_immediate
 from jitla.accel.isa import Alu, AluOp, Gemm, Load, Store
@@ -81,7 +81,7 @@ class _Lowering:
         self.stream, self.layer, self.tiling, self.regions = stream, layer, tiling, regions
         self.spec = stream.spec
         self.sizes: Sizes = sizes(layer, self.spec)
-        depth = {m: self.spec.element(m).depth // tiling.threads for m in (Memory.INP, Memory.WGT, Memory.ACC)}
+        depth = {m: self.spec.element(m).depth // tiling.threads for m in Memory}
         self.share = depth[Memory.ACC]
         self.slots = {m: _Slots(m, depth[m], dict.fromkeys(range(tiling.threads)))
                       for m in (Memory.INP, Memory.WGT)}
@@ -208,7 +208,8 @@ class _Lowering:
         for c, i in product(range(_length(piece)), range(1 if run else n)):
             at = sram + (c * n + i) * size
             if run:
-                yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane, x_size=run, x_stride=run)
+                yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane, x_size=run,
+                           x_stride=run)
             else:
                 yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane + i * image,
                            y_size=_length(y), x_size=_length(x), x_stride=layer.columns.size, y_pad_0=top,
@@ -232,9 +233,10 @@ class _Lowering:
             at = slot * slots.size
             step = rows if pitch < PITCH else 1
             for row in range(0, rows, step):
-                self.stream.put(Load(
-                    memory=Memory.WGT, sram_base=at + row * width, dram_base=origin + row * pitch, y_size=step,
-                    x_size=width, x_stride=pitch if step > 1 else width), (("dram", region.name),), (place,))
+                load = Load(
+                    memory=Memory.WGT, sram_base=at + row * width, dram_base=origin + row * pitch,
+                    y_size=step, x_size=width, x_stride=pitch if step > 1 else width)
+                self.stream.put(load, (("dram", region.name),), (place,))
         return place, slot * slots.size
 
     def _store(self, tile: Tile, plane: int, base: int, place: Hashable) -> None:
@@ -245,8 +247,9 @@ class _Lowering:
         image = layer.rows.outputs * width
         pitch = layer.images * image
         block = plane * layer.groups + tile.group
-        origin = self._element(region, Memory.OUT) + (block * self.sizes.filters + tile.filters[0]) * pitch + \
-            tile.images[0] * image + tile.rows[0] * width + tile.columns[0]
+        origin = self._element(region, Memory.OUT) + \
+            (block * self.sizes.filters + tile.filters[0]) * pitch + tile.images[0] * image + \
+            tile.rows[0] * width + tile.columns[0]
         run = x == width and (n == 1 or y == layer.rows.outputs) or y == n == 1
         reads, writes = (place,), (("dram", region.name),)
         if run and (pitch < PITCH or filters == 1):
@@ -254,7 +257,7 @@ class _Lowering:
                                   x_stride=pitch if pitch < PITCH else n * y * x), reads, writes)
             return
         for f in range(filters):
-            shape = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
+            shape: dict[str, Any] = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
                 {"y_size": y, "x_size": x, "x_stride": width}
             self.stream.put(Store(sram_base=base + f * n * y * x, dram_base=origin + f * pitch, **shape),
                             reads, writes)
@@ -320,10 +323,10 @@ class _Lowering:
             block = tile.group * self.sizes.filters + tile.filters[0] + f
             origin = self._element(region, Memory.ACC) + block * layer.images * image + \
                 tile.images[0] * image + tile.rows[0] * width + tile.columns[0]
-            shape = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
+            shape: dict[str, Any] = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
                 {"y_size": y, "x_size": x, "x_stride": width}
-            self.stream.put(Load(memory=Memory.ACC, sram_base=other + f * n * y * x, dram_base=origin, **shape),
-                            (("dram", region.name),), (place,))
+            load = Load(memory=Memory.ACC, sram_base=other + f * n * y * x, dram_base=origin, **shape)
+            self.stream.put(load, (("dram", region.name),), (place,))
         self._join(step.op, base, other, count, place)
 
     def _channel(self, tile: Tile, step: Step, vector: int, base: int, thread: int) -> None:

@@ -1,4 +1,4 @@
-"""Operators as loops over axes: where each operand is read, what is joined. The form intrinsics are matched with.
+"""Operators as loops over axes: where each operand is read, what is joined; intrinsics are matched with that.
 
 Knows: hops, and how views move elements. Must not know: machines, instructions.
 Receives hops; returns `Nest` records, None for what is no such loop.
@@ -292,8 +292,13 @@ def _longer(dtype: np.dtype, wide: np.dtype) -> bool:
 def _widening(wide: np.dtype) -> Any:
     if wide.kind == "f":
         return lambda hop: False
-    return lambda hop: hop.meta.dtype.kind == "i" and hop.meta.dtype.itemsize >= hop.inputs[0].meta.dtype.itemsize \
-        and hop.inputs[0].meta.dtype.kind in "ib"
+    return keeps_integers
+
+
+def keeps_integers(cast: Hop) -> bool:
+    """Tell whether a cast gives every integer as it is."""
+    to, of = cast.meta.dtype, cast.inputs[0].meta.dtype
+    return to.kind == "i" and of.kind in "ib" and to.itemsize >= of.itemsize
 
 
 def _is_factor(hop: Hop, wide: np.dtype) -> bool:

@@ -3,9 +3,9 @@
 Knows: hops, symmetric scales, requantisation by a multiplier and a shift. Must not know: machines, tracing.
 Receives roots, first with values of leaves to be observed, then to be rewritten; returns roots.
 
-A value is `scale` times an integer from -127 to 127. Sums of products are integers of 32 bits; what is done to
-them before the next product (biases, limits) stays there, and the way back to bytes is a multiplication and a
-shift: ``(sums * m + half) >> n``. Limits are rounded to integers, so are biases.
+A value is `scale` times an integer from -127 to 127. Sums of products are integers of 32 bits; what is done
+to them before the next product (biases, limits) stays there, and the way back to bytes is a multiplication
+and a shift: ``(sums * m + half) >> n``. Limits are rounded to integers, so are biases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MOST = 127  # bytes go from its negative to it
 FACTOR_BITS = 8  # of the multiplier that leads from sums back to bytes
 SUM_BITS = 30  # that a sum times its multiplier may have
 INT = np.dtype(np.int32)
-_SAME = frozenset({"reshape", "ravel", "transpose", "expand_dims", "squeeze", "getitem", "max", "pad", "broadcast_to"})
+_SAME = frozenset({"reshape", "ravel", "transpose", "expand_dims", "squeeze", "getitem", "max", "pad",
+                   "broadcast_to"})
 _PRODUCTS = frozenset({"matmul", "dot"})
 
 
@@ -101,7 +102,7 @@ class Quantised:
         self.scales: list[tuple[float, Any]] = []
         self._groups: dict[Hop, tuple[int, list[Hop]]] = {}
         groups = products(roots)
-        tops = {tuple(g): h for h in topo(roots) for g in groups if _terms(h) == g and all(map(_is_product, g))}
+        tops = {tuple(g): h for h in topo(roots) for g in groups if _terms(h) == g}
         for number, group in enumerate(groups):
             if seen.whole.get(number):
                 self._groups[tops[tuple(group)]] = number, group

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from jitla.accel.encoding import encode_uops
 from jitla.accel.isa import Alu, Finish, Gemm, Instruction, Load, Unit, Uop, noop, unit_of
@@ -43,7 +44,7 @@ class Kernels:
 
 
 class Stream:
-    """Statements of one program; `layout` has the arrays in DRAM, the table of micro-ops comes behind them."""
+    """Statements of one program; the table of micro-ops comes behind the arrays that `layout` has in DRAM."""
 
     def __init__(self, spec: Spec, layout: Layout) -> None:
         self.spec = spec
@@ -200,5 +201,9 @@ class _Planner:
             if pops:
                 self._append(noop(Unit.COMPUTE), pops)
         self._append(Finish(), set())
-        return [replace(i, **dict.fromkeys(f, True)) if f else i
-                for i, f in zip(self.made, self.flags, strict=True)]
+        return [_flagged(i, f) if f else i for i, f in zip(self.made, self.flags, strict=True)]
+
+
+def _flagged(instruction: Instruction, flags: set[str]) -> Instruction:
+    values: dict[str, Any] = dict.fromkeys(flags, True)
+    return replace(instruction, **values)

@@ -1,6 +1,6 @@
 """A part of a program that the device can do: a nest that fits an intrinsic, and the steps after it.
 
-Knows: which operators on accumulators the device has, for which numbers. Must not know: costs, plans, streams.
+Knows: which operators on accumulators the device has, for which numbers. Must not know: costs, streams.
 Receives roots; returns units, and for values of their inputs the layer with its arrays.
 """
 
@@ -17,7 +17,17 @@ from jitla.accel.alu import SHIFT, to_immediate
 from jitla.accel.intrinsic import INTRINSICS, Fit, Intrinsic, fit
 from jitla.accel.isa import AluOp
 from jitla.accel.layer import Layer, Step
-from jitla.accel.nest import Access, Places, Splits, is_sum, nest_of, regrouped, replaced, sources
+from jitla.accel.nest import (
+    Access,
+    Places,
+    Splits,
+    is_sum,
+    keeps_integers,
+    nest_of,
+    regrouped,
+    replaced,
+    sources,
+)
 from jitla.accel.spec import Memory, Spec
 from jitla.hops import Hop, Kind, const_value, topo, uses
 
@@ -92,7 +102,8 @@ def _inside_sums(order: Sequence[Hop]) -> set[Hop]:
             sums.add(hop)
             inside.update(arrays)
     tops = sums - inside
-    lone = {h for h in tops if not any(i in sums for i in h.inputs) and sum(bool(i.meta.shape) for i in h.inputs) < 2}
+    lone = {h for h in tops
+            if not sums.intersection(h.inputs) and sum(bool(i.meta.shape) for i in h.inputs) < 2}
     return inside - {i for h in lone for i in h.inputs}
 
 
@@ -104,7 +115,8 @@ def _unit(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec:
     if nest is None or made is None:
         return None
     body = _between(hop, {a.hop for t in nest.terms for a in t})
-    if any(set(users[h]) - set(body) or h in roots for h in body if h is not hop and h.op.name in ("matmul", "add")):
+    terms = [h for h in body if h is not hop and h.op.name in ("matmul", "dot", "add")]
+    if any(set(users[h]) - set(body) or h in roots for h in terms):
         return None  # a term is wanted by itself
     splits = Splits()
     touches, out, at, chain = _chain(hop, nest.out, users, roots, spec, splits)
@@ -120,9 +132,11 @@ def _unit(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec:
     stored = min(out.meta.dtype.itemsize, wide.itemsize)
     inside = {*body, *chain}
     reads = [a.hop for t in nest.terms for a in t]
-    reads += [h for t in touches for h in (t.scalar, t.access and t.access.hop) if h is not None]
+    for touch in touches:
+        reads += [touch.access.hop] if touch.access is not None else [touch.scalar] if touch.scalar else []
     inputs = tuple(dict.fromkeys(h for h in reads if h not in inside and h.op.name != "const"))
-    return Unit(made[0], made[1], touches, out, at, tuple(inside), inputs, stored, hop.meta.dtype.itemsize > wide.itemsize)
+    longer = hop.meta.dtype.itemsize > wide.itemsize
+    return Unit(made[0], made[1], touches, out, at, tuple(inside), inputs, stored, longer)
 
 
 def _between(hop: Hop, ends: set[Hop]) -> list[Hop]:
@@ -208,8 +222,7 @@ def _operand(hop: Hop, at: Places, user: Hop, splits: Splits) -> tuple[Hop | Non
     own = at[len(at) - hop.meta.ndim:]
     here = tuple(own[i] if n > 1 else type(own[i])() for i, n in enumerate(hop.meta.shape))
     before = len(splits.parts)
-    access = sources(hop, here, splits, lambda cast: cast.inputs[0].meta.dtype.kind in "ib" and
-                     cast.meta.dtype.kind == "i" and cast.meta.dtype.itemsize >= cast.inputs[0].meta.dtype.itemsize)
+    access = sources(hop, here, splits, keeps_integers)
     return None if len(splits.parts) != before else (None, access)
 
 
@@ -238,14 +251,16 @@ def ready(unit: Unit, values: Mapping[Hop, Any], spec: Spec, given: bool = False
         steps += _steps(unit, touch, values, spec, arrays, acc)
     if unit.longer:
         _check(unit, steps, arrays)
-    layer = replace(unit.fit.layer, steps=(*unit.fit.layer.steps, *steps), stored=1 if spec.is_float else unit.stored)
+    layer = replace(unit.fit.layer, steps=(*unit.fit.layer.steps, *steps),
+                    stored=1 if spec.is_float else unit.stored)
     return Ready(layer, arrays)
 
 
 def _check(unit: Unit, steps: Sequence[Step], arrays: Mapping[str, Array]) -> None:
     """Raise `Refused` unless no accumulator can leave its range."""
     layer = unit.fit.layer
-    most = layer.rows.taps * layer.columns.taps * (128 * 128 * layer.channels if layer.mode == "product" else 128)
+    most = layer.rows.taps * layer.columns.taps * 128
+    most *= 128 * layer.channels if layer.mode == "product" else 1
     for step in (Step(AluOp.ADD), *steps):
         other = abs(int(step.number))
         if step.operand:

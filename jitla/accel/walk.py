@@ -1,6 +1,6 @@
 """Loops folded into one instruction: which two are its own, and what its micro-ops spell out.
 
-Knows: two loops, indices that advance by factors, how far apart steps that meet must be. Must not know: layers.
+Knows: two loops, how indices advance, how far apart steps that meet must be. Must not know: layers.
 Receives loops with the strides of three operands; returns micro-ops and the fields of the instruction.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import permutations, product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jitla.accel.isa import Uop
 from jitla.errors import DeviceError
@@ -38,7 +38,7 @@ class Folded(NamedTuple):
     inner: Loop
     uops: tuple[Uop, ...]
 
-    def factors(self) -> dict[str, int]:
+    def factors(self) -> dict[str, Any]:
         """Return the fields that the loops stand for."""
         return {
             "iter_out": self.outer.extent, "iter_in": self.inner.extent,
@@ -46,7 +46,7 @@ class Folded(NamedTuple):
             "src_factor_out": self.outer.src, "src_factor_in": self.inner.src,
         }
 
-    def weights(self) -> dict[str, int]:
+    def weights(self) -> dict[str, Any]:
         """Return the fields for weights."""
         return {"wgt_factor_out": self.outer.wgt, "wgt_factor_in": self.inner.wgt}
 

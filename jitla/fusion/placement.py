@@ -58,7 +58,9 @@ def seconds_of(parts: Sequence[Work], places: Sequence[int], wanted: Iterable[in
     return sum(_more(parts, tuple(places[:i]), places[i], kept, move) for i in range(len(parts)))
 
 
-def _more(parts: Sequence[Work], places: tuple[int, ...], place: int, wanted: frozenset[int], move: Move) -> float:
+def _more(
+    parts: Sequence[Work], places: tuple[int, ...], place: int, wanted: frozenset[int], move: Move,
+) -> float:
     """Return what the next part adds at a place: its time, and values that come there or go to the host."""
     at = len(places)
     part = parts[at]

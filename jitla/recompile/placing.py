@@ -54,7 +54,7 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a part runs: predicted seconds at the host and at every device, operands' and result's way there."""
+    """Where a part runs: predicted seconds at the host and at every device, and of the way there and back."""
 
     name: str
     line: Any
@@ -105,18 +105,21 @@ def placed(roots: Roots, devices: Sequence[Device], forced: bool, terms: Terms) 
     parts = _parts(candidates, roots, devices, links, terms, forced)
     moves = _Moves(devices, parts.bytes)
     _, places = assigned(parts.work, parts.wanted, moves)
-    choices = tuple(
-        Choice(c.first.name, c.first.out.line, w.seconds, tuple(
-            0.0 if p == HOST else sum(devices[p - 1].moving(h.meta.nbytes) for h in (*c.first.inputs, c.first.out)
-                                      if h.meta.shape) for p in range(len(devices) + 1)), where)
-        for c, w, where in zip(candidates, parts.work, places, strict=True))
+    choices = tuple(Choice(c.first.name, c.first.out.line, w.seconds, _ways(c.first, devices), where)
+                    for c, w, where in zip(candidates, parts.work, places, strict=True))
     groups = _groups(candidates, places, links, roots)
     made = {g[-1].out: devices[p - 1].part(g) for p, g in groups}
     return Placed(_with(roots, made), names, choices, tuple(made.values()), forced)
 
 
+def _ways(unit: Offer, devices: Sequence[Device]) -> tuple[float, ...]:
+    """Return the seconds for bringing all operands to each place, and the result back."""
+    arrays = [h for h in (*unit.inputs, unit.out) if h.meta.shape]
+    return (0.0, *(sum(d.moving(h.meta.nbytes) for h in arrays) for d in devices))
+
+
 def _candidates(roots: Roots, devices: Sequence[Device]) -> list[_Candidate]:
-    """Return what some device can do, operands first; where they disagree on what is one part, the first wins."""
+    """Return what some device can do, operands first; where they disagree on parts, the first one wins."""
     found: dict[Hop, _Candidate] = {}
     taken: dict[Hop, Hop] = {}
     for at, device in enumerate(devices, 1):
@@ -132,7 +135,7 @@ def _candidates(roots: Roots, devices: Sequence[Device]) -> list[_Candidate]:
 
 
 def _links(candidates: Sequence[_Candidate], devices: Sequence[Device]) -> dict[tuple[int, int], bool]:
-    """Return for pairs of parts, the second of which reads the first's result, whether it can where that lies."""
+    """Return for parts and readers of their results whether these can read them where they lie."""
     made = {c.first.out: i for i, c in enumerate(candidates)}
     found = {}
     for j, c in enumerate(candidates):
@@ -263,7 +266,8 @@ def show_placed(found: Placed | None) -> str:
         if not found.forced:
             lines.append(f"    host {c.seconds[HOST] * 1e6:.4g} us predicted")
             lines += [f"    {name} {s * 1e6:.4g} us simulated + {m * 1e6:.4g} us transfers"
-                      for name, s, m in zip(found.devices, c.seconds[1:], c.moving[1:], strict=True) if s < inf]
+                      for name, s, m in zip(found.devices, c.seconds[1:], c.moving[1:], strict=True)
+                      if s < inf]
     for part in found.parts:
         lines.append(part.text())
     return "\n".join(lines)

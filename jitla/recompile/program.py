@@ -214,7 +214,8 @@ class Program:
         `dims` maps the sizes in the representative roots to the sizes now; 0 and 1 stand for
         themselves. `layouts` are those of the array leaves, by slot.
         """
-        alike = len(self._variants) == MAX_VARIANTS and not self.fixed  # so many are enough: rather a slow one than no end
+        # So many are enough: rather a slow one than no end.
+        alike = len(self._variants) == MAX_VARIANTS and not self.fixed
         if alike or self._suits(dims):
             try:
                 return Bound(self, dims, layouts)
