@@ -227,3 +227,19 @@ def test_a_dump_can_be_replayed_elsewhere(spec, tmp_path):
     assert found.program.instructions == program.instructions and found.program.spec == spec
     assert found.program.regions == program.regions
     assert np.array_equal(run(found.program, found.image).image, found.expected)
+
+
+@pytest.mark.parametrize("tile, blocks, chunk", [(32, 16, 2), (8, 4, 1), (16, 8, 2), (64, 4, 2), (64, 16, 1)])
+def test_utilisation_follows_from_beats_and_steps(tile, blocks, chunk):
+    """What one more chunk takes where nothing but beats and steps takes time: the slower of both decides."""
+    costs = replace(IDEAL, beat=1)
+
+    def per_chunk(serial: bool) -> float:
+        few, many = (measure(matmul(rows=tile, blocks=blocks, depth=count * chunk, tile=tile, chunk=chunk),
+                             costs, serial).cycles for count in (20, 60))
+        return (many - few) / 40
+
+    steps, beats = tile * blocks * chunk, 2 * tile * chunk + 32 * blocks * chunk
+    fetched = 3 * 2  # two loads and a product, two beats each, on the same channel
+    assert per_chunk(serial=False) == pytest.approx(max(steps, beats + fetched), rel=0.01)
+    assert per_chunk(serial=True) == pytest.approx(steps + beats + fetched / 2, abs=fetched)
