@@ -4,7 +4,7 @@ Knows: the entries of the file. Must not know: who reads it.
 Receives a program and an image of DRAM; writes, and reads, `.npz`.
 
 Entries: `name` and `config` (JSON, the standard keys), `instructions` (uint64, two words a row, the low one
-first), `uops` (uint32) and `uop_address`, `dram` (bytes before the run), `expected` (bytes after it), `regions`
+first), `uops` (uint32), `uop_address`, `dram` (bytes before the run), `expected` (bytes after it), `regions`
 (JSON).
 """
 

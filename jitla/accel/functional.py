@@ -189,28 +189,32 @@ class Chip:
         self.counters.alu_steps += alu.steps
 
 
+_Queues = tuple[Queue, ...]
+
+
 class Units:
     """Three queues of instructions and four of tokens: who can go on, and going on."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
-        self.queues: tuple[list[tuple[int, Instruction]], ...] = ([], [], [])
+        self.queues: tuple[list[tuple[int, Instruction, _Queues, _Queues]], ...] = ([], [], [])
         for at, instruction in enumerate(instructions):
-            self.queues[unit_of(instruction)].append((at, instruction))
+            entry = (at, instruction, pops(instruction), pushes(instruction))
+            self.queues[unit_of(instruction)].append(entry)
         self.next = [0, 0, 0]
         self.tokens = [0] * len(Queue)
 
     def ready(self, unit: Unit) -> bool:
         """Whether the front instruction of `unit` has all its tokens."""
         queue, at = self.queues[unit], self.next[unit]
-        return at < len(queue) and all(self.tokens[q] for q in pops(queue[at][1]))
+        return at < len(queue) and all(self.tokens[q] for q in queue[at][2])
 
     def take(self, unit: Unit) -> tuple[int, Instruction]:
         """Return the front instruction of `unit` and its place in the stream; its tokens are moved."""
-        at, instruction = self.queues[unit][self.next[unit]]
+        at, instruction, taken, given = self.queues[unit][self.next[unit]]
         self.next[unit] += 1
-        for queue in pops(instruction):
+        for queue in taken:
             self.tokens[queue] -= 1
-        for queue in pushes(instruction):
+        for queue in given:
             self.tokens[queue] += 1
         return at, instruction
 
@@ -219,8 +223,8 @@ class Units:
         found = []
         for unit in Unit:
             if self.next[unit] < len(self.queues[unit]):
-                at, instruction = self.queues[unit][self.next[unit]]
-                lacking = [queue.name for queue in pops(instruction) if not self.tokens[queue]]
+                at, _, taken, _ = self.queues[unit][self.next[unit]]
+                lacking = [queue.name for queue in taken if not self.tokens[queue]]
                 found.append(f"{unit.name} at {at} for {' and '.join(lacking)}")
         return found
 

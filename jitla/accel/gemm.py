@@ -6,6 +6,7 @@ Receives steps and on-chip arrays; changes the accumulator.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,9 @@ from jitla.accel.steps import Indices, Steps
 Array = NDArray[Any]
 # Up to these all integers are floats.
 EXACT: dict[np.dtype[Any], int] = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
-CHUNK = 512  # destinations whose products are in memory at once, on the machine with floats
+CHUNK = 4096  # steps whose operands are gathered at once
+FEW = 4  # destinations that share an operand, on average, from which one product of matrices pays
+_WEIGHTS = np.random.default_rng(1).integers(1, 1 << 40, 1 << 12)  # of places, so that unequal rows differ
 
 
 class Group(NamedTuple):
@@ -56,19 +59,24 @@ def plan_of(steps: Steps) -> Plan:
 
 def _alike(rows: Indices) -> list[Indices]:
     """Positions of equal rows, together."""
-    _, kinds = np.unique(rows, axis=0, return_inverse=True)
-    order = np.argsort(kinds.reshape(-1), kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(kinds.reshape(-1)[order])) + 1)
+    keys = rows @ _WEIGHTS[:rows.shape[1]] if rows.shape[1] <= len(_WEIGHTS) else rows[:, 0]
+    _, firsts, kinds = np.unique(keys, return_index=True, return_inverse=True)
+    if not np.array_equal(rows[firsts][kinds], rows):  # different rows with one key
+        _, kinds = np.unique(rows, axis=0, return_inverse=True)
+    kinds = kinds.reshape(-1)
+    order = np.argsort(kinds, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
 
 
 def _shares(group: Group) -> tuple[Share, ...]:
-    """The fewer products of matrices, by equal weights or by equal inputs."""
+    """The fewer products of matrices, by equal weights or by equal inputs; none if most would be small."""
     if len(group.dst) == 0:
         return ()
     by_wgt, by_src = _alike(group.wgt), _alike(group.src)
-    if len(by_src) < len(by_wgt):
-        return tuple(Share(rows, False) for rows in by_src)
-    return tuple(Share(rows, True) for rows in by_wgt)
+    fewer, is_wgt = (by_src, False) if len(by_src) < len(by_wgt) else (by_wgt, True)
+    if len(fewer) * FEW > len(group.dst):
+        return ()
+    return tuple(Share(rows, is_wgt) for rows in fewer)
 
 
 def factor_dtype(spec: Spec) -> np.dtype[Any]:
@@ -93,12 +101,14 @@ def accumulate(spec: Spec, plan: Plan, acc: Array, inp: Array, wgt: Array) -> No
     for group, shares in plan.groups:
         if spec.is_float:
             _add_floats(group, acc, inp, wgt)
-            continue
-        for share in shares:
-            _add_integers(spec, group, share, acc, inp, wgt)
+        elif shares:
+            for share in shares:
+                _add_shared(spec, group, share, acc, inp, wgt)
+        else:
+            _add_each(spec, group, acc, inp, wgt)
 
 
-def _add_integers(spec: Spec, group: Group, share: Share, acc: Array, inp: Array, wgt: Array) -> None:
+def _add_shared(spec: Spec, group: Group, share: Share, acc: Array, inp: Array, wgt: Array) -> None:
     """One product of matrices for all rows of `share`; sums wrap, so their order does not matter."""
     rows, lanes = share.rows, spec.block
     count, terms = len(rows), group.src.shape[1]
@@ -111,8 +121,29 @@ def _add_integers(spec: Spec, group: Group, share: Share, acc: Array, inp: Array
         left = inp[group.src[rows[0]]].swapaxes(0, 1).reshape(spec.batch, terms * lanes)
         right = wgt[group.wgt[rows]].reshape(count, terms * lanes, lanes)
         sums = _product(left, right, dtype)
-    # adding wraps in the accumulator's width: bits above it are dropped
-    acc[group.dst[rows]] = (acc[group.dst[rows]] + sums.astype(np.int64)).astype(acc.dtype)
+    _wrap_onto(acc, group.dst[rows], sums)
+
+
+def _add_each(spec: Spec, group: Group, acc: Array, inp: Array, wgt: Array) -> None:
+    """A product for each destination."""
+    lanes, terms = spec.block, group.src.shape[1]
+    dtype = _wide_enough(spec, terms * lanes, inp.dtype)
+    for part in _parts(group):
+        left = inp[group.src[part]].swapaxes(1, 2).reshape(-1, spec.batch, terms * lanes)
+        right = wgt[group.wgt[part]].reshape(-1, terms * lanes, lanes)
+        _wrap_onto(acc, group.dst[part], _product(left, right, dtype))
+
+
+def _parts(group: Group) -> Iterator[slice]:
+    """Runs of destinations whose operands fit into little memory."""
+    run = max(CHUNK // max(group.src.shape[1], 1), 1)
+    for begin in range(0, len(group.dst), run):
+        yield slice(begin, begin + run)
+
+
+def _wrap_onto(acc: Array, dst: Indices, sums: Array) -> None:
+    """Add in the accumulator's width: bits above it are dropped."""
+    acc[dst] = (acc[dst] + sums.astype(np.int64)).astype(acc.dtype)
 
 
 def _product(left: Array, right: Array, dtype: np.dtype[Any]) -> Array:
@@ -122,14 +153,12 @@ def _product(left: Array, right: Array, dtype: np.dtype[Any]) -> Array:
 
 def _add_floats(group: Group, acc: Array, inp: Array, wgt: Array) -> None:
     """Step after step; the products of a step are added by halves, every sum rounded."""
-    for begin in range(0, len(group.dst), CHUNK):
-        part = slice(begin, begin + CHUNK)
-        dst = group.dst[part]
-        sums = acc[dst]
+    for part in _parts(group):
+        sums = acc[group.dst[part]]
         for step in range(group.src.shape[1]):
             terms = inp[group.src[part, step]][..., None] * wgt[group.wgt[part, step]][:, None]
             while terms.shape[2] > 1:
                 half = terms.shape[2] // 2
                 terms = terms[:, :, :half] + terms[:, :, half:]
             sums += terms[:, :, 0]
-        acc[dst] = sums
+        acc[group.dst[part]] = sums

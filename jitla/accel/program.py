@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Region:
     @property
     def nbytes(self) -> int:
         """Bytes of the array."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
+        return prod(self.shape) * self.dtype.itemsize
 
     @property
     def end(self) -> int:

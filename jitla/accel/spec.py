@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,10 @@ class Element:
     dtype: np.dtype[Any]
     depth: int
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one element."""
-        return self.dtype.itemsize * int(np.prod(self.shape))
+        return self.dtype.itemsize * prod(self.shape)
 
     @property
     def index_bits(self) -> int:
@@ -165,7 +166,7 @@ class Spec:
         activation = (self.batch, self.block)
         shapes = {Memory.UOP: (1,), Memory.WGT: (self.block, self.block)}
         shape = shapes.get(memory, activation)
-        return Element(shape, dtype, (1 << self.log_bytes(memory)) // (dtype.itemsize * int(np.prod(shape))))
+        return Element(shape, dtype, (1 << self.log_bytes(memory)) // (dtype.itemsize * prod(shape)))
 
     def _scalar(self, memory: Memory) -> np.dtype[Any]:
         if memory is Memory.UOP:

@@ -26,7 +26,7 @@ from jitla.accel.isa import (
 from jitla.accel.program import Program
 from jitla.accel.spec import Memory, Spec
 
-PLACE = 78  # the column where tokens begin
+PLACE = 88  # the column where tokens begin
 _OTHER_END = {  # of a queue, seen from the unit that pops, and from the one that pushes
     Queue.LOAD_TO_COMPUTE: ("load", "compute"), Queue.COMPUTE_TO_LOAD: ("compute", "load"),
     Queue.COMPUTE_TO_STORE: ("compute", "store"), Queue.STORE_TO_COMPUTE: ("store", "compute"),
