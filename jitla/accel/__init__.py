@@ -14,6 +14,7 @@ device.
 """
 
 from jitla.accel.alu import from_immediate, to_immediate
+from jitla.accel.assemble import Job, Stage, job, one_layer
 from jitla.accel.costs import BOARD, COSTS, HLS, IDEAL, RTL, Costs
 from jitla.accel.cycles import measure, peak_seconds, transfer_seconds
 from jitla.accel.device import Device
@@ -32,6 +33,7 @@ from jitla.accel.encoding import (
     uop_fields,
 )
 from jitla.accel.functional import Counters, Outcome, run
+from jitla.accel.intrinsic import INTRINSICS, Fit, Intrinsic, Match, Source, loops_of, starts
 from jitla.accel.isa import (
     Alu,
     AluOp,
@@ -51,6 +53,7 @@ from jitla.accel.isa import (
     unit_of,
     without_tokens,
 )
+from jitla.accel.layer import Layer, Step, Window, meaning
 from jitla.accel.order import Order, order_of
 from jitla.accel.program import Image, Layout, Program, Region, from_words
 from jitla.accel.quant import Quantised, Seen, observe
@@ -75,12 +78,14 @@ from jitla.accel.verify import verify
 
 __all__ = [
     "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "Costs", "Counters", "Device", "Dump",
-    "Element", "Fault", "Field", "Finish", "Gemm", "HLS", "IDEAL", "Image", "Instruction", "Layout",
-    "Load", "Memory", "Opcode", "Order", "Outcome", "PAGE", "PRESETS", "Program", "Quantised", "Queue",
-    "RTL", "RULES", "Region", "Roofline", "Seen", "Spec", "Store", "TRANSFER", "Timing", "Unit",
-    "UnitTime", "Uop", "bits_of", "check", "dangling", "decode", "decode_one", "decode_uops",
-    "disassemble", "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words",
-    "load_dump", "loads", "measure", "noop", "observe", "order_of", "peak_seconds", "perfetto", "pops",
-    "preset", "pushes", "run", "save_dump", "show", "svg", "to_immediate", "transfer_seconds",
-    "unit_of", "uop_columns", "uop_fields", "verify", "without_tokens",
+    "Element", "Fault", "Field", "Finish", "Fit", "Gemm", "HLS", "IDEAL", "INTRINSICS", "Image",
+    "Instruction", "Intrinsic", "Job", "Layer", "Layout", "Load", "Match", "Memory", "Opcode", "Order",
+    "Outcome", "PAGE", "PRESETS", "Program", "Quantised", "Queue", "RTL", "RULES", "Region", "Roofline",
+    "Seen", "Source", "Spec", "Stage", "Step", "Store", "TRANSFER", "Timing", "Unit", "UnitTime", "Uop",
+    "Window", "bits_of", "check", "dangling", "decode", "decode_one", "decode_uops", "disassemble",
+    "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words", "job",
+    "load_dump", "loads", "loops_of", "meaning", "measure", "noop", "observe", "one_layer", "order_of",
+    "peak_seconds", "perfetto", "pops", "preset", "pushes", "run", "save_dump", "show", "starts", "svg",
+    "to_immediate", "transfer_seconds", "unit_of", "uop_columns", "uop_fields", "verify",
+    "without_tokens",
 ]

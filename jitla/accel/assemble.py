@@ -57,6 +57,11 @@ class Job:
         return measure(self.program)
 
     @property
+    def serial_cycles(self) -> int:
+        """Simulated cycles if instructions ran one at a time."""
+        return measure(self.program, serial=True).cycles
+
+    @property
     def seconds(self) -> float:
         """Simulated time at the stated clock, without transfers."""
         return self.timing.cycles / (self.spec.board.clock_mhz * 1e6)
@@ -211,6 +216,6 @@ def best_tiling(spec: Spec, layer: Layer, threads: int = 2) -> Tiling:
     return min(found)[2]
 
 
-def one(spec: Spec, layer: Layer, threads: int = 2) -> Job:
+def one_layer(spec: Spec, layer: Layer, threads: int = 2) -> Job:
     """Return the program of a single layer: its images are "images", its results "out"."""
     return job(spec, [Stage("out", layer, "images")], threads)
