@@ -1,13 +1,14 @@
 """jitla: a just-in-time compiler for NumPy programs."""
 
 from jitla import config
-from jitla.api import calibrate, coverage, explain, jit, sparsify
+from jitla.api import calibrate, coverage, explain, jit, quantize, sparsify
 from jitla.config import __version__ as __version__
 from jitla.config import configure, options
 from jitla.errors import (
     BackendError,
     CacheWarning,
     ConfigError,
+    DeviceError,
     InternalError,
     JitlaError,
     JitlaWarning,
@@ -19,7 +20,8 @@ from jitla.errors import (
 from jitla.notebook import load_ipython_extension
 
 __all__ = [
-    "BackendError", "CacheWarning", "ConfigError", "InternalError", "JitlaError", "JitlaWarning",
-    "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate", "config",
-    "configure", "coverage", "explain", "jit", "load_ipython_extension", "options", "sparsify",
+    "BackendError", "CacheWarning", "ConfigError", "DeviceError", "InternalError", "JitlaError",
+    "JitlaWarning", "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate",
+    "config", "configure", "coverage", "explain", "jit", "load_ipython_extension", "options", "quantize",
+    "sparsify",
 ]

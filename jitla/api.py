@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -21,8 +21,12 @@ from jitla.gate import GATE, State
 if TYPE_CHECKING:
     from jitla.explanation import Explanation
     from jitla.hops import Machine
+    from jitla.quantization import QuantizedFunction
 
 F = TypeVar("F", bound="Callable[..., Any] | classmethod[Any, ..., Any]")
+
+
+_TARGETS = {"cpu": "", "vta": "vta-pynq"}
 
 
 class Decorator(Protocol):
@@ -35,16 +39,16 @@ class Decorator(Protocol):
 @overload
 def jit(function: F, /, *, numerics: str | None = None, strict: bool | None = None,
         verify: bool | None = None, compile: str | None = None, fusion: str | None = None,
-        memory_limit: int | str | None = None) -> F: ...
+        memory_limit: int | str | None = None, target: str | None = None) -> F: ...
 @overload
 def jit(function: None = None, /, *, numerics: str | None = None, strict: bool | None = None,
         verify: bool | None = None, compile: str | None = None, fusion: str | None = None,
-        memory_limit: int | str | None = None) -> Decorator: ...
+        memory_limit: int | str | None = None, target: str | None = None) -> Decorator: ...
 
 
 def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | None = None,
         verify: bool | None = None, compile: str | None = None, fusion: str | None = None,
-        memory_limit: int | str | None = None) -> Any:
+        memory_limit: int | str | None = None, target: str | None = None) -> Any:
     """Run a NumPy function lazily, fused and compiled.
 
     Parameters
@@ -74,6 +78,10 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         Bytes, or text such as "512MB", that the results and intermediates of one block may take.
         Plans that are predicted to take more are not chosen; where all do, the one that takes least
         is, with a `MemoryLimitWarning`. 0 is no limit.
+    target : {"cpu", "vta"} or str, optional
+        "vta": parts that are predicted to be faster there run on a simulated accelerator, with the
+        results of NumPy; also the name of one, such as "vta-ultra96". "cpu": none do, whatever the option
+        `accelerator` says.
 
     Returns
     -------
@@ -99,7 +107,8 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     5.0
     """
     given = {"numerics": numerics, "strict": strict, "verify": verify, "compile": compile,
-             "fusion": fusion, "memory_limit": memory_limit}
+             "fusion": fusion, "memory_limit": memory_limit,
+             "accelerator": None if target is None else _TARGETS.get(target, target)}
     changes = {name: value for name, value in given.items() if value is not None}
     current().with_changes(changes)
     if function is None:
@@ -301,4 +310,37 @@ def sparsify(x: np.ndarray, /) -> np.ndarray:
     return found
 
 
-__all__ = ["calibrate", "coverage", "explain", "jit", "sparsify"]
+def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channel: bool = False
+             ) -> QuantizedFunction:
+    """Return `function` with its products of floats done on bytes.
+
+    Every product with a matrix on the right, and every sum of such products, becomes one of int8 with int32
+    sums. Scales are symmetric: operands are multiples of a step, from -127 to 127 of them; steps are chosen
+    so that the largest magnitude met in `data` is 127. Biases and limits between two products stay integers,
+    and sums become bytes by a multiplication and a shift; all else is computed with floats as before. With
+    the option `accelerator` in force, products run there; results are the same.
+
+    Parameters
+    ----------
+    function : callable
+        A NumPy function, decorated or not, whose products are of float32 or float64.
+    data : iterable
+        Arguments to calibrate with: tuples of arguments, or single arguments.
+    per_channel : bool, optional
+        Give every column of right operands a step of its own.
+
+    Returns
+    -------
+    QuantizedFunction
+        To be called as `function`; its ``report`` compares results on `data` with those of floats.
+
+    Raises
+    ------
+    TraceError
+        If the function's source is not known, or `data` is empty.
+    """
+    made: QuantizedFunction = GATE.room("quantization").quantized(function, data, per_channel)
+    return made
+
+
+__all__ = ["calibrate", "coverage", "explain", "jit", "quantize", "sparsify"]

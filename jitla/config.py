@@ -71,6 +71,15 @@ def _names(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[\w\s,-]*", value):
         raise ValueError("names of rewrites with commas between, as explain shows them")
     return ",".join(sorted({name.strip() for name in value.split(",")} - {""}))
+
+
+def _machines(value: Any) -> str:
+    """Accept names with commas between, the one that is preferred first; which there are is known later."""
+    if not isinstance(value, str) or not re.fullmatch(r"[\w\s,-]*", value):
+        raise ValueError("the name of a machine, such as 'vta-pynq', or several with commas between")
+    return ",".join(name.strip() for name in value.split(",") if name.strip())
+
+
 def _ratio(low: float, high: float) -> Callable[[Any], float]:
     """Accept a number from `low` to `high`."""
 
@@ -157,6 +166,11 @@ class Config:
     cpu: str = _option(
         "", _choice("", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
         "level of processors that kernels are made for; empty: the one that is here")
+    accelerator: str = _option(
+        "", _machines, "simulated machines that parts of programs may run on, names with commas between")
+    placement: str = _option(
+        "cost", _choice("cost", "forced"),
+        "which parts run on an accelerator: those that are predicted to be faster there; all it can do")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     events: int = _option(1000, _number(0, 1_000_000), "how many events are remembered for explain")
@@ -331,6 +345,8 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     invariants_limit: int
     num_threads: int
     cpu: str
+    accelerator: str
+    placement: str
     disable: bool
     events: int
     cache_dir: str

@@ -10,6 +10,7 @@ __all__ = [
     "BackendError",
     "CacheWarning",
     "ConfigError",
+    "DeviceError",
     "InternalError",
     "JitlaError",
     "JitlaWarning",
@@ -42,6 +43,10 @@ class ConfigError(JitlaError, ValueError):
 
 class BackendError(JitlaError, RuntimeError):
     """A backend could not compile or load a kernel."""
+
+
+class DeviceError(JitlaError, RuntimeError):
+    """A program for the simulated accelerator does what its machine cannot do."""
 
 
 class InternalError(JitlaError, RuntimeError):

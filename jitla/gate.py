@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
 SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
 KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
+UNROLLED = 512  # operations of loops that stay together for an accelerator: taps of windows are turns of them
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 
@@ -65,7 +66,7 @@ class Gate:
         """Return the compiler for `config`."""
         key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
                config.without_rules, config.rewrites, config.search_bound, config.search_steps,
-               config.search_ms, config.search_from_us)
+               config.search_ms, config.search_from_us, config.accelerator, config.placement)
         found = self._compilers.get(key)
         if found is None:
             with self._lock:
@@ -88,7 +89,19 @@ class Gate:
             backend, rules=self.rules(config.without_rules) if config.rewrites else None, effort=effort,
             numerics=config.numerics,
             threads=config.num_threads, fusion=config.fusion, memory_limit=config.memory_limit,
-            machine=self._machine.with_threads(threads), observe=self.recorder.record)
+            machine=self._machine.with_threads(threads), observe=self.recorder.record,
+            devices=self.devices(config.accelerator), forced=config.placement == "forced")
+
+    def unrolled(self, config: Config, always: bool = False) -> int:
+        """Return up to how many operations turns of loops stay together."""
+        return UNROLLED if config.accelerator or always else 0
+
+    def devices(self, names: str) -> tuple[Any, ...]:
+        """Return the machines called `names`; raise `ConfigError` for a name that none has."""
+        if not names:
+            return ()
+        accel = self.room("accel")
+        return tuple(accel.Device(accel.preset(name)) for name in names.split(","))
 
     def rules(self, without: str) -> Any:
         """Return the rewrites but those called `without`; raise `ConfigError` for a name that none has."""
@@ -291,6 +304,7 @@ class State:
             GATE.check_cpu(own.cpu)
         if own.without_rules:
             GATE.rules(own.without_rules)
+        GATE.devices(own.accelerator)
 
         checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
         told: set[Any] = set()
@@ -305,11 +319,12 @@ class State:
         name = getattr(self.function, "__qualname__", repr(self.function))
         site = self.tracing.Site(
             name, compile_block, own.strict, lambda: GATE.indexed(own), GATE.keeper(own))
+        site.unrolls = GATE.unrolled(own)
         site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks
             site.note_lines()
-        elif own.compile == "auto" and not own.strict and not own.memory_limit:
+        elif own.compile == "auto" and not own.strict and not own.memory_limit and not own.accelerator:
             code = self.function.__code__
             site.payoff = self.tracing.Payoff(code.co_filename, code.co_firstlineno)
             site.looping = self.looping

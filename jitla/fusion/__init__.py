@@ -2,7 +2,7 @@
 
 Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs,
 compressed, rows, memo, mates, links, cones, stages, candidates, points, waiting, floors, division, groups,
-search, recall, build, limits, heuristics, planner, interp, text, verdict.
+search, recall, build, limits, heuristics, planner, interp, text, verdict, placement.
 """
 
 from jitla.fusion.blocks import (
@@ -52,6 +52,7 @@ from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.memory import peak
 from jitla.fusion.pairs import pairs_in
+from jitla.fusion.placement import HOST, Work, assigned, seconds_of
 from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, Cost, Prices
 from jitla.fusion.recall import Recall
@@ -64,11 +65,12 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 __all__ = [
     "ALONE", "ALWAYS", "BEFORE", "CELL", "COMPRESSED", "MAGG", "NARROW", "OPENING", "OPERAND", "PACK",
     "PACKED", "PACKS", "PAIRS", "PARTIAL", "ROOM", "SHARED", "TEMPLATES",
-    "Backend", "Call", "Combine", "Cost", "Cut", "Entries", "Executable", "Facts", "Form", "Geometry",
+    "Backend", "Call", "Combine", "Cost", "Cut", "Entries", "Executable", "Facts", "Form", "Geometry", "HOST",
     "Interpreted", "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices",
     "Product", "Recall", "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
-    "all_layouts", "block_height", "blocks_per_unit", "contiguous", "data_inputs", "forecast", "geometry",
+    "Work", "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous", "data_inputs",
+    "forecast", "geometry",
     "is_certain", "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",
-    "peak", "plan", "result_of", "run_kernel", "seen_operands", "show",
+    "peak", "plan", "result_of", "run_kernel", "seconds_of", "seen_operands", "show",
     "structure", "structure_key", "tables", "walk", "weigh",
 ]

@@ -232,6 +232,8 @@ class Prices:
             return self.machine.call
         if hop.op.name in ("matmul", "dot"):
             return self.machine.call + self._product(hop)
+        if hop.op.name == "offload":
+            return float(hop.attr("part").seconds)
         moved = bytes_of(hop)
         distance = max(self.footprint, moved)
         slow = NUMPY_BYTES * self.machine.reading(moved, distance, 1)

@@ -353,6 +353,19 @@ call("concatenate", _concatenate, _concatenate_meta, "joined along an axis", ari
 call("stack", _stack, _stack_meta, "joined along a new axis", arity=None,
      resolve=_in_common, zeros=ALL, also=(np.stack,), bound=nnz.joined)
 
+
+def _pad(x: Any, widths: tuple[tuple[int, int], ...]) -> Any:
+    return np.pad(x, widths)
+
+
+def _pad_meta(x: Meta, widths: tuple[tuple[int, int], ...]) -> Meta:
+    if len(widths) != x.ndim or any(n < 0 for pair in widths for n in pair):
+        raise ValueError(widths)
+    return Meta(tuple(n + sum(pair) for n, pair in zip(x.shape, widths, strict=True)), x.dtype)
+
+
+call("pad", _pad, _pad_meta, "zeros before and after along every axis", zeros=ANY, bound=nnz.kept)
+
 # --------------------------------------------------------------------------- diagonals and parts
 
 
@@ -491,3 +504,13 @@ call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype)),
      "ones on the k-th diagonal of an n by m matrix", arity=0, bound=nnz.of_diagonal)
 call("linspace", _linspace, _linspace_meta, "num evenly spaced values from start to stop", arity=2,
      resolve=_linspace_resolve, flops=40.0)
+
+# --------------------------------------------------------------------------- other machines
+
+
+def _offload(*xs: Any, part: Any) -> Any:
+    return part(*xs)
+
+
+# `part` has the result's meta and the predicted seconds; it is called with the operands.
+call("offload", _offload, lambda *xs, part: part.meta, "what a device computes of its operands", arity=None)

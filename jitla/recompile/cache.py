@@ -36,6 +36,7 @@ from jitla.fusion import (
 from jitla.hops import REFERENCE, Hop, Kind, Machine
 from jitla.recompile.invariants import worth_keeping
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
+from jitla.recompile.placing import Device
 from jitla.recompile.program import Launch, Program
 from jitla.recompile.stores import Aliases, Outs
 from jitla.rewrites import RULES, SUBSTITUTIONS, Effort, RuleSet
@@ -98,7 +99,8 @@ class Compiler:
         rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE,
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
-        max_programs: int = 1024, max_kernels: int = 4096,
+        max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
+        forced: bool = False,
     ) -> None:
         self.backend = backend
         self.numerics = numerics
@@ -114,7 +116,8 @@ class Compiler:
         searches = allowed is not None and numerics != "strict" and fusion == "cost" and effort is not None
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
-            Recall(), SUBSTITUTIONS.at(numerics) if searches else None, effort or Effort())
+            Recall(), SUBSTITUTIONS.at(numerics) if searches else None, effort or Effort(),
+            devices, forced)
 
     # ---------------------------------------------------------------------- programs
 

@@ -18,6 +18,8 @@ from jitla.fusion import Kernel, Layout, Plan, Recall, RowKernel, all_layouts, p
 from jitla.hops import Hop, Machine, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
+from jitla.recompile.placing import Device, Placed, placed, show_placed
+from jitla.recompile.placing import Terms as Moving
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.stores import Aliases, Outs
 from jitla.rewrites import (
@@ -45,6 +47,7 @@ class Draft:
     outcome: Outcome | None = None
     lengths: frozenset[int] = frozenset()
     plan: Plan | None = None
+    placed: Placed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Tools:
     recall: Recall | None = None
     substitutions: RuleSet | None = None
     effort: Effort = Effort()
+    devices: tuple[Device, ...] = ()
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,16 @@ def _improve(draft: Draft, tools: Tools) -> Draft:
     return replace(draft, roots=found.roots, fired=fired, outcome=found, plan=costs.plan(found.roots))
 
 
+def _place(draft: Draft, tools: Tools) -> Draft:
+    """Let devices do what they do faster; a plan of the whole is none of the rest."""
+    if not tools.devices:
+        return draft
+    terms = Moving(draft.layouts, tools.supports, tools.machine, tools.templates)
+    found = placed(draft.roots, tools.devices, tools.forced, terms)
+    same = found.roots == draft.roots
+    return replace(draft, roots=found.roots, placed=found, plan=draft.plan if same else None)
+
+
 def _plan(draft: Draft, tools: Tools) -> Draft:
     if draft.plan is not None:  # the search has asked for it
         return draft
@@ -197,6 +212,10 @@ def _show_search(draft: Draft) -> str:
     return "\n".join([told, path, show_hops(draft.roots, lines=True)])
 
 
+def _show_placed(draft: Draft) -> str:
+    return show_placed(draft.placed)
+
+
 def _show_plan(draft: Draft) -> str:
     assert draft.plan is not None
     return show(draft.plan) + "\n" + "\n".join(covered_lines(draft.plan))
@@ -219,6 +238,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_roots),
     # After the rules that always pay: these may lead anywhere, so every state has to be planned.
     Stage("rewrites.search", "the same values, by what plans cost", _improve, _verify_roots, _show_search),
+    # After all rewrites, so that parts are what is computed; before planning, for what is left to the host.
+    Stage("placement", "which parts leave the host", _place, _verify_roots, _show_placed),
     Stage("plan", "which operators share a loop", _plan, _verify_plan, _show_plan),
 )
 
@@ -244,6 +265,7 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
     if tools.rules is not None:
         program.chains = tuple(c for c in product_chains(draft.roots) if well_ordered(c, {}))
     program.searched = draft.outcome is not None and bool(draft.outcome.fired)
+    program.fixed = draft.placed is not None and bool(draft.placed.parts)
     program.fusion = tools.fusion
     program.weigh = partial(weigh, draft.plan, *_terms(draft, tools))
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))

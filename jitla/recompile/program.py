@@ -113,6 +113,7 @@ class Program:
         self.stages: tuple[Any, ...] = ()
         self.chains: tuple[Chain, ...] = ()  # of products, whose best order depends on sizes
         self.searched = False  # what is computed was found by search, for these sizes
+        self.fixed = False  # parts of it are made for these sizes only
         self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
@@ -213,7 +214,8 @@ class Program:
         `dims` maps the sizes in the representative roots to the sizes now; 0 and 1 stand for
         themselves. `layouts` are those of the array leaves, by slot.
         """
-        alike = len(self._variants) == MAX_VARIANTS  # so many are enough: rather a slow one than no end
+        # So many are enough: rather a slow one than no end.
+        alike = len(self._variants) == MAX_VARIANTS and not self.fixed
         if alike or self._suits(dims):
             try:
                 return Bound(self, dims, layouts)
@@ -233,6 +235,8 @@ class Program:
 
     def _suits(self, dims: Mapping[int, int]) -> bool:
         """Say whether what was chosen by sizes is right for others: all are about as many times larger."""
+        if self.fixed and any(old != new for old, new in dims.items()):
+            return False
         if not all(well_ordered(chain, dims) for chain in self.chains):
             return False
         if not self.searched:

@@ -264,7 +264,9 @@ class Hooks(Lifting):
     def edge(self) -> None:
         """End of a loop's body: the block ends here, so that every iteration has one plan."""
         session = LOCAL.session
-        if session is not None and len(session.nodes) > len(session.entered):
+        if session is None or len(session.nodes) <= len(session.entered):
+            return
+        if len(session.ops) >= session.site.unrolls:
             Closing.close(session)
 
     def yields(self, value: Any) -> Any:

@@ -52,6 +52,7 @@ class Site:
     ) -> None:
         self.name = name
         self.strict = strict
+        self.unrolls = 0  # operations up to which turns of loops stay together
         self.bitwise = False  # products have to be NumPy's
         self.exact: dict[tuple, Any] = {}
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.

@@ -16,7 +16,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tracing", "rewrites", "fusion", "runtime"),
     ("codegen", "accel", "tuner", "recompile", "loops"),
     ("verify", "analysis", "predictions", "graph", "records", "page", "explanation",
-     "account", "calibration", "machines", "entries", "disk", "gate", "api",
+     "account", "calibration", "machines", "entries", "disk", "gate", "quantization", "api",
      "decorating", "notebook", "commands", "__init__", "demo_data", "demo_algorithms",
      "demo_worker", "demo", "__main__"),
 )
@@ -24,6 +24,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
 FRIENDS = {
     "recompile": {"hops", "rewrites", "fusion", "runtime"},
     "codegen": {"hops", "fusion", "runtime"},
+    "accel": {"hops", "fusion", "runtime"},
 }
 GATE = "jitla.gate"
 CUSTOMS = {"llvmlite": {"codegen", "loops"}, "numba": {"loops"}}

@@ -1,0 +1,271 @@
+"""The device as programs meet it: which parts it can do, what they take, and doing them.
+
+Knows: units, jobs, what moving arrays takes. Must not know: plans, tracing.
+Receives DAGs of hops; returns units and their times, and callables that run groups of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from jitla.accel.assemble import Job, Stage, best_tiling, job
+from jitla.accel.intrinsic import INTRINSICS, Intrinsic, Loops
+from jitla.accel.isa import AluOp
+from jitla.accel.isa import Unit as Engine
+from jitla.accel.layer import Layer, Step
+from jitla.accel.nest import Axis
+from jitla.accel.spec import Spec
+from jitla.accel.text import disassemble
+from jitla.accel.timing import Timing
+from jitla.accel.unit import Ready, Refused, Unit, operator_of, placed, ready, units
+from jitla.errors import DeviceError
+from jitla.fusion import Layout, all_layouts
+from jitla.hops import Hop, Meta, evaluate, leaf, substitute
+
+Array = np.ndarray[Any, Any]
+KEPT = 32  # programs of a part: for other numbers in their steps
+#: What starting a transfer or a program takes, in seconds [assumed: one call of a driver].
+LATENCY = 10e-6
+SHOWN = 40  # lines of a stream at its beginning and end
+TYPICAL_SHIFT = 8  # of a program whose numbers are not known yet
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """One machine with the intrinsics it is used by."""
+
+    spec: Spec
+    intrinsics: tuple[Intrinsic, ...] = INTRINSICS
+    threads: int = 2
+
+    @property
+    def name(self) -> str:
+        """Name of the machine."""
+        return self.spec.name
+
+    def units(self, roots: Sequence[Hop]) -> list[Unit]:
+        """Return what it can do of a DAG."""
+        return [u for u in units(roots, self.spec, self.intrinsics) if self._tiled(u)]
+
+    def _tiled(self, unit: Unit) -> bool:
+        try:
+            best_tiling(self.spec, typical(unit), self.threads)
+        except DeviceError:
+            return False
+        return True
+
+    def seconds(self, unit: Unit) -> float:
+        """Return the simulated time of a unit at the stated clock, without transfers."""
+        return job(self.spec, [Stage("out", typical(unit), "images")], self.threads).seconds + LATENCY
+
+    def moving(self, nbytes: int) -> float:
+        """Return the seconds in which so many bytes come to the device or leave it."""
+        board = self.spec.board
+        return LATENCY + nbytes / (board.bus_bits / 8 * board.clock_mhz * 1e6)
+
+    def follows(self, first: Unit, second: Unit) -> bool:
+        """Tell whether `second` can read the results of `first` where these lie."""
+        return _joins(first, second)
+
+    def part(self, group: Sequence[Unit]) -> Part:
+        """Return what runs units, each of which but the last is read by later ones only."""
+        return Part(self, tuple(group))
+
+
+def typical(unit: Unit) -> Layer:
+    """Return the layer of a unit with numbers that stand for those of its runs."""
+    steps: list[Step] = []
+    for at, touch in enumerate(unit.touches):
+        op = operator_of(touch)
+        if touch.access is not None:
+            filters = {*unit.fit.dimensions[0], *unit.fit.dimensions[4]}
+            form = "channel" if touch.access.axes() <= filters else "full"
+            steps.append(Step(op, operand=f"operand{at}", form=form))  # type: ignore[arg-type]
+        else:
+            steps.append(Step(op, TYPICAL_SHIFT if op is AluOp.SHR else 1))
+    return replace(unit.fit.layer, steps=(*unit.fit.layer.steps, *steps),
+                   stored=1 if unit.out.meta.dtype.kind == "f" else unit.stored)
+
+
+# ---------------------------------------------------------------------- layers that follow each other
+
+
+def _joins(first: Unit, second: Unit) -> bool:
+    source = second.fit.sources["images"]
+    if first.stored != 1 and first.out.meta.dtype.kind != "f" or len(source.parts) != 1:
+        return False
+    hop, start = source.parts[0]
+    if hop is not first.out or any(start) or first.fit.layer.groups != 1 or second.fit.layer.groups != 1:
+        return False
+    steps = _steps_of(hop.meta.shape)
+    theirs = [_flat(d, steps) for d in source.dimensions]
+    axes = first.fit.dimensions
+
+    def step(axis: Axis) -> int:
+        return sum(dict(p.by).get(axis, 0) * s for p, s in zip(first.at, steps, strict=True))
+
+    ours = [[(a.extent, step(a)) for a in d] for d in axes]
+    if _run([*theirs[1], *theirs[2], *theirs[3]]) != _run([*ours[1], *ours[2], *ours[3]]):
+        return False
+    return _run(theirs[4]) == _run(ours[4])
+
+
+def _steps_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1:]) for i in range(len(shape)))
+
+
+def _flat(loops: Loops, steps: tuple[int, ...]) -> list[tuple[int, int]]:
+    return [(n, sum(a * b for a, b in zip(by, steps, strict=True))) for n, by in loops]
+
+
+def _run(loops: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return loops over memory with those made one that run on into each other."""
+    made: list[tuple[int, int]] = []
+    for extent, step in loops:
+        if extent == 1:
+            continue
+        if made and made[-1][1] == extent * step:
+            made[-1] = made[-1][0] * extent, step
+        else:
+            made.append((extent, step))
+    return made
+
+
+# ---------------------------------------------------------------------- running
+
+
+class Part:
+    """Units of one program that the device runs without going back to the host in between."""
+
+    def __init__(self, device: Device, group: tuple[Unit, ...]) -> None:
+        self.device = device
+        self.group = group
+        self.out = group[-1].out
+        made = {u.out for u in group}
+        self.inputs = tuple(dict.fromkeys(i for u in group for i in u.inputs if i not in made))
+        self.runs = self.refused = 0
+        self.last: Job | None = None
+        self._jobs: OrderedDict[tuple[Layer, ...], Job] = OrderedDict()
+        self._lock = Lock()
+        own = {h: leaf(i, h.meta, "array" if h.meta.shape else "scalar") for i, h in enumerate(self.inputs)}
+        (self._meaning,) = substitute((self.out,), own)
+
+    @property
+    def meta(self) -> Meta:
+        """What the result is."""
+        return self.out.meta
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time, transfers too: simulated cycles at the stated clock."""
+        return self.cycles / (self.device.spec.board.clock_mhz * 1e6) + self.transfer
+
+    @property
+    def cycles(self) -> int:
+        """Simulated cycles for typical numbers."""
+        return self.example.timing.cycles
+
+    @cached_property
+    def transfer(self) -> float:
+        """Predicted seconds for bringing operands and fetching the result."""
+        return sum(self.device.moving(r.nbytes) for r in self.example.program.regions
+                   if r.role in ("input", "output"))
+
+    @cached_property
+    def example(self) -> Job:
+        """The program for typical numbers."""
+        return job(self.device.spec, self._stages([typical(u) for u in self.group]), self.device.threads)
+
+    def _stages(self, layers: Sequence[Layer]) -> list[Stage]:
+        names = {u.out: f"u{i}" for i, u in enumerate(self.group)}
+        return [Stage(f"u{i}", layer, names.get(unit.fit.pixels.hop, f"u{i}.images"))
+                for i, (unit, layer) in enumerate(zip(self.group, layers, strict=True))]
+
+    def __call__(self, *given: Any) -> Array:
+        """Return the result for values of the inputs; NumPy's where the device has no such numbers."""
+        values = dict(zip(self.inputs, given, strict=True))
+        made = {u.out for u in self.group}
+        try:
+            found = [ready(u, values, self.device.spec, u.fit.pixels.hop in made) for u in self.group]
+            done = self._run(found)
+        except (Refused, DeviceError):
+            self.refused += 1
+            return self.by_numpy(*given)
+        self.runs += 1
+        out = self._empty(given)
+        placed(self.group[-1], done, out)
+        return out
+
+    def _run(self, found: Sequence[Ready]) -> Array:
+        layers = tuple(r.layer for r in found)
+        with self._lock:
+            made = self._jobs.get(layers)
+            if made is None:
+                made = job(self.device.spec, self._stages(layers), self.device.threads)
+                self._jobs[layers] = made
+                while len(self._jobs) > KEPT:
+                    self._jobs.popitem(last=False)
+        self.last = made
+        arrays = {f"u{i}.{name}": array for i, r in enumerate(found) for name, array in r.arrays.items()}
+        return made.run(arrays)
+
+    def by_numpy(self, *given: Any) -> Array:
+        """Return the result as NumPy computes it."""
+        result: Array = evaluate((self._meaning,), given)[0]
+        return result
+
+    def _empty(self, given: Sequence[Any]) -> Array:
+        """Return an array for the result that lies as NumPy's would."""
+        places = {i: Layout(x.shape, x.strides) for i, x in enumerate(given) if isinstance(x, np.ndarray)}
+        strides = all_layouts((self._meaning,), places)[self._meaning].strides
+        order = sorted(range(len(strides)), key=lambda a: -abs(strides[a]))
+        made = np.empty([self.meta.shape[a] for a in order], self.meta.dtype)
+        return made.transpose(np.argsort(order))
+
+    def text(self) -> str:
+        """Say what the device does: transfers, cycles, tiles, time line, stream."""
+        made = self.last or self.example
+        micro = made.kernels
+        lines = [repr(self), f"transfers {made.moved()} bytes, {self.transfer * 1e6:.4g} us",
+                 str(made.timing)]
+        for stage, tiling in zip(made.stages, made.tilings, strict=True):
+            lines.append(f"{stage.name}: tiles of {tiling.images} x {tiling.rows} x {tiling.columns} places, "
+                         f"{tiling.filters} blocks of filters, {tiling.channels} of channels, "
+                         f"{tiling.threads} threads")
+        lines.append(f"micro-ops {micro.uops}; sets of them asked for {micro.asked} times, "
+                     f"{micro.found} there already")
+        lines += [*line_of_time(made.timing), *_ends(disassemble(made.program).splitlines())]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"{self.device.name}: " + "; ".join(u.name for u in self.group)
+
+
+def line_of_time(timing: Timing, width: int = 64) -> list[str]:
+    """Return a line per unit: at work most of the time (#), some of it (+), or not at all."""
+    lines = []
+    step = max(timing.cycles, 1) / width
+    for unit in Engine:
+        busy = np.zeros(width)
+        for at in timing.of_unit(unit):
+            begin, end = timing.begin[at] / step, timing.end[at] / step
+            cells = np.arange(width)
+            busy += np.clip(np.minimum(cells + 1, end) - np.maximum(cells, begin), 0, None)
+        marks = "".join("#" if b > 0.5 else "+" if b > 0.02 else " " for b in busy)
+        lines.append(f"{unit.name.lower():8}|{marks}|")
+    return lines
+
+
+def _ends(lines: list[str]) -> list[str]:
+    """Return lines without the middle of a long text."""
+    if len(lines) <= 2 * SHOWN:
+        return lines
+    return [*lines[:SHOWN], f"... {len(lines) - 2 * SHOWN} lines ...", *lines[-SHOWN:]]

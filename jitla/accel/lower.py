@@ -1,0 +1,363 @@
+"""A layer as statements of a stream: transfers, products, steps on accumulators, tile by tile.
+
+Knows: how layers lie in DRAM and in the memories on the chip. Must not know: NumPy programs, tokens.
+Receives a layer, a tiling and regions; appends to a stream.
+
+DRAM, outermost first: pixels ``[group, channels, image, row, column]``, weights ``[group, filters, channels,
+row tap, column tap]``, results as pixels with filters for channels; an entry is a block of lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+from jitla.accel.alu import to_immediate
+from jitla.accel.isa import Alu, AluOp, Gemm, Load, Store
+from jitla.accel.layer import Layer, Step, Window
+from jitla.accel.program import Region
+from jitla.accel.spec import Memory
+from jitla.accel.stream import Stream
+from jitla.accel.tiling import Sizes, Tiling, even, sizes
+from jitla.accel.walk import Loop, fold
+
+PITCH = 1 << 16  # rows in DRAM are less than so many elements apart
+Span = tuple[int, int]
+
+
+class Tile(NamedTuple):
+    """Outputs from, to; `filters` in blocks."""
+
+    group: int
+    images: Span
+    rows: Span
+    columns: Span
+    filters: Span
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """How many images, rows, columns."""
+        return _length(self.images), _length(self.rows), _length(self.columns)
+
+    @property
+    def places(self) -> int:
+        """Outputs of a filter."""
+        n, y, x = self.shape
+        return n * y * x
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Equal parts of a memory, and what lies in each; the one used longest ago makes room."""
+
+    memory: Memory
+    size: int
+    held: dict[int, Hashable]
+
+    def find(self, key: Hashable) -> tuple[int, bool]:
+        """Return the part for `key`, and whether it has to be filled."""
+        for slot, other in self.held.items():
+            if other == key:
+                self.held[slot] = self.held.pop(slot)
+                return slot, False
+        slot = next(iter(self.held))
+        del self.held[slot]
+        self.held[slot] = key
+        return slot, True
+
+
+def lower(stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Region]) -> None:
+    """Append the statements of `layer`; `regions` are "images", "weights", "out" and its operands."""
+    stream.fence()
+    _Lowering(stream, layer, tiling, regions).run()
+
+
+class _Lowering:
+    """One layer on its way into a stream."""
+
+    def __init__(self, stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Region]) -> None:
+        self.stream, self.layer, self.tiling, self.regions = stream, layer, tiling, regions
+        self.spec = stream.spec
+        self.sizes: Sizes = sizes(layer, self.spec)
+        depth = {m: self.spec.element(m).depth // tiling.threads for m in Memory}
+        self.share = depth[Memory.ACC]
+        self.slots = {m: _Slots(m, depth[m], dict.fromkeys(range(tiling.threads)))
+                      for m in (Memory.INP, Memory.WGT)}
+        self.vectors: dict[tuple[int, int], Hashable] = {}
+        self.pooled = layer.mode != "product"
+
+    def run(self) -> None:
+        """Make all tiles, as many at a time as there are threads."""
+        tiles = list(self._tiles())
+        for at in range(0, len(tiles), self.tiling.threads):
+            turns = [self._tile(t, thread) for thread, t in enumerate(tiles[at:at + self.tiling.threads])]
+            while turns:
+                turns = [turn for turn in turns if next(turn, None) is not None]
+
+    def _tiles(self) -> Iterator[Tile]:
+        layer, tiling = self.layer, self.tiling
+        places = list(product(even(layer.images, tiling.images), even(layer.rows.outputs, tiling.rows),
+                              even(layer.columns.outputs, tiling.columns)))
+        filters = even(self.sizes.filters, tiling.filters)
+        for group in range(layer.groups):
+            if tiling.stay == "weights":
+                yield from (Tile(group, *p, f) for f in filters for p in places)
+            else:
+                yield from (Tile(group, *p, f) for p in places for f in filters)
+
+    # ------------------------------------------------------------------ one tile
+
+    def _tile(self, tile: Tile, thread: int) -> Iterator[bool]:
+        """Append the statements of a tile; yields where another thread may go on."""
+        place = ("acc", thread)
+        base = thread * self.share
+        count = tile.places * _length(tile.filters)
+        if self.layer.mode in ("max", "min"):
+            yield from self._pool(tile, base, count, place)
+        else:
+            self._reset(base, count, place)
+            for piece in self._pieces(tile):
+                self._products(tile, piece, base, place)
+                yield True
+        self._steps(tile, base, count, thread)
+        for plane in range(self.layer.stored):
+            if plane:
+                self._number(AluOp.SHR, 8, base, count, place)
+            self._store(tile, plane, base, place)
+            yield True
+
+    def _pieces(self, tile: Tile) -> list[Span]:
+        """Return which blocks of channels are loaded together."""
+        return [tile.filters] if self.pooled else even(self.sizes.channels, self.tiling.channels)
+
+    def _reset(self, base: int, count: int, place: Hashable) -> None:
+        folded = fold((Loop(count, 1),))
+        self.stream.run(folded.at(base), Gemm(reset=True, **folded.factors()), (), (place,))
+
+    def _pool(self, tile: Tile, base: int, count: int, place: Hashable) -> Iterator[bool]:
+        """The first tap, then the larger or smaller of what there is and what each other tap brings."""
+        op = AluOp.MAX if self.layer.mode == "max" else AluOp.MIN
+        for tap in product(range(self.layer.rows.taps), range(self.layer.columns.taps)):
+            target = base + (count if any(tap) else 0)
+            self._reset(target, count, place)
+            self._products(tile, tile.filters, target, place, tap)
+            if any(tap):
+                self._join(op, base, target, count, place)
+            yield True
+
+    def _products(self, tile: Tile, piece: Span, base: int, place: Hashable,
+                  tap: tuple[int, int] | None = None) -> None:
+        """Add to the accumulators what a piece of the channels comes to; at one `tap`, or all."""
+        rows, columns = self.layer.rows, self.layer.columns
+        pixels, pixels_at = self._pixels(tile, piece)
+        weights, weights_at = self._weights(tile, piece)
+        (n, y, x), channels = tile.shape, _length(piece)
+        high, wide = rows.span(y), columns.span(x)
+        image = high * wide
+        taps = rows.taps * columns.taps
+        deep = 0 if self.pooled else channels * taps
+        each = Loop(_length(tile.filters), n * y * x, n * image if self.pooled else 0, deep)
+        across = (each, Loop(n, y * x, image), Loop(y, x, rows.stride * wide), Loop(x, 1, columns.stride))
+        step = 0 if self.pooled else 1
+        along = (
+            Loop(1 if self.pooled else channels, 0, n * image, taps),
+            Loop(rows.taps if tap is None else 1, 0, rows.dilation * wide, step * columns.taps),
+            Loop(columns.taps if tap is None else 1, 0, columns.dilation, step))
+        if tap is not None:
+            pixels_at += tap[0] * rows.dilation * wide + tap[1] * columns.dilation
+        folded = fold(across, along)
+        self.stream.run(folded.at(base, pixels_at, weights_at),
+                        Gemm(**folded.factors(), **folded.weights()), (pixels, weights, place), (place,))
+
+    # ------------------------------------------------------------------ transfers
+
+    def _pixels(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
+        """Have the pixels a tile reads in INP; return the part of it and where they begin."""
+        region = self.regions["images"]
+        slots = self.slots[Memory.INP]
+        slot, fresh = slots.find((tile.group, tile.images, tile.rows, tile.columns, piece))
+        place = ("inp", slot)
+        if fresh:
+            for load in self._pixel_loads(tile, piece, region, slot * slots.size):
+                self.stream.put(load, (("dram", region.name),), (place,))
+        return place, slot * slots.size
+
+    def _pixel_loads(self, tile: Tile, piece: Span, region: Region, sram: int) -> Iterator[Load]:
+        layer = self.layer
+        channels = self.sizes.channels
+        y, top, bottom = _seen(layer.rows, tile.rows)
+        x, left, right = _seen(layer.columns, tile.columns)
+        image = layer.rows.size * layer.columns.size
+        plane = layer.images * image
+        n = _length(tile.images)
+        origin = self._element(region, Memory.INP) + (tile.group * channels + piece[0]) * plane + \
+            tile.images[0] * image + y[0] * layer.columns.size + x[0]
+        whole_rows = not (top or bottom or left or right) and _length(x) == layer.columns.size
+        run = 0  # pixels of a channel that lie in one run
+        if whole_rows and (n == 1 or _length(y) == layer.rows.size):
+            run = n * _length(y) * _length(x)
+        elif n == 1 and _length(y) == 1 and not (top or bottom or left or right):
+            run = _length(x)
+        if run and (plane < PITCH or _length(piece) == 1):
+            yield Load(memory=Memory.INP, sram_base=sram, dram_base=origin, y_size=_length(piece), x_size=run,
+                       x_stride=plane if plane < PITCH else run)
+            return
+        size = layer.rows.span(_length(tile.rows)) * layer.columns.span(_length(tile.columns))
+        for c, i in product(range(_length(piece)), range(1 if run else n)):
+            at = sram + (c * n + i) * size
+            if run:
+                yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane, x_size=run,
+                           x_stride=run)
+            else:
+                yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane + i * image,
+                           y_size=_length(y), x_size=_length(x), x_stride=layer.columns.size, y_pad_0=top,
+                           y_pad_1=bottom, x_pad_0=left, x_pad_1=right)
+
+    def _weights(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
+        """Have weights in WGT, of a pooling the matrix that changes nothing."""
+        region = self.regions["weights"]
+        slots = self.slots[Memory.WGT]
+        key: Hashable = "one" if self.pooled else (tile.group, tile.filters, piece)
+        slot, fresh = slots.find(key)
+        place = ("wgt", slot)
+        if fresh:
+            origin = self._element(region, Memory.WGT)
+            taps = self.layer.rows.taps * self.layer.columns.taps
+            rows, width, pitch = 1, 1, 1
+            if not self.pooled:
+                pitch = self.sizes.channels * taps
+                origin += (tile.group * self.sizes.filters + tile.filters[0]) * pitch + piece[0] * taps
+                rows, width = _length(tile.filters), _length(piece) * taps
+            at = slot * slots.size
+            step = rows if pitch < PITCH else 1
+            for row in range(0, rows, step):
+                load = Load(
+                    memory=Memory.WGT, sram_base=at + row * width, dram_base=origin + row * pitch,
+                    y_size=step, x_size=width, x_stride=pitch if step > 1 else width)
+                self.stream.put(load, (("dram", region.name),), (place,))
+        return place, slot * slots.size
+
+    def _store(self, tile: Tile, plane: int, base: int, place: Hashable) -> None:
+        region = self.regions["out"]
+        layer = self.layer
+        (n, y, x), filters = tile.shape, _length(tile.filters)
+        width = layer.columns.outputs
+        image = layer.rows.outputs * width
+        pitch = layer.images * image
+        block = plane * layer.groups + tile.group
+        origin = self._element(region, Memory.OUT) + \
+            (block * self.sizes.filters + tile.filters[0]) * pitch + tile.images[0] * image + \
+            tile.rows[0] * width + tile.columns[0]
+        run = x == width and (n == 1 or y == layer.rows.outputs) or y == n == 1
+        reads, writes = (place,), (("dram", region.name),)
+        if run and (pitch < PITCH or filters == 1):
+            self.stream.put(Store(sram_base=base, dram_base=origin, y_size=filters, x_size=n * y * x,
+                                  x_stride=pitch if pitch < PITCH else n * y * x), reads, writes)
+            return
+        for f in range(filters):
+            shape: dict[str, Any] = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
+                {"y_size": y, "x_size": x, "x_stride": width}
+            self.stream.put(Store(sram_base=base + f * n * y * x, dram_base=origin + f * pitch, **shape),
+                            reads, writes)
+
+    def _element(self, region: Region, memory: Memory) -> int:
+        """Return where a region begins, in elements of `memory`."""
+        return region.address // self.spec.element(memory).nbytes
+
+    # ------------------------------------------------------------------ steps on accumulators
+
+    def _steps(self, tile: Tile, base: int, count: int, thread: int) -> None:
+        place = ("acc", thread)
+        vector = 0
+        for step in self.layer.steps:
+            if step.form == "number" and step.op is AluOp.MUL and self.spec.dialect == "strict":
+                self._times(int(step.number), base, count, place)
+            elif step.form == "number":
+                self._number(step.op, step.number, base, count, place)
+            elif step.form == "full":
+                self._full(tile, step, base, count, place)
+            else:
+                self._channel(tile, step, vector, base, thread)
+                vector += 1
+
+    def _number(self, op: AluOp, number: float, base: int, count: int, place: Hashable) -> None:
+        folded = fold((Loop(count, 1, 1),))
+        field = to_immediate(self.spec, number)
+        assert field is not None, "numbers that are no immediates come in arrays"
+        self.stream.run(folded.at(base, base), Alu(op=op, use_imm=True, imm=field, **folded.factors()),
+                        (place,), (place,))
+
+    def _join(self, op: AluOp, base: int, other: int, count: int, place: Hashable) -> None:
+        """Do `op` with every accumulator and the one as far behind `other`."""
+        folded = fold((Loop(count, 1, 1),))
+        self.stream.run(folded.at(base, other), Alu(op=op, **folded.factors()), (place,), (place,))
+
+    def _times(self, number: int, base: int, count: int, place: Hashable) -> None:
+        """Multiply by shifts and additions, which wrap as products do; digits from the first one on."""
+        digits = bin(number & 0xFFFFFFFF)[2:]
+        if digits == "0":
+            self._reset(base, count, place)
+            self._number(AluOp.ADD, 0, base, count, place)  # who stores wants more than a reset
+            return
+        kept = base + count
+        if "1" in digits[1:]:
+            self._reset(kept, count, place)
+            self._join(AluOp.ADD, kept, base, count, place)
+        for part in digits[1:].replace("1", "1 ").split():
+            for shift in _shifts(len(part)):
+                self._number(AluOp.SHR, -shift, base, count, place)
+            if part.endswith("1"):
+                self._join(AluOp.ADD, base, kept, count, place)
+
+    def _full(self, tile: Tile, step: Step, base: int, count: int, place: Hashable) -> None:
+        """Do a step with a number per output."""
+        region = self.regions[step.operand]
+        layer = self.layer
+        (n, y, x), other = tile.shape, base + count
+        width = layer.columns.outputs
+        image = layer.rows.outputs * width
+        run = x == width and (n == 1 or y == layer.rows.outputs) or y == n == 1
+        for f in range(_length(tile.filters)):
+            block = tile.group * self.sizes.filters + tile.filters[0] + f
+            origin = self._element(region, Memory.ACC) + block * layer.images * image + \
+                tile.images[0] * image + tile.rows[0] * width + tile.columns[0]
+            shape: dict[str, Any] = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
+                {"y_size": y, "x_size": x, "x_stride": width}
+            load = Load(memory=Memory.ACC, sram_base=other + f * n * y * x, dram_base=origin, **shape)
+            self.stream.put(load, (("dram", region.name),), (place,))
+        self._join(step.op, base, other, count, place)
+
+    def _channel(self, tile: Tile, step: Step, vector: int, base: int, thread: int) -> None:
+        """Do a step with a number per filter, the same at all places."""
+        filters = _length(tile.filters)
+        at = thread * self.share + self.share - (vector + 1) * self.tiling.filters
+        key = (step.operand, tile.group, tile.filters)
+        place = ("vector", thread, vector)
+        region = self.regions[step.operand]
+        if self.vectors.get((thread, vector)) != key:
+            self.vectors[thread, vector] = key
+            origin = self._element(region, Memory.ACC) + tile.group * self.sizes.filters + tile.filters[0]
+            self.stream.put(Load(memory=Memory.ACC, sram_base=at, dram_base=origin, x_size=filters,
+                                 x_stride=filters), (("dram", region.name),), (place,))
+        folded = fold((Loop(filters, tile.places, 1), Loop(tile.places, 1, 0)))
+        self.stream.run(folded.at(base, at), Alu(op=step.op, **folded.factors()),
+                        (("acc", thread), place), (("acc", thread),))
+
+
+def _length(span: Span) -> int:
+    return span[1] - span[0]
+
+
+def _seen(window: Window, outputs: Span) -> tuple[Span, int, int]:
+    """Return which pixels of an axis some outputs read, and how many zeros before and after them."""
+    start = outputs[0] * window.stride - window.before
+    stop = start + window.span(_length(outputs))
+    inside = max(start, 0), min(stop, window.size)
+    return inside, max(-start, 0), max(stop - window.size, 0)
+
+
+def _shifts(places: int) -> list[int]:
+    """Cut a shift into ones that every implementation does."""
+    return [15] * (places // 15) + [places % 15] * (places % 15 > 0)

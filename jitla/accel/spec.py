@@ -1,0 +1,232 @@
+"""One description of a machine, from which every width, depth and limit follows.
+
+Knows: the standard keys of a configuration, what they imply, and the boards. Must not know: instructions.
+Receives JSON or the name of a preset; returns a `Spec`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import IntEnum
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from jitla.errors import ConfigError
+
+PAGE = 4096  # bytes; what is allocated begins on a page, and the first page is never used
+TRANSFER = 1 << 25  # bytes that one transfer to the device may have: stream, table of micro-ops
+ADDRESS_BITS = 32
+PUBLIC = ("TARGET", "HW_VER", "LOG_INP_WIDTH", "LOG_WGT_WIDTH", "LOG_ACC_WIDTH", "LOG_BATCH", "LOG_BLOCK",
+          "LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
+# Our own key, left out of standard machines. "strict": what every implementation agrees on. "extended": also
+# products, loads of bytes into the accumulator, shifts by tensors. "float": another machine, of our own.
+DIALECT = "DIALECT"
+DIALECTS = ("strict", "extended", "float")
+
+
+class Memory(IntEnum):
+    """What the id in a load or store names; ACC8 is the accumulator filled from bytes."""
+
+    UOP = 0
+    WGT = 1
+    INP = 2
+    ACC = 3
+    OUT = 4
+    ACC8 = 5
+
+
+@dataclass(frozen=True)
+class Board:
+    """What the logic sits on: the clock, and the way to memory."""
+
+    clock_mhz: int
+    bus_bits: int
+    burst_beats: int  # a burst never crosses a multiple of so many beats
+
+
+PYNQ = Board(100, 64, 256)
+# Clocks and buses of the boards that upstream ships configurations for; DE10 has AXI bursts of 16 beats.
+BOARDS: Mapping[str, Board] = {
+    "pynq": PYNQ, "sim": PYNQ, "tsim": PYNQ,
+    "de10nano": Board(100, 64, 16),
+    "ultra96": Board(333, 128, 256), "zcu104": Board(333, 128, 256),
+}
+
+
+@dataclass(frozen=True)
+class Element:
+    """One entry of an on-chip memory, which is a small tensor, and how many there are."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    depth: int
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize * prod(self.shape)
+
+    @property
+    def index_bits(self) -> int:
+        """Bits of an index."""
+        return (self.depth - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A machine: widths, blocks and sizes as logarithms to base two, as in configuration files."""
+
+    name: str
+    target: str = "sim"
+    hw_ver: str = "0.0.2"
+    log_inp_width: int = 3
+    log_wgt_width: int = 3
+    log_acc_width: int = 5
+    log_batch: int = 0
+    log_block: int = 4
+    log_uop_buff_size: int = 15
+    log_inp_buff_size: int = 15
+    log_wgt_buff_size: int = 18
+    log_acc_buff_size: int = 17
+    dialect: str = "strict"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built; how fields fit into instructions is checked by their table."""
+        self._require(self.target in BOARDS, f"TARGET is one of {sorted(BOARDS)}")
+        self._require(self.dialect in DIALECTS, f"{DIALECT} is one of {DIALECTS}")
+        widths = (self.log_inp_width, self.log_wgt_width, self.log_acc_width)
+        self._require(all(3 <= w <= 5 for w in widths), "scalars have 8, 16 or 32 bits")
+        self._require(self.log_acc_width >= max(widths), "accumulators are at least as wide as factors")
+        self._require(not self.is_float or set(widths) == {5}, "floats have 32 bits")
+        self._require(0 <= self.log_batch <= 6 and 0 <= self.log_block <= 8, "blocks are 1 to 256")
+        for memory in Memory:
+            self._require(self.log_bytes(memory) >= 0 and self.element(memory).depth >= 2,
+                          f"{memory.name} has at least two elements")
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise ConfigError(f"accelerator {self.name!r}: {what}")
+
+    @property
+    def batch(self) -> int:
+        """Rows of an activation."""
+        return 1 << self.log_batch
+
+    @property
+    def block(self) -> int:
+        """Lanes, of what comes in and what goes out."""
+        return 1 << self.log_block
+
+    @property
+    def board(self) -> Board:
+        """Clock and bus."""
+        return BOARDS[self.target]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is the machine with floats, which no other program runs on."""
+        return self.dialect == "float"
+
+    @property
+    def macs_per_step(self) -> int:
+        """Multiply-accumulates of one micro-op iteration of GEMM."""
+        return self.batch * self.block * self.block
+
+    @property
+    def tag(self) -> str:
+        """The configuration in one word, as upstream writes it."""
+        widths = f"i{1 << self.log_inp_width}w{1 << self.log_wgt_width}a{1 << self.log_acc_width}"
+        sizes = (self.log_uop_buff_size, self.log_inp_buff_size, self.log_wgt_buff_size,
+                 self.log_acc_buff_size)
+        return "_".join([f"{self.batch}x{self.block}", widths, *map(str, sizes)])
+
+    def log_bytes(self, memory: Memory) -> int:
+        """Base-two logarithm of the bytes of `memory`; that of OUT follows from ACC's."""
+        out = self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
+        return {Memory.UOP: self.log_uop_buff_size, Memory.WGT: self.log_wgt_buff_size,
+                Memory.INP: self.log_inp_buff_size, Memory.ACC: self.log_acc_buff_size,
+                Memory.OUT: out, Memory.ACC8: out}[memory]
+
+    @cached_property
+    def elements(self) -> tuple[Element, ...]:
+        """The element of each memory, by id: what one index names, as it lies in DRAM."""
+        return tuple(self._element(memory) for memory in Memory)
+
+    def element(self, memory: Memory) -> Element:
+        """Return the element of `memory`."""
+        return self.elements[memory]
+
+    def _element(self, memory: Memory) -> Element:
+        dtype = self._scalar(memory)
+        activation = (self.batch, self.block)
+        shapes = {Memory.UOP: (1,), Memory.WGT: (self.block, self.block)}
+        shape = shapes.get(memory, activation)
+        return Element(shape, dtype, (1 << self.log_bytes(memory)) // (dtype.itemsize * prod(shape)))
+
+    def _scalar(self, memory: Memory) -> np.dtype[Any]:
+        if memory is Memory.UOP:
+            return np.dtype(np.uint32)
+        if self.is_float:
+            return np.dtype(np.float32)
+        logs = {Memory.WGT: self.log_wgt_width, Memory.ACC: self.log_acc_width}
+        return np.dtype(f"i{(1 << logs.get(memory, self.log_inp_width)) // 8}")
+
+    def record(self) -> dict[str, Any]:
+        """Return the configuration with the standard keys, as files have it."""
+        own = {key.upper(): value for key, value in asdict(self).items()}
+        record = {key: own[key] for key in PUBLIC}
+        return record | ({DIALECT: self.dialect} if self.dialect != "strict" else {})
+
+    def dumps(self) -> str:
+        """Return the configuration as JSON."""
+        return json.dumps(self.record(), indent=2)
+
+
+def from_record(record: Mapping[str, Any], name: str = "custom") -> Spec:
+    """Return the machine of a configuration; derived keys may be there if they say the same."""
+    derived = {"LOG_BLOCK_IN": "LOG_BLOCK", "LOG_BLOCK_OUT": "LOG_BLOCK", "LOG_OUT_WIDTH": "LOG_INP_WIDTH"}
+    known = {field.name.upper() for field in fields(Spec)} - {"NAME"}
+    unknown = set(record) - known - set(derived) - {"LOG_OUT_BUFF_SIZE"}
+    if unknown or set(PUBLIC) - set(record):
+        missing = sorted(set(PUBLIC) - set(record))
+        raise ConfigError(f"accelerator {name!r}: unknown keys {sorted(unknown)}, missing keys {missing}")
+    spec = Spec(name, **{key.lower(): value for key, value in record.items() if key in known})
+    for key, of in derived.items():
+        if record.get(key, record[of]) != record[of]:
+            raise ConfigError(f"accelerator {name!r}: {key} follows from {of}")
+    if record.get("LOG_OUT_BUFF_SIZE", spec.log_bytes(Memory.OUT)) != spec.log_bytes(Memory.OUT):
+        raise ConfigError(f"accelerator {name!r}: LOG_OUT_BUFF_SIZE follows from the accumulator's")
+    return spec
+
+
+def loads(text: str, name: str = "custom") -> Spec:
+    """Return the machine of a configuration in JSON."""
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"accelerator {name!r}: {error}") from error
+    if not isinstance(record, dict):
+        raise ConfigError(f"accelerator {name!r}: a JSON object of keys and numbers is needed")
+    return from_record(record, name)
+
+
+PRESETS: Mapping[str, Spec] = {spec.name: spec for spec in (
+    Spec("vta-pynq", "pynq"),
+    Spec("vta-ultra96", "ultra96"),
+    # a machine of our own: floats on the same control structure and the same bytes of memory
+    Spec("vta-f32", "sim", log_inp_width=5, log_wgt_width=5, dialect="float"),
+    Spec("vta-extended", "pynq", dialect="extended"),
+)}
+
+
+def preset(name: str) -> Spec:
+    """Return the machine called `name`."""
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise ConfigError(f"no accelerator is called {name!r}: there are {sorted(PRESETS)}") from None

@@ -1,0 +1,185 @@
+"""How a layer is cut: tiles of outputs, pieces of channels, virtual threads, in which order.
+
+Knows: sizes of on-chip memories, roughly what tiles cost. Must not know: instructions.
+Receives a layer and a machine; returns tilings, the ones that promise most first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from jitla.accel.layer import Layer
+from jitla.accel.spec import Memory, Spec
+from jitla.accel.walk import APART
+
+BURST = 18  # cycles before the first beat of a transfer arrives
+BEGIN = 8  # cycles that an instruction takes beside its steps
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A layer in blocks: of channels and filters, and what an epilogue keeps beside the accumulators."""
+
+    channels: int
+    filters: int
+    copies: int  # accumulators per output
+    vectors: int  # arrays with a number per filter
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Most of each that a tile has: `images`, `rows`, `columns`, blocks of `filters`; of `channels` a piece.
+
+    `threads` tiles are made by turns, each in its own part of the memories. With `stay` "weights" tiles that
+    share weights follow each other, else those that share pixels.
+    """
+
+    images: int
+    rows: int
+    columns: int
+    filters: int
+    channels: int
+    threads: int
+    stay: str = "weights"
+
+
+def sizes(layer: Layer, spec: Spec) -> Sizes:
+    """Return a layer in blocks."""
+    block = spec.block
+    filters = -(-layer.filters // block)
+    channels = filters if layer.mode != "product" else -(-layer.channels // block)
+    places = layer.images * layer.rows.outputs * layer.columns.outputs
+    if places * filters < APART:  # more filters, whose results nobody asks for
+        filters = channels = -(-APART // places) if layer.mode != "product" else filters
+        filters = max(filters, -(-APART // places))
+    # a pooling needs what a tap brings, a product by shifts the factor
+    extra = layer.mode in ("max", "min") or any(s.form == "full" for s in layer.steps) or \
+        any(s.op.name == "MUL" and s.form == "number" for s in layer.steps)
+    vectors = sum(s.form == "channel" for s in layer.steps)
+    return Sizes(channels, filters, 1 + extra, vectors)
+
+
+def even(total: int, most: int) -> list[tuple[int, int]]:
+    """Cut `total` into as few parts as have at most `most`, all about as long: where each begins and ends."""
+    parts = -(-total // most)
+    bounds = [total * i // parts for i in range(parts + 1)]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def fits(tiling: Tiling, layer: Layer, made: Sizes, spec: Spec) -> bool:
+    """Tell whether a tile has room in all memories."""
+    depth = {m: spec.element(m).depth // tiling.threads for m in (Memory.INP, Memory.WGT, Memory.ACC)}
+    places = tiling.images * tiling.rows * tiling.columns
+    pixels = tiling.images * layer.rows.span(tiling.rows) * layer.columns.span(tiling.columns)
+    taps = layer.rows.taps * layer.columns.taps
+    weights = tiling.filters * tiling.channels * taps if layer.mode == "product" else 1
+    accumulators = tiling.filters * (places * made.copies + made.vectors)
+    pieces = tiling.channels if layer.mode == "product" else tiling.filters
+    return pixels * pieces <= depth[Memory.INP] and weights <= depth[Memory.WGT] and \
+        accumulators <= depth[Memory.ACC]
+
+
+def smallest(tiling: Tiling, layer: Layer, made: Sizes) -> int:
+    """Return how many accumulators the smallest tile has."""
+    axes = ((layer.images, tiling.images), (layer.rows.outputs, tiling.rows),
+            (layer.columns.outputs, tiling.columns), (made.filters, tiling.filters))
+    return prod(min(b - a for a, b in even(total, most)) for total, most in axes)
+
+
+def tilings(layer: Layer, spec: Spec, threads: int = 2) -> list[Tiling]:
+    """Return possible tilings, by estimated cycles."""
+    made = sizes(layer, spec)
+    found = sorted((estimate(t, layer, made, spec), i, t)
+                   for i, t in enumerate(_all(layer, made, spec, threads)))
+    return [t for _, _, t in found]
+
+
+def _all(layer: Layer, made: Sizes, spec: Spec, threads: int) -> Iterator[Tiling]:
+    rows, columns = layer.rows.outputs, layer.columns.outputs
+    for filters in _steps(made.filters):
+        for images, height, width in _shapes(layer.images, rows, columns):
+            for stay in ("weights", "pixels"):
+                one = Tiling(images, height, width, filters, 1, threads, stay)
+                if fits(one, layer, made, spec) and smallest(one, layer, made) >= APART:
+                    yield _deepest(one, layer, made, spec)
+
+
+def _deepest(one: Tiling, layer: Layer, made: Sizes, spec: Spec) -> Tiling:
+    """Return the tiling with as many channels at a time as there is room for."""
+    if layer.mode != "product":
+        return one
+    parts = 1
+    while True:
+        channels = -(-made.channels // parts)
+        deeper = Tiling(one.images, one.rows, one.columns, one.filters, channels, one.threads, one.stay)
+        if channels == 1 or fits(deeper, layer, made, spec):
+            return deeper
+        parts += 1
+
+
+def _shapes(images: int, rows: int, columns: int) -> Iterator[tuple[int, int, int]]:
+    """Yield tiles of places: some rows, or some columns of one row, or whole images."""
+    for n in _steps(images):
+        yield n, rows, columns
+    for height, width in product(_steps(rows), _steps(columns)):
+        if height < rows or width < columns:
+            yield 1, height, width
+
+
+def _steps(total: int) -> list[int]:
+    """Return the sizes of even parts, of one part, two, three, and so on, then halves."""
+    parts = [1, 2, 3, 4, 5, 6, 7, 8]
+    while parts[-1] < total:
+        parts.append(parts[-1] * 5 // 4 + 1)
+    return list(dict.fromkeys(-(-total // p) for p in parts))
+
+
+def estimate(tiling: Tiling, layer: Layer, made: Sizes, spec: Spec) -> float:
+    """Return roughly the cycles of a layer."""
+    beat = spec.board.bus_bits // 8
+    images, rows, columns = (-(-a // b) for a, b in (
+        (layer.images, tiling.images), (layer.rows.outputs, tiling.rows),
+        (layer.columns.outputs, tiling.columns)))
+    places, blocks = images * rows * columns, -(-made.filters // tiling.filters)
+    pieces = -(-made.channels // tiling.channels) if layer.mode == "product" else 1
+    tiles = places * blocks
+    bursts, pixels = _transfer(tiling, layer)
+    pixels_cycles = bursts * BURST + pixels * spec.element(Memory.INP).nbytes / beat
+    taps = layer.rows.taps * layer.columns.taps
+    weights = tiling.filters * tiling.channels * taps if layer.mode == "product" else 0
+    weights_cycles = (BURST + weights * spec.element(Memory.WGT).nbytes / beat) * (weights > 0)
+    pixel_loads, weight_loads = _loads(tiling, places, blocks, pieces)
+    load = pixel_loads * pixels_cycles + weight_loads * weights_cycles
+    outputs = layer.images * layer.rows.outputs * layer.columns.outputs * made.filters
+    depth = made.channels if layer.mode == "product" else 1
+    epilogue = 1 + sum(1 if s.form == "number" else 2 for s in layer.steps) + layer.stored - 1
+    steps = outputs * (depth * taps * (4 if layer.mode in ("max", "min") else 1) + epilogue)
+    compute = steps + tiles * BEGIN * (pieces + epilogue + 1)
+    store = outputs * 3 * layer.stored + tiles * tiling.filters * BEGIN
+    if tiling.threads == 1:
+        return load + compute + store
+    first = pixels_cycles + weights_cycles
+    return first + max(load, compute, store) + 0.05 * min(load, compute)
+
+
+def _loads(tiling: Tiling, places: int, blocks: int, pieces: int) -> tuple[float, float]:
+    """Return how many times pieces of pixels and of weights are loaded."""
+    tiles = places * blocks
+    weights = tiling.stay == "weights"
+    if pieces == 1:
+        return (tiles, blocks) if weights else (places, tiles)
+    shared = min(tiling.threads, places if weights else blocks)
+    return (tiles * pieces / (1 if weights else shared), tiles * pieces / (shared if weights else 1))
+
+
+def _transfer(tiling: Tiling, layer: Layer) -> tuple[int, int]:
+    """Return runs of pixels in DRAM, and pixels, of a piece."""
+    height, width = layer.rows.span(tiling.rows), layer.columns.span(tiling.columns)
+    pieces = tiling.channels if layer.mode == "product" else tiling.filters
+    pixels = pieces * tiling.images * height * width
+    whole = width >= layer.columns.size and not (layer.columns.before or layer.columns.after)
+    runs = pieces * (1 if whole else tiling.images * height)
+    return runs, pixels
