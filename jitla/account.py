@@ -36,7 +36,8 @@ class Stats(dict[str, float]):
     `numpy_calls` inside programs; `materialised`, vector values written to fresh memory by programs;
     `fallbacks`, NumPy calls outside of programs; `failures`, blocks that NumPy ran because no program
     could be made; `kept`, values computed to be used in later runs of a block, `reused`, how often they were,
-    `kept_bytes`, the most that a call has held of them.
+    `kept_bytes`, the most that a call has held of them; `waiting`, blocks that NumPy runs until their
+    programs are there.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -52,12 +53,13 @@ class Stats(dict[str, float]):
 def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0)
+                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0)
     for site in sites:
         runs = site.runs()
         total["calls"] += site.calls
         total["bypassed"] += site.payoff.calls if site.payoff else 0
         total["plans"] += len(site.exact)
+        total["waiting"] += len(site.standbys)
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
         total["failures"] += len(site.failures)

@@ -423,7 +423,7 @@ class Closing:
         roots, views, ghosts = self._fates(key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
-        bound = self.site.program(block, tuple(roots), store) if roots else None
+        bound = self.site.program(block, tuple(roots), store, key[2]) if roots else None
         closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
         closed.watch = watch(self.site, block) if roots else None
         self.site.keep(key, closed)

@@ -107,7 +107,7 @@ class Watch:
         """Return the values of the roots, computed with kept values; None: the block is run as it is."""
         halves = self.halves
         if halves is None:
-            if closed.bound.count < self.due - 1:
+            if closed.bound.count < self.due - 1 or not session.site.settled(closed.bound):
                 return None
             halves = self._divide(session, closed, store)
             if halves is None:

@@ -15,7 +15,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("hops", "source"),
     ("tracing", "rewrites", "fusion", "runtime"),
     ("codegen", "accel", "tuner", "recompile"),
-    ("verify", "analysis", "predictions", "explanation", "account", "calibration", "machines", "gate", "api",
+    ("verify", "analysis", "predictions", "explanation", "account", "calibration", "machines", "gate",
+     "tiers", "recompilation", "api",
      "__init__", "demo_data", "demo_algorithms", "demo_worker", "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.

@@ -14,8 +14,19 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import tiers
 from jitla.tracing import payoff
-from jitla.tracing.payoff import MOST_KINDS, PATIENCE, PLAIN, REST, ROW, TRACED, UNSURE, Payoff
+from jitla.tracing.payoff import (
+    MOST_KINDS,
+    PATIENCE,
+    PLAIN,
+    REST,
+    ROW,
+    TRACED,
+    UNSURE,
+    Kind,
+    Payoff,
+)
 from jitla.tracing.session import LOCAL
 from jitla.tracing.site import LEARNING
 from tests.tracing.sameness import same
@@ -57,6 +68,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
     monkeypatch.setattr(payoff, "run", traced)
+    monkeypatch.setattr(Payoff, "_begun", lambda self, key, bits: Kind(bits))
+    monkeypatch.setattr(tiers, "TIMES", -1.0)  # programs are there before they run
     return made
 
 
