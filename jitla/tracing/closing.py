@@ -425,7 +425,7 @@ class Closing:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store, key[2]) if roots else None
         closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
-        closed.watch = watch(self.site, block) if roots else None
+        closed.watch = watch(self.site) if roots else None
         self.site.keep(key, closed)
         return closed
 
