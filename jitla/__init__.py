@@ -1,7 +1,17 @@
 """jitla: a just-in-time compiler for NumPy programs."""
 
 from jitla import config
-from jitla.api import calibrate, coverage, explain, jit, quantize, sparsify
+from jitla.api import (
+    calibrate,
+    coverage,
+    explain,
+    jit,
+    quantize,
+    recompilation,
+    recompilations,
+    sparsify,
+    spec,
+)
 from jitla.config import __version__ as __version__
 from jitla.config import configure, options
 from jitla.errors import (
@@ -23,5 +33,5 @@ __all__ = [
     "BackendError", "CacheWarning", "ConfigError", "DeviceError", "InternalError", "JitlaError",
     "JitlaWarning", "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate",
     "config", "configure", "coverage", "explain", "jit", "load_ipython_extension", "options", "quantize",
-    "sparsify",
+    "recompilation", "recompilations", "sparsify", "spec",
 ]

@@ -28,7 +28,6 @@ from jitla.records import (
 from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
 
-
 # By the state of a loop over elements: where it is counted.
 _COUNTED = {"trusted": "loops", "waiting": "loops_waiting", "tried": "loops_waiting",
             "cold": "loops_cold", "refused": "loops_refused"}
@@ -45,7 +44,8 @@ class Stats(dict[str, float]):
     `kept_bytes`, the most that a call has held of them; `loops` over elements that compiled code runs,
     `loops_waiting` to be compiled or checked, `loops_cold`, not
     worth it yet, `loops_refused`, left to Python; `loop_runs` of compiled code,
-    `loops_left`, those of them that Python finished.
+    `loops_left`, those of them that Python finished; `waiting`, blocks that NumPy runs until their
+    programs are there.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -61,7 +61,7 @@ class Stats(dict[str, float]):
 def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0,
+                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0,
                   loops=0, loops_waiting=0, loops_refused=0, loops_cold=0,
                   loop_runs=0, loops_left=0)
     for site in sites:
@@ -69,6 +69,7 @@ def stats_of(sites: Iterable[Site]) -> Stats:
         total["calls"] += site.calls
         total["bypassed"] += site.payoff.calls if site.payoff else 0
         total["plans"] += len(site.exact)
+        total["waiting"] += len(site.standbys)
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
         total["failures"] += len(site.failures)

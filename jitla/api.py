@@ -11,12 +11,14 @@ import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from weakref import ref
 
 import numpy as np
 
 from jitla.config import current
 from jitla.errors import TraceError
 from jitla.gate import GATE, State
+from jitla.recompilation import recompilation, recompilations, spec, warm_up
 
 if TYPE_CHECKING:
     from jitla.explanation import Explanation
@@ -65,11 +67,14 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         where results, exceptions or arguments differ: for finding faults, not for speed. What a
         call does to anything but its arguments happens twice, warnings too. Of generators and coroutines, and
         where arguments cannot be copied, only the compiled blocks are compared.
-    compile : {"auto", "sync", "off"}, optional
-        Which calls run compiled code. "auto": those for which that takes less time. The first calls of
-        a kind (with as many elements, but for a factor below two) are timed, some compiled, some in
-        NumPy; none runs twice. With `strict`, `verify` or `memory_limit` it is "sync": all. "off": none,
-        as if the function were not decorated.
+    compile : {"auto", "background", "sync", "off"}, optional
+        Which calls run compiled code, and from when on. "auto": those for which that takes less time.
+        NumPy runs until programs are there: they are compiled behind it once that pays, and before
+        they run where NumPy would take far longer, or far more memory. Then calls of a kind (with as many
+        elements, but for a factor below two) are timed, some compiled, some in NumPy; none runs twice.
+        "background": all, as soon as their programs are there. "sync": all; they wait for the compiler.
+        With `strict`, `verify` or `memory_limit` it is that. "off": none, as if the function were not
+        decorated.
     fusion : {"cost", "none", "patterns", "all", "no-redundancy"}, optional
         Which operators share a loop: those of the plan with the least predicted time, or by a rule of
         thumb, to compare with: none; those libraries have fused operators for; all that can; all that
@@ -87,8 +92,10 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     -------
     callable
         The decorated function, with the name, signature and documentation of `function`, and with
-        ``stats()``, ``cache_clear()`` and ``__wrapped__``. Where ``JITLA_DISABLE=1`` it is
-        `function` itself.
+        ``stats()``, ``cache_clear()`` and ``__wrapped__``. ``compile(*arguments)`` makes it ready for calls
+        with arguments like these, or like what `spec` describes: it is called with copies of them, and
+        with arrays made for that. ``recompile = False`` leaves all that is new to NumPy from then on.
+        Where ``JITLA_DISABLE=1`` it is `function` itself.
 
     Raises
     ------
@@ -127,8 +134,11 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     state = State(function, changes)
     wrapper: Any = update_wrapper(_wrapper(function, state), function)
     wrapper.__jitla_state__ = state
+    wrapper.recompile = True
+    state.wrapper = ref(wrapper)
     wrapper.stats = lambda: GATE.room("account").stats_of(state.all_sites())
     wrapper.cache_clear = state.clear
+    wrapper.compile = lambda *args, **kwargs: warm_up(state, function, args, kwargs)
     return wrapper
 
 
@@ -343,4 +353,6 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
     return made
 
 
-__all__ = ["calibrate", "coverage", "explain", "jit", "quantize", "sparsify"]
+__all__ = [
+    "calibrate", "coverage", "explain", "jit", "quantize", "recompilation", "recompilations", "sparsify", "spec",
+]

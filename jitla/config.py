@@ -116,13 +116,17 @@ def _path(value: Any) -> str:
     return str(os.fspath(value))
 
 
-def _option(default: Any, check: Callable[[Any], Any], doc: str) -> Any:
-    return field(default=default, metadata={"check": check, "doc": doc})
+def _option(default: Any, check: Callable[[Any], Any], doc: str, neutral: bool = False) -> Any:
+    """Describe an option; what is compiled, and what was learnt, does not depend on a `neutral` one."""
+    return field(default=default, metadata={"check": check, "doc": doc, "neutral": neutral})
 
 
 @dataclass(frozen=True)
 class Config:
-    """The options in force; equal configs share one `epoch`, which is part of every cache key."""
+    """The options in force; configs that differ in neutral options only share one `epoch`.
+
+    That is part of every cache key.
+    """
 
     numerics: str = _option(
         "numpy", _choice("strict", "numpy", "relaxed"),
@@ -132,8 +136,9 @@ class Config:
     verify: bool = _option(
         False, _switch, "also run NumPy, compare, and raise VerificationError where they differ")
     compile: str = _option(
-        "auto", _choice("auto", "sync", "off"),
-        "which calls run compiled code: those that are faster than NumPy's; all; none")
+        "auto", _choice("auto", "background", "sync", "off"),
+        "which calls run compiled code: those that are faster than NumPy's; all, once it is there; all;"
+        " none")
     fusion: str = _option(
         "cost", _choice("cost", "none", "patterns", "all", "no-redundancy"),
         "which operators share a loop: the cheapest plan, or one by a rule of thumb")
@@ -173,6 +178,14 @@ class Config:
         "which parts run on an accelerator: those that are predicted to be faster there; all it can do")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
+    recompile: bool = _option(
+        True, _switch, "make plans and kernels for what is new; if not, NumPy does that", neutral=True)
+    progress: bool = _option(
+        True, _switch, "say on standard error, after a second, that a call waits for the compiler",
+        neutral=True)
+    log: str = _option(
+        "", _choice("", "compile"), "what is written to standard error: nothing; all that is compiled",
+        neutral=True)
     events: int = _option(1000, _number(0, 1_000_000), "how many events are remembered for explain")
     cache_dir: str = _option(
         "", _path, "where machine code and what was measured are kept; empty: in the user's cache")
@@ -187,7 +200,8 @@ class Config:
         for f in fields(self):
             object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.name))
         with _NUMBERING:
-            object.__setattr__(self, "_epoch", _EPOCHS.setdefault(self, len(_EPOCHS)))
+            key = tuple(getattr(self, f.name) for f in fields(self) if not f.metadata["neutral"])
+            object.__setattr__(self, "_epoch", _EPOCHS.setdefault(key, len(_EPOCHS)))
 
     @cached_property
     def epoch(self) -> int:
@@ -200,7 +214,7 @@ class Config:
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {f.name: f.metadata["check"] for f in fields(Config)}
-_EPOCHS: dict[Config, int] = {}
+_EPOCHS: dict[tuple[Any, ...], int] = {}
 _NUMBERING = threading.Lock()
 _CHANGE = threading.Lock()
 
@@ -348,6 +362,9 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     accelerator: str
     placement: str
     disable: bool
+    recompile: bool
+    progress: bool
+    log: str
     events: int
     cache_dir: str
     disk_cache: bool

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
-from jitla.events import log
+from jitla.events import MAKING, NothingNew, log
 
 if TYPE_CHECKING:
     from jitla.disk import Disk
@@ -44,6 +44,7 @@ class Gate:
         self._machine: Any = None
         self._disks: dict[tuple[str, int], Disk] = {}
         self._loops: Any = None
+        self._behind: Any = None
 
     def __reduce__(self) -> str:
         return "GATE"  # a decorated function that travels meets the gate of the other process
@@ -62,6 +63,19 @@ class Gate:
             self._recorder = self.room("events").Recorder(current().events)
         return self._recorder
 
+    @property
+    def behind(self) -> Any:
+        """What compiles behind the program."""
+        if self._behind is None:
+            with self._lock:
+                self._behind = self._behind or self.room("runtime").Behind()
+        return self._behind
+
+    @property
+    def compiles(self) -> bool:
+        """Whether there is a compiler already."""
+        return bool(self._compilers)
+
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
         key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
@@ -69,6 +83,8 @@ class Gate:
                config.search_ms, config.search_from_us, config.accelerator, config.placement)
         found = self._compilers.get(key)
         if found is None:
+            if not MAKING.now.allowed:
+                raise NothingNew
             with self._lock:
                 found = self._compilers.get(key) or self._make(config)
                 self._compilers[key] = found
@@ -89,7 +105,7 @@ class Gate:
             backend, rules=self.rules(config.without_rules) if config.rewrites else None, effort=effort,
             numerics=config.numerics,
             threads=config.num_threads, fusion=config.fusion, memory_limit=config.memory_limit,
-            machine=self._machine.with_threads(threads), observe=self.recorder.record,
+            machine=self._machine.with_threads(threads), observe=self.room("tiers").observe,
             devices=self.devices(config.accelerator), forced=config.placement == "forced")
 
     def unrolled(self, config: Config, always: bool = False) -> int:
@@ -207,7 +223,11 @@ class Gate:
             request = make()
             return request.roots, request.layouts, request.outs, request.aliases
 
-        program = self.compiler(config).program((key, magnitude(layouts)), recipe)
+        compiler, size = self.compiler(config), magnitude(layouts)
+        MAKING.now.why = next(
+            (("magnitude", magnitude_text(n), magnitude_text(size)) for n in range(6)
+             if compiler.has((key, n)) and not compiler.has((key, size))), None)
+        program = compiler.program((key, size), recipe)
         if program.sizes is None:
             program.sizes = sizes
         layout = self.room("fusion").Layout
@@ -251,6 +271,11 @@ def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) ->
     return (elements >= SMALL) + (elements >= LARGE) + 3 * (longest >= LONG)
 
 
+def magnitude_text(number: int) -> str:
+    """Return the words for a magnitude."""
+    return ("small", "in the caches", "beyond the caches")[number % 3] + ", long rows" * (number >= 3)
+
+
 GATE = Gate()
 
 
@@ -265,6 +290,8 @@ class State:
         self.twin: Callable[..., Any] | None = None
         # The function where its loops over elements count.
         self.looping: Any = None
+        self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
+        self._journal: Any = None
         GATE.states.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -279,6 +306,13 @@ class State:
                 self.looping = GATE.looping(self.function)
         self.tracing = tracing
         return tracing
+
+    @property
+    def journal(self) -> Any:
+        """What was planned and compiled for the function, whatever the options were."""
+        if self._journal is None:
+            self._journal = GATE.room("tracing").Journal()
+        return self._journal
 
     @property
     def note(self) -> str:
@@ -306,29 +340,42 @@ class State:
             GATE.rules(own.without_rules)
         GATE.devices(own.accelerator)
 
+        if own.verify or own.strict or own.memory_limit or own.accelerator:
+            own = own.with_changes({"compile": "sync"})
+        site = self._made(own)
+        site.epoch = config.epoch
+        if own.compile == "auto":
+            code = self.function.__code__
+            site.payoff = self.tracing.Payoff(code.co_filename, code.co_firstlineno)
+            site.looping = self.looping
+        return self.sites.setdefault(config.epoch, site)
+
+    def _made(self, own: Config) -> Site:
+        """Return a new site for the options `own`."""
         checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
         told: set[Any] = set()
 
-        def compile_block(key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any,
-                          make: Callable[[], Request]) -> Any:
-            bound = GATE.bind(own, key, sizes, layouts, make)
+        def finish(bound: Any, make: Callable[[], Request]) -> Any:
             if own.memory_limit:
                 GATE.check_memory(bound, own.memory_limit, told)
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))
-        site = self.tracing.Site(
-            name, compile_block, own.strict, lambda: GATE.indexed(own), GATE.keeper(own))
+        site: Site = self.tracing.Site(
+            name, None, own.strict, lambda: GATE.indexed(own), GATE.keeper(own))
+        tiers = GATE.room("tiers")
+        site.compile = tiers.Tiers(site, own, self.allows, finish).compile
+        site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal
         site.unrolls = GATE.unrolled(own)
         site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks
             site.note_lines()
-        elif own.compile == "auto" and not own.strict and not own.memory_limit and not own.accelerator:
-            code = self.function.__code__
-            site.payoff = self.tracing.Payoff(code.co_filename, code.co_firstlineno)
-            site.looping = self.looping
-        return self.sites.setdefault(config.epoch, site)
+        return site
+
+    def allows(self) -> bool:
+        """Say whether anything may be planned and compiled for this function here and now."""
+        return current().recompile and getattr(self.wrapper(), "recompile", True)
 
     def all_sites(self) -> tuple[Site, ...]:
         """Return the sites of all configurations so far."""

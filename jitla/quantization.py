@@ -81,7 +81,7 @@ class QuantizedFunction:
         return run(site, self._twin, args, {})
 
     def _site(self, config: Any, compiled: Any) -> Site:
-        def compile_block(key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
+        def compile_block(key: Any, sizes: Any, layouts: Any, make: Any, note: Any) -> Any:
             return compiled(config, key, sizes, layouts, make)
 
         name = getattr(self.function, "__qualname__", "")

@@ -60,6 +60,8 @@ class Checks:
 class _CheckedBound:
     """A bound program beside the hops it was made of."""
 
+    frozen = False
+
     def __init__(self, checks: Checks, bound: Any, request: Any) -> None:
         self.checks = checks
         self.of = bound

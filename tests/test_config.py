@@ -69,7 +69,8 @@ def test_unknown_variables_warn_only():
     ({"numerics": "fast"}, "numerics='fast' is not possible; use one of 'strict', 'numpy', 'relaxed'"),
     ({"numerics": ["strict"]}, "is not possible"), ({"strict": 1}, "strict=1 is not possible"),
     ({"num_threads": True}, "num_threads=True is not possible"), ({"num_threads": 2.0}, "num_threads=2.0"),
-    ({"compile": "async"}, "use one of 'auto', 'sync', 'off'"), ({"events": -1}, "an integer from 0"),
+    ({"compile": "async"}, "use one of 'auto', 'background', 'sync', 'off'"),
+    ({"events": -1}, "an integer from 0"),
     ({"cache_dir": 3}, "cache_dir=3 is not possible; use the path of a directory"),
 ])
 def test_errors_say_what_to_try(changes, message):

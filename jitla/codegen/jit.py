@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 from jitla.codegen.layout import PART, Target
 from jitla.config import __version__
 from jitla.errors import BackendError
+from jitla.events import MAKING
 
 _PARTS = re.compile(PART.replace("{}", r"(\d)"))
 _VECTORS = (("avx512f", 64), ("avx", 32), ("avx2", 32))
@@ -148,6 +149,7 @@ class Jit:
         return data
 
     def _emit(self, text: str, level: int) -> bytes:
+        MAKING.now.check()
         try:
             module = llvm.parse_assembly(text)
             module.verify()
@@ -155,14 +157,20 @@ class Jit:
             raise BackendError(f"LLVM rejects a module: {error}") from error
         with module:
             data: bytes = _emitter(self.target, level).emit_object(module)
+            MAKING.now.kernel(len(data))
             return data
 
     def load(self, text: str, names: tuple[str, ...]) -> Library:
         """Return the modules of `text`, compiled and loaded, with the addresses of `names`."""
         key = self.key(text)
         library = self._loaded.get(key)
-        if library is None:  # only then wait for whoever compiles
+        if library is not None:
+            MAKING.now.kernel(None)
+        else:  # only then wait for whoever compiles
+            before = MAKING.now.compiled
             objects = [self.compile(part, level) for level, part in modules(text)]
+            if MAKING.now.compiled == before:
+                MAKING.now.kernel(None)
             with self._lock:
                 library = self._loaded.get(key)
                 if library is None:

@@ -24,7 +24,7 @@ from jitla.hops.flags import (
     listen,
     may_raise,
 )
-from jitla.hops.interp import NumpyBuilder, evaluate, leaf_value
+from jitla.hops.interp import Evaluation, NumpyBuilder, evaluate, leaf_value
 from jitla.hops.machine import REFERENCE, Level, Machine, Rate, from_record
 from jitla.hops.meta import Meta, Shape, broadcast, reduced_shape
 from jitla.hops.node import (
@@ -62,7 +62,8 @@ from jitla.hops.text import parse, place, show
 
 __all__ = [
     "adopt", "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
-    "const_value", "DIVIDE", "error_state", "estimated", "ESTIMATORS", "evaluate", "expressible", "Flagged",
+    "const_value", "DIVIDE", "error_state", "estimated", "ESTIMATORS", "evaluate", "Evaluation",
+    "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
     "may_raise", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW",

@@ -20,19 +20,42 @@ from jitla.hops.table_cell import value
 
 def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:
     """Return the values of `roots`, 0-d ones as NumPy scalars; `leaves` are the objects by slot."""
-    roots = tuple(roots)
-    values: dict[Hop, Any] = {}
-    for hop in topo(roots):
-        match hop.op.name:
-            case "leaf":
-                values[hop] = leaf_value(hop, leaves[hop.attr("slot")])
-            case "const":
-                values[hop] = const_value(hop)
-            case _:
-                operands = [_read(i, values) for i in hop.inputs]
-                run = _meaning(hop, operands)
-                values[hop] = run(*operands, **dict(hop.attrs))
-    return [values[r] for r in roots]
+    return Evaluation(roots)(leaves)
+
+
+class Evaluation:
+    """The evaluation of `roots` for any leaves; values that nobody reads any more are dropped."""
+
+    def __init__(self, roots: Iterable[Hop]) -> None:
+        self._roots = tuple(roots)
+        self._order = topo(self._roots)
+        last: dict[Hop, int] = {}
+        for at, hop in enumerate(self._order):
+            for i in hop.inputs:
+                last[i] = at
+                if i.op.name == "cast":
+                    last[i.inputs[0]] = at  # see `_read`
+        self._dropped: list[list[Hop]] = [[] for _ in self._order]
+        for hop in last.keys() - set(self._roots):
+            self._dropped[last[hop]].append(hop)
+
+    def __call__(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the values; `leaves` are the objects by slot."""
+        values: dict[Hop, Any] = {}
+        for hop, dropped in zip(self._order, self._dropped, strict=True):
+            match hop.op.name:
+                case "leaf":
+                    values[hop] = leaf_value(hop, leaves[hop.attr("slot")])
+                case "const":
+                    values[hop] = const_value(hop)
+                case _:
+                    operands = [_read(i, values) for i in hop.inputs]
+                    run = _meaning(hop, operands)
+                    values[hop] = run(*operands, **dict(hop.attrs))
+                    del operands
+            for done in dropped:
+                del values[done]
+        return [values[r] for r in self._roots]
 
 
 def _read(operand: Hop, values: dict[Hop, Any]) -> Any:

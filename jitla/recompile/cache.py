@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from jitla.errors import BackendError
-from jitla.events import Event
+from jitla.events import MAKING, Event
 from jitla.fusion import (
     Backend,
     Combine,
@@ -82,6 +82,9 @@ class Recent(Generic[V]):
         with self._lock:
             return list(self._kept.values())
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
     def __len__(self) -> int:
         return len(self._kept)
 
@@ -142,6 +145,8 @@ class Compiler:
         the slot that root i is written into, or None. `aliases` are pairs of slots that overlap but
         are not the same view; the same view under two slots is one of them.
         """
+        if kernels:
+            MAKING.now.plan()
         draft = _draft(roots, layouts, outs, aliases)
         tools = self._tools if kernels else Tools(
             None, _unsupported, REFERENCE, (), "cost", self, self._observe, self._tools.check)
@@ -157,6 +162,10 @@ class Compiler:
         """
         with self._building:
             return worth_keeping(_draft(*recipe), self._tools, same, named, room, every)
+
+    def has(self, key: Hashable) -> bool:
+        """Return whether a program is kept under `key`."""
+        return key in self._programs
 
     def programs(self) -> list[Program]:
         """Return the programs kept, the one used last at the end."""
@@ -188,7 +197,9 @@ class Compiler:
         """Return one variant of a kernel and what runs it; a kernel that fails to compile is interpreted."""
         whole = (key, form, schedule)
         found = self._kernels.get(whole)
-        if found is None:
+        if found is not None:
+            MAKING.now.kernel(None)
+        else:
             with self._building:
                 found = self._kernels.get(whole)
                 if found is None:

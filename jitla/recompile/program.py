@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jitla.errors import InternalError
+from jitla.events import MAKING
 from jitla.fusion import (
     Call,
     Executable,
@@ -229,6 +230,7 @@ class Program:
                 except _Misfit:
                     continue
         roots = rebuild(self.given, dims)
+        MAKING.now.why = self._reproach(dims)
         variant = self._workshop.build(roots, layouts, self.outs, self.aliases)
         self._variants = [*self._variants, (variant, dict(dims))][-MAX_VARIANTS:]
         return Bound(variant, variant.identity(), layouts)
@@ -243,6 +245,16 @@ class Program:
             return True
         growth = [new / old for old, new in dims.items() if old > 1 and new > 0]
         return not growth or max(growth) <= RESHAPED * min(growth)
+
+    def _reproach(self, dims: Mapping[int, int]) -> tuple[str, str, str]:
+        """Say why the plan does not suit these sizes: the guard, what that expected, what it saw."""
+        for chain in self.chains:
+            if not well_ordered(chain, dims):
+                return "order of products", "the one that was best", "another that is better"
+        if self._suits(dims):
+            return "layout", "as the plan's loops walk", "another"
+        sizes = {old: new for old, new in dims.items() if old > 1}
+        return "proportions", "x".join(map(str, sizes)), "x".join(map(str, sizes.values()))
 
     def identity(self) -> dict[int, int]:
         """Return the binding of sizes to themselves."""
@@ -356,7 +368,9 @@ class Program:
         streams = self._streams(loop, form, places, stored)
         schedule = Schedule(
             threads=self._workshop.threads, nontemporal=streams and not late, delayed=bool(late))
-        if (form, schedule) not in loop.variants:
+        if (form, schedule) in loop.variants:
+            MAKING.now.kernel(None)
+        else:
             loop.variants[form, schedule] = self._workshop.executable(
                 loop.kernel, loop.key, form, schedule)
         return *loop.variants[form, schedule], geometry
@@ -407,6 +421,8 @@ class Bound:
     """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
 
     __slots__ = ("program", "run", "count", "alert", "effects", "_dims", "_layouts", "_learned")
+
+    frozen = False  # it is no stopgap
 
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]

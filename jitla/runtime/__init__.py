@@ -1,8 +1,10 @@
 """What kernels need while they run: threads and memory. No native code is made here.
 
-Reading order: entry, methods, processors, pool, buffers, process.
+Reading order: entry, methods, processors, pool, buffers, process,
+behind.
 """
 
+from jitla.runtime.behind import Behind
 from jitla.runtime.process import (
     allocator,
     empty,
@@ -18,10 +20,11 @@ from jitla.runtime.process import (
     statistics,
     threads,
 )
-from jitla.runtime.processors import memory
+from jitla.runtime.processors import free_memory, memory
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
+    "Behind", "allocator", "empty", "empty_ordered", "free_memory", "install", "installed",
+    "keep_asleep", "keep_limit", "layouts",
     "memory", "methods",
     "reserve_threads", "set_threads", "statistics", "threads",
 ]

@@ -41,6 +41,15 @@ def memory(root: Path = Path("/")) -> int:
     return min([most, *(limit for found in limits for limit in found if limit > 0)])
 
 
+def free_memory(root: Path = Path("/")) -> int:
+    """Bytes of memory that new arrays can take, as far as the system says; else half of all."""
+    for line in _text(root / "proc" / "meminfo").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable" and (found := _numbers(value.split()[:1])):
+            return min(found[0] << 10, memory(root))
+    return memory(root) // 2
+
+
 def _quotas(root: Path) -> Iterator[list[int]]:
     """Microseconds of processor time, and in how many they may be used, of every group above."""
     for group, name in _groups(root, "cpu", "cpu.cfs_quota_us", "cpu.max"):

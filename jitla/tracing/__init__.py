@@ -1,20 +1,22 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, records, site, alone, parts, keeping, closed, closing, pattern, stored, memory,
-picking, indexing, spellings, scatters, functions, kinds, recording, dispatch, session, payoff, quick,
-entries, sampling, contracting, unions, merging, compressed, skipping, sparsified, callees, twins, wild,
-lifting, hooks.
+operators, script, replay, records, guards, journal, site, alone, parts, keeping, closed, closing, pattern,
+stored, memory, picking, indexing, spellings, scatters, functions, kinds, recording, dispatch, session,
+onset, payoff, quick, entries, sampling, contracting, unions, merging, compressed, skipping, sparsified,
+callees, twins, wild, lifting, hooks.
 """
 
 from jitla.tracing.alarms import calm
+from jitla.tracing.guards import NEW, Guard
 from jitla.tracing.hooks import HOOKS, TWINS
+from jitla.tracing.journal import Journal, Recompilation
 from jitla.tracing.parts import Keeper
 from jitla.tracing.payoff import Bypass, Payoff
 from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
-from jitla.tracing.replay import Replay, Request
+from jitla.tracing.replay import Replay, Request, Standby
 from jitla.tracing.session import LOCAL, drive, looped, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
@@ -22,6 +24,7 @@ from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "Bypass", "Fallback", "HOOKS", "Keeper", "LOCAL", "Payoff", "Replay", "Request", "SIGHT", "Site",
-    "Sparsified", "TWINS", "call_here", "calm", "drive", "looped", "pays", "quicken", "run",
+    "Bypass", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "LOCAL", "NEW", "Payoff", "Recompilation",
+    "Replay", "Request", "SIGHT", "Site", "Sparsified", "Standby", "TWINS", "call_here", "calm", "drive",
+    "looped", "pays", "quicken", "run",
 ]

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from jitla.hops import bytes_of, flops
-from jitla.tracing.keeping import Watch
-from jitla.tracing.tape import SCALAR, Block, hops_of
+import numpy as np
 
-# Seconds of a byte, an operation of numbers, and a call.
-BYTE, FLOP, CALL = 5e-11, 5e-11, 1e-6
+from jitla.tracing.keeping import Watch, work_of
+from jitla.tracing.tape import LEAF, SCALAR, Block, hops_of
+
+NOTHING = np.empty(0)  # stands for arrays that were read
+
+CALL = 1e-6  # seconds
 MOST_BYTES = 1 << 28  # of one value: what makes larger ones is not worth a try
 NEVER = 1e9  # seconds
-
-
-def foreseen(block: Block) -> tuple[float, float]:
-    """Return the seconds of all operations, and those with the calls that do them one by one."""
-    hops = hops_of(block)
-    work = sum(BYTE * bytes_of(h) + FLOP * flops(h) for h in hops)
-    calls = sum(entry[0] > SCALAR for entry in block.entries)
-    most = max((h.meta.nbytes for h in hops), default=0)
-    return work, NEVER if most > MOST_BYTES else work + CALL * calls
 
 
 class Closed:
     """How one exact block is run: its bound program and what happens to each proxy."""
 
-    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch", "foreseen",
-                 "metas")
+    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch", "entries", "metas", "_foreseen")
 
     def __init__(
         self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...]
@@ -44,8 +36,20 @@ class Closed:
         self.ghosts = ghosts
         # What finds and keeps values that stay the same from run to run, if there may be some.
         self.watch: Watch | None = None
-        self.foreseen = 0.0  # seconds that NumPy and SciPy would take for it
+        self.entries: tuple[Any, ...] = ()
         self.metas: tuple[int, ...] = ()  # of the entries
+        self._foreseen = -1.0
+
+    @property
+    def foreseen(self) -> float:
+        """Seconds that NumPy and SciPy would take for it: found when asked for, most blocks run once."""
+        if self._foreseen < 0.0:
+            leaves = sum(entry[0] == LEAF for entry in self.entries)
+            block = Block(self.entries, self.metas, [NOTHING] * leaves, [], {}, hops=[])
+            calls = sum(entry[0] > SCALAR for entry in self.entries)
+            most = max((h.meta.nbytes for h in hops_of(block)), default=0)
+            self._foreseen = NEVER if most > MOST_BYTES else work_of(block) + CALL * calls
+        return self._foreseen
 
     @property
     def runs(self) -> int:

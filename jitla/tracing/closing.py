@@ -24,7 +24,7 @@ from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
-from jitla.tracing.closed import Closed, foreseen
+from jitla.tracing.closed import Closed
 from jitla.tracing.effects import Past, heeded, performed
 from jitla.tracing.keeping import watch
 from jitla.tracing.places import Place, Places, here
@@ -399,11 +399,10 @@ class Closing:
         roots, views, ghosts = self._fates(key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
-        bound = self.site.program(block, tuple(roots), store) if roots else None
+        bound = self.site.program(block, tuple(roots), store, key[2]) if roots else None
         closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
-        closed.metas = block.metas
-        work, closed.foreseen = foreseen(block)
-        closed.watch = watch(self.site, work) if roots else None
+        closed.entries, closed.metas = block.entries, block.metas
+        closed.watch = watch(self.site) if roots else None
         self.site.keep(key, closed)
         return closed
 

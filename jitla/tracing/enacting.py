@@ -31,7 +31,7 @@ OPERATORS = {
 }
 # The address follows an array object's header.
 _number_at, _HEADER = ctypes.c_size_t.from_address, object.__basicsize__
-_METHODS = frozenset({"sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "cumsum"})
+METHODS = frozenset({"sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "cumsum"})
 
 #: What is handed a call: the entry's index, the callable, its arguments.
 Run = Callable[[int, Any, list[Any], dict[str, Any]], Any]
@@ -70,7 +70,7 @@ def spelled(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:
     meant = by_numpy(called) if called is not None else None
     if meant is None or meant.name != name:
         called = None
-    if name in _METHODS:
+    if name in METHODS:
         return (called, args) if called is not None else (getattr(args[0], name, None), args[1:])
     if name == "cast":
         return getattr(type(args[0]), "astype", None), args

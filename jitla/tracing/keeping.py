@@ -18,18 +18,21 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.hops import Flagged
+from jitla.hops import Flagged, bytes_of, flops
 from jitla.tracing.alarms import audible
 from jitla.tracing.alone import is_alone, threads
 from jitla.tracing.enacting import address
 from jitla.tracing.parts import Use, divided, rest
 from jitla.tracing.site import Site
+from jitla.tracing.tape import Block, hops_of
 
+BYTE, FLOP = 5e-11, 5e-11  # seconds
 # Seconds, roughly, by which a block is not worth watching, worth new plans at once, or when it has taken so
 # many in all runs.
 LITTLE, SOON, PATIENCE = 5e-6, 5e-4, 2e-2
 MOST_TRIES = 24  # runs of a block that may begin a call, or find nothing the same
 MOST_DIVISIONS = 4
+UNKNOWN, NEVER = -2, -1  # runs that are due
 ENOUGH, TWICE = 4, 2  # values made of which each has to be used so often
 _EQUAL = frozenset({int, bool, str, np.int64, np.bool_})
 _FLOATS = frozenset({float, np.float64})
@@ -88,7 +91,7 @@ class Watch:
     __slots__ = ("tries", "due", "halves", "varying", "divisions")
 
     def __init__(self, due: int) -> None:
-        self.due = due  # runs of the block before it is worth while to look
+        self.due = due  # runs of the block before it is worth while to look; UNKNOWN, NEVER
         self.tries = MOST_TRIES
         # What is kept, and the bound program of the rest; threads share them, so they are one object.
         self.halves: tuple[tuple[Use, ...], Any] | None = None
@@ -105,7 +108,9 @@ class Watch:
         """Return the values of the roots, computed with kept values; None: the block is run as it is."""
         halves = self.halves
         if halves is None:
-            if closed.bound.count < self.due - 1:
+            if self.due < 0:
+                self._consider(session, closed, store)
+            if not 0 <= self.due <= closed.bound.count + 1 or not session.site.settled(closed.bound):
                 return None
             halves = self._divide(session, closed, store)
             if halves is None:
@@ -131,6 +136,15 @@ class Watch:
             closed.stop_watching(session.site)
             made = session._replay(closed, store, error)
         return made
+
+    def _consider(self, session: Any, closed: Any, store: Any) -> None:
+        """See, when a block runs again, whether it is worth watching."""
+        if closed.bound.count:
+            self.due = runs_due(session.block())
+            if self.due < 0:
+                closed.stop_watching(session.site)
+        else:
+            self._same(session, store)
 
     def _divide(self, session: Any, closed: Any, store: Any) -> tuple[tuple[Use, ...], Any] | None:
         """See what stays the same since the last run in this call; return the halves, if any."""
@@ -212,18 +226,25 @@ class Watch:
         return held
 
 
-def watch(site: Site, seconds: float) -> Watch | None:
-    """Return what watches a block that is new, if it may have values that are worth keeping.
+def watch(site: Site) -> Watch | None:
+    """Return what watches a block that is new, if values are kept at all.
 
-    `seconds` is what its operations take, roughly.
+    Most blocks of changing sizes run once: nothing is computed about them before they run again.
     """
-    if site.keeper is None:
-        return None
-    if site.keeper.every:
-        return Watch(0)
+    return None if site.keeper is None else Watch(0 if site.keeper.every else UNKNOWN)
+
+
+def work_of(block: Block) -> float:
+    """Return the seconds that the operations of a block take, roughly, without the calls of them."""
+    return sum(BYTE * bytes_of(h) + FLOP * flops(h) for h in hops_of(block))
+
+
+def runs_due(block: Block) -> int:
+    """Return the runs before it is worth while to look for values to keep; NEVER: it is not."""
+    seconds = work_of(block)
     if seconds < LITTLE:
-        return None
-    return Watch(0 if seconds >= SOON else int(PATIENCE / seconds))
+        return NEVER
+    return 0 if seconds >= SOON else int(PATIENCE / seconds)
 
 
 def _owner(array: np.ndarray) -> Any:

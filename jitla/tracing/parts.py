@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jitla.hops import Hop, Shape, given
 from jitla.tracing.replay import Request
 from jitla.tracing.signature import LAYOUTS, METAS, layout_id
-from jitla.tracing.site import Site, stores
+from jitla.tracing.site import Site, stores, unnoted
 from jitla.tracing.tape import OPS, SCALAR, Block, class_key, excerpt, hops_of
 
 
@@ -93,10 +93,10 @@ def rest(site: Site, block: Block, roots: tuple[int, ...], store: Any, kept: Map
         layouts = {slot: (x.shape, x.strides) for slot, x in enumerate(known, first) if x is not None}
         request = request._replace(
             roots=given(request.roots, {h: slot for slot, h in enumerate(kept, first)}),
-            layouts=request.layouts | layouts)
+            layouts=request.layouts | layouts, tape=None)
         hops = hops_of(block)
         parts = tuple((hops.index(h), x and x.group) for h, x in zip(kept, known, strict=True))
         key, sizes = class_key(block, roots, outs, aliases, "given", parts)
-        made = site.compile(key, sizes, request.layouts, lambda: request)
+        made = site.compile(key, sizes, request.layouts, lambda: request, unnoted)
         site.lines.setdefault(made.program, {})
         return made

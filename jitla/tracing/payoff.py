@@ -23,10 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.tracing.frames import user_traceback
+from jitla.tracing.onset import SOON, Cold, Rising
 from jitla.tracing.pattern import kinds
 from jitla.tracing.session import LOCAL, run, untraced
 from jitla.tracing.site import LEARNING
 
+# Elements that are few, by their bits: see `Cold`.
+FEW = 13
 # Calls that are timed while they are traced, and while they are not.
 TRACED, PLAIN = 6, 4
 # Calls that may go by until no new plan is made.
@@ -223,7 +226,7 @@ class Payoff:
         """Calls that the plain function served."""
         return self._calls + sum(kind.calls for kind in list(self._kinds.values()))
 
-    def of(self, args: tuple, kwargs: dict) -> Kind:
+    def of(self, args: tuple, kwargs: dict) -> Any:
         """Return the kind of a call."""
         elements = 0
         others: tuple = ()
@@ -240,11 +243,25 @@ class Payoff:
         found = self._kinds.get(key)
         return self._meet(key, bits) if found is None else found
 
-    def _meet(self, key: Any, bits: int) -> Kind:
+    def _meet(self, key: Any, bits: int) -> Any:
         if len(self._kinds) >= MOST_KINDS:
             self._calls = self.calls
             self._kinds.clear()
-        return self._kinds.setdefault(key, Kind(bits))
+        return self._kinds.setdefault(key, self._begun(key, bits))
+
+    def _begun(self, key: Any, bits: int) -> Any:
+        """Return a kind that was not met before: on few elements, then rising, then compared."""
+        def rise(spent: float = 0.0) -> Any:
+            return self._next(key, Rising(bits, lambda: self._next(key, Kind(bits)), spent))
+
+        return Cold(bits, lambda: rise(SOON)) if bits <= FEW else rise()
+
+    def _next(self, key: Any, kind: Any) -> Any:
+        before = self._kinds.get(key)
+        if before is not None:
+            kind.calls += before.calls
+        self._kinds[key] = kind
+        return kind
 
     def bypasses(self) -> Iterator[Bypass]:
         """Yield what is left to the plain function now, or was."""

@@ -6,11 +6,14 @@ would be asked for; returns the values of its roots.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import Flagged, Hop, evaluate, heard, hush, listen
+from jitla.hops import Evaluation, Flagged, Hop, heard, hush, listen
+from jitla.tracing.script import script
 
 
 class Request(NamedTuple):
@@ -22,6 +25,8 @@ class Request(NamedTuple):
     aliases: frozenset[tuple[int, int, int]]
     # The user's (file, line) of each root, as far as known: hops may be shared with other functions.
     lines: tuple[tuple[str, int] | None, ...] = ()
+    # The same as entries of the tape, and which of them are the roots, if there are such.
+    tape: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
 
 
 class Replay:
@@ -29,11 +34,18 @@ class Replay:
 
     kernels = calls = written = 0
     effects: Any = None
+    # Whether there would be a program if one might be made.
+    frozen = False
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.count = 0
-        self.program = self
+        self._compute = Evaluation(request.roots) if request.tape is None else script(*request.tape)
+
+    @property
+    def program(self) -> Any:
+        """What counts as the program of this block."""
+        return self
 
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots; they are memory of their own, or the leaf stored into."""
@@ -42,7 +54,7 @@ class Replay:
         results: list[Any] = []
         before = listen()
         try:
-            values = evaluate(request.roots, leaves)
+            values = self._compute(leaves)
         finally:
             hush(before)
             flags = heard()
@@ -66,3 +78,50 @@ class Replay:
     def text(self) -> str:
         """Say what this is."""
         return "== replay\nrun op by op with NumPy"
+
+
+class Stopped:
+    """What NumPy did for blocks until their programs were there, as a program that is counted."""
+
+    kernels = calls = written = 0
+
+
+MEANWHILE = Stopped()
+
+
+class Standby(Replay):
+    """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
+
+    ``ask(standby)`` asks for it, once `due` seconds were spent here.
+    """
+
+    def __init__(self, request: Request, due: float, ask: Callable[[Standby], None]) -> None:
+        super().__init__(request)
+        self.due = due
+        self.made: Any = None
+        self.asked = False
+        self.given_up = False
+        self._ask = ask
+        self._spent = 0.0
+
+    @property
+    def program(self) -> Any:
+        """The program, once it is there."""
+        return self if self.made is None else self.made.program
+
+    def run(self, leaves: list[Any]) -> tuple[Any, ...]:
+        """Return the values of the roots."""
+        if self.made is not None:
+            values: tuple[Any, ...] = self.made.run(leaves)
+            return values
+        start = perf_counter()
+        try:
+            return super().run(leaves)
+        finally:
+            self._spent += perf_counter() - start
+            if self._spent >= self.due and not self.given_up:
+                self.ask()
+
+    def ask(self) -> None:
+        """Ask for the program."""
+        self._ask(self)

@@ -95,6 +95,8 @@ class Session(Dispatch):
         site = self.site
         if site.generation != SIGHT.generation:
             site.outdate(SIGHT.generation)
+        if site.frozen:
+            site.thaw()
         if site.learning > 0:
             self.hits = 0
             self.lines = {}

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from jitla.errors import MemoryLimitWarning, UnsupportedError
-from jitla.events import log
+from jitla.events import Made, NothingNew, log
 from jitla.hops import Hop
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
+from jitla.tracing.journal import Journal, ending
 from jitla.tracing.places import Places, call_at, place_of
 from jitla.tracing.records import Fallback, Loop
-from jitla.tracing.replay import Replay, Request
+from jitla.tracing.replay import MEANWHILE, Replay, Request
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.signs import Sign
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
@@ -40,6 +41,7 @@ class Compile(Protocol):
     def __call__(
         self, key: tuple, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
+        note: Callable[[str, Made], None],
     ) -> Any: ...
 
 
@@ -82,6 +84,16 @@ class Site:
         self.payoff: Any = None
         # What is called as long as loops over elements are what the function does; None: it has none.
         self.looping: Any = None
+        # What was planned and compiled, and why.
+        self.journal = Journal()
+        # Whether anything may be planned and compiled now; exact blocks that were left to NumPy because not.
+        self.allowed: Callable[[], bool] = _always
+        self.frozen: list[tuple] = []
+        # Blocks that NumPy runs until their programs are there.
+        self.standbys: set[Any] = set()
+        # Who is told of every record of the journal; the number of the options in force.
+        self.told: Callable[[str, Any], None] = _untold
+        self.epoch = 0
         self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
@@ -104,8 +116,8 @@ class Site:
         self.pinned.setdefault((key[2], len(key[0])), set()).add(index)
         self.retire([key])
 
-    def program(self, block: Block, roots: tuple[int, ...], store: Any) -> Any:
-        """Return the bound program of `block`; the class level is tried before compiling."""
+    def program(self, block: Block, roots: tuple[int, ...], store: Any, path: Any = ()) -> Any:
+        """Return the bound program of `block`, met at `path`; the class level is tried before compiling."""
         with self.lock:
             outs, aliases = stores(roots, store)
             key, sizes = class_key(block, roots, outs, aliases)
@@ -116,13 +128,14 @@ class Site:
             if key not in self.classes:
                 self.learning = LEARNING
                 self.classes.add(key)
-            try:
-                made = self.compile(key, sizes, _layouts(block), make)
-            except MemoryLimitWarning:
-                raise  # the user's filters make it an exception
-            except Exception as error:
-                self.failed(error)
-                made = Replay(make())
+            guard = self.journal.why(path, block, (roots, outs, aliases), key, self.epoch)
+            line, count = ending(block, roots)
+
+            def note(tier: str, what: Made) -> None:
+                record = self.journal.add(guard, tier, what, line, count)
+                self.told(self.name, record)
+
+            made = self._made(key, sizes, block, make, note)
             if made.program not in self.lines:
                 hops = hops_of(block)
                 self.lines[made.program] = {hops[i]: line for i, line in block.lines.items()}
@@ -130,6 +143,52 @@ class Site:
                 self.places[key] = block.places
             made.effects = Effects(self.places.get(key, block.places))
             return made
+
+    def _made(
+        self, key: tuple, sizes: tuple[int, ...], block: Block, make: Callable[[], Request],
+        note: Callable[[str, Made], None],
+    ) -> Any:
+        """Return what was compiled for a block; where that failed or may not be, what NumPy does."""
+        try:
+            return self.compile(key, sizes, _layouts(block), make, note)
+        except MemoryLimitWarning:
+            raise  # the user's filters make it an exception
+        except NothingNew:
+            made = Replay(make())
+            made.frozen = True
+            return made
+        except Exception as error:
+            self.failed(error)
+            return Replay(make())
+
+    def swap(self, standby: Any, made: Any) -> None:
+        """Run `made` from now on where `standby` did it so far."""
+        with self.lock:
+            made.effects = standby.effects
+            lines = self.lines.pop(standby, {})
+            self.lines.setdefault(made.program, lines)
+            standby.made = made
+            self.past[MEANWHILE] = self.past.get(MEANWHILE, 0) + standby.count
+            for holder in (*list(self.exact.values()), *list(self.parts.values())):
+                if holder.bound is standby:
+                    holder.bound = made
+            self.standbys.discard(standby)
+            self.learning = max(self.learning, 1)  # the next call is not like the ones before
+
+    def settled(self, bound: Any) -> bool:
+        """Say whether a block runs its program, and others may be made of it."""
+        return bound not in self.standbys and not bound.frozen and self.allowed()
+
+    def hurry(self) -> None:
+        """Ask for the programs of all blocks that NumPy runs."""
+        for standby in list(self.standbys):
+            standby.ask()
+
+    def thaw(self) -> None:
+        """Forget what was left to NumPy because nothing was to be compiled, if that is over."""
+        if self.allowed():
+            self.retire(self.frozen)
+            self.frozen = []
 
     def placed(self, block: Block, path: Any) -> Block:
         """Return `block` with its places: not noted, they are those of the same operations before."""
@@ -152,9 +211,11 @@ class Site:
         wanted = (*request.roots, *(sign.shown_by for sign in signs))
         nothing = (None,) * len(signs)
         request = request._replace(
-            roots=wanted, outs=(*outs, *nothing), lines=(*request.lines, *nothing))
+            roots=wanted, outs=(*outs, *nothing), lines=(*request.lines, *nothing), tape=None)
         try:
-            made = self.compile(key, sizes, request.layouts, lambda: request)
+            made = self.compile(key, sizes, request.layouts, lambda: request, unnoted)
+        except NothingNew:
+            return bound
         except Exception as error:
             self.failed(error)
             return bound
@@ -171,7 +232,8 @@ class Site:
         """Return what a compiler is asked to make of `block`."""
         hops = hops_of(block)
         lines = tuple(block.lines.get(i) for i in roots)
-        return Request(tuple(hops[i] for i in roots), _layouts(block), outs, aliases, lines)
+        return Request(
+            tuple(hops[i] for i in roots), _layouts(block), outs, aliases, lines, (block.entries, roots))
 
     def count_past(self, bound: Any) -> None:
         """Remember how often a bound program has run that is given up."""
@@ -187,6 +249,8 @@ class Site:
         if len(self.exact) >= MAX_EXACT:
             self.retire(list(self.exact))
         self.exact[key] = closed
+        if closed.bound is not None and closed.bound.frozen:
+            self.frozen.append(key)
 
     def outdate(self, generation: int) -> None:
         """Forget exact blocks because the ids in their keys have been given up."""
@@ -242,6 +306,8 @@ class Site:
         if self.scattered >= WORTH_A_LOOP:
             try:
                 made = getattr(self._indexed(), name)(*args)
+            except NothingNew:
+                made = None
             except Exception as error:
                 self.failed(error)
         self._looped(name, size, args, made, perf_counter() - start)
@@ -294,10 +360,25 @@ class Site:
             memory.clear()
         self.failures.clear()
         self.unions = None
+        self.journal.clear()
+        self.frozen = []
+        self.standbys.clear()
         if self.payoff is not None:
             self.payoff.clear()
         self.calls = 0
         self.learning = LEARNING
+
+
+def _always() -> bool:
+    return True
+
+
+def _untold(name: str, record: Any) -> None:
+    """Tell nobody."""
+
+
+def unnoted(tier: str, made: Made) -> None:
+    """Take note of nothing: it belongs to what was noted."""
 
 
 def _name(func: Any) -> str:

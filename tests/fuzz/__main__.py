@@ -48,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
                        help="arrays, or sparse matrices of SciPy mixed with arrays")
     found.add_argument("--state", default="", help="file with what has been run: goes on from there")
     found.add_argument("--numerics", choices=("strict", "numpy", "relaxed"), default="numpy")
+    found.add_argument("--compile", choices=("sync", "background", "auto"), default="sync",
+                       help="when programs are compiled: before they run, behind NumPy, by their costs")
     found.add_argument("--subsets", action="store_true", help="random subsets of the rewrites, always")
     found.add_argument("--plain", action="store_true", help="plain against plain: tests the fuzzer")
     found.add_argument("--show", action="store_true", help="print the programs")
@@ -83,7 +85,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.record_all()
     if given.kind == "sparse" and first // CHUNK % SPLIT == 1 and not given.plain:
         load.split_all()
-    if first // CHUNK % TURNS == 1 and not given.plain:
+    turns = first // CHUNK % TURNS == 1 and given.compile == "sync" and not given.plain
+    if turns:
         load.take_turns()
     if (first // CHUNK % SUBSETS == 2 or given.subsets) and not given.plain:
         subsets.apply_some()
@@ -91,6 +94,7 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         subsets.set_numerics(given.numerics)
     if first // CHUNK % KEEPING and not given.plain:
         load.keep_values()
+    load.compile_as("auto" if turns else given.compile)
     gc.freeze()
     gc.disable()
     group = DATA if given.kernels == "reuse" else 1

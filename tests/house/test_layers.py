@@ -16,7 +16,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tracing", "rewrites", "fusion", "runtime"),
     ("codegen", "accel", "tuner", "recompile", "loops"),
     ("verify", "analysis", "predictions", "graph", "records", "page", "explanation",
-     "account", "calibration", "machines", "entries", "disk", "gate", "quantization", "api",
+     "account", "calibration", "machines", "entries", "disk", "gate", "quantization",
+     "tiers", "recompilation", "api",
      "decorating", "notebook", "commands", "__init__", "demo_data", "demo_algorithms",
      "demo_worker", "demo", "__main__"),
 )

@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from jitla import tiers
 from jitla.tracing import payoff
 from jitla.tracing.payoff import (
     HOPELESS,
@@ -26,6 +27,7 @@ from jitla.tracing.payoff import (
     TRACED,
     TRIED,
     UNSURE,
+    Kind,
     Payoff,
 )
 from jitla.tracing.session import LOCAL
@@ -69,6 +71,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
     monkeypatch.setattr(payoff, "run", traced)
+    monkeypatch.setattr(Payoff, "_begun", lambda self, key, bits: Kind(bits))
+    monkeypatch.setattr(tiers, "TIMES", -1.0)  # programs are there before they run
     return made
 
 

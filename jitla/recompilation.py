@@ -1,0 +1,164 @@
+"""What users see and say of recompilation: the table of what was compiled and why, warming up, off and on.
+
+Knows: the journals of decorated functions. Must not know: how anything is planned or compiled.
+Receives functions, options, specifications of arguments; returns tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime
+from os.path import basename
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jitla.config import Config, options
+from jitla.errors import TraceError
+from jitla.gate import GATE, State
+
+if TYPE_CHECKING:
+    from jitla.tracing import Recompilation
+
+__all__ = ["Recompilations", "Spec", "recompilation", "recompilations", "spec", "warm_up"]
+
+SEED = 1  # of the numbers that arguments are made of
+
+
+class Recompilations(tuple[Any, ...]):
+    """Records, the oldest first, as a tuple; ``str()`` is a table of them.
+
+    Each has the `guard` that failed (`name`, `where`, `expected`, `seen`), the `tier` ("now", "behind", or
+    "none": NumPy ran), the number of `plans` made, of kernels `compiled` and `reused`, `nbytes`, `seconds`,
+    when (`at`), and the user's `line`.
+    """
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [
+            ("time", "line", "guard: expected -> seen", "tier", "plans", "compiled", "reused", "ms")]
+        rows += [_row(record) for record in self]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines if self else ["nothing was compiled"]) + "\n"
+
+    __repr__ = __str__
+
+
+def _row(record: Recompilation) -> tuple[str, ...]:
+    when = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
+    place = f"{basename(record.line[0])}:{record.line[1]}" if record.line else ""
+    return (when, place, str(record.guard), record.tier, str(record.plans), str(record.compiled),
+            str(record.reused), f"{record.seconds * 1e3:.2f}")
+
+
+def recompilations(function: Any, /) -> Recompilations:
+    """Return what was planned and compiled for a decorated function, and which guard had failed.
+
+    Parameters
+    ----------
+    function : callable
+        A decorated function.
+
+    Returns
+    -------
+    Recompilations
+        A tuple of records, the last some hundred; printed, it is a table.
+    """
+    state = _state(function)
+    return Recompilations(state.journal.records if state.tracing else ())
+
+
+@contextmanager
+def recompilation(on: bool = True) -> Iterator[Config]:
+    """Let plans and kernels be made in the ``with`` block, or not: then NumPy does what has none.
+
+    Parameters
+    ----------
+    on : bool
+        Whether they may be made; the same as ``jitla.options(recompile=on)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with jitla.recompilation(False):
+    ...     print(jitla.jit(lambda x: x + 1.0)(np.ones(2)))
+    [2. 2.]
+    """
+    with options(recompile=on) as config:
+        yield config
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An argument as far as plans depend on it; `make` gives one."""
+
+    shape: tuple[int, ...]
+    dtype: Any = "float64"
+    order: str = "C"
+    density: float = 1.0
+    kind: Any = field(default=None)
+
+    def make(self) -> Any:
+        """Return an argument like this, filled with numbers from 0.5 to 1.5, the same every time."""
+        rng = np.random.default_rng(SEED)
+        if self.kind is not None:
+            entries = max(1, round(self.density * self.shape[0] * self.shape[1]))
+            row, column = (rng.integers(0, n, entries) for n in self.shape)
+            data = (rng.random(entries) + 0.5).astype(self.dtype)
+            return self.kind((data, (row, column)), shape=self.shape)
+        values = (rng.random(self.shape) + 0.5).astype(self.dtype)
+        if self.density < 1.0:
+            values = values * (rng.random(self.shape) < self.density).astype(values.dtype)
+        return np.asarray(values, order=self.order)  # type: ignore[call-overload]
+
+
+def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float = 1.0,
+         kind: Any = None) -> Spec:
+    """Describe an array that ``f.compile`` is to make ready for.
+
+    Parameters
+    ----------
+    *shape : int
+        The sizes.
+    dtype : dtype, optional
+        The dtype of its elements.
+    order : {"C", "F"}, optional
+        How it lies in memory.
+    density : float, optional
+        The part of the elements that is other than 0.
+    kind : type, optional
+        A class of SciPy's sparse matrices, such as ``scipy.sparse.csr_matrix``; without, an ndarray.
+
+    Examples
+    --------
+    >>> jitla.spec(1000, 20, dtype="float32").make().shape
+    (1000, 20)
+    """
+    return Spec(shape, np.dtype(dtype), order, density, kind)
+
+
+def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Compile what `function` needs for arguments like these, by calls on arrays that are made for it."""
+    tracing = state.tracing or state.start()
+    site, twin = state.site(), state.twin
+    if site is None or twin is None:
+        return
+    with GATE.room("tiers").waiting():
+        for _ in range(2):  # the second may find values that stay the same
+            given = [_made(a) for a in args]
+            tracing.run(site, twin, tuple(given), {k: _made(v) for k, v in kwargs.items()})
+
+
+def _made(value: Any) -> Any:
+    """Return an argument for one call, which may write into it."""
+    return value.make() if isinstance(value, Spec) else deepcopy(value)
+
+
+def _state(function: Any) -> State:
+    state = getattr(function, "__jitla_state__", None)
+    if not isinstance(state, State):
+        raise TraceError(f"{function!r} is not decorated by jitla.jit")
+    return state

@@ -1,0 +1,136 @@
+"""Work that is done behind the program: one job after the other, in a thread that ends when none is left.
+
+Knows: threads, forks, the end of the process, how much of the program's time may be taken. Must not know:
+what jobs do. Receives jobs; runs them.
+
+Python runs one thread at a time, so what a job takes the program lacks: jobs together take `SHARE` of the
+time, and what they took too much they wait for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic, sleep, thread_time
+
+Job = Callable[[], None]
+
+#: Of the program's time that jobs may take, and the seconds that they may take at once.
+SHARE, AT_ONCE = 0.1, 0.03
+# Seconds that a thread sleeps at most before it looks again whether it may go on.
+NAP = 0.05
+# Seconds that the end of the process waits for the job under way.
+LAST = 5.0
+
+
+class Behind:
+    """A queue of jobs and the thread that does them, if there is one."""
+
+    def __init__(
+        self, clock: Callable[[], float] = monotonic, spent: Callable[[], float] = thread_time,
+        share: float = SHARE,
+    ) -> None:
+        self._clock, self._spent, self._share = clock, spent, share
+        self._jobs: deque[tuple[Job, bool]] = deque()
+        self._change = threading.Condition(threading.Lock())
+        # Held while a job is under way: no fork happens meanwhile.
+        self._working = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._credit = AT_ONCE
+        self._since = clock()
+        self._hurry = 0
+        self._ended = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork,
+                                after_in_child=self._in_child)
+        atexit.register(self.end)
+
+    def ask(self, job: Job, soon: bool = False) -> None:
+        """Do `job` when the others are done; `soon`: whatever of the program's time jobs have taken."""
+        with self._change:
+            self._jobs.append((job, soon))
+        self.nudge()
+
+    def nudge(self) -> None:
+        """See to it that there is a thread if there are jobs; a fork has left it behind."""
+        with self._change:
+            if self._thread is None and self._jobs and not self._ended:
+                thread = threading.Thread(target=self._run, name="jitla compiles", daemon=True)
+                self._thread = thread
+                try:
+                    thread.start()
+                except RuntimeError:  # no more threads: later, perhaps
+                    self._thread = None
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until all jobs are done, without regard to their share; say whether they are."""
+        with self._change:
+            self._hurry += 1
+            self._change.notify_all()
+            try:
+                return self._change.wait_for(lambda: self._thread is None, seconds)
+            finally:
+                self._hurry -= 1
+
+    def end(self) -> None:
+        """Do nothing any more: the process ends. The job under way is waited for."""
+        with self._change:
+            self._ended = True
+            self._jobs.clear()
+            self._change.notify_all()
+            self._change.wait_for(lambda: self._thread is None, LAST)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is waiting or under way."""
+        return self._thread is not None
+
+    def _run(self) -> None:
+        try:
+            while self._goes_on():
+                with self._working:
+                    self._work()
+                sleep(0)
+        finally:
+            with self._change:
+                self._thread = None
+                self._change.notify_all()
+
+    def _goes_on(self) -> bool:
+        """Wait until a job may begin; say whether there is one."""
+        with self._change:
+            while not self._may_begin():
+                self._change.wait(NAP)
+            return bool(self._jobs)
+
+    def _work(self) -> None:
+        """Do the next job and note what it took."""
+        with self._change:
+            job = self._jobs.popleft()[0] if self._jobs else None
+        if job is not None:
+            begun = self._spent()
+            job()
+            with self._change:
+                self._credit -= self._spent() - begun
+
+    def _may_begin(self) -> bool:
+        """Say whether the next job may begin, or there is none."""
+        now = self._clock()
+        self._credit = min(AT_ONCE, self._credit + self._share * (now - self._since))
+        self._since = now
+        return not self._jobs or self._jobs[0][1] or self._credit > 0.0 or self._hurry > 0
+
+    def _before_fork(self) -> None:
+        self._working.acquire()
+        self._change.acquire()
+
+    def _after_fork(self) -> None:
+        self._change.release()
+        self._working.release()
+
+    def _in_child(self) -> None:
+        self._thread = None
+        self._after_fork()

@@ -1,0 +1,239 @@
+"""When a block is compiled: at once, behind the program while NumPy runs, or not at all.
+
+Knows: what NumPy will take for a block, what compiling took so far. Must not know: how either is done.
+Receives requests of sites; returns bound programs, or what runs the block until there is one.
+
+At once: where NumPy is predicted to take twice what compiling takes, or more memory than there may be.
+Else NumPy runs; when that has taken as long as compiling does, the kernel is compiled behind it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from jitla.config import current
+from jitla.events import Event, Made, NothingNew, compile_log, log, making
+from jitla.gate import GATE
+
+if TYPE_CHECKING:
+    from jitla.tracing import Request, Site
+
+# Seconds of NumPy's for a byte, an operation and a call.
+BYTE, FLOP, CALL = 5e-11, 5e-11, 1e-6
+# Seconds that compiling is thought to take until some was done: for a block, and for each operation.
+BLOCK, OPERATION = 0.02, 0.002
+LOADING = 0.3  # the compiler itself
+# NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
+TIMES = 2.0
+MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
+# Seconds after which whoever waits is told what for.
+TELL = 1.0
+# Weight of what was seen last in the ratio of what compiling took to what it was thought to.
+NEWEST = 0.2
+
+BEGUN = perf_counter()  # times in the log are since then
+
+Note = Callable[[str, Made], None]
+
+
+class _Local(threading.local):
+    """Whether this thread waits for everything it asks for; since when it does, and for whom."""
+
+    waits: bool = False
+    since: float = 0.0
+    name: str = ""
+
+
+LOCAL = _Local()
+
+
+class Tiers:
+    """What decides for one site; `ratio` of actual to expected compile times is everybody's."""
+
+    ratio = 1.0
+
+    def __init__(self, site: Site, config: Any, allowed: Callable[[], bool], finish: Any) -> None:
+        self._site, self._config, self._allowed = site, config, allowed
+        self._finish = finish
+
+    def compile(
+        self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
+        note: Note,
+    ) -> Any:
+        """Return what runs a block: its program, if that is there or worth waiting for."""
+        if self._config.compile == "sync" or LOCAL.waits:
+            return self._now(key, sizes, layouts, make, note)
+        found = self._present(key, sizes, layouts, make, note)
+        if found is not None:
+            return found
+        request = make()
+        cost = Tiers.ratio * expected(request) + loading()
+        if self._config.compile == "auto" and self._pays_at_once(request, cost):
+            return self._now(key, sizes, layouts, lambda: request, note)
+        job = _Job(self, key, sizes, request, note)
+        due = cost if self._config.compile == "auto" else 0.0
+        standby = GATE.room("tracing").Standby(request, due, job.ask)
+        self._site.standbys.add(standby)
+        note("none", Made())
+        return standby
+
+    def _present(
+        self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
+        note: Note,
+    ) -> Any:
+        """Return the program if nothing has to be made for it; None if something has to, and may be."""
+        with making(allowed=False) as made:
+            try:
+                bound = GATE.bind(self._config, key, sizes, layouts, make)
+                note("now", made)
+                return self._finish(bound, make)
+            except NothingNew:
+                pass
+        if not self._allowed():
+            note("none", made)
+            raise NothingNew
+        return None
+
+    def _now(
+        self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
+        note: Note,
+    ) -> Any:
+        """Return the program; whoever asked waits for it."""
+        outer = LOCAL.since, LOCAL.name
+        LOCAL.since, LOCAL.name = LOCAL.since or perf_counter(), self._site.name
+        try:
+            with making(self._allowed()) as made:
+                try:
+                    bound = GATE.bind(self._config, key, sizes, layouts, make)
+                finally:
+                    made.seconds = made.seconds or perf_counter() - LOCAL.since
+            note("now", made)
+            return self._finish(bound, make)
+        except NothingNew:
+            note("none", made)
+            raise
+        finally:
+            LOCAL.since, LOCAL.name = outer
+
+    def _pays_at_once(self, request: Request, cost: float) -> bool:
+        if numpy_seconds(request) > TIMES * cost:
+            return True
+        taken = temporaries(request)
+        return taken > FEW and taken > min(MANY, PART * GATE.room("runtime").free_memory())
+
+    def behind(self, job: _Job, standby: Any) -> None:
+        """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
+        if not current().recompile or standby.made is not None:
+            standby.asked = False
+            return
+        try:
+            with making() as made:
+                bound = GATE.bind(
+                    self._config, job.key, job.sizes, job.request.layouts, lambda: job.request)
+                bound = self._finish(bound, lambda: job.request)
+        except Exception as error:
+            standby.given_up = True
+            self._site.standbys.discard(standby)
+            self._site.failed(error)
+            return
+        learn(job.request, made.seconds)
+        self._site.swap(standby, bound)
+        job.note("behind", made)
+
+
+class _Job:
+    """What a standby asks for, once."""
+
+    def __init__(
+        self, tiers: Tiers, key: tuple[Any, ...], sizes: tuple[int, ...], request: Request, note: Note,
+    ) -> None:
+        self.tiers, self.key, self.sizes, self.request, self.note = tiers, key, sizes, request, note
+
+    def ask(self, standby: Any) -> None:
+        """Have the program made behind the one that runs, unless that was asked already."""
+        if standby.asked:
+            GATE.behind.nudge()
+        elif self.tiers._allowed():
+            standby.asked = True
+            GATE.behind.ask(
+                lambda: self.tiers.behind(self, standby), self.tiers._config.compile == "background")
+
+
+def expected(request: Request) -> float:
+    """Return the seconds that compiling a block is thought to take, before there is any experience."""
+    return BLOCK + OPERATION * len(GATE.room("hops").topo(request.roots))
+
+
+def loading() -> float:
+    """Return the seconds until the first program of a process can be made, if there was none."""
+    return 0.0 if GATE.compiles else LOADING
+
+
+def learn(request: Request, seconds: float) -> None:
+    """Take note of what compiling took."""
+    seen = min(max(seconds / expected(request), 0.1), 10.0)
+    Tiers.ratio += NEWEST * (seen - Tiers.ratio)
+
+
+def numpy_seconds(request: Request) -> float:
+    """Return what NumPy is predicted to take for a block."""
+    hops = GATE.room("hops")
+    seconds: float = sum(CALL + BYTE * hops.bytes_of(h) + FLOP * hops.flops(h)
+                         for h in hops.topo(request.roots) if h.inputs)
+    return seconds
+
+
+def temporaries(request: Request) -> float:
+    """Return the bytes that NumPy's intermediates take at most, by when they are read last."""
+    order = [h for h in GATE.room("hops").topo(request.roots) if h.inputs]
+    last = {i: at for at, h in enumerate(order) for i in h.inputs if i.inputs}
+    results, alive, most = set(request.roots), 0.0, 0.0
+    for at, hop in enumerate(order):
+        if hop not in results:
+            alive += hop.meta.size * hop.meta.dtype.itemsize
+        most = max(most, alive)
+        done = {i for i in hop.inputs if last.get(i) == at and i not in results}
+        alive -= sum(i.meta.size * i.meta.dtype.itemsize for i in done)
+    return most
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Compile at once whatever this thread asks for in the ``with`` block."""
+    outer, LOCAL.waits = LOCAL.waits, True
+    try:
+        yield
+    finally:
+        LOCAL.waits = outer
+
+
+def observe(event: Event) -> None:
+    """Take an event of the compiler: remember it, and tell whoever waits long for it."""
+    GATE.recorder.record(event)
+    if LOCAL.since and perf_counter() - LOCAL.since > TELL:
+        seconds, LOCAL.since = perf_counter() - LOCAL.since, float("inf")
+        if current().progress and sys.stderr is not None:
+            sys.stderr.write(f"jitla: compiling {LOCAL.name} takes longer than {seconds:.0f} s\n")
+        log.info("compiling %s takes longer than %.0f s", LOCAL.name, seconds)
+
+
+def tell(name: str, record: Any) -> None:
+    """Write down what was made for a block, in the log of compilations."""
+    if not (record.plans or record.compiled):
+        return
+    place = "{}:{}".format(*record.line) if record.line else "?"
+    line = (f"{record.seconds * 1e3:8.1f} ms  {record.tier:<6}  {name}  {place}  "
+            f"{record.operations} operations, "
+            f"{record.plans} plans, {record.compiled} kernels compiled, {record.nbytes} bytes, "
+            f"{record.reused} found  ({record.guard})")
+    compile_log.info("%s", line)
+    if current().log == "compile" and sys.stderr is not None:
+        sys.stderr.write(f"jitla {perf_counter() - BEGUN:8.3f} s {line}\n")
+
+
+__all__ = ["Tiers", "expected", "learn", "numpy_seconds", "observe", "tell", "temporaries", "waiting"]

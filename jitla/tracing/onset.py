@@ -1,0 +1,102 @@
+"""How calls of a new kind begin: plain, or traced while NumPy runs the blocks, until programs are there.
+
+Knows: clocks, which blocks wait for programs. Must not know: how two ways are compared later.
+Receives calls, and the two ways to do them; returns what they return.
+
+Calls on few elements are not even traced before they have taken so long that it may pay. Of others the
+first is traced: its blocks are met, and swapped within it where that pays. Until all programs are there
+short calls are left to the plain function, long ones are traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from jitla.tracing.frames import user_traceback
+from jitla.tracing.session import LOCAL, run, untraced
+
+# Seconds of plain calls on few elements before one is traced, and on very few, by bits of their number.
+SOON, LATE, VERY_FEW = 0.2, 2.0, 9
+# Seconds from which on a call is traced even if its programs are not there: they are swapped in.
+LONG = 0.03
+# Traced calls that may meet new blocks, at most.
+MEETINGS = 3
+
+Grow = Callable[[], Any]
+
+
+class Cold:
+    """Calls on few elements that nothing is known of yet: the plain function does them."""
+
+    bypassed = True
+
+    def __init__(self, elements: int, grow: Grow) -> None:
+        self.elements = elements
+        self.calls = 0
+        self.best = (0.0, 0.0)
+        self._left = LATE if elements <= VERY_FEW else SOON
+        self._grow = grow
+
+    def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Call the plain function; when enough time went into that, the next call is traced."""
+        site.calls += 1
+        start = perf_counter()
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            error.__traceback__ = user_traceback(error.__traceback__)
+            raise
+        finally:
+            self.calls += 1
+            self._left -= perf_counter() - start
+            if self._left < 0.0:
+                self._grow()
+
+
+class Rising:
+    """Calls whose blocks may wait for their programs."""
+
+    bypassed = False
+
+    def __init__(self, elements: int, grow: Grow, spent: float = 0.0) -> None:
+        self.elements = elements
+        self.calls = 0
+        self.best = (0.0, 0.0)
+        self._grow = grow
+        self._spent = spent
+        self._meetings = 0
+        self._long = True
+
+    def weigh(
+        self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
+    ) -> Any:
+        """Do a call one way or the other; when all programs are there, both ways are compared."""
+        if self._meetings and not site.standbys:
+            return self._grow().weigh(site, function, twin, args, kwargs)
+        try:
+            if LOCAL.timing:  # within a call that is timed as the plain function
+                return untraced(site, function, args, kwargs)
+            return self._timed(site, function, twin, args, kwargs)
+        except BaseException as error:
+            error.__traceback__ = user_traceback(error.__traceback__)
+            raise
+
+    def _timed(
+        self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
+    ) -> Any:
+        traced = self._long or self._meetings < MEETINGS and not site.standbys
+        start = perf_counter()
+        try:
+            if traced:
+                self._meetings += 1
+                return run(site, twin, args, kwargs)
+            self.calls += 1
+            return untraced(site, function, args, kwargs)
+        finally:
+            taken = perf_counter() - start
+            self._long = taken > LONG
+            self._spent += taken
+            if self._spent >= sum(standby.due for standby in list(site.standbys)):
+                site.hurry()

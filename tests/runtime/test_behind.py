@@ -1,0 +1,80 @@
+"""Work behind the program: order, shares of time, forks, the end."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from jitla.runtime.behind import AT_ONCE, Behind
+
+
+class Clock:
+    """A clock of the test's, and the time that jobs have taken."""
+
+    def __init__(self) -> None:
+        self.now = self.spent = 0.0
+
+
+def test_jobs_are_done_in_turn_and_the_thread_ends() -> None:
+    behind, done = Behind(), []
+    for k in range(20):
+        behind.ask(lambda k=k: done.append(k))
+    assert behind.wait(10.0) and done == list(range(20)) and not behind.busy
+    behind.ask(lambda: done.append(threading.current_thread().name))
+    assert behind.wait(10.0) and done[-1] == "jitla compiles"
+
+
+def test_jobs_that_took_much_are_waited_for() -> None:
+    clock, done = Clock(), []
+    behind = Behind(lambda: clock.now, lambda: clock.spent, share=0.1)
+
+    def job() -> None:
+        clock.spent += 1.0
+        done.append(clock.now)
+
+    behind.ask(job)
+    behind.wait(10.0)
+    assert behind._credit == pytest.approx(AT_ONCE - 1.0)
+    clock.now = 5.0
+    assert not behind._jobs and behind._may_begin()  # none is there
+    behind._jobs.append((job, False))
+    assert not behind._may_begin()
+    clock.now = 20.0
+    assert behind._may_begin() and behind._credit == AT_ONCE  # not more than that
+    behind._credit = -1.0
+    behind._jobs[0] = job, True
+    assert behind._may_begin()  # this one is urgent
+
+
+def test_the_end_drops_what_is_waiting() -> None:
+    behind, begun, go = Behind(), threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def first() -> None:
+        begun.set()
+        go.wait(10.0)
+        done.append(1)
+
+    behind.ask(first)
+    behind.ask(lambda: done.append(2))
+    begun.wait(10.0)
+    threading.Timer(0.05, go.set).start()
+    behind.end()
+    behind.ask(lambda: done.append(3))
+    assert done == [1] and not behind.busy
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_goes_on_with_its_own_thread() -> None:
+    behind, begun = Behind(), threading.Event()
+    behind.ask(begun.set)
+    begun.wait(10.0)
+    child = os.fork()
+    if not child:
+        done: list[int] = []
+        behind.ask(lambda: done.append(1))
+        os._exit(0 if behind.wait(10.0) and done == [1] else 1)
+    assert os.waitpid(child, 0)[1] == 0

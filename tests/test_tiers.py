@@ -1,0 +1,158 @@
+"""Which blocks wait for the compiler, what runs meanwhile, and when programs take over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla import tiers
+from jitla.gate import GATE
+from jitla.tracing import onset
+from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
+from tests.fuzz.compare import compare, outcome
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Nobody compiles behind the program; what is asked for is noted. No program is there."""
+    asked: list[Any] = []
+    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False: asked.append(job))
+    return asked
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_numpy_does_the_same_until_programs_are_there(name: str, nobody: list[Any]) -> None:
+    function, f = FUNCTIONS[name], jitla.jit(FUNCTIONS[name], compile="background")
+    file = function.__code__.co_filename
+    for _ in range(2):
+        plain, made = (outcome(each, ARGUMENTS[name](), tuple, file) for each in (function, f))
+        assert compare(plain, made) == []
+    assert f.stats().kernel_runs == 0 and f.stats().failures == 0
+
+
+def test_programs_take_over_once_they_are_there(nobody: list[Any]) -> None:
+    f, x = jitla.jit(lambda x: (x * 2.5 - 1.0).sum(), compile="background"), np.ones(9000)
+    f(x)
+    f(x)
+    assert f.stats().waiting == len(nobody) == 1 and f.stats().kernel_runs == 0
+    nobody[0]()
+    assert f.stats().waiting == 0
+    assert f(x) == 13500.0 and f.stats().kernel_runs == 1
+    assert [r.tier for r in jitla.recompilations(f)] == ["none", "behind"]
+    assert f.stats().forces == 3  # two of them by NumPy
+
+
+def test_programs_take_over_inside_a_call(nobody: list[Any]) -> None:
+    @jitla.jit(compile="background")
+    def steps(x: np.ndarray) -> np.ndarray:
+        for k in range(10):
+            x = x * 0.5 + 1.0
+            if k == 4:
+                nobody.pop()()
+        return x
+
+    made = steps(np.zeros(9000))
+    assert (made == _halved(np.zeros(9000))).all()
+    assert 4 <= steps.stats().kernel_runs <= 6
+
+
+def _halved(x: np.ndarray) -> np.ndarray:
+    for _ in range(10):
+        x = x * 0.5 + 1.0
+    return x
+
+
+def test_where_numpy_takes_far_longer_the_call_waits(
+        monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
+    x = np.ones(20_000)
+    f = jitla.jit(lambda x: np.exp(x) * 2.5, compile="auto")
+    f(x)
+    assert f.stats().waiting == 1 and not nobody
+    monkeypatch.setattr(tiers, "BYTE", 1.0)
+    g = jitla.jit(lambda x: np.exp(x) * 3.5, compile="auto")
+    g(x)
+    assert g.stats().kernel_runs == 1 and g.stats().waiting == 0
+
+
+def test_where_intermediates_do_not_fit_the_call_waits(
+        monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
+    monkeypatch.setattr(tiers, "MANY", 1 << 20)
+    f = jitla.jit(lambda x: np.exp(np.exp(-x) * 4.5).sum(), compile="auto")
+    f(np.ones(20_000))
+    assert f.stats().waiting == 1
+    f(np.ones(200_000))
+    assert f.stats().kernel_runs == 1
+
+
+def test_blocks_are_compiled_when_numpy_has_taken_long(
+        monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
+    monkeypatch.setattr(tiers, "BLOCK", 0.0)
+    monkeypatch.setattr(tiers, "OPERATION", 0.0)
+    monkeypatch.setattr(tiers, "LOADING", 0.0)
+    monkeypatch.setattr(tiers, "TIMES", float("inf"))
+    f = jitla.jit(lambda x: x * 5.5 - 1.0, compile="auto")
+    f(np.ones(20_000))
+    assert len(nobody) == 1
+    f(np.ones(20_000))
+    assert len(nobody) == 1  # asked for once
+
+
+def test_what_cannot_be_compiled_stays_with_numpy(
+        monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
+    f, x = jitla.jit(lambda x: x * 6.5 - 1.0, compile="background"), np.ones(9000)
+    f(x)
+    monkeypatch.setattr(GATE, "bind", lambda *given: 1 / 0)
+    nobody[0]()
+    assert f.stats().waiting == 0 and f.stats().failures == 1
+    assert (f(x) == 5.5).all() and len(nobody) == 1
+
+
+def test_stores_and_warnings_are_numpys_meanwhile(nobody: list[Any]) -> None:
+    @jitla.jit(compile="background")
+    def divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        y[2:] += x[:-2] / y[1:-1]
+        return y
+
+    x, y = np.ones(500), np.arange(500.0)
+    y[7] = 0.0
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        wanted = divided.__wrapped__(x, y.copy())
+    with pytest.warns(RuntimeWarning, match="divide by zero") as told:
+        assert (divided(x, y) == wanted).all()
+    assert [w.filename for w in told] == [__file__]
+
+
+def test_calls_on_few_elements_are_not_traced_at_first(
+        monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
+    f = jitla.jit(lambda x: x * 7.5, compile="auto")
+    for _ in range(50):
+        f(np.ones(10))
+    assert f.stats().bypassed == f.stats().calls == 50 and f.stats().plans == 0
+    (site,) = f.__jitla_state__.all_sites()
+    (cold,) = site.payoff._kinds.values()
+    assert type(cold) is onset.Cold
+    cold._left = 0.0
+    f(np.ones(10))
+    f(np.ones(10))
+    assert f.stats().plans == 1 and f.stats().bypassed == 51
+
+
+def test_short_calls_are_plain_while_programs_are_made(
+        nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onset, "LONG", 1e9)
+    f, x = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto"), np.ones(20_000)
+    for _ in range(5):
+        f(x)
+    assert f.stats().forces == 1 and f.stats().bypassed == 4 and not nobody
+    (site,) = f.__jitla_state__.all_sites()
+    (kind,) = site.payoff._kinds.values()
+    kind._spent = 100.0
+    f(x)
+    assert len(nobody) == 1
+    nobody[0]()
+    f(x)
+    assert f.stats().kernel_runs == 1
