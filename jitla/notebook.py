@@ -21,6 +21,8 @@ USAGE = """%jitla explain FUNCTION [LEVEL]   what became of a decorated function
 %jitla coverage                   what decorated functions handed to NumPy
 %%jitla [OPTION=VALUE ...]        decorate the functions that the cell defines"""
 
+_NOT_SET = object()
+
 
 class Text(str):
     """Text that a notebook shows as it is."""
@@ -73,9 +75,15 @@ def _cell(ipython: Any, words: list[str], cell: str) -> None:
     current().with_changes(options)
     once = _Once(options)
     ipython.ast_transformers.append(once)
+    told = vars(ipython).get("showtraceback", _NOT_SET)
+    ipython.showtraceback = lambda *args, **kwargs: None  # the cell around this one shows it
     try:
         ipython.run_cell(cell).raise_error()
     finally:
+        if told is _NOT_SET:
+            del ipython.showtraceback
+        else:
+            ipython.showtraceback = told
         if once in ipython.ast_transformers:
             ipython.ast_transformers.remove(once)
 

@@ -143,6 +143,19 @@ def test_a_cell_that_fails_leaves_nothing_behind(shell):
     assert shell.ast_transformers == before
 
 
+def test_functions_are_traced_after_a_traceback_was_shown(shell, capsys):
+    """What shows tracebacks leaves references on nodes that all syntax trees share."""
+    assert not shell.run_cell("nothing(3)").success
+    shell.run_cell("%%jitla compile=sync\ndef f(x):\n    return x * 7 + 1\n\nf(np.ones(3))").raise_error()
+    assert shell.user_ns["f"].stats().calls == 1
+
+
+def test_what_goes_wrong_in_a_cell_is_shown_once(shell, capsys):
+    assert not shell.run_cell("%%jitla\n1 / 0").success
+    assert capsys.readouterr().out.count("division by zero") == 1
+    assert "showtraceback" not in vars(shell)
+
+
 @pytest.mark.parametrize("line", ["explain missing", "stats np", "dance", "explain f plan more"])
 def test_what_a_line_cannot_mean_is_said(shell, line):
     with pytest.raises(ConfigError, match="no decorated function|there is no %jitla"):

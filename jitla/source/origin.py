@@ -27,6 +27,7 @@ __all__ = ["Source", "compile_inside", "copied", "find_source"]
 N = TypeVar("N", bound=ast.AST)
 WRAPPER = "__jitla_outer__"
 SHIELD = "__jitla_class__"
+ABSENT = object()
 ATOMS = frozenset((int, str, type(None)))  # what most fields of a syntax tree hold
 PYTEST, PYTEST_NAME = "_pytest.assertion.rewrite", "@pytest_ar"
 FUTURE = reduce(
@@ -199,13 +200,15 @@ def copied(node: Any) -> Any:
         return [copied(each) for each in node]
     if not isinstance(node, ast.AST):
         return node  # a name or a constant
-    contents = vars(node)
-    if not contents:
+    # nothing else: others who show tracebacks leave references on nodes, also on those that all trees share
+    names = kind._fields + kind._attributes
+    if not names:
         return node
-    twin = kind.__new__(kind)
+    twin, contents = kind.__new__(kind), vars(node)
     # each value is looked at here: most are not trees
     vars(twin).update([
-        (name, value if type(value) in ATOMS else copied(value)) for name, value in contents.items()])
+        (name, value if type(value) in ATOMS else copied(value))
+        for name in names if (value := contents.get(name, ABSENT)) is not ABSENT])
     return twin
 
 
