@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -10,9 +13,21 @@ from hypothesis import HealthCheck, settings
 os.environ["JITLA_CACHE_DIR"] = os.devnull
 # Nor which calls are compiled: those of tests are, however small and however often they are repeated.
 os.environ.setdefault("JITLA_COMPILE", "sync")
+# Many tests start Python anew, which compiles all that it imports if it finds no bytecode. Who wants none in
+# the tree gets it elsewhere.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", sys.pycache_prefix)
 
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests, which stay, out of every search for garbage: tests make many."""
+    gc.collect()
+    gc.freeze()
