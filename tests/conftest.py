@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import sys
 import tempfile
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -15,6 +18,12 @@ if _OWN is not None:
     os.environ["JITLA_CACHE_DIR"] = _OWN
 # Nor which calls are compiled: those of tests are, however small and however often they are repeated.
 os.environ.setdefault("JITLA_COMPILE", "sync")
+# Many tests start Python anew, which compiles all that it imports if it finds no bytecode. Who wants none in
+# the tree gets it elsewhere.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", sys.pycache_prefix)
 
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -27,3 +36,9 @@ def pytest_unconfigure() -> None:
     """Remove what the run has kept."""
     if _OWN is not None:
         shutil.rmtree(_OWN, ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests, which stay, out of every search for garbage: tests make many."""
+    gc.collect()
+    gc.freeze()

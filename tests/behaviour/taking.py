@@ -1,7 +1,8 @@
 """Prints what calls take at their peak over arguments and results: rows of the comparison, and indices.
 
 Knows: what Linux says of a process. Must not know: how much is too much.
-Receives nothing; writes a line for each row: its name, a tab, the bytes, or None where NumPy did it.
+Receives how large the largest argument is to be, and names of rows, all if there are none; writes a line for
+each: its name, a tab, the bytes, or None where NumPy did it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from bench.peers import ROWS
 from bench.peers.row import Row
 from jitla import runtime
 
-N, FEW = 9_000_000, 100_000
-LARGEST = 72e6  # bytes of the largest argument: one temporary of its size is too much
+N, FEW = 10_000_000, 100_000
 WORD = 8
 
 
@@ -107,10 +107,10 @@ def served(function: Any) -> bool:
     return bool(function.stats()["kernels"] or any(loop.count > loop.by_numpy for loop in loops))
 
 
-def taken(row: Row) -> int | None:
+def taken(row: Row, largest: float) -> int | None:
     """Bytes over arguments and results at the peak of a warm call, and over what NumPy has between calls."""
     few = row.make(np.random.default_rng(5), 0.01)
-    scale = min(1.0, 0.01 * LARGEST / max(map(size, few)))
+    scale = min(1.0, 0.01 * largest / max(map(size, few)))
     arguments, function = row.make(np.random.default_rng(5), scale), jitla.jit(row.plain)
     function(*arguments)
     if not served(function):
@@ -127,6 +127,7 @@ def taken(row: Row) -> int | None:
 
 
 if __name__ == "__main__":
+    large, *names = sys.argv[1:]
     for row in (*ROWS, *INDEXED):
-        if not row.long and (len(sys.argv) < 2 or row.name in sys.argv[1:]):
-            print(row.name, taken(row), sep="\t", flush=True)
+        if not row.long and (not names or row.name in names):
+            print(row.name, taken(row, float(large)), sep="\t", flush=True)

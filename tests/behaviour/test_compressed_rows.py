@@ -69,7 +69,8 @@ def test_results_are_those_of_scipy(program, make, dtype):
 def test_rows_are_read_once(program):
     X, w, v = even(3000, 400), rng.random(3000), rng.random(400)
     fast = jitla.jit(program, compile="sync")
-    fast(X, w, v)
+    with jitla.options(num_threads=2):  # on one thread, other plans may be the cheapest
+        fast(X, w, v)
     text = str(jitla.explain(fast))
     assert "Row 3000" in text and " csr_" in text
     assert not [line for line in text.splitlines() if line.lstrip().startswith("C") and " csr_" in line]

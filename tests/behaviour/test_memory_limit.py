@@ -66,12 +66,12 @@ def joined(a, b, c):
 @pytest.mark.parametrize("function", [two_results, by_power, in_two_passes, softmax, joined])
 def test_the_predicted_peak_is_what_is_allocated(function, rule: str) -> None:
     fast = jitla.jit(function, fusion=rule)
-    for _ in range(3):
-        fast(A, B, C)
-    wanted = predicted(fast)
-    # beside arrays of the block there are small objects of the interpreter, and scratch memory that
-    # it does not know of
-    assert allocated(lambda: fast(A, B, C)) == pytest.approx(wanted, rel=0.02, abs=16_000)
+    with jitla.options(num_threads=2):  # each thread has scratch memory that the tracer does not know of
+        for _ in range(3):
+            fast(A, B, C)
+        wanted = predicted(fast)
+        # beside arrays of the block there are small objects of the interpreter
+        assert allocated(lambda: fast(A, B, C)) == pytest.approx(wanted, rel=0.02, abs=16_000)
 
 
 def test_a_limit_makes_values_computed_again() -> None:

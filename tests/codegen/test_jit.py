@@ -41,7 +41,7 @@ def test_objects_come_from_the_mapping() -> None:
 
 def test_a_dropped_library_can_be_loaded_again() -> None:
     jit = Jit()
-    for _ in range(20):
+    for _ in range(10):
         library = jit.load(TEXT.format(6), ("answer",))
         assert call(library.addresses["answer"]) == 6
         del library
