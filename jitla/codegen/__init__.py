@@ -8,7 +8,7 @@ memory_list, memory, empty, known, tape_slots, tape_taking, tape_repeats, tape, 
 passes, pair_code, pairs, skinny, panels, wide_tile, wide, order, extremes, products, rows_code, rows,
 take_code, lookup_code, compress_code, positions_code, bounds_code, spread_code, running_code,
 histogram_code, bins, kinds, indexed, located, stored_code, csr_entries, csr_vectors, csr_lines, csr_code,
-csr, sampled_code, stored, turns, backend.
+csr_sums, csr, sampled_code, stored, turns, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.codegen.csr_code import OPERANDS, csr_text, held_columns
+from jitla.codegen.csr_sums import row_sums_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
@@ -42,7 +43,8 @@ class CompressedRows:
         """
         loops: dict[str, Callable[..., np.ndarray | None]] = {
             "csr_vector": self._vector, "csr_product": self._product,
-            "csr_transposed_vector": self._transposed, "csr_transposed_product": self._transposed}
+            "csr_transposed_vector": self._transposed, "csr_transposed_product": self._transposed,
+            "csr_row_sums": self._row_sums}
         loop = loops.get(name)
         if loop is None:
             return None
@@ -101,6 +103,25 @@ class CompressedRows:
         with np.errstate(all="ignore"):  # SciPy's loops say nothing
             total: np.ndarray = np.add.reduce(out, axis=0)
         return total
+
+    def _row_sums(self, data: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
+        """Add up rows; where that raises flags, NumPy has to say so."""
+        run = data.flags.c_contiguous and data.flags.aligned and data.dtype.char in "fd"
+        if not run or not are_indices(starts, starts) or starts[-1] != len(data):
+            return None
+        out, fault = empty((len(starts) - 1,), data.dtype), np.zeros(1, np.int64)
+        key = "row_sums", data.dtype, starts.dtype
+        library = self._libraries.get(key)
+        if library is None:
+            text = row_sums_text(data.dtype, starts.dtype, self._jit.target.triple)
+            library = self._libraries[key] = self._jit.load(text, ("k",))
+        threads = (self._threads or runtime_threads()) if len(data) >= SERIAL else 1
+        units = threads * CHUNKS if threads > 1 else 1
+        template = pack_indexed(
+            library.addresses["k"], 4, (len(data), len(starts) - 1, units), units, 1,
+            hints(len(data) * _NS, True, self._threads))
+        flags = self._launch(template, data, starts, out, fault)
+        return None if flags or fault[0] else out
 
     def _run(
         self, form: str, units: int, operands: tuple[np.ndarray, ...], words: tuple[int, ...], work: float,
