@@ -51,12 +51,11 @@ def loaded(name: str, base: str, at: str, kind: str, size: int) -> str:
         f"  {name} = load {kind}, ptr {name}.p, align {size}\n"
 
 
-def fetched(data: str = "%d.p", column: str = "%c.p") -> str:
-    """Lines that fetch what comes behind an entry at the address `data`, whose column is at `column`."""
+def fetched() -> str:
+    """Lines that fetch what comes behind an entry at the address %d.p, whose column is at %c.p."""
     return "".join(
-        f"  %h.{name} = getelementptr i8, ptr {pointer}, i64 {AHEAD}\n"
-        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n"
-        for name, pointer in (("d", data), ("c", column)))
+        f"  %h.{name} = getelementptr i8, ptr %{name}.p, i64 {AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n" for name in "dc")
 
 
 def in_all_lanes(name: str, x: str, real: str, width: int) -> str:
@@ -107,10 +106,12 @@ lost:
 """
 
 
-def run(turn: str, half: str, one: str, held: tuple[str, str, str] = ("", "", ""), joined: str = "",
-        between: str = "") -> str:
-    """Lines of a loop over a row: `turn` for AT_ONCE entries from %k on, then `half` for half as many if there
-    are, then `one` for each %j that is left.
+def run(
+    turn: str, half: str, one: str, held: tuple[str, str, str] = ("", "", ""), joined: str = "",
+    between: str = "",
+) -> str:
+    """Lines of a loop over a row: `turn` for AT_ONCE entries from %k on, then `half` for half as many if
+    there are, then `one` for each %j that is left.
 
     It begins at label ready; the `held` values of the loops and of what comes after `half`, at label folded,
     are phis; `joined` comes before `half`, `between` after it. It goes on at label ended.

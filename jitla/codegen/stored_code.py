@@ -61,7 +61,6 @@ def shares(index: np.dtype) -> str:
 
     Units have as many entries as can be. Where rows do not begin in order, units may end before they begin.
     """
-    bits = f"i{bits_of(index)}"
     return f"""define internal i64 @share(ptr %starts, i64 %rows, i64 %units, i64 %u) nounwind {{
 entry:
   %none = icmp eq i64 %u, 0

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LazyArray
-from jitla.tracing.entries import Entries, dense_operand, indices_of, is_scalar, scaled, whole_entries
+from jitla.tracing.entries import (
+    Entries,
+    dense_operand,
+    indices_of,
+    is_scalar,
+    scaled,
+    whole_entries,
+)
 from jitla.tracing.pattern import Pattern
 from jitla.tracing.stored import LazySparse
 
