@@ -60,11 +60,12 @@ def predicted(function: Any) -> int:
     return max((p.cost.peak for p in jitla.explain(function).record.programs if p.cost), default=0)
 
 
-def run(algorithm: Algorithm, X: Any, pairs: int) -> dict[str, float]:
-    """Compare an algorithm with its decorated copy on one matrix."""
+def run(algorithm: Algorithm, X: Any, pairs: int, compiled: str, warm: int) -> dict[str, float]:
+    """Compare an algorithm with its decorated copy on one matrix, after some calls."""
     arguments = *algorithm.arguments(X, np.random.default_rng(1)), algorithm.steps
-    fast = jitla.jit(algorithm.plain, compile="sync")
-    fast(*arguments)
+    fast = jitla.jit(algorithm.plain, compile=compiled)
+    for _ in range(warm):
+        fast(*arguments)
     times: tuple[list[float], list[float]] = [], []
     results = [None, None]
     for _ in range(pairs):
@@ -98,6 +99,8 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=1_000)
     parser.add_argument("--density", type=float, default=0.02)
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--compile", choices=("sync", "auto"), default="sync")
+    parser.add_argument("--warm", type=int, default=1, help="calls before any is timed")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--only", default="", help="part of the name of an algorithm")
     options = parser.parse_args()
@@ -110,7 +113,7 @@ def main() -> None:
         for algorithm in ALGORITHMS:
             if options.only not in algorithm.name:
                 continue
-            found = run(algorithm, X, options.pairs)
+            found = run(algorithm, X, options.pairs, options.compile, options.warm)
             sizes = (found[key] / 1e6 for key in ("scipy_bytes", "jitla_bytes", "predicted_bytes"))
             print(f"{algorithm.name:22}{found['scipy_s']:9.3f}{found['jitla_s']:9.3f}"
                   f"{found['scipy_s'] / found['jitla_s']:7.2f}{found['apart']:9.1e}"

@@ -7,8 +7,8 @@ partial, abreast, reduce, lines, columns, parts, host, ring_code, tallies, modul
 memory_list, memory, empty, known, tape_slots, tape_taking, tape_repeats, tape, launch, native, lanes,
 passes, pair_code, pairs, skinny, panels, wide_tile, wide, order, extremes, products, rows_code, rows,
 take_code, lookup_code, compress_code, positions_code, bounds_code, spread_code, running_code,
-histogram_code, bins, kinds, indexed, located, csr_entries, csr_vectors, csr_lines, csr_code, csr,
-stored_code, sampled_code, stored, turns, backend.
+histogram_code, bins, kinds, indexed, located, stored_code, csr_entries, csr_vectors, csr_lines, csr_code,
+csr_sums, csr, sampled_code, stored, turns, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable

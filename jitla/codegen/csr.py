@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.codegen.csr_code import OPERANDS, csr_text, held_columns
+from jitla.codegen.csr_sums import row_sums_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
@@ -20,7 +21,7 @@ from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
 
-__all__ = ["CHUNKS", "SERIAL", "CompressedRows", "are_indices", "cuts_of", "pack_entries"]
+__all__ = ["CHUNKS", "SERIAL", "CompressedRows", "are_indices", "pack_entries"]
 
 SERIAL = 1 << 15  # entries, or products of them, that one thread does
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
@@ -42,7 +43,8 @@ class CompressedRows:
         """
         loops: dict[str, Callable[..., np.ndarray | None]] = {
             "csr_vector": self._vector, "csr_product": self._product,
-            "csr_transposed_vector": self._transposed, "csr_transposed_product": self._transposed}
+            "csr_transposed_vector": self._transposed, "csr_transposed_product": self._transposed,
+            "csr_row_sums": self._row_sums}
         loop = loops.get(name)
         if loop is None:
             return None
@@ -74,9 +76,9 @@ class CompressedRows:
         out = empty((len(starts) - 1, *x.shape[1:]), data.dtype)
         work = len(data) * (1 + depth / 4)
         threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
-        cuts = cuts_of(starts, threads * CHUNKS if threads > 1 else 1)
+        units = threads * CHUNKS if threads > 1 else 1
         operands = data, columns, starts, np.ascontiguousarray(x), out
-        fine = self._run(form, cuts, operands, (len(x), len(data), depth, 0), work)
+        fine = self._run(form, units, operands, (len(x), len(data), depth, 0), work)
         return out if fine else None
 
     def _transposed(
@@ -92,7 +94,7 @@ class CompressedRows:
         out = empty((*several, width, *x.shape[1:]), data.dtype)
         operands = data, columns, starts, np.ascontiguousarray(x), out
         words = width, len(data), depth, size * data.itemsize
-        fine = self._run("sums" if x.ndim > 1 else "sum", cuts_of(starts, copies), operands, words,
+        fine = self._run("sums" if x.ndim > 1 else "sum", copies, operands, words,
                          len(data) * (1 + depth / 4))
         if not fine:
             return None
@@ -102,12 +104,30 @@ class CompressedRows:
             total: np.ndarray = np.add.reduce(out, axis=0)
         return total
 
+    def _row_sums(self, data: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
+        """Add up rows; where that raises flags, NumPy has to say so."""
+        run = data.flags.c_contiguous and data.flags.aligned and data.dtype.char in "fd"
+        if not run or not are_indices(starts, starts) or starts[-1] != len(data):
+            return None
+        out, fault = empty((len(starts) - 1,), data.dtype), np.zeros(1, np.int64)
+        key = "row_sums", data.dtype, starts.dtype
+        library = self._libraries.get(key)
+        if library is None:
+            text = row_sums_text(data.dtype, starts.dtype, self._jit.target.triple)
+            library = self._libraries[key] = self._jit.load(text, ("k",))
+        threads = (self._threads or runtime_threads()) if len(data) >= SERIAL else 1
+        units = threads * CHUNKS if threads > 1 else 1
+        template = pack_indexed(
+            library.addresses["k"], 4, (len(data), len(starts) - 1, units), units, 1,
+            hints(len(data) * _NS, True, self._threads))
+        flags = self._launch(template, data, starts, out, fault)
+        return None if flags or fault[0] else out
+
     def _run(
-        self, form: str, cuts: np.ndarray, operands: tuple[np.ndarray, ...], words: tuple[int, ...],
-        work: float,
+        self, form: str, units: int, operands: tuple[np.ndarray, ...], words: tuple[int, ...], work: float,
     ) -> bool:
         """Fill the last operand; say whether all indices name something."""
-        data, columns = operands[:2]
+        data, columns, starts = operands[:3]
         key = form, data.dtype, columns.dtype, self._jit.target, held_columns(words[2], data.dtype)
         library = self._libraries.get(key)
         if library is None:
@@ -115,9 +135,10 @@ class CompressedRows:
             library = self._libraries[key] = self._jit.load(text, ("k", "stage"))
         fault = np.zeros(1, np.int64)
         template = pack_indexed(
-            library.addresses["k"], len(OPERANDS) + 1, (*words, most_of(columns.dtype, words[0])),
-            len(cuts) - 1, 1, hints(work * _NS, True, self._threads))
-        self._launch(template, cuts, *operands, fault)
+            library.addresses["k"], len(OPERANDS),
+            (*words, most_of(columns.dtype, words[0]), len(starts) - 1, units), units, 1,
+            hints(work * _NS, True, self._threads))
+        self._launch(template, *operands, fault)
         return not fault[0]
 
 
@@ -147,16 +168,6 @@ def _copies(work: int, size: int) -> int:
     if work < SERIAL:
         return 1
     return max(1, min(MAX_COPIES, work // max(SHARE * size, 1)))
-
-
-def cuts_of(starts: np.ndarray, units: int) -> np.ndarray:
-    """Return where the rows of every unit begin and the last end: as many entries in each as can be."""
-    rows = len(starts) - 1
-    if units == 1:
-        return np.array([0, rows])
-    shares = np.linspace(starts[0], starts[-1], units + 1)[1:-1].astype(starts.dtype)  # or all are cast
-    inner = np.minimum(np.searchsorted(starts, shares), rows)
-    return np.concatenate([[0], np.maximum.accumulate(inner), [rows]]).astype(np.int64)
 
 
 def are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:

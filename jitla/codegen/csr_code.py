@@ -19,6 +19,7 @@ from jitla.codegen.csr_vectors import rows_by_vector, rows_summed
 from jitla.codegen.indexing_code import bits_of, block_head, within
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
+from jitla.codegen.stored_code import shares
 
 __all__ = ["OPERANDS", "STAGE_WORDS", "csr_text", "held_columns"]
 
@@ -50,7 +51,7 @@ def held_columns(columns: int, dtype: np.dtype) -> int:
 
 
 def _entry(form: str, w: Lanes, index: np.dtype) -> str:
-    """@k: a unit is the rows between two cuts; sums have results of their own for each, %apart bytes."""
+    """@k: a unit is a share of the rows; sums have results of their own for each, %apart bytes."""
     mine = f"""  %o.skip = mul i64 %u, %apart
   %out.u = getelementptr i8, ptr %out, i64 %o.skip
   call void @llvm.memset.p0.i64(ptr align {w.size} %out.u, i8 0, i64 %apart, i1 false)
@@ -59,18 +60,21 @@ def _entry(form: str, w: Lanes, index: np.dtype) -> str:
     if form in ("dot", "dots"):
         mine = f"""  %o.skip = mul i64 %first, %depth
 {element_at("%out.u", "%out", "%o.skip", w.real)}{element_at("%x.u", "%x", "0", w.real)}"""
-    words = (*STAGE_WORDS[1:], "apart", "most")
-    return f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
+    words = (*STAGE_WORDS[1:], "apart", "most", "all.rows", "parts")
+    return f"""{shares(index)}define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{block_head(("cuts", *OPERANDS), words)}  br label %units
+{block_head(OPERANDS, words)}  br label %units
 units:
-  %u = phi i64 [ %begin, %entry ], [ %u.next, %unit ], [ %u.next, %bad ]
+  %u = phi i64 [ %begin, %entry ], [ %u.next, %share ], [ %u.next, %bad ]
   %u.more = icmp ult i64 %u, %end
   br i1 %u.more, label %unit, label %exit
 unit:
   %u.next = add i64 %u, 1
-{element_at("%first.p", "%cuts", "%u", "i64")}  %first = load i64, ptr %first.p, align 8
-{element_at("%stop.p", "%cuts", "%u.next", "i64")}  %stop = load i64, ptr %stop.p, align 8
+  %first = call i64 @share(ptr %starts, i64 %all.rows, i64 %parts, i64 %u)
+  %stop = call i64 @share(ptr %starts, i64 %all.rows, i64 %parts, i64 %u.next)
+  %shared = icmp uge i64 %stop, %first
+  br i1 %shared, label %share, label %bad
+share:
   %rows = sub i64 %stop, %first
 {element_at("%starts.u", "%starts", "%first", f"i{bits_of(index)}")}{mine}{_called(".u")}\
   br i1 %fine, label %units, label %bad

@@ -18,7 +18,7 @@ __all__ = [
 
 BLOCK = 1024  # entries whose columns are looked at before they are used
 AHEAD = 4096  # bytes of entries and columns that are fetched before they are needed
-AT_ONCE = 4  # entries of a row
+AT_ONCE = 8  # entries of a row, in two vectors
 _TAKES = ("ptr %starts, i64 %rows, ptr %data, ptr %columns, i64 %total, i64 %most, ptr %x, ptr %out, "
           "i64 %depth")
 
@@ -51,12 +51,11 @@ def loaded(name: str, base: str, at: str, kind: str, size: int) -> str:
         f"  {name} = load {kind}, ptr {name}.p, align {size}\n"
 
 
-def fetched(at: str) -> str:
+def fetched() -> str:
     """Lines that fetch what comes behind an entry at the address %d.p, whose column is at %c.p."""
     return "".join(
-        f"  %h.{name} = getelementptr i8, ptr {pointer}, i64 {AHEAD}\n"
-        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n"
-        for name, pointer in (("d", "%d.p"), ("c", f"%c.p{at}")))
+        f"  %h.{name} = getelementptr i8, ptr %{name}.p, i64 {AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n" for name in "dc")
 
 
 def in_all_lanes(name: str, x: str, real: str, width: int) -> str:
@@ -107,11 +106,15 @@ lost:
 """
 
 
-def run(turn: str, one: str, held: tuple[str, str] = ("", ""), between: str = "") -> str:
-    """Lines of a loop over a row: `turn` for some entries from %k on, then `one` for each %j that is left.
+def run(
+    turn: str, half: str, one: str, held: tuple[str, str, str] = ("", "", ""), joined: str = "",
+    between: str = "",
+) -> str:
+    """Lines of a loop over a row: `turn` for AT_ONCE entries from %k on, then `half` for half as many if
+    there are, then `one` for each %j that is left.
 
-    It begins at label ready, after which come the `held` values of both loops, and `between` these; it goes
-    on at label ended.
+    It begins at label ready; the `held` values of the loops and of what comes after `half`, at label folded,
+    are phis; `joined` comes before `half`, `between` after it. It goes on at label ended.
     """
     return f"""  br label %ready
 ready:
@@ -124,10 +127,17 @@ turns:
 turn:
 {turn}  br label %turns
 joined:
-{between}  br label %rest
+{joined}  %k.half = add i64 %k, {AT_ONCE // 2}
+  %k.some = icmp ule i64 %k.half, %to
+  br i1 %k.some, label %half, label %folded
+half:
+{half}  br label %folded
+folded:
+  %k.rest = phi i64 [ %k, %joined ], [ %k.half, %half ]
+{held[1]}{between}  br label %rest
 rest:
-  %j = phi i64 [ %k, %joined ], [ %j.next, %one ]
-{held[1]}  %j.more = icmp ult i64 %j, %to
+  %j = phi i64 [ %k.rest, %folded ], [ %j.next, %one ]
+{held[2]}  %j.more = icmp ult i64 %j, %to
   br i1 %j.more, label %one, label %ended
 one:
   %j.next = add i64 %j, 1

@@ -21,7 +21,7 @@ def rows_by_matrix(dots: bool, w: Lanes, index: np.dtype, columns: int) -> str:
     own, other = ("%out", "%x") if dots else ("%x", "%out")
     depth = str(columns or "%depth")
     before = f"  %own = mul i64 %i, {depth}\n" + element_at("%mine", own, "%own", w.real)
-    entry = (column_of("", "%k", index) + loaded("%d", "%data", "%k", w.real, w.size) + fetched("")
+    entry = (column_of("", "%k", index) + loaded("%d", "%data", "%k", w.real, w.size) + fetched()
              + f"  %skip = mul i64 %c, {depth}\n" + element_at("%far", other, "%skip", w.real))
     return by_rows(index, _held(dots, w, columns, before, entry) if columns else _any(dots, w, before, entry))
 

@@ -240,9 +240,46 @@ def most_of(dtype: np.dtype, length: int) -> int:
 
 def within(dtype: np.dtype, vector_bytes: int) -> str:
     """@within(index, from, to, most): are all of these indices below `most`, taken for unsigned ones?"""
+    return _long_within(vector_bytes) if dtype.itemsize == 8 else _short_within(dtype, vector_bytes)
+
+
+def _long_within(vector_bytes: int) -> str:
+    """@within for words, of which processors find no greatest: a sign shows in them or in what is left."""
+    lanes = 2 * vector_bytes // 8
+    vector, code = f"<{lanes} x i64>", f"v{lanes}i64"
+    loop = turns(
+        ("%from", "%to"), ("entry", "done"), lanes,
+        f"""  %p = getelementptr i64, ptr %index, i64 %i
+  %x = load {vector}, ptr %p, align 8
+  %left = sub {vector} %lasts, %x
+  %seen = or {vector} %x, %left
+  %signs.next = or {vector} %signs, %seen
+""",
+        """  %q = getelementptr i64, ptr %index, i64 %j
+  %y = load i64, ptr %q, align 8
+  %y.left = sub i64 %last, %y
+  %y.seen = or i64 %y, %y.left
+  %sign.next = or i64 %sign, %y.seen
+""",
+        [Carried("signs", vector, "zeroinitializer")],
+        f"  %first = call i64 @llvm.vector.reduce.or.{code}({vector} %signs)\n",
+        [Carried("sign", "i64", "%first")])
+    return f"""declare i64 @llvm.vector.reduce.or.{code}({vector})
+define internal i1 @within(ptr %index, i64 %from, i64 %to, i64 %most) nounwind {{
+entry:
+  %last = sub i64 %most, 1
+{in_lanes("%lasts", "%last", "i64", lanes)}{loop}done:
+  %ok = icmp sge i64 %sign, 0
+  ret i1 %ok
+}}
+"""
+
+
+def _short_within(dtype: np.dtype, vector_bytes: int) -> str:
+    """@within for indices that have a greatest one in vectors."""
     lanes, kind = 2 * vector_bytes // dtype.itemsize, f"i{bits_of(dtype)}"
     vector, code = f"<{lanes} x {kind}>", f"v{lanes}{kind}"
-    wide = "add i64 %greatest, 0" if dtype.itemsize == 8 else f"zext {kind} %greatest to i64"
+    wide = f"zext {kind} %greatest to i64"
     loop = turns(
         ("%from", "%to"), ("entry", "done"), lanes,
         f"""  %p = getelementptr {kind}, ptr %index, i64 %i

@@ -1,8 +1,7 @@
 """Products of two matrices at the stored positions of a third one, as IR.
 
 Knows: kinds of elements and indices. Must not know: arrays, caches, how many threads there are.
-Receives dtypes; returns the module with the entry @k. The first operand says where the rows of each unit
-begin, and where the last ones end.
+Receives dtypes; returns the module with the entry @k.
 
 An entry takes a row of each matrix, and those of the second one are named by columns, so that they are
 met in no order. Columns are therefore gone through a tile at a time by all rows of a unit: the rows that
@@ -20,7 +19,7 @@ import numpy as np
 from jitla.codegen.indexing_code import ENTRY, bits_of, block_head
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
-from jitla.codegen.stored_code import UNITS, bounds_at
+from jitla.codegen.stored_code import SHARED, UNITS, bounds_at, shares
 
 __all__ = ["AHEAD", "SHORTEST", "sampled_product_text"]
 
@@ -30,7 +29,7 @@ _COUNTS = (4, 2, 1)  # entries of a row that are multiplied together
 _FORESEEN = 12  # entries
 _CHAINS = 2  # running sums of a product, each of which waits for its last addition
 _REAL = {4: "float", 8: "double"}
-_NAMES = ("cuts", "marks", "a", "b", "starts", "columns", "room", "out", "fault")
+_NAMES = ("marks", "a", "b", "starts", "columns", "room", "out", "fault")
 
 
 class _Walk(NamedTuple):
@@ -228,7 +227,7 @@ def _marking(index: np.dtype) -> str:
     """Lines that note for every row of a unit where its entries go on, and where they end."""
     return f"""  br label %marking
 marking:
-  %i = phi i64 [ %first, %unit ], [ %after, %noted ]
+  %i = phi i64 [ %first, %shared ], [ %after, %noted ]
   %i.more = icmp ult i64 %i, %stop
   br i1 %i.more, label %mark, label %tiles
 mark:
@@ -284,7 +283,7 @@ packed.row:
 def sampled_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> str:
     """Return the module that multiplies, for every entry, its row of `a` with its column's row of `b`.
 
-    Operands: cuts, two words for every row, a, b, starts, columns, room, results, fault; both matrices
+    Operands: two words for every row, a, b, starts, columns, room, results, fault; both matrices
     of `depth` columns lie row after row. The room has a tile for every unit: `tile` rows of b, each as
     many whole vectors as it takes. Tiles want columns in order: other entries are done last, and so
     are all if `tile` is 0.
@@ -292,7 +291,8 @@ def sampled_product_text(dtype: np.dtype, index: np.dtype, target: Target) -> st
     w = Lanes(_REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
     lost = ", [ %d.k.next, %d.lost ]"
     return f"""target triple = "{target.triple}"
-{w.declared()}{ENTRY}{block_head(_NAMES, ("width", "total", "depth", "tile"))}\
+{w.declared()}{shares(index)}{ENTRY}\
+{block_head(_NAMES, ("width", "total", "depth", "tile", *SHARED))}\
   %rest = and i64 %depth, {w.width - 1}
   %odd = icmp ne i64 %rest, 0
   %whole = sub i64 %depth, %rest

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen.csr import CHUNKS, SERIAL, CompressedRows, are_indices, cuts_of
+from jitla.codegen.csr import CHUNKS, SERIAL, CompressedRows, are_indices
 from jitla.codegen.indexing_code import pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import hints
@@ -127,11 +127,11 @@ class Stored:
     ) -> np.ndarray | None:
         """Return the last operand, filled; None where an index names nothing."""
         fault = np.zeros(1, np.int64)
-        cuts = cuts_of(starts, units or self._units(work))
+        units = units or self._units(work)
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(
-            library.addresses["k"], len(operands) + 2, words, len(cuts) - 1, 1, flags)
-        self._launch(template, cuts, *operands, fault)
+            library.addresses["k"], len(operands) + 1, (*words, len(starts) - 1, units), units, 1, flags)
+        self._launch(template, *operands, fault)
         return None if fault[0] else operands[-1]
 
 

@@ -1,8 +1,7 @@
 """What is done at the stored positions of a matrix of compressed rows, as IR.
 
 Knows: kinds of elements and indices. Must not know: arrays, how many threads there are.
-Receives dtypes; returns modules with the entry @k. The first operand says where the rows of each unit
-begin, and where the last ones end.
+Receives dtypes; returns modules with the entry @k. Rows are shared out among units by their entries.
 
 Where rows begin and the columns of entries are looked at as they are used: what lies outside of the
 operands sets the word %fault to 1 and is passed over.
@@ -14,7 +13,7 @@ import numpy as np
 
 from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, to_word
 
-__all__ = ["UNITS", "bounds_at", "entries_text", "index_at"]
+__all__ = ["SHARED", "UNITS", "bounds_at", "entries_text", "index_at", "shares"]
 
 
 def index_at(name: str, base: str, at: str, kind: np.dtype) -> str:
@@ -37,6 +36,7 @@ def bounds_at(kind: np.dtype) -> str:
 """
 
 
+SHARED = ("rows", "parts")  # words by which rows are shared out
 UNITS = """  br label %units
 units:
   %u = phi i64 [ %begin, %entry ], [ %u.next, %unit.end ]
@@ -44,17 +44,66 @@ units:
   br i1 %u.more, label %unit, label %exit
 unit:
   %u.next = add i64 %u, 1
-  %first.p = getelementptr i64, ptr %cuts, i64 %u
-  %first = load i64, ptr %first.p, align 8
-  %stop.p = getelementptr i64, ptr %cuts, i64 %u.next
-  %stop = load i64, ptr %stop.p, align 8
+  %first = call i64 @share(ptr %starts, i64 %rows, i64 %parts, i64 %u)
+  %stop.found = call i64 @share(ptr %starts, i64 %rows, i64 %parts, i64 %u.next)
+  %stop.known = icmp uge i64 %stop.found, %first
+  br i1 %stop.known, label %shared, label %unshared
+unshared:
+  store atomic i64 1, ptr %fault monotonic, align 8
+  br label %shared
+shared:
+  %stop = select i1 %stop.known, i64 %stop.found, i64 %first
+"""
+
+
+def shares(index: np.dtype) -> str:
+    """@share(starts, rows, units, u): the first row of unit `u`, or where the last unit ends.
+
+    Units have as many entries as can be. Where rows do not begin in order, units may end before they begin.
+    """
+    return f"""define internal i64 @share(ptr %starts, i64 %rows, i64 %units, i64 %u) nounwind {{
+entry:
+  %none = icmp eq i64 %u, 0
+  %all = icmp uge i64 %u, %units
+  %edge = or i1 %none, %all
+  %whole = select i1 %none, i64 0, i64 %rows
+  br i1 %edge, label %at, label %look
+at:
+  ret i64 %whole
+look:
+{index_at("%from", "%starts", "0", index)}{index_at("%to", "%starts", "%rows", index)}\
+  %all.entries = sub i64 %to, %from
+  %each = udiv i64 %all.entries, %units
+  %left = urem i64 %all.entries, %units
+  %many = mul i64 %each, %u
+  %few = mul i64 %left, %u
+  %more = udiv i64 %few, %units
+  %before = add i64 %many, %more
+  %wanted = add i64 %from, %before
+  br label %half
+half:
+  %low = phi i64 [ 0, %look ], [ %low.next, %nearer ]
+  %high = phi i64 [ %rows, %look ], [ %high.next, %nearer ]
+  %some = icmp ult i64 %low, %high
+  br i1 %some, label %nearer, label %found
+nearer:
+  %sum = add i64 %low, %high
+  %middle = lshr i64 %sum, 1
+  %after = add i64 %middle, 1
+{index_at("%there", "%starts", "%middle", index)}  %short = icmp slt i64 %there, %wanted
+  %low.next = select i1 %short, i64 %after, i64 %low
+  %high.next = select i1 %short, i64 %high, i64 %middle
+  br label %half
+found:
+  ret i64 %low
+}}
 """
 
 
 def entries_text(form: str, itemsize: int, index: np.dtype, triple: str) -> str:
     """Return the module that copies one element for every entry.
 
-    Operands: cuts, elements, starts, columns, results, fault. Form "sampled": the element in the row and
+    Operands: elements, starts, columns, results, fault. Form "sampled": the element in the row and
     column of the entry, both axes as far apart as the words %down and %right say; "row": that of its row.
     """
     element = f"i{8 * itemsize}"
@@ -69,7 +118,7 @@ found:
   %across = mul i64 %column, %right
 """
     across = "0" if form == "row" else "%across"
-    names = ("cuts", "x", "starts", "columns", "out", "fault")
+    names = ("x", "starts", "columns", "out", "fault")
     found = "one" if form == "row" else "found"
     lost = "" if form == "row" else """lost:
   store atomic i64 1, ptr %fault monotonic, align 8
@@ -77,10 +126,10 @@ found:
 """
     more = "" if form == "row" else ", [ %k.next, %lost ]"
     return f"""target triple = "{triple}"
-{ENTRY}{block_head(names, ("width", "total", "down", "right"))}\
+{shares(index)}{ENTRY}{block_head(names, ("width", "total", "down", "right", *SHARED))}\
 {UNITS}  br label %each
 each:
-  %i = phi i64 [ %first, %unit ], [ %i.next, %entries ]
+  %i = phi i64 [ %first, %shared ], [ %i.next, %entries ]
   %more = icmp ult i64 %i, %stop
   br i1 %more, label %row, label %unit.end
 row:

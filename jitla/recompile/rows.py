@@ -62,6 +62,7 @@ from jitla.recompile.cuts import (
 )
 
 SERIAL = Schedule(threads=1)
+UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
 FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
 
 
@@ -182,7 +183,11 @@ class _Binding:
         if self.kernel.in_turn and not self.packed:
             return 1
         aside = sum(map(self._bytes, (*self.part, *self.packed)))
-        return blocks_per_unit(blocks, self.each * self.height, aside)
+        found = blocks_per_unit(blocks, self.each * self.height, aside)
+        units = -(-blocks // found)
+        if self.compressed and units in UNEVEN:
+            found = -(-blocks // (units + 1))
+        return found
 
     def block(self) -> tuple[bytes, Launch] | None:
         blocks = -(-self.rows // self.height)

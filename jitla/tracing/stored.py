@@ -150,7 +150,7 @@ def settle_stored(session: Session, target: np.ndarray | None) -> None:
 
 
 def forget_known(known: dict[int, Any], target: np.ndarray | None) -> None:
-    """Forget what was found of matrices whose positions are in `target`, which is written (None: anywhere)."""
+    """Forget what was found of matrices with positions in `target`, which is written (None: anywhere)."""
     for key, found in list(known.items()):
         if target is None or any(np.may_share_memory(target, part) for part in found.pattern.arrays):
             del known[key]

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from jitla.codegen import LlvmBackend
 from jitla.codegen.csr import SERIAL, CompressedRows
 from jitla.codegen.csr_entries import BLOCK
+from jitla.hops import lookup
 
 # Rows and columns of matrices, and how many of their elements are stored: also rows longer than a block.
 CASES = (
@@ -67,6 +68,40 @@ def test_bits_do_not_depend_on_threads():
     for name, v, attrs in (("csr_vector", x, {}), ("csr_transposed_vector", y, {"width": 900})):
         found = [BACKEND.stored(t).operator(name)(data, columns, starts, v, **attrs) for t in (1, 2, 7)]
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("index", ["i4", "i8"])
+@pytest.mark.parametrize("longest", [3, 9, 17, 140, 3000])
+def test_sums_of_rows_have_the_bits_of_numpy(loops, monkeypatch, dtype, index, longest):
+    rng = np.random.default_rng(longest)
+    lengths = np.where(rng.random(60) < 0.2, 0, rng.integers(0, longest, 60))
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(index)
+    data = rng.normal(size=starts[-1]).astype(dtype) * (10.0 ** rng.integers(-3, 4, starts[-1])).astype(dtype)
+    reference = lookup("csr_row_sums").ref
+    monkeypatch.setattr("jitla.codegen.csr.SERIAL", 0)
+    for each in (data, data * dtype_of(data, 0), data * dtype_of(data, -0.0)):
+        wanted = reference(each, starts)
+        found = loops._row_sums(each, starts)
+        assert found is not None and found.dtype == wanted.dtype
+        assert found.tobytes() == wanted.tobytes()
+
+
+def dtype_of(data, value):
+    return data.dtype.type(value)
+
+
+def test_sums_of_rows_that_overflow_are_told_by_numpy(loops):
+    data, starts = np.full(40, 1e308), np.arange(0, 41, 10)
+    assert loops._row_sums(data, starts) is None
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        assert np.isinf(loops.operator("csr_row_sums")(data, starts)).all()
+
+
+def test_sums_of_rows_that_begin_nowhere_are_left_to_the_reference(loops, monkeypatch):
+    monkeypatch.setattr("jitla.codegen.csr.SERIAL", 0)
+    for starts in ([0, 5, 3, 10], [0, 1 << 40, 10], [-4, 2, 10], [7, 3, 9, 1], [0, 5, 9]):
+        assert loops._row_sums(np.ones(10), np.array(starts)) is None
 
 
 def test_other_operands_are_cast_or_left_to_the_reference(loops):
