@@ -97,6 +97,13 @@ class Gate:
                 f"without_rules: no rewrite is called {', '.join(unknown)}; docs/rules.md names all")
         return rules.without(*names) if names else rules
 
+    def asked(self, config: Config) -> Mapping[str, Collection[Any]]:
+        """Return which values of literals rewrites ask for, by operator."""
+        if not config.rewrites:
+            return {}
+        found: Mapping[str, Collection[Any]] = self.rules(config.without_rules).at(config.numerics).asked
+        return found
+
     def _native(self, cpu: str = "") -> Any:
         """Return the backend for a level of processors, empty for this one; its run time is loaded."""
         found = self._backends.get(cpu)
@@ -260,7 +267,7 @@ class State:
 
         name = getattr(self.function, "__qualname__", repr(self.function))
         site = self.tracing.Site(
-            name, compile_block, own.strict, lambda: GATE.indexed(own), GATE.keeper(own))
+            name, compile_block, own.strict, lambda: GATE.indexed(own), GATE.keeper(own), GATE.asked(own))
         site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks

@@ -1,7 +1,7 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
-Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers,
-operators, replay, records, site, alone, parts, keeping, closing, pattern, stored, memory, picking,
+Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers, operators,
+replay, records, literals, site, alone, parts, keeping, learning, closing, pattern, stored, memory, picking,
 indexing, spellings, scatters, functions, kinds, recording, dispatch, session, payoff, quick, entries,
 sampling, contracting, unions, merging, compressed, skipping, sparsified, callees, twins, wild, lifting,
 hooks.

@@ -26,6 +26,8 @@ from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
 from jitla.tracing.effects import Past, heeded, performed
 from jitla.tracing.keeping import Watch, watch
+from jitla.tracing.learning import Learning
+from jitla.tracing.literals import is_same
 from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import (
@@ -64,10 +66,11 @@ class Store(NamedTuple):
 class Closed:
     """How one exact block is run: its bound program and what happens to each proxy."""
 
-    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch")
+    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch", "fixed")
 
     def __init__(
-        self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...]
+        self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...],
+        fixed: dict[int, Any],
     ) -> None:
         self.bound = bound
         self.roots = roots
@@ -77,32 +80,18 @@ class Closed:
         self.ghosts = ghosts
         # What finds and keeps values that stay the same from run to run, if there may be some.
         self.watch: Watch | None = None
+        # Scalars, by number, that the program takes for literals.
+        self.fixed = tuple(fixed.items())
+
+    def fits(self, scalars: list[Any]) -> bool:
+        """Say whether the literals of the program are what the scalars are."""
+        return all(is_same(scalars[number], value) for number, value in self.fixed)
 
     def stop_watching(self, site: Any) -> None:
         """Run the block as it is from now on."""
         if self.watch is not None:
             site.count_past(self.watch.main)
             self.watch = None
-
-
-class Learning(list[tuple]):
-    """A tape that also notes the user's line of each entry, until a site's plans are known."""
-
-    def __init__(self, lines: dict[int, Any]) -> None:
-        super().__init__()
-        lines.clear()
-        self.lines = lines
-        self.places = Places(straight=True)
-
-    def append(self, entry: tuple) -> None:
-        """Append `entry` and note where it comes from."""
-        n = len(self)
-        places = self.places
-        places[n] = place = here()
-        if places.straight:
-            places.straight = frames.is_straight()
-        self.lines[n] = place[:2]
-        super().append(entry)
 
 
 class Attentive(list[Any]):
@@ -265,6 +254,8 @@ class Closing:
         if closed is None:
             self.hits = 0
             closed = self._miss(key, store, consumed)
+        elif closed.fixed and not closed.fits(self.scalars):
+            closed = self._loosen(key, store, consumed)
         elif self.lines is not None:
             self.hits += 1
             if self.hits > 32:
@@ -419,15 +410,21 @@ class Closing:
 
     def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
-        block = self.site.placed(self.block(), key[2])
+        codes = self.ops.codes if type(self.ops) is Learning else {}
+        block = self.site.placed(self.block(), key[2], codes)
         roots, views, ghosts = self._fates(key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store) if roots else None
-        closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
+        closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts), block.fixed)
         closed.watch = watch(self.site, block) if roots else None
         self.site.keep(key, closed)
         return closed
+
+    def _loosen(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
+        """Get a program that takes no scalar for a literal: one has another value now."""
+        self.site.loosen(key)
+        return self._miss(key, store, consumed)
 
     def _fates(
         self, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int]
