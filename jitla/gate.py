@@ -129,6 +129,13 @@ class Gate:
                 f"without_rules: no rewrite is called {', '.join(unknown)}; docs/rules.md names all")
         return rules.without(*names) if names else rules
 
+    def asked(self, config: Config) -> Mapping[str, Collection[Any]]:
+        """Return which values of literals rewrites ask for, by operator."""
+        if not config.rewrites:
+            return {}
+        found: Mapping[str, Collection[Any]] = self.rules(config.without_rules).at(config.numerics).asked
+        return found
+
     def _native(self, cpu: str = "") -> Any:
         """Return the backend for a level of processors, empty for this one; its run time is loaded."""
         found = self._backends.get(cpu)
@@ -362,7 +369,7 @@ class State:
 
         name = getattr(self.function, "__qualname__", repr(self.function))
         site: Site = self.tracing.Site(
-            name, None, own.strict, lambda: GATE.indexed(own), GATE.keeper(own))
+            name, None, own.strict, lambda: GATE.indexed(own), GATE.keeper(own), GATE.asked(own))
         tiers = GATE.room("tiers")
         site.compile = tiers.Tiers(site, own, self.allows, finish).compile
         site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal

@@ -47,10 +47,14 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Weak:
-    """A Python scalar at leaf position `slot`; `kind` is one of bool, int, float, complex."""
+    """A Python scalar at leaf position `slot`; `kind` is one of bool, int, float, complex.
+
+    With a `value` it is that number, whatever lies there.
+    """
 
     slot: int
     kind: type
+    value: Any = None
 
 
 _POOL: WeakValueDictionary[tuple[Any, ...], Hop] = WeakValueDictionary()
@@ -122,6 +126,8 @@ def apply(name: str, *operands: Hop | Weak, line: Any = None, **attrs: Any) -> H
 
 def _conform(operand: Hop | Weak, dtype: np.dtype, line: Any) -> Hop:
     if isinstance(operand, Weak):
+        if operand.value is not None:
+            return const(operand.value, dtype, line)
         return leaf(operand.slot, Meta((), dtype), "weak", line)
     if operand.meta.dtype == dtype:
         return operand

@@ -106,6 +106,17 @@ def variables(pattern: Pattern) -> set[str]:
             return below.union(*map(variables, args))
 
 
+def numbers(pattern: Pattern) -> Iterator[tuple[str, frozenset[float]]]:
+    """Yield each operator in `pattern` that has a number as operand, with the number; nothing for any."""
+    if isinstance(pattern, App):
+        for arg in pattern.args:
+            if isinstance(arg, Num):
+                yield pattern.op, frozenset({arg.value})
+            elif isinstance(arg, AnyConst):
+                yield pattern.op, frozenset()
+            yield from numbers(arg)
+
+
 def operand_ops(app: App) -> frozenset[str]:
     """Return the ops that the operands of a match have."""
     apps = {a.op for a in app.args if isinstance(a, App)}

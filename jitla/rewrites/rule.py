@@ -20,12 +20,15 @@ from jitla.rewrites.pattern import (
     Shared,
     build,
     matches,
+    numbers,
     operand_ops,
     variables,
 )
 
 Exactness = Literal["exact", "rounding", "relaxed"]
 Hook = Callable[["Rule", Hop, Hop], bool]
+
+HALVED = frozenset({0.5, 2.0})  # classes of values that rules for any constant need to tell apart
 
 LEVELS: dict[str, tuple[Exactness, ...]] = {
     "strict": ("exact",),
@@ -142,6 +145,15 @@ class RuleSet:
             for needed, rule in entries:
                 if needed <= below:
                     yield rule
+
+    @property
+    def asked(self) -> dict[str, frozenset[float]]:
+        """By operator: the numbers that rules look for among its operands, `HALVED` if they take any."""
+        found: dict[str, frozenset[float]] = {}
+        for rule in self.rules:
+            for op, values in numbers(rule.left):
+                found[op] = found.get(op, frozenset()) | (values or HALVED)
+        return found
 
     @property
     def joint(self) -> tuple[Rule, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.keeping import Watch, work_of
+from jitla.tracing.literals import is_same
 from jitla.tracing.tape import LEAF, SCALAR, Block, hops_of
 
 NOTHING = np.empty(0)  # stands for arrays that were read
@@ -23,10 +24,12 @@ NEVER = 1e9  # seconds
 class Closed:
     """How one exact block is run: its bound program and what happens to each proxy."""
 
-    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch", "entries", "metas", "_foreseen")
+    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch", "fixed", "entries", "metas",
+                 "_foreseen")
 
     def __init__(
-        self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...]
+        self, bound: Any, roots: tuple[int, ...], views: tuple[int, ...], ghosts: tuple[int, ...],
+        fixed: dict[int, Any],
     ) -> None:
         self.bound = bound
         self.roots = roots
@@ -36,9 +39,15 @@ class Closed:
         self.ghosts = ghosts
         # What finds and keeps values that stay the same from run to run, if there may be some.
         self.watch: Watch | None = None
+        # Scalars, by number, that the program takes for literals.
+        self.fixed = tuple(fixed.items())
         self.entries: tuple[Any, ...] = ()
         self.metas: tuple[int, ...] = ()  # of the entries
         self._foreseen = -1.0
+
+    def fits(self, scalars: list[Any]) -> bool:
+        """Say whether the literals of the program are what the scalars are."""
+        return all(is_same(scalars[number], value) for number, value in self.fixed)
 
     @property
     def foreseen(self) -> float:

@@ -27,6 +27,7 @@ from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memo
 from jitla.tracing.closed import Closed
 from jitla.tracing.effects import Past, heeded, performed
 from jitla.tracing.keeping import watch
+from jitla.tracing.learning import Learning
 from jitla.tracing.places import Place, Places, here
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import (
@@ -60,26 +61,6 @@ class Store(NamedTuple):
     slot: int
     aliases: tuple[int, ...]
     reach: int
-
-
-class Learning(list[tuple]):
-    """A tape that also notes the user's line of each entry, until a site's plans are known."""
-
-    def __init__(self, lines: dict[int, Any]) -> None:
-        super().__init__()
-        lines.clear()
-        self.lines = lines
-        self.places = Places(straight=True)
-
-    def append(self, entry: tuple) -> None:
-        """Append `entry` and note where it comes from."""
-        n = len(self)
-        places = self.places
-        places[n] = place = here()
-        if places.straight:
-            places.straight = frames.is_straight()
-        self.lines[n] = place[:2]
-        super().append(entry)
 
 
 class Attentive(list[Any]):
@@ -242,6 +223,8 @@ class Closing:
         if closed is None:
             self.hits = 0
             closed = self._miss(key, store, consumed)
+        elif closed.fixed and not closed.fits(self.scalars):
+            closed = self._loosen(key, store, consumed)
         elif self.lines is not None:
             self.hits += 1
             if self.hits > 32:
@@ -395,16 +378,22 @@ class Closing:
 
     def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
-        block = self.site.placed(self.block(), key[2])
+        codes = self.ops.codes if type(self.ops) is Learning else {}
+        block = self.site.placed(self.block(), key[2], codes)
         roots, views, ghosts = self._fates(key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store, key[2]) if roots else None
-        closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts))
+        closed = Closed(bound, tuple(roots), tuple(views), tuple(ghosts), block.fixed)
         closed.entries, closed.metas = block.entries, block.metas
         closed.watch = watch(self.site) if roots else None
         self.site.keep(key, closed)
         return closed
+
+    def _loosen(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
+        """Get a program that takes no scalar for a literal: one has another value now."""
+        self.site.loosen(key)
+        return self._miss(key, store, consumed)
 
     def _fates(
         self, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int]

@@ -22,6 +22,7 @@ from jitla.hops import Flagged, bytes_of, flops
 from jitla.tracing.alarms import audible
 from jitla.tracing.alone import is_alone, threads
 from jitla.tracing.enacting import address
+from jitla.tracing.literals import is_same
 from jitla.tracing.parts import Use, divided, rest
 from jitla.tracing.site import Site
 from jitla.tracing.tape import Block, hops_of
@@ -34,8 +35,6 @@ MOST_TRIES = 24  # runs of a block that may begin a call, or find nothing the sa
 MOST_DIVISIONS = 4
 UNKNOWN, NEVER = -2, -1  # runs that are due
 ENOUGH, TWICE = 4, 2  # values made of which each has to be used so often
-_EQUAL = frozenset({int, bool, str, np.int64, np.bool_})
-_FLOATS = frozenset({float, np.float64})
 
 
 class Held(NamedTuple):
@@ -56,7 +55,7 @@ class Held(NamedTuple):
         for slot, mine, place in zip(use.leaves, self.leaves, self.places, strict=True):
             if leaves[slot] is not mine and address(leaves[slot]) != place:
                 return False
-        return all(map(_is_same, [scalars[k] for k in use.scalars], self.scalars))
+        return all(map(is_same, [scalars[k] for k in use.scalars], self.scalars))
 
 
 @dataclass(slots=True)
@@ -193,7 +192,7 @@ class Watch:
                 if k in before.places and before.places[k][0] == at and before.places[k][1]() is owner()}
         written = set() if store is None else {store.slot, *store.aliases}
         constant = {len(leaves) + k for k, (a, b) in enumerate(zip(scalars, before.scalars, strict=True))
-                    if _is_same(a, b)}
+                    if is_same(a, b)}
         same -= written | self.varying
         return same | constant if same else same
 
@@ -251,14 +250,6 @@ def _owner(array: np.ndarray) -> Any:
     while type(array.base) is np.ndarray:
         array = array.base
     return array
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    """Say whether two scalars have the same type and bits."""
-    if a is b:
-        return True
-    kind = type(a)
-    return kind is type(b) and (kind in _EQUAL or kind in _FLOATS and a != 0.0) and bool(a == b)
 
 
 def _kept_bytes(kept: dict[Any, Any]) -> int:

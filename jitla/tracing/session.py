@@ -16,12 +16,13 @@ import numpy as np
 
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
-from jitla.tracing.closing import EXIT, Learning
+from jitla.tracing.closing import EXIT
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
 from jitla.tracing.frames import ROOT, mark, user_frame, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.indexing import Bound
+from jitla.tracing.learning import Learning
 from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
 from jitla.tracing.places import call_at, place_of

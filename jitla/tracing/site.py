@@ -7,8 +7,9 @@ asked for), proxies. Receives blocks and NumPy calls; returns runnable programs 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
+from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from jitla.hops import Hop
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
 from jitla.tracing.journal import Journal, ending
+from jitla.tracing.literals import Asked, is_same, literals_of
 from jitla.tracing.places import Places, call_at, place_of
 from jitla.tracing.records import Fallback, Loop
 from jitla.tracing.replay import MEANWHILE, Replay, Request
@@ -50,7 +52,7 @@ class Site:
 
     def __init__(
         self, name: str, compile_block: Compile, strict: bool, indexed: Callable[[], Any] | None = None,
-        keeper: Any = None,
+        keeper: Any = None, asked: Asked | None = None,
     ) -> None:
         self.name = name
         self.strict = strict
@@ -72,6 +74,10 @@ class Site:
         self.places: dict[tuple, Places] = {}
         # By path and operations, whatever they are done to: the same.
         self.tapes: dict[tuple, Places] = {}
+        # By the same: scalars that are literals, by number; none where one had several values.
+        self.literals: dict[tuple, dict[int, Any]] = {}
+        # By operator: values of literals that plans know.
+        self.asked = asked or {}
         self.calls = 0
         self.learning = LEARNING
         # Where sparse matrices that were merged have entries together.
@@ -190,15 +196,28 @@ class Site:
             self.retire(self.frozen)
             self.frozen = []
 
-    def placed(self, block: Block, path: Any) -> Block:
-        """Return `block` with its places: not noted, they are those of the same operations before."""
-        tape = (path, tuple(entry[0] for entry in block.entries))
+    def placed(self, block: Block, path: Any, codes: Mapping[int, CodeType]) -> Block:
+        """Return `block` with its places and literals: not noted, they are as before.
+
+        Before is where the same operations were met. `codes` are those of the entries, if they were noted.
+        """
+        tape = _tape(path, block.entries)
         if block.places:
             self.tapes[tape] = block.places
+            if codes and tape not in self.literals:
+                self.literals[tape] = literals_of(block, codes, self.asked)
         elif tape in self.tapes:
             places = self.tapes[tape]
-            return block._replace(places=places, lines={i: place[:2] for i, place in places.items()})
+            block = block._replace(places=places, lines={i: place[:2] for i, place in places.items()})
+        fixed = self.literals.get(tape)
+        if fixed and all(is_same(block.scalars[number], value) for number, value in fixed.items()):
+            return block._replace(fixed=fixed)
         return block
+
+    def loosen(self, key: tuple) -> None:
+        """Take no scalar of an exact block for a literal any more."""
+        self.literals[_tape(key[2], key[0])] = {}
+        self.retire([key])
 
     def observing(
         self, bound: Any, block: Block, roots: tuple[int, ...], store: Any, signs: tuple[Sign, ...],
@@ -265,6 +284,7 @@ class Site:
         self.likely.clear()
         if len(self.tapes) >= MAX_EXACT:
             self.tapes.clear()
+            self.literals.clear()
         for key in keys:
             closed = self.exact.pop(key, None)
             if closed is not None:
@@ -356,7 +376,7 @@ class Site:
     def clear(self) -> None:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
-                       self.past, self.places, self.tapes, self.lines, self.parts):
+                       self.past, self.places, self.tapes, self.literals, self.lines, self.parts):
             memory.clear()
         self.failures.clear()
         self.unions = None
@@ -383,6 +403,11 @@ def unnoted(tier: str, made: Made) -> None:
 
 def _name(func: Any) -> str:
     return str(getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func)))
+
+
+def _tape(path: Any, entries: tuple[tuple, ...]) -> tuple:
+    """Return what operations done at one place are known by, whatever they are done to."""
+    return path, tuple([entry[0] for entry in entries])
 
 
 def stores(

@@ -59,6 +59,8 @@ class Block(NamedTuple):
     places: Places = Places()
     # The hops of the entries, once they were asked for; a block that is kept keeps none.
     hops: list[Hop] | None = None
+    # Scalars, by number, whose values are part of the plan.
+    fixed: dict[int, Any] = {}
 
 
 def hops_of(block: Block) -> list[Hop]:
@@ -87,7 +89,8 @@ def hops_of(block: Block) -> list[Hop]:
                 if ref >= 0:
                     operands.append(made[ref])
                 else:
-                    operands.append(scalar_operand(ref, scalar_slot, line))
+                    value = block.fixed.get(scalar_slot - len(block.leaves))
+                    operands.append(scalar_operand(ref, scalar_slot, line, value))
                     scalar_slot += 1
             made.append(apply(OPS[op], *operands, line=line, **dict(attrs)))
     if block.hops is not None:
@@ -95,11 +98,11 @@ def hops_of(block: Block) -> list[Hop]:
     return made
 
 
-def scalar_operand(code: int, slot: int, line: Any = None) -> Hop | Weak:
-    """Return the operand for a scalar of operand code `code` at leaf position `slot`."""
+def scalar_operand(code: int, slot: int, line: Any = None, value: Any = None) -> Hop | Weak:
+    """Return the operand for a scalar of operand code `code` at leaf position `slot`, of a value if known."""
     kind = CODE_KIND[-1 - code]
     if kind in WEAK:
-        return Weak(slot, kind)
+        return Weak(slot, kind, value)
     return leaf(slot, Meta((), np.dtype(kind)), "scalar", line)
 
 
@@ -180,6 +183,7 @@ def class_key(block: Block, *rest: Any) -> tuple[tuple, tuple[int, ...]]:
             keyed.append((*entry[:-1], shape))
         else:
             keyed.append((entry, shape))
+    keyed += [(number, repr(value)) for number, value in block.fixed.items()]
     return (tuple(keyed), *rest), symbols.sizes
 
 

@@ -1,0 +1,72 @@
+"""Scalars of a tape that are literals of the code that made it, so that plans may know their values.
+
+Knows: constants of code objects, by line. Must not know: blocks' ends, which rewrites there are.
+Receives where entries come from, and values that rewrites ask for; returns which scalars are such literals.
+
+`x * 1` has the same tape as `x * k`: whoever takes a scalar for a literal looks at its value in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dis import get_instructions
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from jitla.tracing.frames import USER, mark
+from jitla.tracing.tape import KIND_CODE, OPS, SCALAR, Block, split
+
+#: By operator: the values of scalars that some rewrite asks for.
+Asked = Mapping[str, Collection[Any]]
+
+_KINDS = frozenset({KIND_CODE[int], KIND_CODE[float]})
+_LOADS = ("LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST")
+_EQUAL = frozenset({int, bool, str, np.int64, np.bool_})
+_FLOATS = frozenset({float, np.float64})
+# By id of a code object, by line: its numbers.
+_NUMBERS: dict[int, dict[int | None, list[Any]]] = {}
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Say whether two scalars have the same type and bits."""
+    if a is b:
+        return True
+    kind = type(a)
+    return kind is type(b) and (kind in _EQUAL or kind in _FLOATS and a != 0.0) and bool(a == b)
+
+
+def literals_of(block: Block, codes: Mapping[int, CodeType], asked: Asked) -> dict[int, Any]:
+    """Return the scalars of `block`, by number, that are literals with values asked for.
+
+    `codes` are those that the entries come from, at the lines in `block.places`.
+    """
+    found: dict[int, Any] = {}
+    number = 0
+    for i, entry in enumerate(block.entries):
+        if entry[0] == SCALAR:
+            number += 1
+        elif entry[0] > SCALAR:
+            values = asked.get(OPS[entry[0]], ())
+            for ref in split(entry)[0]:
+                if ref >= 0:
+                    continue
+                value = block.scalars[number]
+                if ref in _KINDS and value in values and i in codes:
+                    if any(is_same(value, n) for n in _numbers(codes[i], block.places[i].line)):
+                        found[number] = value
+                number += 1
+    return found
+
+
+def _numbers(code: CodeType, line: int) -> list[Any]:
+    """Return the numbers that stand in a line of `code`."""
+    known = _NUMBERS.get(id(code))
+    if known is None:
+        mark(code, USER)  # which keeps it, so that its id stays its own
+        known = _NUMBERS[id(code)] = {}
+        for at in get_instructions(code):
+            if at.opname in _LOADS and type(at.argval) in (int, float) and at.positions is not None:
+                known.setdefault(at.positions.lineno, []).append(at.argval)
+    return known.get(line, [])

@@ -1,0 +1,95 @@
+"""`python -m tests.rewrites --seeds A:B --numerics L`: random subsets of the rewrites on random DAGs.
+
+Knows: random DAGs, the rules, what counts as the same. Must not know: kernels, programs in Python.
+Receives a range of seeds; prints those whose results differ, and how many were looked at.
+
+This is the fuzzer without the compiler: some hundred DAGs a second, each with several subsets, and then with
+steps of the search, taken blindly. `--state` says where to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from jitla.hops import Hop, show, substitute
+from jitla.rewrites import RULES, SUBSTITUTIONS, moves, simplify
+from tests.rewrites.data import close, operands, same_bits, signs_matter, values
+from tests.rewrites.programs import random_roots
+from tests.rewrites.test_search import random_products
+
+Roots = tuple[Hop, ...]
+SHARES = (1.0, 0.5, 0.2)
+STEPS = 4
+SAVED = 500  # seeds from one note of where it is to the next
+
+
+def drawn(rng: np.random.Generator, seed: int) -> Roots:
+    """Return a DAG: every fourth is one of products, sums and weights."""
+    return random_products(rng, int(rng.integers(3, 12))) if seed % 4 == 3 else random_roots(rng)
+
+
+def variants(roots: Roots, numerics: str, rng: np.random.Generator) -> list[Roots]:
+    """Return what subsets of the rules make of `roots`, and where steps of the search lead from there."""
+    found = []
+    allowed, steps = RULES.at(numerics), SUBSTITUTIONS.at(numerics)
+    for share in SHARES:
+        found.append(simplify(roots, allowed.only(*[r.name for r in allowed if rng.random() < share])))
+    state = found[-1]
+    for _ in range(STEPS):
+        ways = list(moves(state, steps, frozenset()))
+        if not ways:
+            break
+        state = substitute(state, ways[int(rng.integers(len(ways)))][1])
+        found.append(state)
+    return found
+
+
+def differs(seed: int, numerics: str) -> str | None:
+    """Return two DAGs that should mean the same and do not."""
+    rng = np.random.default_rng(seed)
+    roots = drawn(rng, seed)
+    exact = numerics == "strict"
+    given = operands(roots, rng, special=exact)
+    wanted = values(roots, given)
+    size = max((float(np.max(np.abs(w), initial=1.0, where=np.isfinite(w))) for w in wanted
+                if w.dtype.kind in "fc"), default=1.0) if seed % 4 == 3 else 1.0
+    for after in variants(roots, numerics, rng):
+        for x, y in zip(wanted, values(after, given), strict=True):
+            same = same_bits(x, y, signs_matter(roots)) if exact else close(x / size, y / size) \
+                if size > 1.0 else close(x, y)
+            if not same:
+                return show(roots) + "\n" + show(after)
+    return None
+
+
+def main() -> int:
+    """Run the seeds asked for that the state does not count as run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.rewrites", description=__doc__)
+    parser.add_argument("--seeds", default="0:1000")
+    parser.add_argument("--numerics", choices=("strict", "numpy", "relaxed"), default="numpy")
+    parser.add_argument("--state", default="", help="file with the seed to go on from")
+    given = parser.parse_args()
+    first, last = map(int, given.seeds.split(":"))
+    state = Path(given.state) if given.state else None
+    begin = max(first, int(state.read_text())) if state is not None and state.exists() else first
+    failing = []
+    for seed in range(begin, last):
+        if state is not None and seed % SAVED == 0:
+            state.write_text(str(seed))
+        text = differs(seed, given.numerics)
+        if text is not None:
+            failing.append(seed)
+            sys.stdout.write(f"{seed}:\n{text}\n")
+            sys.stdout.flush()
+    if state is not None:
+        state.write_text(str(last))
+    sys.stdout.write(f"{last - begin} DAGs, {given.numerics}: {len(failing)} differences {failing}\n")
+    return bool(failing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
