@@ -182,8 +182,11 @@ class Quantised:
         return made, scale, most * 2 if name == "add" else most
 
     def _pixels(self, hop: Hop, scale: float) -> Hop:
-        """Return a value as bytes of this scale: from sums of integers where it comes from these."""
-        if hop.op.name in _SAME and hop.inputs[0].meta.dtype == hop.meta.dtype and self._leads_to_sums(hop):
+        """Return a value as bytes of this scale: from sums of integers where it comes from these.
+
+        What only moves or selects elements does so with bytes.
+        """
+        if hop.op.name in _SAME and hop.inputs[0].meta.dtype == hop.meta.dtype:
             inner = self._pixels(hop.inputs[0], scale)
             return make(hop.op.name, (inner, *hop.inputs[1:]), hop.line, **dict(hop.attrs))
         found = self._sum(hop)
@@ -191,11 +194,6 @@ class Quantised:
             return self._bytes(self._float(hop), self._array(1.0 / scale, hop.meta.dtype))
         sums, own, most = found
         return self._requantised(sums, np.asarray(own.value) / scale, most)
-
-    def _leads_to_sums(self, hop: Hop) -> bool:
-        while hop.op.name in _SAME:
-            hop = hop.inputs[0]
-        return self._sum(hop) is not None
 
     def _requantised(self, sums: Hop, ratio: np.ndarray, most: float) -> Hop:
         """Return ``sums * ratio`` as bytes: cut so that products fit, times a multiplier, shifted."""

@@ -67,7 +67,7 @@ class Tools:
     substitutions: RuleSet | None = None
     effort: Effort = Effort()
     devices: tuple[Device, ...] = ()
-    forced: bool = False
+    placement: str = "cost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _place(draft: Draft, tools: Tools) -> Draft:
     if not tools.devices:
         return draft
     terms = Moving(draft.layouts, tools.supports, tools.machine, tools.templates)
-    found = placed(draft.roots, tools.devices, tools.forced, terms)
+    found = placed(draft.roots, tools.devices, tools.placement, terms)
     same = found.roots == draft.roots
     return replace(draft, roots=found.roots, placed=found, plan=draft.plan if same else None)
 

@@ -15,8 +15,9 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("hops", "source"),
     ("tracing", "rewrites", "fusion", "runtime"),
     ("codegen", "accel", "tuner", "recompile"),
-    ("verify", "analysis", "predictions", "explanation", "account", "calibration", "machines", "gate", "quantization", "api",
-     "__init__", "demo_data", "demo_algorithms", "demo_worker", "demo", "__main__"),
+    ("verify", "analysis", "predictions", "explanation", "account", "calibration", "machines",
+     "gate", "quantization", "api", "__init__", "demo_data", "demo_algorithms", "demo_worker",
+     "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.
 FRIENDS = {
