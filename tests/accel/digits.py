@@ -1,17 +1,18 @@
-"""Small networks for scikit-learn's digits, trained by NumPy; ``python -m tests.accel.digits`` shows all of it.
+"""Small networks for scikit-learn's digits, trained by NumPy; ``python -m tests.accel.digits`` shows them.
 
 A perceptron with one hidden layer, and two convolutions with a pooling between and a product behind.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 import jitla
 
+_PLACES = ([0, 1, 2], [0, 1, 2])
 TRAINED = 1200  # images; the others are looked at for accuracy
 
 
@@ -22,7 +23,7 @@ class Digits(NamedTuple):
 
 def digits() -> tuple[Digits, Digits]:
     """Return what to train with, and what to test with."""
-    given = load_digits()
+    given = import_module("sklearn.datasets").load_digits()  # not there for every Python
     images = (given.images / 16.0).astype(np.float32)[..., None]
     return Digits(images[:TRAINED], given.target[:TRAINED]), Digits(images[TRAINED:], given.target[TRAINED:])
 
@@ -78,7 +79,8 @@ def train_perceptron(data: Digits, epochs: int = 40, rate: float = 0.5) -> list[
             hidden = np.maximum(x @ w1 + b1, 0)
             out = slopes(hidden @ w2 + b2, t)
             back = (out @ w2.T) * (hidden > 0)
-            for weight, slope in ((w2, hidden.T @ out), (b2, out.sum(0)), (w1, x.T @ back), (b1, back.sum(0))):
+            for weight, slope in ((w2, hidden.T @ out), (b2, out.sum(0)),
+                                  (w1, x.T @ back), (b1, back.sum(0))):
                 weight -= rate * slope
     return [w1, b1, w2, b2]
 
@@ -120,8 +122,8 @@ def train_convolutions(data: Digits, epochs: int = 6, rate: float = 0.1) -> list
             d1 = ((parts == p1) * d1).reshape(y1.shape) * (y1 > 0)
             for weight, slope in (
                     (w3, flat.T @ out), (b3, out.sum(0)),
-                    (w2.reshape(144, 32), np.tensordot(c2, d2, ([0, 1, 2], [0, 1, 2]))), (b2, d2.sum((0, 1, 2))),
-                    (w1.reshape(9, 16), np.tensordot(c1, d1, ([0, 1, 2], [0, 1, 2]))), (b1, d1.sum((0, 1, 2)))):
+                    (w2.reshape(144, 32), np.tensordot(c2, d2, _PLACES)), (b2, d2.sum((0, 1, 2))),
+                    (w1.reshape(9, 16), np.tensordot(c1, d1, _PLACES)), (b1, d1.sum((0, 1, 2)))):
                 weight -= rate * slope
     return [w1, b1, w2, b2, w3, b3]
 
@@ -140,8 +142,8 @@ def main() -> None:
             host = made(unknown.images, *weights)
             with jitla.options(accelerator="vta-pynq", placement="forced"):
                 device = made(unknown.images, *weights)
-            print(f"  {'by column' if per_channel else 'one scale'}: {accuracy(device, unknown):.2%} on bytes, "
-                  f"device and host {'equal' if np.array_equal(host, device) else 'DIFFER'}")
+            print(f"  {'by column' if per_channel else 'one scale'}: {accuracy(device, unknown):.2%} on "
+                  f"bytes, device and host {'equal' if np.array_equal(host, device) else 'DIFFER'}")
             print("    " + str(made.report).replace("\n", "\n    "))
 
 

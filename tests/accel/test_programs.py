@@ -210,6 +210,29 @@ def test_cost_decides_where_it_is_not_forced():
     assert "simulated cycles at 100 MHz" in told["large"] and "gemm uop" in told["large"]
 
 
+@pytest.mark.parametrize("name", ["dense", "residual", "taps", "network"])
+def test_rows_are_shared_by_host_and_device(name):
+    function, data, _ = PROGRAMS[name]
+    given = data()
+    with jitla.options(accelerator="vta-pynq", placement="split"):
+        decorated = jitla.jit(function)
+        assert same(decorated(*given), function(*given))
+        parts = parts_of(decorated)
+        assert parts and all(0 < p.meta.shape[0] < len(given[0]) and p.runs for p in parts)
+
+
+def test_a_product_whose_rows_meet_is_not_split():
+    given = bytes_(2, 8, 8, 20)
+
+    def summed(x):
+        return x.astype(np.int32).sum(axis=0)
+
+    with jitla.options(accelerator="vta-pynq", placement="split"):
+        decorated = jitla.jit(summed)
+        assert same(decorated(given), summed(given))
+        assert parts_of(decorated) == []
+
+
 def test_results_in_other_orders_lie_as_numpys():
     x, w = np.asfortranarray(bytes_(20, 30)), bytes_(8, 30).T
     for given in ((x, w, ints(8)), (x[::2], w, ints(8)), (x, w, np.asfortranarray(ints(20, 8)))):
