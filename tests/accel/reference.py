@@ -153,7 +153,8 @@ class Interpreter:
             if self.is_float:
                 operand = (np.array(i["imm"] & 0xFFFF, np.uint32) << np.uint32(16)).view(np.float32)
                 second = operand if i["use"] else acc[src].copy()
-                acc[dst] = [np.minimum, np.maximum, np.add, None, np.multiply][i["op"]](acc[dst], second)
+                with np.errstate(all="ignore"):
+                    acc[dst] = [np.minimum, np.maximum, np.add, None, np.multiply][i["op"]](acc[dst], second)
                 continue
             a = acc[dst].astype(np.int64)
             b = np.full_like(a, i["imm"]) if i["use"] else acc[src].astype(np.int64)
