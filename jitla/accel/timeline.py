@@ -20,8 +20,8 @@ LEGEND = 20
 FETCH_ROW = 0
 ROWS = ("fetch", *(unit.name.lower() for unit in Unit))
 COLOURS = {"fetch": "#d8c27a", "load inp": "#4c8bc0", "load wgt": "#7fb2d9", "load uop": "#b9a3d0",
-           "load acc": "#8f78b8", "load acc8": "#8f78b8", "gemm": "#3f9b63", "reset": "#a5d6b4", "alu": "#e0a33a",
-           "store out": "#c7584f", "wait": "#bbbbbb", "finish": "#444444"}
+           "load acc": "#8f78b8", "load acc8": "#8f78b8", "gemm": "#3f9b63", "reset": "#a5d6b4",
+           "alu": "#e0a33a", "store out": "#c7584f", "wait": "#bbbbbb", "finish": "#444444"}
 MERGE = 0.4  # pixels: spans of one kind that are closer are drawn as one
 
 
