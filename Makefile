@@ -71,6 +71,7 @@ fuzz: $(VENV)/.test
 # Random programs for the accelerator against a plain interpreter, in every order of its units: some minutes.
 accel: $(VENV)/.test
 	$(PY) -m tests.accel.programs $(ACCEL_ARGS)
+	$(PY) -m tests.accel.layers 0:2000
 
 # The search of plans against trying everything, on some thousand DAGs: about half an hour.
 exactness: $(VENV)/.test

@@ -296,7 +296,7 @@ def _with(roots: Roots, made: Mapping[Hop, Any]) -> Roots:
 def show_placed(found: Placed | None) -> str:
     """Write down the decisions, and what devices do."""
     if found is None or not found.choices:
-        return "nothing for a device" if found else "no accelerator"
+        return "nothing a device can do"
     lines = []
     for i, c in enumerate(found.choices, 1):
         where = found.devices[c.place - 1] if c.place != HOST else "host"
