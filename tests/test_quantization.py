@@ -83,6 +83,25 @@ def test_convolutions_between_poolings_stay_on_bytes():
         assert np.array_equal(made(*given), host)
 
 
+def test_a_normalisation_is_in_weights_and_biases():
+    def network(x, w, mean, spread, gain, shift, v):
+        y = ((x @ w) - mean) / spread * gain + shift
+        return np.maximum(y, 0) @ v
+
+    given = [RNG.normal(size=s).astype(np.float32) for s in ((30, 20), (20, 12), 12, 12, 12, 12, (12, 4))]
+    given[3] = np.abs(given[3]) + 0.5
+    made = jitla.quantize(network, [tuple(given)])
+    wanted = network(*given)
+    host = made(*given)
+    assert np.abs(host - wanted).max() < 0.05 * np.abs(wanted).max()
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        assert np.array_equal(made(*given), host)
+        (program,) = made.programs()
+    (part,) = [h.attr("part") for s in program.plan.steps for h in [getattr(s, "hop", None)]
+               if h is not None and h.op.name == "offload"]
+    assert len(part.group) == 2  # both products, one after the other
+
+
 def test_data_is_needed():
     with pytest.raises(jitla.TraceError, match="calibrate"):
         jitla.quantize(perceptron, [])

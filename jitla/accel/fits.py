@@ -255,7 +255,7 @@ def fit(nest: Nest, intrinsics: Sequence[Intrinsic] = INTRINSICS) -> tuple[Intri
     return None
 
 
-EXCHANGED = 2  # times fewer steps for which operands take each other's role
+EXCHANGED = 4  # times fewer steps for which operands take each other's role
 
 
 def _steps(layer: Layer) -> int:

@@ -210,7 +210,7 @@ def test_cost_decides_where_it_is_not_forced():
     assert "simulated cycles at 100 MHz" in told["large"] and "gemm uop" in told["large"]
 
 
-@pytest.mark.parametrize("name", ["dense", "residual", "taps", "network"])
+@pytest.mark.parametrize("name", ["dense", "residual", "network"])
 def test_rows_are_shared_by_host_and_device(name):
     function, data, _ = PROGRAMS[name]
     given = data()
