@@ -16,6 +16,7 @@ ACCURACY_ARGS ?= --exhaustive
 KERNELS_ARGS ?=
 PEERS_INDEX ?=
 EXACTNESS_ARGS ?=
+ACCEL_ARGS ?= --count 10000
 LEVELS ?= x86-64-v2 x86-64-v3 x86-64-v4
 THREADS ?= 1 2 7
 LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
@@ -23,7 +24,7 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz exactness numpy-suite bench kernels accuracy lint clean
+.PHONY: all test levels matrix demo fuzz accel exactness numpy-suite bench kernels accuracy lint clean
 
 all: test
 
@@ -70,6 +71,11 @@ demo: $(VENV)/.demo
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+# Random programs for the accelerator against a plain interpreter, in every order of its units: some minutes.
+accel: $(VENV)/.test
+	$(PY) -m tests.accel.programs $(ACCEL_ARGS)
+	$(PY) -m tests.accel.layers 0:2000
 
 # The search of plans against trying everything, on some thousand DAGs: about half an hour.
 exactness: $(VENV)/.test

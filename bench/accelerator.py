@@ -1,11 +1,11 @@
-"""The convolutions of ResNet-18 on the simulated accelerator: how busy its array is, and what keeps it from more.
+"""The convolutions of ResNet-18 on the simulated accelerator: how busy its array is, and what bounds it.
 
 Knows: sizes of layers, the room of the accelerator. Must not know: how layers are cut or lowered.
 Receives names of layers and a machine; prints a table: with one virtual thread and with two, and the roofs.
 
-Cycles are simulated; nothing here is a time of this computer. What a layer is bound by: the array takes a step
-per block of products; every accumulator is set to zero and goes through a shift and two limits, in the same
-unit (roof "unit"); bytes come over the bus (roof "bus").
+Cycles are simulated; nothing here is a time of this computer. What a layer is bound by: the array takes a
+step per block of products; every accumulator is set to zero and goes through a shift and two limits, in the
+same unit (roof "unit"); bytes come over the bus (roof "bus").
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def lines(names: list[str], machine: str, check: bool) -> Iterator[str]:
         serial = jobs[1].serial_cycles
         unit, bus = roofs(made, spec.block, spec.board.bus_bits // 8)
         bound = "bus" if bus < unit else "unit"
-        yield (f"{name:5}{alone.cycles:>9} {alone.utilisation:>6.1%} {both.cycles:>9} {both.utilisation:>6.1%} "
+        yield (f"{name:5}{alone.cycles:>9} {alone.utilisation:>6.1%} {both.cycles:>9} "
+               f"{both.utilisation:>6.1%} "
                f"{serial:>8} {unit:>12.1%} {bus:>6.1%} {both.roofline.intensity:>7.1f}   {bound}"
                f"   ({seconds:.1f} s{f', {faults} faults' if check else ''})")
 

@@ -233,8 +233,8 @@ def _step(step: Any, lines: _Lines) -> StepRecord:
         return StepRecord("kernel", title, tuple(map(covered, step.body)), reads, writes)
     hop = step.hop
     sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
-    return StepRecord("call", f"{hop.op.name} {sizes} {hop.meta.dtype}", (covered(hop),),
-                      reason=step.reason)
+    reason = str(hop.attr("part")) if hop.op.name == "offload" else step.reason
+    return StepRecord("call", f"{hop.op.name} {sizes} {hop.meta.dtype}", (covered(hop),), reason=reason)
 
 
 def _fired(name: str, count: int) -> FiredRule:

@@ -174,8 +174,8 @@ class Config:
     accelerator: str = _option(
         "", _machines, "simulated machines that parts of programs may run on, names with commas between")
     placement: str = _option(
-        "cost", _choice("cost", "forced"),
-        "which parts run on an accelerator: those that are predicted to be faster there; all it can do")
+        "cost", _choice("cost", "forced", "split"),
+        "which parts run on an accelerator: those predicted to be faster there; all; some rows of all")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     recompile: bool = _option(

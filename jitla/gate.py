@@ -106,7 +106,7 @@ class Gate:
             numerics=config.numerics,
             threads=config.num_threads, fusion=config.fusion, memory_limit=config.memory_limit,
             machine=self._machine.with_threads(threads), observe=self.room("tiers").observe,
-            devices=self.devices(config.accelerator), forced=config.placement == "forced")
+            devices=self.devices(config.accelerator), placement=config.placement)
 
     def unrolled(self, config: Config, always: bool = False) -> int:
         """Return up to how many operations turns of loops stay together."""

@@ -75,6 +75,11 @@ class QuantizedFunction:
             site = self._sites[config.epoch] = self._site(config, self._compiled)
         return run(site, self._twin, args, kwargs)
 
+    def programs(self) -> list[Any]:
+        """Return the programs that the options in force have led to."""
+        site = self._sites.get(current().epoch)
+        return list(site.runs()) if site is not None else []
+
     def calibrate(self, args: tuple[Any, ...]) -> Any:
         """Return the float results for arguments; how large operands of products are is noted."""
         site = self._site(current(), self._observing)

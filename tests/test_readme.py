@@ -30,7 +30,7 @@ def test_examples_run_and_are_compiled(page, tmp_path):
     scope: dict[str, object] = {"__name__": "example"}
     exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), scope)
     decorated = [f for f in scope.values() if hasattr(f, "stats")]
-    assert decorated
+    assert decorated or "jit(" not in program(page) and "@jitla" not in program(page)
     for function in decorated:
         assert function.stats().kernel_runs > 0, function.__name__
 

@@ -9,8 +9,8 @@ names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` g
 rules that a program breaks, `measure(program)` counts its cycles.
 
 Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, text, order, rules, verify,
-costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, lower, assemble, nest, intrinsic, unit,
-device.
+costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, lower, assemble, access,
+nest, intrinsic, fits, unit, ready, device, quant.
 """
 
 from jitla.accel.alu import from_immediate, to_immediate
@@ -32,8 +32,9 @@ from jitla.accel.encoding import (
     uop_columns,
     uop_fields,
 )
+from jitla.accel.fits import INTRINSICS
 from jitla.accel.functional import Counters, Outcome, run
-from jitla.accel.intrinsic import INTRINSICS, Fit, Intrinsic, Match, Source, loops_of, starts
+from jitla.accel.intrinsic import Fit, Intrinsic, Match, Source, loops_of, starts
 from jitla.accel.isa import (
     Alu,
     AluOp,

@@ -68,7 +68,10 @@ class _Clock:
 
 
 class _Channel:
-    """The way from DRAM: one burst at a time, by rank of those who wait."""
+    """The way from DRAM: one burst at a time, by rank of those who wait.
+
+    Units have one instruction under way each, so the sixteen requests that hardware keeps are never too few.
+    """
 
     def __init__(self, clock: _Clock, costs: Costs) -> None:
         self.clock, self.costs = clock, costs
@@ -126,6 +129,7 @@ class _Device:
                                                                          for _ in range(5))
         self.last = np.full(count, -1, np.int8)
         self.completed, self.dispatched = 0, 0
+        self.fetches: list[tuple[int, int]] = []
         self.resume: Event | None = None  # dispatching, where it stands before a full queue
 
     def run(self) -> Timing:
@@ -134,8 +138,8 @@ class _Device:
         self.clock.run()
         if self.completed < len(self.instructions):
             raise DeviceError(f"deadlock: {len(self.instructions) - self.completed} instructions never run")
-        return Timing(self.program, self.serial, self.fetched, self.tokened, self.last, self.begin, self.end,
-                      self.moving)
+        return Timing(self.program, self.serial, tuple(self.fetches), self.fetched, self.tokened, self.last,
+                      self.begin, self.end, self.moving)
 
     def _fetch(self, now: int) -> None:
         """Read the next instructions of the stream."""
@@ -145,7 +149,12 @@ class _Device:
             return
         first = PAGE + begin * INSTRUCTION_BYTES  # the stream lies at the beginning of a page
         beats = split(self.spec, first, PAGE + end * INSTRUCTION_BYTES)
-        self.channel.read(now, _Rank.FETCH, beats, lambda time: self._dispatch(time, end))
+
+        def arrived(time: int) -> None:
+            self.fetches.append((now, time))
+            self._dispatch(time, end)
+
+        self.channel.read(now, _Rank.FETCH, beats, arrived)
 
     def _dispatch(self, now: int, end: int) -> None:
         """Hand out what was read, one a cycle, as far as queues have room."""

@@ -16,16 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from jitla.accel.access import Access, Axis, Place
 from jitla.accel.assemble import Job, Stage, best_tiling, job
-from jitla.accel.intrinsic import INTRINSICS, Intrinsic, Loops
+from jitla.accel.fits import INTRINSICS
+from jitla.accel.intrinsic import Intrinsic, Loops
 from jitla.accel.isa import AluOp
 from jitla.accel.isa import Unit as Engine
 from jitla.accel.layer import Layer, Step
-from jitla.accel.nest import Axis
+from jitla.accel.ready import Ready, Refused, placed, ready
 from jitla.accel.spec import Spec
 from jitla.accel.text import disassemble
 from jitla.accel.timing import Timing
-from jitla.accel.unit import Ready, Refused, Unit, operator_of, placed, ready, units
+from jitla.accel.unit import Unit, operator_of, units
 from jitla.errors import DeviceError
 from jitla.fusion import Layout, all_layouts
 from jitla.hops import Hop, Meta, evaluate, leaf, substitute
@@ -74,6 +76,10 @@ class Device:
     def follows(self, first: Unit, second: Unit) -> bool:
         """Tell whether `second` can read the results of `first` where these lie."""
         return _joins(first, second)
+
+    def rows(self, group: Sequence[Unit], inputs: Sequence[Hop]) -> tuple[bool, ...] | None:
+        """Tell of which inputs of a group the rows are those of its result; None if rows meet."""
+        return _rows(group, inputs)
 
     def part(self, group: Sequence[Unit]) -> Part:
         """Return what runs units, each of which but the last is read by later ones only."""
@@ -137,6 +143,26 @@ def _run(loops: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             made.append((extent, step))
     return made
+
+
+def _rows(group: Sequence[Unit], inputs: Sequence[Hop]) -> tuple[bool, ...] | None:
+    cut: set[Hop] = set()
+    whole: set[Hop] = set()
+    for unit in group:
+        if not unit.at or len(unit.at[0].by) != 1 or unit.at[0] != Place(0, ((unit.at[0].by[0][0], 1),)):
+            return None
+        axis = unit.at[0].by[0][0]
+        reads = [Access(h, at) for h, at in unit.reads()]
+        for access in (Access(unit.out, unit.at), *reads):
+            if axis not in access.axes():
+                whole.add(access.hop)
+            elif access.at[0] == unit.at[0] and all(axis not in dict(p.by) for p in access.at[1:]):
+                cut.add(access.hop)
+            else:
+                return None
+    if cut & whole or any(h.meta.shape[0] != group[-1].out.meta.shape[0] for h in cut):
+        return None
+    return tuple(h in cut for h in inputs)
 
 
 # ---------------------------------------------------------------------- running

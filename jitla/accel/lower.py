@@ -1,10 +1,7 @@
 """A layer as statements of a stream: transfers, products, steps on accumulators, tile by tile.
 
-Knows: how layers lie in DRAM and in the memories on the chip. Must not know: NumPy programs, tokens.
+Knows: what lies in which part of the memories on the chip. Must not know: NumPy programs, tokens.
 Receives a layer, a tiling and regions; appends to a stream.
-
-DRAM, outermost first: pixels ``[group, channels, image, row, column]``, weights ``[group, filters, channels,
-row tap, column tap]``, results as pixels with filters for channels; an entry is a block of lanes.
 """
 
 from __future__ import annotations
@@ -12,40 +9,25 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
 
 from jitla.accel.alu import to_immediate
-from jitla.accel.isa import Alu, AluOp, Gemm, Load, Store
-from jitla.accel.layer import Layer, Step, Window
+from jitla.accel.isa import Alu, AluOp, Gemm, Load
+from jitla.accel.layer import Layer, Step
 from jitla.accel.program import Region
 from jitla.accel.spec import Memory
 from jitla.accel.stream import Stream
 from jitla.accel.tiling import Sizes, Tiling, even, sizes
+from jitla.accel.transfers import (
+    Span,
+    Tile,
+    element,
+    length,
+    operand_loads,
+    pixel_loads,
+    stores,
+    weight_loads,
+)
 from jitla.accel.walk import Loop, fold
-
-PITCH = 1 << 16  # rows in DRAM are less than so many elements apart
-Span = tuple[int, int]
-
-
-class Tile(NamedTuple):
-    """Outputs from, to; `filters` in blocks."""
-
-    group: int
-    images: Span
-    rows: Span
-    columns: Span
-    filters: Span
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """How many images, rows, columns."""
-        return _length(self.images), _length(self.rows), _length(self.columns)
-
-    @property
-    def places(self) -> int:
-        """Outputs of a filter."""
-        n, y, x = self.shape
-        return n * y * x
 
 
 @dataclass(slots=True)
@@ -113,7 +95,7 @@ class _Lowering:
         """Append the statements of a tile; yields where another thread may go on."""
         place = ("acc", thread)
         base = thread * self.share
-        count = tile.places * _length(tile.filters)
+        count = tile.places * length(tile.filters)
         if self.layer.mode in ("max", "min"):
             yield from self._pool(tile, base, count, place)
         else:
@@ -153,12 +135,12 @@ class _Lowering:
         rows, columns = self.layer.rows, self.layer.columns
         pixels, pixels_at = self._pixels(tile, piece)
         weights, weights_at = self._weights(tile, piece)
-        (n, y, x), channels = tile.shape, _length(piece)
+        (n, y, x), channels = tile.shape, length(piece)
         high, wide = rows.span(y), columns.span(x)
         image = high * wide
         taps = rows.taps * columns.taps
         deep = 0 if self.pooled else channels * taps
-        each = Loop(_length(tile.filters), n * y * x, n * image if self.pooled else 0, deep)
+        each = Loop(length(tile.filters), n * y * x, n * image if self.pooled else 0, deep)
         across = (each, Loop(n, y * x, image), Loop(y, x, rows.stride * wide), Loop(x, 1, columns.stride))
         step = 0 if self.pooled else 1
         along = (
@@ -180,40 +162,9 @@ class _Lowering:
         slot, fresh = slots.find((tile.group, tile.images, tile.rows, tile.columns, piece))
         place = ("inp", slot)
         if fresh:
-            for load in self._pixel_loads(tile, piece, region, slot * slots.size):
+            for load in pixel_loads(self.spec, self.layer, tile, piece, region, slot * slots.size):
                 self.stream.put(load, (("dram", region.name),), (place,))
         return place, slot * slots.size
-
-    def _pixel_loads(self, tile: Tile, piece: Span, region: Region, sram: int) -> Iterator[Load]:
-        layer = self.layer
-        channels = self.sizes.channels
-        y, top, bottom = _seen(layer.rows, tile.rows)
-        x, left, right = _seen(layer.columns, tile.columns)
-        image = layer.rows.size * layer.columns.size
-        plane = layer.images * image
-        n = _length(tile.images)
-        origin = self._element(region, Memory.INP) + (tile.group * channels + piece[0]) * plane + \
-            tile.images[0] * image + y[0] * layer.columns.size + x[0]
-        whole_rows = not (top or bottom or left or right) and _length(x) == layer.columns.size
-        run = 0  # pixels of a channel that lie in one run
-        if whole_rows and (n == 1 or _length(y) == layer.rows.size):
-            run = n * _length(y) * _length(x)
-        elif n == 1 and _length(y) == 1 and not (top or bottom or left or right):
-            run = _length(x)
-        if run and (plane < PITCH or _length(piece) == 1):
-            yield Load(memory=Memory.INP, sram_base=sram, dram_base=origin, y_size=_length(piece), x_size=run,
-                       x_stride=plane if plane < PITCH else run)
-            return
-        size = layer.rows.span(_length(tile.rows)) * layer.columns.span(_length(tile.columns))
-        for c, i in product(range(_length(piece)), range(1 if run else n)):
-            at = sram + (c * n + i) * size
-            if run:
-                yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane, x_size=run,
-                           x_stride=run)
-            else:
-                yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane + i * image,
-                           y_size=_length(y), x_size=_length(x), x_stride=layer.columns.size, y_pad_0=top,
-                           y_pad_1=bottom, x_pad_0=left, x_pad_1=right)
 
     def _weights(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
         """Have weights in WGT, of a pooling the matrix that changes nothing."""
@@ -221,50 +172,16 @@ class _Lowering:
         slots = self.slots[Memory.WGT]
         key: Hashable = "one" if self.pooled else (tile.group, tile.filters, piece)
         slot, fresh = slots.find(key)
-        place = ("wgt", slot)
+        place, at = ("wgt", slot), slot * slots.size
         if fresh:
-            origin = self._element(region, Memory.WGT)
-            taps = self.layer.rows.taps * self.layer.columns.taps
-            rows, width, pitch = 1, 1, 1
-            if not self.pooled:
-                pitch = self.sizes.channels * taps
-                origin += (tile.group * self.sizes.filters + tile.filters[0]) * pitch + piece[0] * taps
-                rows, width = _length(tile.filters), _length(piece) * taps
-            at = slot * slots.size
-            step = rows if pitch < PITCH else 1
-            for row in range(0, rows, step):
-                load = Load(
-                    memory=Memory.WGT, sram_base=at + row * width, dram_base=origin + row * pitch,
-                    y_size=step, x_size=width, x_stride=pitch if step > 1 else width)
+            for load in weight_loads(self.spec, self.layer, tile, piece, region, at):
                 self.stream.put(load, (("dram", region.name),), (place,))
-        return place, slot * slots.size
+        return place, at
 
     def _store(self, tile: Tile, plane: int, base: int, place: Hashable) -> None:
         region = self.regions["out"]
-        layer = self.layer
-        (n, y, x), filters = tile.shape, _length(tile.filters)
-        width = layer.columns.outputs
-        image = layer.rows.outputs * width
-        pitch = layer.images * image
-        block = plane * layer.groups + tile.group
-        origin = self._element(region, Memory.OUT) + \
-            (block * self.sizes.filters + tile.filters[0]) * pitch + tile.images[0] * image + \
-            tile.rows[0] * width + tile.columns[0]
-        run = x == width and (n == 1 or y == layer.rows.outputs) or y == n == 1
-        reads, writes = (place,), (("dram", region.name),)
-        if run and (pitch < PITCH or filters == 1):
-            self.stream.put(Store(sram_base=base, dram_base=origin, y_size=filters, x_size=n * y * x,
-                                  x_stride=pitch if pitch < PITCH else n * y * x), reads, writes)
-            return
-        for f in range(filters):
-            shape: dict[str, Any] = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
-                {"y_size": y, "x_size": x, "x_stride": width}
-            self.stream.put(Store(sram_base=base + f * n * y * x, dram_base=origin + f * pitch, **shape),
-                            reads, writes)
-
-    def _element(self, region: Region, memory: Memory) -> int:
-        """Return where a region begins, in elements of `memory`."""
-        return region.address // self.spec.element(memory).nbytes
+        for store in stores(self.spec, self.layer, tile, plane, region, base):
+            self.stream.put(store, (place,), (("dram", region.name),))
 
     # ------------------------------------------------------------------ steps on accumulators
 
@@ -314,48 +231,27 @@ class _Lowering:
     def _full(self, tile: Tile, step: Step, base: int, count: int, place: Hashable) -> None:
         """Do a step with a number per output."""
         region = self.regions[step.operand]
-        layer = self.layer
-        (n, y, x), other = tile.shape, base + count
-        width = layer.columns.outputs
-        image = layer.rows.outputs * width
-        run = x == width and (n == 1 or y == layer.rows.outputs) or y == n == 1
-        for f in range(_length(tile.filters)):
-            block = tile.group * self.sizes.filters + tile.filters[0] + f
-            origin = self._element(region, Memory.ACC) + block * layer.images * image + \
-                tile.images[0] * image + tile.rows[0] * width + tile.columns[0]
-            shape: dict[str, Any] = {"x_size": n * y * x, "x_stride": n * y * x} if run else \
-                {"y_size": y, "x_size": x, "x_stride": width}
-            load = Load(memory=Memory.ACC, sram_base=other + f * n * y * x, dram_base=origin, **shape)
+        other = base + count
+        for load in operand_loads(self.spec, self.layer, tile, region, other):
             self.stream.put(load, (("dram", region.name),), (place,))
         self._join(step.op, base, other, count, place)
 
     def _channel(self, tile: Tile, step: Step, vector: int, base: int, thread: int) -> None:
         """Do a step with a number per filter, the same at all places."""
-        filters = _length(tile.filters)
+        filters = length(tile.filters)
         at = thread * self.share + self.share - (vector + 1) * self.tiling.filters
         key = (step.operand, tile.group, tile.filters)
         place = ("vector", thread, vector)
         region = self.regions[step.operand]
         if self.vectors.get((thread, vector)) != key:
             self.vectors[thread, vector] = key
-            origin = self._element(region, Memory.ACC) + tile.group * self.sizes.filters + tile.filters[0]
+            origin = element(self.spec, region, Memory.ACC)
+            origin += tile.group * self.sizes.filters + tile.filters[0]
             self.stream.put(Load(memory=Memory.ACC, sram_base=at, dram_base=origin, x_size=filters,
                                  x_stride=filters), (("dram", region.name),), (place,))
         folded = fold((Loop(filters, tile.places, 1), Loop(tile.places, 1, 0)))
         self.stream.run(folded.at(base, at), Alu(op=step.op, **folded.factors()),
                         (("acc", thread), place), (("acc", thread),))
-
-
-def _length(span: Span) -> int:
-    return span[1] - span[0]
-
-
-def _seen(window: Window, outputs: Span) -> tuple[Span, int, int]:
-    """Return which pixels of an axis some outputs read, and how many zeros before and after them."""
-    start = outputs[0] * window.stride - window.before
-    stop = start + window.span(_length(outputs))
-    inside = max(start, 0), min(stop, window.size)
-    return inside, max(-start, 0), max(stop - window.size, 0)
 
 
 def _shifts(places: int) -> list[int]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jitla.accel.nest import is_sum
-from jitla.hops import Hop, Kind, Meta, const, evaluate, leaf, make, topo
+from jitla.hops import Hop, Kind, Meta, const, evaluate, leaf, make, topo, uses
 
 MOST = 127  # bytes go from its negative to it
 FACTOR_BITS = 8  # of the multiplier that leads from sums back to bytes
@@ -69,8 +69,55 @@ def _sums(hop: Hop) -> list[Hop]:
     return []
 
 
+def folded(roots: Sequence[Hop]) -> tuple[Hop, ...]:
+    """Return the same values with factors and shifts by column, as of normalisations, in weights."""
+    readers = uses(roots)
+    new: dict[Hop, Hop] = {}
+    for hop in topo(roots):
+        made = hop
+        if hop.inputs:
+            inputs = [new[i] for i in hop.inputs]
+            made = make(hop.op.name, inputs, hop.line, **dict(hop.attrs))
+            turns = ((0, 1), (1, 0)) if hop.op.name == "multiply" else ((0, 1),)
+            for own, other in turns if len(inputs) == 2 and hop.meta.dtype.kind == "f" else ():
+                if len(set(readers[hop.inputs[own]])) == 1 and is_column(inputs[other], inputs[own]):
+                    made = _with_column(hop.op.name, inputs[own], inputs[other]) or made
+        new[hop] = made
+    return tuple(new[r] for r in roots)
+
+
+def is_column(other: Hop, hop: Hop) -> bool:
+    """Tell whether `other` is a number, or one for every column of `hop`."""
+    return other.meta.shape in ((), hop.meta.shape[-1:]) and hop.meta.ndim > 1
+
+
+def _with_column(name: str, hop: Hop, other: Hop) -> Hop | None:
+    """Return sums of products after an operation by column, in their weights; None if it is no such thing."""
+    if name == "subtract" and _is_linear(hop):
+        return make("add", (hop, make("negative", (other,))))
+    return _scaled(name, hop, other) if name in ("multiply", "divide") and _is_linear(hop) else None
+
+
+def _is_linear(hop: Hop) -> bool:
+    if hop.op.name == "add":
+        own, other = hop.inputs
+        return _is_linear(own) and (_is_linear(other) or is_column(other, own)) or \
+            is_column(own, other) and _is_linear(other)
+    return _is_product(hop)
+
+
+def _scaled(name: str, hop: Hop, other: Hop) -> Hop:
+    """Multiply or divide sums of products, by column."""
+    if hop.op.name == "add":
+        return make("add", [_scaled(name, i, other) for i in hop.inputs], hop.line)
+    if _is_product(hop):
+        return make(hop.op.name, (hop.inputs[0], make(name, (hop.inputs[1], other))), hop.line)
+    return make(name, (hop, other), hop.line)
+
+
 def observe(roots: Sequence[Hop], leaves: Sequence[Any], seen: Seen) -> list[Any]:
     """Return the values of `roots`, and note how large operands of products are."""
+    roots = folded(roots)
     groups = products(roots)
     wanted = [i for g in groups for p in g for i in p.inputs]
     values = evaluate((*roots, *wanted), leaves)
@@ -98,6 +145,7 @@ class Quantised:
 
     def __init__(self, roots: Sequence[Hop], seen: Seen, per_channel: bool, first: int) -> None:
         self.seen, self.per_channel, self.first = seen, per_channel, first
+        roots = folded(roots)
         self.extras: list[np.ndarray] = []
         self.scales: list[tuple[float, Any]] = []
         self._groups: dict[Hop, tuple[int, list[Hop]]] = {}
@@ -142,7 +190,7 @@ class Quantised:
         if hop.op.name in ("add", "maximum", "minimum") and len(hop.inputs) == 2:
             for own, other in (hop.inputs, hop.inputs[::-1]):
                 found = self._sum(own) if own.meta.shape == hop.meta.shape else None
-                if found is not None and self._per_column(other, hop):
+                if found is not None and is_column(other, own) and self._sum(other) is None:
                     return self._step(hop.op.name, *found, other)
         if hop.op.name == "clip":
             found = self._sum(hop.inputs[0])
@@ -150,10 +198,6 @@ class Quantised:
                 low = self._step("maximum", *found, hop.inputs[1])
                 return self._step("minimum", *low, hop.inputs[2])
         return None
-
-    def _per_column(self, other: Hop, hop: Hop) -> bool:
-        shape = other.meta.shape
-        return shape == () or shape == hop.meta.shape[-1:] and other.op.kind is Kind.LEAF
 
     def _product(self, number: int, group: list[Hop]) -> tuple[Hop, Scale, float]:
         dtype = group[0].meta.dtype
@@ -182,8 +226,11 @@ class Quantised:
         return made, scale, most * 2 if name == "add" else most
 
     def _pixels(self, hop: Hop, scale: float) -> Hop:
-        """Return a value as bytes of this scale: from sums of integers where it comes from these."""
-        if hop.op.name in _SAME and hop.inputs[0].meta.dtype == hop.meta.dtype and self._leads_to_sums(hop):
+        """Return a value as bytes of this scale: from sums of integers where it comes from these.
+
+        What only moves or selects elements does so with bytes.
+        """
+        if hop.op.name in _SAME and hop.inputs[0].meta.dtype == hop.meta.dtype:
             inner = self._pixels(hop.inputs[0], scale)
             return make(hop.op.name, (inner, *hop.inputs[1:]), hop.line, **dict(hop.attrs))
         found = self._sum(hop)
@@ -191,11 +238,6 @@ class Quantised:
             return self._bytes(self._float(hop), self._array(1.0 / scale, hop.meta.dtype))
         sums, own, most = found
         return self._requantised(sums, np.asarray(own.value) / scale, most)
-
-    def _leads_to_sums(self, hop: Hop) -> bool:
-        while hop.op.name in _SAME:
-            hop = hop.inputs[0]
-        return self._sum(hop) is not None
 
     def _requantised(self, sums: Hop, ratio: np.ndarray, most: float) -> Hop:
         """Return ``sums * ratio`` as bytes: cut so that products fit, times a multiplier, shifted."""

@@ -53,8 +53,8 @@ def sizes(layer: Layer, spec: Spec) -> Sizes:
     channels = filters if layer.mode != "product" else -(-layer.channels // block)
     places = layer.images * layer.rows.outputs * layer.columns.outputs
     if places * filters < APART:  # more filters, whose results nobody asks for
-        filters = channels = -(-APART // places) if layer.mode != "product" else filters
-        filters = max(filters, -(-APART // places))
+        filters = -(-APART // places)
+        channels = channels if layer.mode == "product" else filters
     # a pooling needs what a tap brings, a product by shifts the factor
     extra = layer.mode in ("max", "min") or any(s.form == "full" for s in layer.steps) or \
         any(s.op.name == "MUL" and s.form == "number" for s in layer.steps)

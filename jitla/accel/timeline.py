@@ -17,16 +17,18 @@ from jitla.accel.timing import Timing, kind_of
 
 WIDTH, ROW, LEFT, TOP = 1000, 34, 70, 26  # of the picture, in pixels
 LEGEND = 20
-COLOURS = {"load inp": "#4c8bc0", "load wgt": "#7fb2d9", "load uop": "#b9a3d0", "load acc": "#8f78b8",
-           "load acc8": "#8f78b8", "gemm": "#3f9b63", "reset": "#a5d6b4", "alu": "#e0a33a",
-           "store out": "#c7584f", "wait": "#bbbbbb", "finish": "#444444"}
+FETCH_ROW = 0
+ROWS = ("fetch", *(unit.name.lower() for unit in Unit))
+COLOURS = {"fetch": "#d8c27a", "load inp": "#4c8bc0", "load wgt": "#7fb2d9", "load uop": "#b9a3d0",
+           "load acc": "#8f78b8", "load acc8": "#8f78b8", "gemm": "#3f9b63", "reset": "#a5d6b4",
+           "alu": "#e0a33a", "store out": "#c7584f", "wait": "#bbbbbb", "finish": "#444444"}
 MERGE = 0.4  # pixels: spans of one kind that are closer are drawn as one
 
 
 class Span(NamedTuple):
-    """Something a unit does from cycle `begin` to `end`."""
+    """Something that the unit in row `row` does from cycle `begin` to `end`."""
 
-    unit: Unit
+    row: int
     begin: int
     end: int
     kind: str
@@ -34,11 +36,13 @@ class Span(NamedTuple):
 
 def _spans(timing: Timing, first: int, last: int) -> Iterator[Span]:
     """Spans between two cycles, cut to them, unit by unit."""
+    found = [Span(FETCH_ROW, begin, end, "fetch") for begin, end in timing.fetches]
     for unit in Unit:
-        for at in timing.of_unit(unit).tolist():
-            begin, end = max(int(timing.begin[at]), first), min(int(timing.end[at]), last)
-            if begin < end:
-                yield Span(unit, begin, end, kind_of(timing.program.instructions[at]))
+        found += [Span(FETCH_ROW + 1 + unit, int(timing.begin[at]), int(timing.end[at]),
+                       kind_of(timing.program.instructions[at])) for at in timing.of_unit(unit).tolist()]
+    for span in found:
+        if span.begin < last and span.end > first:
+            yield span._replace(begin=max(span.begin, first), end=min(span.end, last))
 
 
 def _merged(spans: Iterator[Span], gap: float) -> Iterator[Span]:
@@ -47,7 +51,7 @@ def _merged(spans: Iterator[Span], gap: float) -> Iterator[Span]:
     for span in spans:
         if current is None:
             current = span
-        elif (span.unit, span.kind) == (current.unit, current.kind) and span.begin - current.end <= gap:
+        elif (span.row, span.kind) == (current.row, current.kind) and span.begin - current.end <= gap:
             current = current._replace(end=span.end)
         else:
             yield current
@@ -57,16 +61,16 @@ def _merged(spans: Iterator[Span], gap: float) -> Iterator[Span]:
 
 
 def svg(timing: Timing, first: int = 0, last: int | None = None) -> str:
-    """Return the picture of the cycles from `first` to `last`: a row for each unit."""
+    """Return the picture of the cycles from `first` to `last`: a row for fetch and each unit."""
     stop = max(timing.cycles if last is None else min(last, timing.cycles), first + 1)
     scale = WIDTH / (stop - first)
-    height = TOP + ROW * len(Unit) + 2 * LEGEND
+    height = TOP + ROW * len(ROWS) + 2 * LEGEND
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 10}" height="{height}" '
              'font-family="sans-serif" font-size="11">',
              f'<text x="{LEFT}" y="14">{escape(_title(timing, first, stop))}</text>']
-    for unit in Unit:
-        y = TOP + ROW * unit
-        parts.append(f'<text x="4" y="{y + ROW / 2 + 4:g}">{unit.name.lower()}</text>')
+    for row, name in enumerate(ROWS):
+        y = TOP + ROW * row
+        parts.append(f'<text x="4" y="{y + ROW / 2 + 4:g}">{name}</text>')
         parts.append(f'<rect x="{LEFT}" y="{y + 3}" width="{WIDTH}" height="{ROW - 6}" fill="#f4f4f4"/>')
     kinds: dict[str, None] = {}
     for span in _merged(_spans(timing, first, stop), MERGE / scale):
@@ -83,20 +87,20 @@ def _title(timing: Timing, first: int, last: int) -> str:
 
 def _bar(span: Span, first: int, scale: float) -> str:
     x, width = LEFT + (span.begin - first) * scale, max((span.end - span.begin) * scale, 0.3)
-    return (f'<rect x="{x:.2f}" y="{TOP + ROW * span.unit + 3}" width="{width:.2f}" height="{ROW - 6}" '
+    return (f'<rect x="{x:.2f}" y="{TOP + ROW * span.row + 3}" width="{width:.2f}" height="{ROW - 6}" '
             f'fill="{COLOURS[span.kind]}"><title>{span.kind}, cycles {span.begin} to {span.end}</title>'
             '</rect>')
 
 
 def _axis(first: int, last: int, scale: float) -> Iterator[str]:
     step = 10 ** (len(str(last - first)) - 1)
-    y = TOP + ROW * len(Unit) + 12
+    y = TOP + ROW * len(ROWS) + 12
     for tick in range(-(-first // step) * step, last + 1, step):
         yield f'<text x="{LEFT + (tick - first) * scale:.2f}" y="{y}" fill="#666666">{tick}</text>'
 
 
 def _legend(kinds: list[str]) -> Iterator[str]:
-    y = TOP + ROW * len(Unit) + LEGEND
+    y = TOP + ROW * len(ROWS) + LEGEND
     for place, kind in enumerate(kinds):
         x = LEFT + place * 95
         yield f'<rect x="{x}" y="{y}" width="12" height="12" fill="{COLOURS[kind]}"/>'
@@ -107,11 +111,12 @@ def perfetto(timing: Timing) -> str:
     """Return the trace in JSON: a thread for each unit, an arrow for each token; a cycle is a microsecond."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": timing.program.spec.name}}]
+    events += [{"ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": {"name": name}}
+               for row, name in enumerate(ROWS)]
+    events += [{"ph": "X", "name": "fetch", "pid": 1, "tid": FETCH_ROW, "ts": begin, "dur": end - begin}
+               for begin, end in timing.fetches]
     for unit in Unit:
-        events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": int(unit),
-                       "args": {"name": unit.name.lower()}})
-        for at in timing.of_unit(unit).tolist():
-            events.append(_slice(timing, unit, at))
+        events += [_slice(timing, unit, at) for at in timing.of_unit(unit).tolist()]
     events += _arrows(timing)
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms",
                        "otherData": {"unit": "a microsecond here is a simulated cycle"}})
@@ -119,7 +124,7 @@ def perfetto(timing: Timing) -> str:
 
 def _slice(timing: Timing, unit: Unit, at: int) -> dict[str, Any]:
     instruction, begin = timing.program.instructions[at], int(timing.begin[at])
-    return {"ph": "X", "name": kind_of(instruction), "pid": 1, "tid": int(unit), "ts": begin,
+    return {"ph": "X", "name": kind_of(instruction), "pid": 1, "tid": FETCH_ROW + 1 + unit, "ts": begin,
             "dur": int(timing.end[at]) - begin,
             "args": {"at": at, "text": " ".join(show(timing.program.spec, instruction).split())}}
 
@@ -129,11 +134,11 @@ def _arrows(timing: Timing) -> Iterator[dict[str, Any]]:
     if timing.serial:
         return
     instructions = timing.program.instructions
-    units = [int(unit_of(i)) for i in instructions]
+    rows = [FETCH_ROW + 1 + unit_of(i) for i in instructions]
     for queue in Queue:
         given = [at for at, i in enumerate(instructions) if queue in pushes(i)]
         taken = [at for at, i in enumerate(instructions) if queue in pops(i)]
         for number, (giver, taker) in enumerate(zip(given, taken, strict=False)):
             common = {"name": queue.name.lower(), "cat": "token", "pid": 1, "id": f"{queue.name}{number}"}
-            yield {**common, "ph": "s", "tid": units[giver], "ts": max(int(timing.end[giver]) - 1, 0)}
-            yield {**common, "ph": "f", "bp": "e", "tid": units[taker], "ts": int(timing.begin[taker])}
+            yield {**common, "ph": "s", "tid": rows[giver], "ts": max(int(timing.end[giver]) - 1, 0)}
+            yield {**common, "ph": "f", "bp": "e", "tid": rows[taker], "ts": int(timing.begin[taker])}

@@ -54,6 +54,7 @@ class Timing:
 
     program: Program
     serial: bool
+    fetches: tuple[tuple[int, int], ...]  # when each burst of the stream was asked for, and was there
     fetched: Cycles
     tokens: Cycles  # when the last token came
     last: NDArray[np.int8]  # the queue of that token, -1 for none
@@ -113,6 +114,13 @@ class Timing:
         return UnitTime(busy, channel, idle)
 
     @property
+    def fetch_time(self) -> UnitTime:
+        """Where the time of fetch went: it reads a burst, then hands instructions out or waits for room."""
+        busy = sum(end - begin for begin, end in self.fetches)
+        beats = -(-INSTRUCTION_BYTES * len(self.program.instructions) // bus_bytes(self.program.spec))
+        return UnitTime(busy, max(busy - beats, 0), {"dispatch": self.cycles - busy} if self.cycles else {})
+
+    @property
     def roofline(self) -> Roofline:
         """Where the program stands under the machine's roof."""
         spec = self.program.spec
@@ -123,11 +131,14 @@ class Timing:
 
     def summary(self) -> dict[str, Any]:
         """Return the figures as plain values."""
-        units = {unit.name.lower(): self.unit_time(unit)._asdict() for unit in Unit}
+        units = {name: time._asdict() for name, time in self._times()}
         return {"machine": self.program.spec.name, "instructions": len(self.program.instructions),
                 "simulated cycles": self.cycles, "simulated seconds": self.seconds,
                 "utilisation": self.utilisation, "bytes read": self.bytes_read,
                 "bytes written": self.bytes_written, "roofline": self.roofline._asdict(), "units": units}
+
+    def _times(self) -> list[tuple[str, UnitTime]]:
+        return [("fetch", self.fetch_time), *((unit.name.lower(), self.unit_time(unit)) for unit in Unit)]
 
     def _share(self, cycles: int) -> str:
         return f"{cycles / max(self.cycles, 1):.1%}"
@@ -139,10 +150,9 @@ class Timing:
                  f"array {self.utilisation:.1%} used; {roof.intensity:.1f} MAC/B, "
                  f"{roof.attained:.1f} of {roof.roof:.1f} MAC/cycle, bound by {roof.bound}; "
                  f"{self.bytes_read} bytes read, {self.bytes_written} written"]
-        for unit in Unit:
-            time = self.unit_time(unit)
+        for name, time in self._times():
             waits = ", ".join(f"{why} {self._share(cycles)}" for why, cycles in time.idle.items())
-            lines.append(f"{unit.name.lower():8} busy {self._share(time.busy)} (without data "
+            lines.append(f"{name:8} busy {self._share(time.busy)} (without data "
                          f"{self._share(time.channel)}); waits: {waits or 'never'}")
         return "\n".join(lines)
 

@@ -251,6 +251,9 @@ class Prices:
         moved = sum(map(self.reads, hop.inputs))
         if 1 in (m, n):
             return NUMPY_BYTES * moved
+        if hop.meta.dtype.kind not in "fc":  # NumPy's own loops
+            work = INTEGER_PRODUCT * m * k * n * hop.meta.dtype.itemsize / 8
+            return NUMPY_BYTES * moved + work * self.machine.unit
         arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
         if _with_itself(hop):
             arithmetic *= TRIANGLE

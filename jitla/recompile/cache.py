@@ -103,7 +103,7 @@ class Compiler:
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
-        forced: bool = False,
+        placement: str = "cost",
     ) -> None:
         self.backend = backend
         self.numerics = numerics
@@ -120,7 +120,7 @@ class Compiler:
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
             Recall(), SUBSTITUTIONS.at(numerics) if searches else None, effort or Effort(),
-            devices, forced)
+            devices, placement)
 
     # ---------------------------------------------------------------------- programs
 

@@ -67,7 +67,7 @@ class Tools:
     substitutions: RuleSet | None = None
     effort: Effort = Effort()
     devices: tuple[Device, ...] = ()
-    forced: bool = False
+    placement: str = "cost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,8 @@ def _improve(draft: Draft, tools: Tools) -> Draft:
 
 def _place(draft: Draft, tools: Tools) -> Draft:
     """Let devices do what they do faster; a plan of the whole is none of the rest."""
-    if not tools.devices:
-        return draft
     terms = Moving(draft.layouts, tools.supports, tools.machine, tools.templates)
-    found = placed(draft.roots, tools.devices, tools.forced, terms)
+    found = placed(draft.roots, tools.devices, tools.placement, terms)
     same = found.roots == draft.roots
     return replace(draft, roots=found.roots, placed=found, plan=draft.plan if same else None)
 
@@ -238,16 +236,18 @@ STAGES: tuple[Stage, ...] = (
     Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_roots),
     # After the rules that always pay: these may lead anywhere, so every state has to be planned.
     Stage("rewrites.search", "the same values, by what plans cost", _improve, _verify_roots, _show_search),
-    # After all rewrites, so that parts are what is computed; before planning, for what is left to the host.
-    Stage("placement", "which parts leave the host", _place, _verify_roots, _show_placed),
     Stage("plan", "which operators share a loop", _plan, _verify_plan, _show_plan),
 )
+
+
+# After all rewrites, so that parts are what is computed; before planning, for what is left to the host.
+PLACEMENT = Stage("placement", "which parts leave the host", _place, _verify_roots, _show_placed)
 
 
 def run_pipeline(draft: Draft, tools: Tools) -> Program:
     """Run all stages and return the program."""
     traces: list[Trace] = []
-    for stage in STAGES:
+    for stage in (*STAGES[:-1], PLACEMENT, STAGES[-1]) if tools.devices else STAGES:
         start = perf_counter()
         draft = stage.run(draft, tools)
         seconds = perf_counter() - start

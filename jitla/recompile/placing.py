@@ -7,12 +7,13 @@ Receives roots and devices; returns roots with operators that run elsewhere, and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Protocol
 
 from jitla.fusion import HOST, Layout, Work, all_layouts, assigned, forecast
 from jitla.hops import Hop, Machine, leaf, make, place, substitute, topo, uses
+from jitla.recompile.splitting import split_rows
 
 Roots = tuple[Hop, ...]
 
@@ -45,6 +46,10 @@ class Device(Protocol):
 
     def follows(self, first: Any, second: Any) -> bool:
         """Tell whether `second` can read the result of `first` where that lies."""
+        ...
+
+    def rows(self, group: Sequence[Any], inputs: Sequence[Hop]) -> tuple[bool, ...] | None:
+        """Tell of which inputs of a group the rows are those of its result; None if rows meet."""
         ...
 
     def part(self, group: Sequence[Any]) -> Any:
@@ -95,8 +100,13 @@ class _Candidate:
         return next(iter(self.units.values()))
 
 
-def placed(roots: Roots, devices: Sequence[Device], forced: bool, terms: Terms) -> Placed:
-    """Choose places, and put operators that run elsewhere into the DAG."""
+def placed(roots: Roots, devices: Sequence[Device], mode: str, terms: Terms) -> Placed:
+    """Choose places, and put operators that run elsewhere into the DAG.
+
+    `mode`: by "cost", "forced" for all that a device can do, or "split" for as many rows of that as
+    take a device and the host about as long.
+    """
+    forced = mode != "cost"
     names = tuple(d.name for d in devices)
     candidates = _candidates(roots, devices)
     if not candidates:
@@ -109,7 +119,11 @@ def placed(roots: Roots, devices: Sequence[Device], forced: bool, terms: Terms) 
                     for c, w, where in zip(candidates, parts.work, places, strict=True))
     groups = _groups(candidates, places, links, roots)
     made = {g[-1].out: devices[p - 1].part(g) for p, g in groups}
-    return Placed(_with(roots, made), names, choices, tuple(made.values()), forced)
+    if mode != "split":
+        return Placed(_with(roots, made), names, choices, tuple(made.values()), forced)
+    shares = {c.first.out: host / max(host + devices[0].seconds(c.first), 1e-12)
+              for c, host in zip(candidates, parts.host, strict=True)}
+    return _split(roots, devices, groups, made, shares, Placed(roots, names, choices, (), True))
 
 
 def _ways(unit: Offer, devices: Sequence[Device]) -> tuple[float, ...]:
@@ -150,6 +164,7 @@ def _links(candidates: Sequence[_Candidate], devices: Sequence[Device]) -> dict[
 @dataclass(frozen=True, slots=True)
 class _Parts:
     work: list[Work]
+    host: list[float]
     wanted: set[int]
     bytes: dict[int, int]
 
@@ -189,7 +204,7 @@ def _parts(candidates: Sequence[_Candidate], roots: Roots, devices: Sequence[Dev
         if out in roots or any(u not in bodies for u in users[out]):
             wanted.add(value(out))
         work.append(Work(tuple(seconds), tuple(reads), value(out)))
-    return _Parts(work, wanted, nbytes)
+    return _Parts(work, host, wanted, nbytes)
 
 
 def _host_seconds(units: Sequence[Offer], roots: Roots, terms: Terms) -> list[float]:
@@ -240,6 +255,30 @@ def _groups(candidates: Sequence[_Candidate], places: Sequence[int], links: Mapp
     return groups
 
 
+def _split(roots: Roots, devices: Sequence[Device], groups: Sequence[tuple[int, list[Any]]],
+           made: Mapping[Hop, Any], shares: Mapping[Hop, float], found: Placed) -> Placed:
+    """Return roots in which the first rows of groups are a device's, and the rest the host's."""
+    parts: list[Any] = []
+    for at, group in groups:
+        device, whole = devices[at - 1], made[group[-1].out]
+        out = whole.out
+
+        def offered(head: Hop, device: Device = device, count: int = len(group)) -> Any:
+            units = device.units((head,))
+            return device.part(units) if len(units) == count and units[-1].out is head else None
+
+        by_rows = device.rows(group, whole.inputs)
+        total = out.meta.shape[0] if out.meta.shape else 0
+        rows = round(total * sum(shares[u.out] for u in group) / len(group))
+        if by_rows is None or not 0 < rows < total:
+            continue
+        joined = split_rows(out, whole.inputs, rows, by_rows, offered)
+        if joined is not None:
+            parts += [h.attr("part") for h in joined.inputs if h.op.name == "offload"]
+            roots = substitute(roots, {out: joined})
+    return replace(found, roots=roots, parts=tuple(parts))
+
+
 def _with(roots: Roots, made: Mapping[Hop, Any]) -> Roots:
     """Return roots with parts in the place of what they compute."""
     new: dict[Hop, Hop] = {}
@@ -257,7 +296,7 @@ def _with(roots: Roots, made: Mapping[Hop, Any]) -> Roots:
 def show_placed(found: Placed | None) -> str:
     """Write down the decisions, and what devices do."""
     if found is None or not found.choices:
-        return "nothing for a device" if found else "no accelerator"
+        return "nothing a device can do"
     lines = []
     for i, c in enumerate(found.choices, 1):
         where = found.devices[c.place - 1] if c.place != HOST else "host"

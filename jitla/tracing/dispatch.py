@@ -69,7 +69,20 @@ class Dispatch(Recording):
                 return made
         if ufunc is np.matmul and method == "__call__" and not kwargs:
             return self.matmul(*inputs, slow=ufunc)
+        if ufunc is np.matmul and method == "__call__" and set(kwargs) == {"dtype"}:
+            made = self._product_as(kwargs["dtype"], *inputs)
+            if made is not NotImplemented:
+                return made
         return self.eager(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
+
+    def _product_as(self, dtype: Any, x: Any, y: Any) -> Any:
+        """Do ``matmul(x, y, dtype=dtype)`` for matrices of integers: they are cast before."""
+        known = [self.operand(a) for a in (x, y)]
+        wanted = np.dtype(dtype)
+        if wanted.kind != "i" or any(type(a) is not LazyArray or a.ndim != 2 or a.dtype.kind != "i" or
+                                     a.dtype.itemsize >= wanted.itemsize for a in known):
+            return NotImplemented
+        return self.matmul(*(a.astype(wanted) for a in known), slow=np.matmul)
 
     def _into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
         """Do ``ufunc(*inputs, out=out)``."""

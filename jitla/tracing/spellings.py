@@ -269,12 +269,28 @@ def _arrays(session: Session, given: Any) -> list[Any] | None:
     return known if all(type(a) is LazyArray and a.ndim for a in known) else None
 
 
+def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+    """Record zeros around an array; widths are one number, a pair, or a pair for every axis."""
+    known = session.operand(array)
+    if type(known) is not LazyArray or not known.ndim or options:
+        return NotImplemented
+    if type(mode) is not str or mode != "constant":
+        return NotImplemented
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width), (known.ndim, 2))
+    except ValueError:
+        return NotImplemented
+    if widths.dtype.kind != "i" or widths.min() < 0:
+        return NotImplemented
+    return session.traced("pad", (known,), (("widths", tuple(map(tuple, widths.tolist()))),))
+
+
 SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: _einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
     np.inner: _inner, np.outer: _outer, np.ravel: _ravel, np.trace: _trace, np.diagonal: _diagonal,
     np.diag: _diag,
-    np.column_stack: _columns,
+    np.column_stack: _columns, np.pad: _pad,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

@@ -2,6 +2,7 @@
 
 Slow and plain on purpose, and independent: it imports nothing of jitla, works out widths and places of fields
 for itself from the standard keys, and runs instructions in the order of the stream, whatever tokens say.
+`OtherInterpreter` differs where implementations in hardware do: programs that keep the rules cannot tell.
 """
 
 from __future__ import annotations
@@ -104,10 +105,9 @@ class Interpreter:
 
     def store(self, i: dict) -> None:
         at = i["sram"]
-        dtype = self.forms[OUT][1]
         for y in range(i["y"]):
             for x in range(i["x"]):
-                low = self.chip[ACC][at].astype(dtype)
+                low = self.to_store(at)
                 place = self.element(OUT, i["dram"] + y * i["stride"] + x)
                 self.image[place] = np.ascontiguousarray(low).reshape(-1).view(np.uint8)
                 at += 1
@@ -130,13 +130,15 @@ class Interpreter:
         acc, inp, weights = self.chip[ACC], self.chip[INP], self.chip[WGT]
         for dst, src, wgt in self.steps(i):
             if i["reset"]:
-                acc[dst] = 0
-            elif self.is_float:
+                self.reset(dst, src, wgt)
+                continue
+            if self.is_float:
                 acc[dst] += self.tree(inp[src][:, None, :] * weights[wgt][None])
             else:
                 wide = acc[dst].astype(np.int64)
                 wide += (inp[src].astype(np.int64)[:, None, :] * weights[wgt].astype(np.int64)[None]).sum(-1)
                 acc[dst] = wide.astype(acc.dtype)
+            self.computed(dst)
 
     def tree(self, terms: np.ndarray) -> np.ndarray:
         """Lane i and lane i + n/2 are added, then so on with half as many."""
@@ -153,18 +155,83 @@ class Interpreter:
             if self.is_float:
                 operand = (np.array(i["imm"] & 0xFFFF, np.uint32) << np.uint32(16)).view(np.float32)
                 second = operand if i["use"] else acc[src].copy()
-                acc[dst] = [np.minimum, np.maximum, np.add, None, np.multiply][i["op"]](acc[dst], second)
+                with np.errstate(all="ignore"):
+                    acc[dst] = [np.minimum, np.maximum, np.add, None, np.multiply][i["op"]](acc[dst], second)
                 continue
             a = acc[dst].astype(np.int64)
             b = np.full_like(a, i["imm"]) if i["use"] else acc[src].astype(np.int64)
             if i["op"] == 3:
+                b = self.amount(i, b)
                 left = (a << np.clip(-b, 0, bits)).astype(acc.dtype)
                 result = np.where(b >= 0, a >> np.clip(b, 0, bits), left)
             else:
-                result = [np.minimum, np.maximum, np.add, None, np.multiply][i["op"]](a, b)
+                result = [np.minimum, np.maximum, np.add, None, self.multiply][i["op"]](a, b)
             acc[dst] = result.astype(acc.dtype)
+            self.computed(dst)
+
+    def amount(self, i: dict, b: np.ndarray) -> np.ndarray:
+        return b
+
+    def multiply(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a * b
+
+    def computed(self, dst: int) -> None:
+        """An element of the accumulator has a new value."""
+
+    def reset(self, dst: int, src: int, wgt: int) -> None:
+        self.chip[ACC][dst] = 0
+
+    def to_store(self, index: int) -> np.ndarray:
+        return self.chip[ACC][index].astype(self.forms[OUT][1])
+
+
+class OtherInterpreter(Interpreter):
+    """The core in C for Xilinx ("hls") or in Chisel ("chisel"), where they differ from the functional one.
+
+    What is stored is a memory of its own, which only GEMM and ALU fill; shifts look at five bits; there is no
+    product, no load of bytes into the accumulator, and zeros are put around inputs only.
+    """
+
+    def __init__(self, config: dict, image: np.ndarray, which: str) -> None:
+        super().__init__(config, image)
+        self.which = which
+        shape, dtype = self.forms[OUT]
+        self.out = np.full((len(self.chip[ACC]), *shape), 85, dtype)  # whatever was there
+
+    def load(self, i: dict) -> None:
+        if i["id"] == UOP:
+            i = i | {"y": 1, "top": 0, "bottom": 0, "left": 0, "right": 0}
+        elif i["id"] == WGT and self.which == "hls":
+            i = i | {"top": 0, "bottom": 0, "left": 0, "right": 0}
+        if i["id"] != ACC8:
+            super().load(i)
+
+    def amount(self, i: dict, b: np.ndarray) -> np.ndarray:
+        if self.which == "hls":
+            return (b + 16) % 32 - 16
+        return np.where(i["use"] and i["imm"] < 0, -(-b % 32), b % 32)
+
+    def multiply(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a
+
+    def computed(self, dst: int) -> None:
+        self.out[dst] = self.chip[ACC][dst].astype(self.out.dtype)
+
+    def reset(self, dst: int, src: int, wgt: int) -> None:
+        if self.which == "hls":
+            products = (self.chip[INP][src].astype(np.int64)[:, None, :] * self.chip[WGT][wgt][None]).sum(-1)
+            self.out[dst] = (self.chip[ACC][dst] + products).astype(self.out.dtype)
+        super().reset(dst, src, wgt)
+
+    def to_store(self, index: int) -> np.ndarray:
+        return self.out[index]
 
 
 def interpret(config: dict, words: np.ndarray, image: np.ndarray) -> np.ndarray:
     """DRAM after the stream `words`."""
     return Interpreter(config, image).run(words)
+
+
+def interpret_other(config: dict, words: np.ndarray, image: np.ndarray, which: str) -> np.ndarray:
+    """DRAM after the stream `words` on the implementation `which`: "hls" or "chisel"."""
+    return OtherInterpreter(config, image, which).run(words)

@@ -28,10 +28,11 @@ from jitla.accel import (
     preset,
     run,
     to_immediate,
+    verify,
 )
 from jitla.errors import DeviceError
 from tests.accel.programs import faults_of, random_spec
-from tests.accel.reference import interpret
+from tests.accel.reference import interpret, interpret_other
 from tests.accel.streams import PYNQ, conv, conv_expected, matmul, matmul_data, matmul_expected
 
 
@@ -245,3 +246,38 @@ def test_any_machine_multiplies():
         image[a.address:c.address] = rng.integers(0, 256, c.address - a.address)
         image = np.concatenate([image, np.zeros(1 << 16, np.uint8)])
         assert np.array_equal(run(program, image).image, interpret(spec.record(), program.words, image))
+
+
+SIZES = [dict(rows=16, blocks=2, depth=4, tile=8, chunk=2), dict(rows=8, blocks=3, depth=2, tile=4, chunk=1),
+         dict(rows=6, blocks=1, depth=3, tile=3, chunk=3, threads=1)]
+
+
+def differing(program: Program, image: np.ndarray) -> list[str]:
+    """Implementations in hardware on which `program` does something else."""
+    expected, config = run(program, image).image, program.spec.record()
+    return [which for which in ("hls", "chisel")
+            if not np.array_equal(interpret_other(config, program.words, image, which), expected)]
+
+
+@pytest.mark.parametrize("program", [*(matmul(**sizes) for sizes in SIZES), conv(4, 5)])
+def test_programs_that_keep_the_rules_are_the_same_on_every_implementation(program):
+    rng = np.random.default_rng(9)
+    image = program.image({region.name: rng.integers(-128, 128, region.shape) for region in program.regions
+                           if region.role in ("input", "constant") and region.name != "uops"})
+    assert verify(program) == () and differing(program, image) == []
+
+
+@pytest.mark.parametrize("instructions, rule", [
+    ([noop(Unit.COMPUTE)], "stale-out"),
+    ([Alu(op=AluOp.MUL, use_imm=True, imm=3, uop_end=3)], "dialect"),
+    ([Alu(op=AluOp.SHR, use_imm=True, imm=-20, uop_end=3)], "shift"),
+    ([Alu(op=AluOp.SHR, uop_end=2)], "shift"),
+    ([Gemm(reset=True, uop_end=3)], "stale-out"),
+])
+def test_programs_that_break_a_rule_are_not(instructions, rule):
+    """The rules are about something: where one is broken, implementations part."""
+    program, image = tiny(*instructions, spec=preset("vta-extended"))
+    program.view(image, "before")[...] = np.arange(64).reshape(4, 1, 16) % 11 - 5
+    assert differing(program, image)
+    strict = replace(program, spec=PYNQ)
+    assert rule in {fault.rule for fault in verify(strict)}

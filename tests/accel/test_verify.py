@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -242,3 +244,9 @@ def test_what_is_not_defined_is_refused():
     program = Program(floats, (Alu(op=AluOp.SHR, use_imm=True, imm=1, uop_end=1), Finish()))
     with pytest.raises(DeviceError, match="floats are not shifted"):
         run(program, program.image())
+
+
+def test_the_page_lists_every_rule():
+    page = (Path(__file__).parents[2] / "docs" / "accelerator.md").read_text(encoding="utf-8")
+    rules = page.split("## Rules")[1].split("## ")[0]
+    assert dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", rules, re.MULTILINE)) == RULES

@@ -323,6 +323,7 @@ def _joined(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
             f"np.sort({first}, axis=None)",
             f"np.round({first}, 1)",
             f"np.nan_to_num({first})",
+            f"np.pad({first}, {draft.pick((1, (0, 2), (3, 0)))})",
         )
     )
 

@@ -59,6 +59,8 @@ CASES: dict[str, list[Case]] = {
         (lambda x: x[5:2, :, None], {"index": (("s", 5, 2, None), ("s", None, None, None), ("n",))},
          [(3, 4)]),
     ],
+    "pad": [(lambda x: np.pad(x, ((1, 0), (2, 3))), {"widths": ((1, 0), (2, 3))}, [(3, 4)]),
+            (lambda x: np.pad(x, 2), {"widths": ((2, 2),)}, [(3,)])],
     "expand_dims": [(lambda x: np.expand_dims(x, (0, 2)), {"axis": (0, 2)}, [(3, 4)])],
     "squeeze": [(lambda x: np.squeeze(x, (0, 2)), {"axis": (0, 2)}, [(1, 4, 1)]),
                 (lambda x: np.squeeze(x), {"axis": (0,)}, [(1,)])],
@@ -189,8 +191,19 @@ def test_part() -> None:
         check(hop, [x], x[start:start + length])
 
 
+def test_offload() -> None:
+    class Doubled:
+        meta = Meta((3,), np.dtype("f8"))
+
+        def __call__(self, x: Any) -> Any:
+            return 2 * x
+
+    x = sample((3,), np.dtype("f8"))
+    check(make("offload", (leaf(0, Meta(x.shape, x.dtype)),), part=Doubled()), [x], 2 * x)
+
+
 def test_every_op_has_a_case() -> None:
-    tested = {*AGGS, *CASES, *MADE, *SPARSE, "linspace", "part"}
+    tested = {*AGGS, *CASES, *MADE, *SPARSE, "linspace", "part", "offload"}
     assert tested == {op.name for op in all_ops() if op.kind in (Kind.AGG, Kind.CALL)}
 
 

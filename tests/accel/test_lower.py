@@ -1,0 +1,115 @@
+"""Layers as streams: bit-identical to NumPy, no rule broken, waits hidden; one stream as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jitla.accel import (
+    AluOp,
+    Layer,
+    Stage,
+    Step,
+    Window,
+    disassemble,
+    job,
+    one_layer,
+    preset,
+    verify,
+)
+from jitla.accel.assemble import assemble
+from jitla.accel.tiling import Tiling, fits, sizes
+from tests.accel.layers import STORED, arrays, fault, layer, wanted
+
+PYNQ = preset("vta-pynq")
+GOLDEN = Path(__file__).parent / "golden" / "convolution.txt"
+CUT = (Step(AluOp.SHR, 8), Step(AluOp.MAX, 0), Step(AluOp.MIN, 127))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_random_layer_is_what_numpy_makes_of_it(seed):
+    assert fault(seed) == ""
+
+
+def conv(size: int, channels: int, filters: int) -> Layer:
+    window = Window(size, 3, 1, 1, 1, 1)
+    return Layer(1, channels, filters, window, window, steps=CUT)
+
+
+def test_a_blocked_convolution_with_two_virtual_threads_as_text():
+    """Halves of the buffers by turns, tokens in order, loops over places in the instruction."""
+    made = conv(8, 32, 64)
+    stream = assemble(PYNQ, [Stage("out", made, "images")], [Tiling(1, 8, 8, 1, 1, 2)])
+    text = disassemble(stream.program)
+    assert text == GOLDEN.read_text(encoding="utf-8")
+    assert verify(stream.program) == ()
+
+
+@pytest.mark.parametrize("made", [conv(14, 64, 64), Layer(300, 256, 64, steps=CUT)])
+def test_two_threads_hide_what_one_waits_for(made):
+    one, two = (one_layer(PYNQ, made, threads) for threads in (1, 2))
+    assert two.timing.cycles < one.timing.cycles
+    assert two.timing.cycles <= two.serial_cycles
+
+
+def test_a_tile_that_is_one_too_large_does_not_fit():
+    made = Layer(4096, 16, 16)
+    blocks = sizes(made, PYNQ)
+    assert fits(Tiling(2048, 1, 1, 1, 1, 1), made, blocks, PYNQ)
+    assert not fits(Tiling(2049, 1, 1, 1, 1, 1), made, blocks, PYNQ)
+    assert fits(Tiling(1024, 1, 1, 1, 1, 2), made, blocks, PYNQ)
+    assert not fits(Tiling(1025, 1, 1, 1, 1, 2), made, blocks, PYNQ)
+
+
+def test_layers_follow_each_other_on_the_device():
+    rng = np.random.default_rng(3)
+    first, second = conv(12, 20, 40), conv(12, 40, 24)
+    pool = Layer(1, 40, 40, Window(12, 2, 2), Window(12, 2, 2), mode="max")
+    small = Layer(1, 40, 24, Window(6, 3), Window(6, 3), steps=CUT, stored=4)
+    for stages in ([first, second], [first, pool, small]):
+        made = job(PYNQ, [Stage(f"u{i}", x, f"u{i - 1}" if i else "images")
+                          for i, x in enumerate(stages)])
+        assert verify(made.program) == ()
+        assert [r.role for r in made.program.regions].count("output") == 1
+        data, values, given = {}, None, {}
+        for i, each in enumerate(stages):
+            data = arrays(rng, each)
+            if values is not None:
+                data["images"] = values
+            else:
+                given["images"] = data["images"]
+            given |= {f"u{i}.{k}": v for k, v in data.items() if k != "images"}
+            values = wanted(each, data)
+        assert np.array_equal(made.run(given), values)
+
+
+@pytest.mark.parametrize("machine", ["vta-ultra96", "vta-extended"])
+def test_other_machines_have_other_streams_and_the_same_results(machine):
+    rng = np.random.default_rng(5)
+    made = Layer(20, 40, 30, steps=(Step(AluOp.MUL, 77), Step(AluOp.SHR, 9)), stored=2)
+    data = arrays(rng, made)
+    stream = one_layer(preset(machine), made)
+    assert verify(stream.program) == ()
+    found = stream.run({"images": data["images"], "out.weights": data["weights"]})
+    assert np.array_equal(found, wanted(made, data))
+
+
+def test_floats_run_on_the_machine_for_them():
+    rng = np.random.default_rng(7)
+    spec = preset("vta-f32")
+    made = Layer(37, 50, 20, steps=(Step(AluOp.ADD, operand="bias", form="channel"), Step(AluOp.MAX, 0.0)))
+    x, w = rng.normal(size=made.input_shape), rng.normal(size=made.weight_shape)
+    bias = rng.normal(size=(1, 20)).astype(np.float32)
+    stream = one_layer(spec, made)
+    assert verify(stream.program) == ()
+    given = {"images": x, "out.weights": w, "out.bias": bias}
+    found = stream.run({k: v.astype(np.float32) for k, v in given.items()})
+    expected = np.maximum(x[:, :, 0, 0] @ w[:, 0, 0] + bias, 0)
+    assert np.allclose(found[:, :, 0, 0], expected, atol=1e-4)
+
+
+def test_a_drawn_layer_has_an_expected_dtype():
+    made = layer(np.random.default_rng(0))
+    assert wanted(made, arrays(np.random.default_rng(0), made)).dtype == STORED[made.stored]

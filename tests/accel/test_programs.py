@@ -1,0 +1,286 @@
+"""NumPy programs on the accelerator: found, placed, bit-identical, explained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.accel import (
+    INTRINSICS,
+    AluOp,
+    Device,
+    Fit,
+    Intrinsic,
+    Layer,
+    Source,
+    Step,
+    loops_of,
+    preset,
+    starts,
+)
+from jitla.hops import Meta, evaluate, leaf, make
+
+RNG = np.random.default_rng(11)
+WIDE = np.int32
+
+
+def bytes_(*shape: int) -> np.ndarray:
+    return RNG.integers(-128, 128, shape, dtype=np.int8)
+
+
+def ints(*shape: int) -> np.ndarray:
+    return RNG.integers(-5000, 5000, shape, dtype=WIDE)
+
+
+def dense(x, w, b):
+    return np.clip((x.astype(np.int32) @ w.astype(np.int32) + b) >> 7, -128, 127).astype(np.int8)
+
+
+def plain(x, w):
+    return np.matmul(x, w, dtype=np.int32)
+
+
+def batched(x, w):
+    return (x.astype(np.int32) @ w.astype(np.int32)).astype(np.int16)
+
+
+def turned(x, w):
+    return x.astype(np.int32) @ w.T.astype(np.int32) - 7
+
+
+def times(x, w):
+    return ((x.astype(np.int32) @ w.astype(np.int32)) * 77 + 128) >> 8
+
+
+def of_64_bits(x, w):
+    return x.astype(np.int64) @ w.astype(np.int64) + 3
+
+
+def residual(x, w, r):
+    return np.maximum(x.astype(np.int32) @ w.astype(np.int32) + r, 0)
+
+
+def taps(x, w):
+    rows, columns = x.shape[1] - 2, x.shape[2] - 2
+    total = 0
+    for i in range(3):
+        for j in range(3):
+            part = x[:, i:i + rows, j:j + columns].astype(np.int32) @ w[i, j].astype(np.int32)
+            total = total + part
+    return np.maximum(total >> 8, 0).astype(np.int8)
+
+
+def columns(x, w):
+    seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2)).transpose(0, 1, 2, 4, 5, 3)
+    n, h, c = seen.shape[:3]
+    rows = seen.reshape(n * h * c, -1).astype(np.int32)
+    return (rows @ w.reshape(-1, w.shape[-1]).astype(np.int32)).reshape(n, h, c, -1)
+
+
+def padded(x, w):
+    return taps(np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), w)
+
+
+def two_padded(x, w, v):
+    return padded(padded(x, w), v)
+
+
+def pooled(x):
+    return x.reshape(len(x), 7, 2, 7, 2, -1).max(axis=(2, 4))
+
+
+def averaged(x):
+    return (x.astype(np.int32).sum(axis=(1, 2)) >> 6).astype(np.int8)
+
+
+def network(x, w1, b1, w2, b2, w3):
+    y = np.clip((taps_of(x, w1) + b1) >> 8, 0, 127).astype(np.int8)
+    y = y.reshape(len(y), 6, 2, 6, 2, -1).max(axis=(2, 4))
+    y = np.clip((taps_of(y, w2) + b2) >> 8, 0, 127).astype(np.int8)
+    return y.reshape(len(y), -1).astype(np.int32) @ w3.astype(np.int32)
+
+
+def taps_of(x, w):
+    rows, columns = x.shape[1] - 2, x.shape[2] - 2
+    total = None
+    for i in range(3):
+        for j in range(3):
+            part = x[:, i:i + rows, j:j + columns].astype(np.int32) @ w[i, j].astype(np.int32)
+            total = part if total is None else total + part
+    return total
+
+
+PROGRAMS = {
+    "dense": (dense, lambda: (bytes_(50, 70), bytes_(70, 33), ints(33)), 1),
+    "plain": (plain, lambda: (bytes_(50, 70), bytes_(70, 33)), 1),
+    "vector": (dense, lambda: (bytes_(70), bytes_(70, 33), ints(33)), 1),
+    "batched": (batched, lambda: (bytes_(3, 20, 33), bytes_(3, 33, 18)), 1),
+    "shared": (batched, lambda: (bytes_(3, 20, 33), bytes_(33, 18)), 1),
+    "turned": (turned, lambda: (bytes_(20, 33), bytes_(18, 33)), 1),
+    "times": (times, lambda: (bytes_(20, 33), bytes_(33, 18)), 1),
+    "of_64_bits": (of_64_bits, lambda: (bytes_(20, 33), bytes_(33, 18)), 1),
+    "residual": (residual, lambda: (bytes_(20, 33), bytes_(33, 18), ints(20, 18)), 1),
+    "taps": (taps, lambda: (bytes_(2, 14, 14, 20), bytes_(3, 3, 20, 40)), 1),
+    "columns": (columns, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 17)), 1),
+    "padded": (padded, lambda: (bytes_(2, 12, 12, 20), bytes_(3, 3, 20, 40)), 1),
+    "two_padded": (two_padded, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 24), bytes_(3, 3, 24, 8)), 2),
+    "pooled": (pooled, lambda: (bytes_(2, 14, 14, 32),), 1),
+    "averaged": (averaged, lambda: (bytes_(3, 8, 8, 20),), 1),
+    "network": (network, lambda: (bytes_(3, 14, 14, 5), bytes_(3, 3, 5, 20), ints(20), bytes_(3, 3, 20, 24),
+                                  ints(24), bytes_(384, 10)), 4),
+}
+
+
+def parts_of(decorated) -> list:
+    """Return what runs on the device, program by program."""
+    sites = decorated.__jitla_state__.all_sites()
+    return [h.attr("part") for s in sites for p in s.runs() for step in p.plan.steps
+            for h in [getattr(step, "hop", None)] if h is not None and h.op.name == "offload"]
+
+
+def same(found, wanted) -> bool:
+    return np.array_equal(found, wanted) and found.dtype == wanted.dtype and found.strides == wanted.strides
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_a_program_is_bit_identical_on_the_device(name):
+    function, data, units = PROGRAMS[name]
+    given = data()
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        decorated = jitla.jit(function)
+        assert same(decorated(*given), function(*given))
+        parts = parts_of(decorated)
+        assert sum(len(p.group) for p in parts) == units
+        assert all(p.runs and not p.refused for p in parts)
+        assert not decorated.stats().failures
+
+
+def test_layers_that_follow_each_other_are_one_program():
+    function, data, _ = PROGRAMS["network"]
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        decorated = jitla.jit(function)
+        decorated(*data())
+        assert sorted(len(p.group) for p in parts_of(decorated)) == [1, 3]
+
+
+@pytest.mark.parametrize("given", [
+    (ints(20, 30), bytes_(30, 8), ints(8)),  # not shown to be bytes
+    (bytes_(20, 30).astype(np.uint8), bytes_(30, 8), ints(8)),
+    (bytes_(20, 0), bytes_(0, 8), ints(8)),
+], ids=["ints", "unsigned", "empty"])
+def test_what_cannot_be_shown_to_fit_stays_at_the_host(given):
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        decorated = jitla.jit(dense)
+        assert same(decorated(*given), dense(*given))
+        assert parts_of(decorated) == []
+
+
+def test_numbers_the_device_has_not_are_left_to_numpy():
+    def shifted(x, w, n):
+        return (x.astype(np.int32) @ w.astype(np.int32)) >> n
+
+    x, w = bytes_(20, 30), bytes_(30, 8)
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        decorated = jitla.jit(shifted)
+        for n in (3, 40, 20):
+            assert same(decorated(x, w, n), shifted(x, w, n))
+        (part,) = parts_of(decorated)
+        assert (part.runs, part.refused) == (2, 1)
+
+
+def test_other_sizes_have_programs_of_their_own():
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        decorated = jitla.jit(dense)
+        for rows in (3, 17, 64, 65, 2, 5, 31):
+            given = bytes_(rows, 40), bytes_(40, 20), ints(20)
+            assert same(decorated(*given), dense(*given))
+
+
+def test_cost_decides_where_it_is_not_forced():
+    small, large = [(bytes_(n, n), bytes_(n, n), ints(n)) for n in (8, 384)]
+    told = {}
+    for name, given in (("small", small), ("large", large)):
+        decorated = jitla.jit(dense, target="vta")
+        assert same(decorated(*given), dense(*given))
+        told[name] = str(jitla.explain(decorated, level="placement"))
+    assert "->  host" in told["small"]
+    assert "us simulated" in told["small"] and "us transfers" in told["small"]
+    assert "->  vta-pynq" in told["large"]
+    assert "simulated cycles at 100 MHz" in told["large"] and "gemm uop" in told["large"]
+
+
+@pytest.mark.parametrize("name", ["dense", "residual", "network"])
+def test_rows_are_shared_by_host_and_device(name):
+    function, data, _ = PROGRAMS[name]
+    given = data()
+    with jitla.options(accelerator="vta-pynq", placement="split"):
+        decorated = jitla.jit(function)
+        assert same(decorated(*given), function(*given))
+        parts = parts_of(decorated)
+        assert parts and all(0 < p.meta.shape[0] < len(given[0]) and p.runs for p in parts)
+
+
+def test_a_product_whose_rows_meet_is_not_split():
+    given = bytes_(2, 8, 8, 20)
+
+    def summed(x):
+        return x.astype(np.int32).sum(axis=0)
+
+    with jitla.options(accelerator="vta-pynq", placement="split"):
+        decorated = jitla.jit(summed)
+        assert same(decorated(given), summed(given))
+        assert parts_of(decorated) == []
+
+
+def test_results_in_other_orders_lie_as_numpys():
+    x, w = np.asfortranarray(bytes_(20, 30)), bytes_(8, 30).T
+    for given in ((x, w, ints(8)), (x[::2], w, ints(8)), (x, w, np.asfortranarray(ints(20, 8)))):
+        with jitla.options(accelerator="vta-pynq", placement="forced"):
+            assert same(jitla.jit(dense)(*given), dense(*given))
+
+
+def test_a_second_intrinsic_is_declared_found_and_run():
+    """Sums of two arrays of bytes, which no other intrinsic makes: declared here, nothing else is told."""
+
+    def lower(match):
+        left, right = match.accesses(0)[0], match.accesses(1)[0]
+        axes = match.axes["o"]
+        count = int(np.prod([a.extent for a in axes]))
+        layer = Layer(1, count, count, mode="sum", steps=(Step(AluOp.ADD, operand="right", form="full"),))
+
+        def source(access):
+            return Source(((access.hop, starts(access)),), ((), (), (), (), loops_of(access, axes)),
+                          (1, 1, 1, 1, count))
+
+        return Fit(layer, {"images": source(left), "right": source(right)}, ((), (), (), (), axes), left)
+
+    pairwise = Intrinsic("pairwise", "out[o] = left[o] + right[o]", lower, "sums of pairs")
+    device = Device(preset("vta-pynq"), (*INTRINSICS, pairwise))
+    x, y = bytes_(9, 50), bytes_(9, 50)
+    hops = [leaf(i, Meta(a.shape, a.dtype)) for i, a in enumerate((x, y))]
+    wide = [make("cast", (h,), dtype=np.int32) for h in hops]
+    root = make("cast", (make("maximum", (make("add", tuple(wide)), wide[0])),), dtype=np.int16)
+    assert Device(preset("vta-pynq")).units((root,)) == []
+    (unit,) = device.units((root,))
+    assert unit.name == "pairwise maximum"
+    part = device.part([unit])
+    values = {hops[0]: x, hops[1]: y}
+    found = part(*[values[i] for i in part.inputs])
+    assert np.array_equal(found, evaluate((root,), (x, y))[0]) and not part.refused
+
+
+def test_an_unknown_machine_is_named():
+    with pytest.raises(jitla.ConfigError, match="vta-pinq"):
+        jitla.jit(dense, target="vta-pinq")(bytes_(2, 2), bytes_(2, 2), ints(2))
+
+
+def test_floats_run_on_the_machine_for_them():
+    def layer(x, w, b):
+        return np.maximum(x @ w + b, 0)
+
+    given = [RNG.normal(size=s).astype(np.float32) for s in ((20, 30), (30, 8), (8,))]
+    with jitla.options(accelerator="vta-f32", placement="forced"):
+        decorated = jitla.jit(layer)
+        assert np.allclose(decorated(*given), layer(*given), atol=1e-4)
+        assert parts_of(decorated)
