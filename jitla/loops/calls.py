@@ -91,7 +91,7 @@ def _rounded(writer: Writer, how: str, value: Value) -> Value:
         text = writer.held(value, "i")
         return Value(text, frozenset({"int"}), "i", "", value.bits, value.positive)
     a = _double(writer, value)
-    writer.bail(f"not (abs({a}) < 9007199254740992.0)")
+    writer.bail(f"not (abs({a}) < 9007199254740992.0)", hard=True)
     whole = a if how == "trunc" else f"{how}({a})"
     return Value(writer.fresh(f"int64({whole})"), frozenset({"int"}), "i", "", EXACT)
 

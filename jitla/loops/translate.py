@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jitla.loops.calls import CALLS, called
 from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
-from jitla.loops.nests import Nest, leaves
-from jitla.loops.values import COMPARED, EXACT, WIDE, Value, Writer, held_by, number
+from jitla.loops.nests import Nest, again, leaves, stored_names, stored_places, summed
+from jitla.loops.values import (
+    COMPARED,
+    EXACT,
+    LARGEST,
+    LONGEST,
+    WIDE,
+    Hard,
+    Span,
+    Value,
+    Writer,
+    held_by,
+    number,
+)
 
-ROUNDS = 16
+ROUNDS = 24
+SMALL = 31  # bits of integers that bounds are computed of
 PATIENCE = 4  # rounds after which the bits of a variable that still grows are not followed
 SIZE = 40  # bits of lengths of arrays
 _ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
@@ -51,6 +64,23 @@ class Variable:
     kinds: frozenset[str]
     bits: int = 0
     positive: bool = True
+    # What it may be between: as found in the round before, and in this one; None once it is not followed.
+    span: Span = None
+    spans: set[Span] | None = field(default_factory=set)
+
+    def turn(self) -> bool:
+        """Begin a round with what the last one has found; say whether that is new."""
+        before, found = self.span, self.spans
+        self.span = None
+        if found and None not in found:
+            lows, highs = zip(*sorted(each for each in found if each), strict=True)
+            low, high = ", ".join(dict.fromkeys(lows)), ", ".join(dict.fromkeys(highs))
+            low, high = f"min({low})" if ", " in low else low, f"max({high})" if ", " in high else high
+            if len(low) + len(high) < LONGEST:
+                self.span = low, high
+        if found is not None:
+            self.spans = set()
+        return self.span != before
 
     @property
     def held(self) -> str:
@@ -74,6 +104,12 @@ class Translator(Writer):
         self.counters = 0
         self.changed = False
         self.rounds = 0
+        # Whether indices are not checked that were proven to be in bounds before the loop; how.
+        self.fast = False
+        self.proofs: list[str] = []
+        self.regions = 0
+        # Sums that are looked at once they are complete.
+        self.deferred: set[str] = set()
         # Variables that were read before it is known what they may hold.
         self.unknown: set[str] = set()
         for name, what in given.items():
@@ -91,15 +127,43 @@ class Translator(Writer):
     def run(self) -> list[str]:
         """Return the lines of the nest."""
         for self.rounds in range(ROUNDS):
-            self.lines, self._count, self.counters, self.changed = [], 0, 0, False
-            self.unknown = set[str]()
-            self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
+            self.begin_round()
             self.statement(self.nest.loop)
-            if not self.changed:
+            spans = [variable.turn() for variable in self.variables.values()]
+            if self.rounds > PATIENCE and any(spans):
+                for variable, moved in zip(self.variables.values(), spans, strict=True):
+                    if moved:
+                        variable.span = variable.spans = None
+            if not self.changed and not any(spans):
                 if self.unknown:
                     raise Refused(f"{min(self.unknown)} has no value when it is read", self.nest.line)
-                return self.lines
+                return self.both(self.lines)
         raise Refused("the kinds of its variables do not settle", self.nest.line)
+
+    def begin_round(self) -> None:
+        """Forget what was written."""
+        self.lines, self._count, self.counters, self.changed = [], 0, 0, False
+        self.unknown = set()
+        self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
+        for name in self.definite:
+            variable = self.variables[name]
+            known = variable.bits <= SMALL and variable.kinds <= INTEGERS
+            text = f"float64(v_{name})"
+            if variable.spans is not None:
+                variable.spans.add((text, text) if known else None)
+
+    def both(self, lines: list[str]) -> list[str]:
+        """Return the lines with a faster way before them, for where all indices are in bounds for sure."""
+        self.fast = True
+        self.depth += 1
+        self.begin_round()
+        self.statement(self.nest.loop)
+        self.depth -= 1
+        made, proofs = self.lines, list(dict.fromkeys(self.proofs))
+        if not proofs:
+            return lines if not self.regions else made
+        tests = [f"    fast = {proofs[0]}", *(f"    fast = fast and {each}" for each in proofs[1:])]
+        return [*tests, "    if fast:", *made, "    else:", *("    " + line for line in lines)]
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -152,7 +216,9 @@ class Translator(Writer):
                 raise Refused("a value is taken apart")
             self.assign_all(targets[0].elts, [self.settled(self.copied(value)) for value in values])
             return
-        value = self.settled(self.expression(node.value))
+        value = self.expression(node.value)
+        summed_up = len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id in self.deferred
+        value = self.calm(value) if summed_up else self.settled(value)
         if len(targets) > 1:
             value = replace(value, text=self.fresh(value.text))
         self.assign_all(targets, [value] * len(targets))
@@ -179,7 +245,9 @@ class Translator(Writer):
             store = name, place
         else:
             raise Refused("an attribute is assigned")
-        value = self.settled(self.operation(node.op, left, node.value))
+        value = self.operation(node.op, left, node.value)
+        summed_up = isinstance(node.target, ast.Name) and node.target.id in self.deferred
+        value = self.calm(value) if summed_up else self.settled(value)
         if store is None:
             self.assign(node.target, value)
         else:
@@ -228,6 +296,8 @@ class Translator(Writer):
             if value.bits > variable.bits:
                 variable.bits = value.bits if self.rounds <= PATIENCE else WIDE
             variable.positive = variable.positive and value.positive
+            if variable.spans is not None:
+                variable.spans.add(value.span)
         self.changed = self.changed or before != (variable.kinds, variable.bits, variable.positive)
 
     def do_If(self, node: ast.If) -> None:
@@ -258,8 +328,58 @@ class Translator(Writer):
         self.definite = before
 
     def do_For(self, node: ast.For) -> None:
+        """Write a loop; one that can be done again first notes only whether anything is wrong."""
+        if not self.fast or self.sticky or not again(node):
+            self.counting(node)
+            return
+        kept = len(self.lines), self._count, self.counters, set(self.definite), len(self.proofs), self.depth
+        try:
+            restore = self.noted(node)
+        except Hard:
+            del self.lines[kept[0]:], self.proofs[kept[4]:]
+            self._count, self.counters, self.definite, self.depth = kept[1], kept[2], set(kept[3]), kept[5]
+            self.sticky, self.probes, self.deferred = False, [], set()
+            self.counting(node)
+            return
+        self.counters, self.definite = kept[2], set(kept[3])
+        self.put("if rare(bad):")
+        self.depth += 1
+        for line in restore:
+            self.put(line)
+        self.fast = False
+        self.counting(node)
+        self.fast = True
+        self.depth -= 1
+        self.regions += 1
+
+    def noted(self, node: ast.For) -> list[str]:
+        """Write a loop that only notes whether something is wrong; return what undoes it."""
+        names = list(dict.fromkeys(stored_names(node)))
+        self.sticky = True
+        self.label = self.nest.labels[node]
+        restore = [f"v_{name}, g_{name} = w_{name}, h_{name}" for name in names]
+        for name in names:
+            self.put(f"w_{name}, h_{name} = v_{name}, g_{name}")
+        for target in stored_places(node):
+            name, place = self.place(target)
+            kept = self.fresh(f"p_{name}[{place}]")
+            restore.insert(0, f"p_{name}[{place}] = {kept}")
+        at = len(self.lines)
+        self.counting(node)
+        self.sticky = False
+        indent = "    " * self.depth
+        self.lines[at:at] = [f"{indent}bad = bool_(0)", *(f"{indent}{each} = 0.0" for each in self.probes)]
+        for each in self.probes:
+            self.put(f"bad = either(bad, {each} != {each})")
+        self.probes = []
+        return restore
+
+    def counting(self, node: ast.For) -> None:
         """Count, or go through the elements of an array."""
+        self.label = self.nest.labels[node]
         self.counters += 1
+        later = (summed(node) if self.sticky else set()) - self.deferred
+        self.deferred |= later
         k = self.counters
         assert isinstance(node.target, ast.Name)
         match node.iter:
@@ -283,6 +403,11 @@ class Translator(Writer):
         self.depth -= 1
         self.inside(node.body)
         self.definite = before
+        self.deferred -= later
+        for name in sorted(later):
+            variable = self.variables[name]
+            if variable.kinds and variable.held in "ds":
+                self.put(f"bad = either(bad, not (abs(v_{name}) <= {LARGEST[variable.held]}))")
 
     def begin(self, k: int, start: str, stop: str, step: str) -> None:
         """Write the head of a loop that counts; what is left of it the interpreter could do."""
@@ -300,18 +425,22 @@ class Translator(Writer):
         zero, one = number(0), number(1)
         start, stop, step = {1: (zero, *values, one), 2: (*values, one), 3: tuple(values)}[len(values)]
         if not step.text.startswith("int64("):
-            self.bail(f"{step.text} == 0")
+            self.bail(f"{step.text} == 0", hard=True)
         elif step.text == "int64(0)":
             raise Refused("a range without a step")
         for value in (start, stop):
             if value.bits >= WIDE - 1:
-                self.bail(f"huge({value.text})")
+                self.bail(f"huge({value.text})", hard=True)
         self.begin(k, start.text, stop.text, step.text)
         up = step.positive and step.text.startswith("int64(")
         down = step.text.startswith("int64(-")
         # counting down ends before it stops, at -1 at the latest
         low = start.positive and up or down and (stop.positive or stop.text == "int64(-1)")
-        return Value(f"c{k}", frozenset({"int"}), "i", "", min(max(start.bits, stop.bits), WIDE - 1), low)
+        span: Span = None
+        if start.span and stop.span and (up or down):
+            span = (start.span[0], f"({stop.span[1]} - 1.0)") if up else (f"({stop.span[0]} + 1.0)", start.span[1])
+        bits = min(max(start.bits, stop.bits), WIDE - 1)
+        return Value(f"c{k}", frozenset({"int"}), "i", "", bits, low, (), span if bits <= EXACT else None)
 
     # -- expressions ---------------------------------------------------------------------------
 
@@ -431,13 +560,14 @@ class Translator(Writer):
                 raise Refused(f"{name} is {what}", element=False)
             return self.outside(name)
         if name not in self.definite:
-            self.bail(f"g_{name} == 0")
+            self.bail(f"g_{name} == 0", hard=True)
         tag = f"g_{name}" if len(variable.kinds) > 1 else ""
         held = variable.held
         if not variable.kinds:
             self.unknown.add(name)
             return Value(_ZERO[held], frozenset(), held)
-        return Value(f"v_{name}", variable.kinds, held, tag, variable.bits, variable.positive)
+        return Value(
+            f"v_{name}", variable.kinds, held, tag, variable.bits, variable.positive, (), variable.span)
 
     def outside(self, name: str) -> Value:
         """Return what a name is that the nest was not given: a constant of the module."""
@@ -470,7 +600,7 @@ class Translator(Writer):
         if found is len:
             match args:
                 case [ast.Name(id=array)] if array in self.arrays:
-                    return Value(f"d_{array}_0", frozenset({"int"}), "i", "", SIZE, True)
+                    return self.length(array, 0)
             raise Refused("a length of what is no array", element=False)
         try:
             known = found in CALLS
@@ -489,8 +619,14 @@ class Translator(Writer):
                                slice=ast.Constant(value=axis)) if name in self.arrays:
                 if type(axis) is not int or not 0 <= axis < self.arrays[name].ndim:
                     raise Refused("a length that the array does not have")
-                return Value(f"d_{name}_{axis}", frozenset({"int"}), "i", "", SIZE, True)
+                return self.length(name, axis)
         return self.load(*self.place(node))
+
+    def length(self, name: str, axis: int) -> Value:
+        """Return how long an array is along an axis."""
+        text = f"d_{name}_{axis}"
+        bound = f"float64({text})"
+        return Value(text, frozenset({"int"}), "i", "", SIZE, True, (), (bound, bound))
 
     def place(self, node: ast.Subscript) -> tuple[str, str]:
         """Return array and position of an element, after its indices were checked."""
@@ -517,9 +653,13 @@ class Translator(Writer):
         if not value.kinds:
             return "int64(0)"
         place = value.text
+        if self.fast and value.span and not value.span[0].startswith("-"):
+            low, high = value.span
+            self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
+            return place
         if not value.positive:
             place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
-        self.bail(f"outside({place}, {length})")
+        self.bail(f"outside({place}, {length})", hard=True)
         return place
 
     def stride(self, name: str, axis: int) -> str:
@@ -566,7 +706,7 @@ class Translator(Writer):
             return f"uint8({value.text} != 0)" if value.held != "b" else f"uint8({value.text})"
         text = value.text
         if value.held in "ds":
-            self.bail(f"not (abs({text}) < 9007199254740992.0)")
+            self.bail(f"not (abs({text}) < 9007199254740992.0)", hard=True)
             text = self.fresh(f"int64({text})")
             value = Value(text, value.kinds, "i", "", 53)
         elif value.held == "b":

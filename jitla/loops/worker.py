@@ -13,6 +13,7 @@ import platform
 import sys
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba import types
@@ -23,6 +24,7 @@ _OPTIONS = {"error_model": "numpy", "fastmath": False, "boundscheck": False,
 _LIBRARY = {name: 1 for name in (
     "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh")}
 _LIBRARY |= {"atan2": 2, "pow": 2}
+_FUSES = bool(llvm.get_host_cpu_features().get("fma"))
 _HIDING = {"x86_64": "=x,0", "AMD64": "=x,0", "aarch64": "=w,0", "arm64": "=w,0"}
 
 
@@ -35,6 +37,39 @@ def _checked(name: str) -> Any:
             return context.make_tuple(builder, signature.return_type, parts)
         return types.Tuple((types.int64, types.boolean))(types.int64, types.int64), code
     return intrinsic(typed)
+
+
+@intrinsic
+def _rare(context: Any, test: Any) -> Any:
+    """Return a truth value that is false nearly always."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        truth = ir.IntType(1)
+        found = numba.core.cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(truth, [truth, truth]), "llvm.expect.i1")
+        return builder.call(found, [args[0], truth(0)])
+    return types.boolean(types.boolean), code
+
+
+@intrinsic
+def _either(context: Any, a: Any, b: Any) -> Any:
+    """Return whether any of two is true, both of them computed."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.or_(*args)
+    return types.boolean(types.boolean, types.boolean), code
+
+
+@intrinsic
+def _probed(context: Any, value: Any, total: Any) -> Any:
+    """Add nothing to a sum, or what is no number if a value is not finite."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        double = ir.DoubleType()
+        nothing = double(0.0)
+        if not _FUSES:
+            return builder.fadd(builder.fmul(args[0], nothing), args[1])
+        found = numba.core.cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(double, [double] * 3), "llvm.fma.f64")
+        return builder.call(found, [args[0], nothing, args[1]])
+    return types.float64(types.float64, types.float64), code
 
 
 def _library(name: str, count: int) -> Any:
@@ -107,6 +142,7 @@ def _names() -> dict[str, Any]:
               for short in ("int", "uint") for size in (1, 2, 4, 8)}
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
+    found |= {"rare": _rare, "either": _either, "probed": _probed}
     found["power"] = found["lib_pow"]
     found["floor"], found["ceil"] = make(lambda a: float(math.floor(a))), make(lambda a: float(math.ceil(a)))
     return found

@@ -95,6 +95,8 @@ SPACE: dict[str, Any] = {
     "float_mod": lambda a, b: a % b, "float_div": lambda a, b: a // b,
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
+    "rare": bool, "either": lambda a, b: bool(a) | bool(b),
+    "probed": lambda value, total: value * 0.0 + total,
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
 SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)
