@@ -24,6 +24,7 @@ __all__ = [
     "FunctionRecord",
     "KeptRecord",
     "LoopRecord",
+    "NestRecord",
     "ProgramRecord",
     "SourceLine",
     "StageRecord",
@@ -153,6 +154,25 @@ class LoopRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class NestRecord:
+    """An explicit loop over elements: `state` ("trusted": compiled code runs it), `reason` if Python does.
+
+    `kinds` are those of what it is given. `plain` runs by Python took `seconds`, `runs` of compiled code
+    `compiled`; `left` of them ended where Python had to go on.
+    """
+
+    line: SourceLine
+    state: str
+    reason: str = ""
+    kinds: str = ""
+    plain: int = 0
+    runs: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    compiled: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class KeptRecord:
     """A value that stays the same from run to run: `made` times computed, `used` times found in memory."""
 
@@ -175,6 +195,7 @@ class FunctionRecord:
     note: str = ""
     loops: tuple[LoopRecord, ...] = ()
     kept: tuple[KeptRecord, ...] = ()
+    nests: tuple[NestRecord, ...] = ()
 
 
 class Explanation:
@@ -228,6 +249,7 @@ def _function(record: FunctionRecord, level: str) -> Iterator[str]:
         yield from _program(program, number, level)
     if level in ("plan", "all"):
         yield ""
+        yield from _nests(record.nests)
         yield from _kept(record.kept)
         yield from _loops(record.loops)
         yield from _fallbacks(record.fallbacks)
@@ -327,6 +349,26 @@ def _loops(loops: tuple[LoopRecord, ...]) -> Iterator[str]:
             facts.append(f"{_times(loop.by_numpy, 'time')} by NumPy")
         yield f"   L{number}  {', '.join(facts)}"
         yield from _covered((Covered(loop.operation, loop.line),))
+
+
+# What is said of a loop over elements in each state.
+_STATES = {"trusted": "compiled", "waiting": "is being compiled", "tried": "compiled, is being checked",
+           "cold": "left to Python so far", "refused": "left to Python"}
+
+
+def _nests(nests: tuple[NestRecord, ...]) -> Iterator[str]:
+    if nests:
+        yield f"== loops over elements: {len(nests)}"
+    for number, nest in enumerate(nests, 1):
+        facts = [_STATES[nest.state] + (f": {nest.reason}" if nest.reason else "")]
+        if nest.plain and nest.seconds:
+            facts.append(f"{_times(nest.plain, 'run')} by Python, {duration(nest.seconds / nest.plain)} each")
+        if nest.runs:
+            facts.append(f"{_times(nest.runs, 'run')} compiled, {duration(nest.compiled / nest.runs)} each")
+        if nest.left:
+            facts.append(f"{nest.left} finished by Python")
+        yield f"   N{number}  {', '.join(facts)}"
+        yield from _covered((Covered(nest.kinds and f"({nest.kinds})", nest.line),))
 
 
 def _kept(kept: tuple[KeptRecord, ...]) -> Iterator[str]:

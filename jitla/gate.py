@@ -299,3 +299,5 @@ class State:
         """Forget what was learnt in earlier calls."""
         for site in self.all_sites():
             site.clear()
+        if self.looping is not None:
+            self.looping.clear()

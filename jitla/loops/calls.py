@@ -53,7 +53,8 @@ def called(writer: Writer, function: Any, name: str, values: list[Value]) -> Val
         return _rounded(writer, _ROUNDING[function], value)
     if function in _ASKING:
         kind = "bool" if getattr(function, "__module__", "") == "math" else "b1"
-        return Value(writer.fresh(f"{_ASKING[function]}({_double(writer, value)})"), frozenset({kind}), "b", "", 1, True)
+        text = writer.fresh(f"{_ASKING[function]}({_double(writer, value)})")
+        return Value(text, frozenset({kind}), "b", "", 1, True)
     return _made(writer, _MAKING[function], value)
 
 

@@ -24,6 +24,8 @@ LARGEST = {"d": "1.7976931348623157e308", "s": "float32(3.4028234663852886e38)"}
 
 
 Span = tuple[str, str] | None
+# The kind of a result for each pair of kinds of operands.
+Pairs = dict[tuple[str, str], str]
 LONGEST = 300  # characters of a text of a bound
 
 
@@ -196,11 +198,11 @@ class Writer:
 
     # -- operations ----------------------------------------------------------------------------
 
-    def pairs(self, name: str, left: Value, right: Value) -> dict[tuple[str, str], str]:
+    def pairs(self, name: str, left: Value, right: Value) -> Pairs:
         """Return the kind of the result for each kind that the operands may have."""
         return {(a, b): result(name, a, b) for a, b in product(sorted(left.kinds), sorted(right.kinds))}
 
-    def _tag(self, made: dict[tuple[str, str], str], left: Value, right: Value) -> str:
+    def _tag(self, made: Pairs, left: Value, right: Value) -> str:
         """Return the text of the code of a result."""
         if len(set(made.values())) == 1:
             return ""
@@ -251,7 +253,7 @@ class Writer:
             return self._mixed(name, left, right, made)
         raise Refused(f"{name} of values of several kinds")
 
-    def _mixed(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+    def _mixed(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         """Compute what is an integer at times as a float: exact, and without a sign of zero."""
         if set(made.values()) & INTEGERS != {"int"}:
             raise Refused(f"{name} of values of several kinds")
@@ -276,7 +278,7 @@ class Writer:
         if kind != "i8" and not surely:
             self.bail(f"{text} < {low} or {text} > {high}")
 
-    def _integer(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+    def _integer(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         self._narrow(left, right)
         self._narrow(right, left)
         a, b = self.held(left, "i"), self.held(right, "i")
@@ -301,7 +303,8 @@ class Writer:
         both = left.positive and right.positive
         bits = left.bits + right.bits if name == "Mult" else max(left.bits, right.bits) + 1
         if bits < WIDE:
-            return Value(self.fresh(f"{a} {_SIGN[name]} {b}"), frozenset(), "i", "", bits, both and name != "Sub")
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+            return Value(text, frozenset(), "i", "", bits, both and name != "Sub")
         self._count += 1
         made, lost = f"t{self._count}", f"o{self._count}"
         self.put(f"{made}, {lost} = {_CHECKED[name]}_checked({a}, {b})")
@@ -316,12 +319,13 @@ class Writer:
         positive = right.positive and (name == "Mod" or left.positive)
         return Value(text, frozenset(), "i", "", bits, positive)
 
-    def _bits(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+    def _bits(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         kinds = frozenset(made.values())
         how = held_by(kinds)
         if how == "b":
             a, b = self.held(left, "b"), self.held(right, "b")
-            return Value(self.fresh(f"{a} {_SIGN[name]} {b}"), kinds, "b", self._tag(made, left, right), 1, True)
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+            return Value(text, kinds, "b", self._tag(made, left, right), 1, True)
         if how != "i":
             raise Refused(f"{name} of floats")
         self._narrow(left, right)
@@ -351,7 +355,7 @@ class Writer:
         bits = left.bits + int(known) if known.isdigit() else WIDE
         return text, min(bits, WIDE), left.positive
 
-    def _float(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str], how: str) -> Value:
+    def _float(self, name: str, left: Value, right: Value, made: Pairs, how: str) -> Value:
         kinds = frozenset(made.values())
         if name in ("FloorDiv", "Mod") or name == "Pow" and how == "s":
             left, right = self.settled(left), self.settled(right)

@@ -45,7 +45,6 @@ def _int64(value: Any) -> int:
 def _wrapped(bits: int, signed: bool):
     def make(value: Any) -> int:
         made = int(value) & ((1 << bits) - 1)
-        assert made == value or signed and made - (1 << bits) == value, "an element does not fit"
         return made - (1 << bits) if signed and made >> (bits - 1) else made
     return make
 
@@ -92,7 +91,7 @@ SPACE: dict[str, Any] = {
     "wide": lambda a: abs(a) > 1 << 53, "huge": lambda a: abs(a) > 1 << 62,
     "lost": lambda wide, single: math.isinf(single) and not math.isinf(wide),
     "outside": lambda place, length: not 0 <= place < length, "flagged": _flagged,
-    "float_mod": lambda a, b: a % b, "float_div": lambda a, b: a // b,
+    "float_mod": lambda a, b: a % b if b else math.nan, "float_div": lambda a, b: a // b if b else math.nan,
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
     "rare": bool, "either": lambda a, b: bool(a) | bool(b),
