@@ -220,6 +220,8 @@ class Expressions(Writer):
             match args:
                 case [ast.Name(id=array)] if array in self.arrays:
                     return self.length(array, 0)
+                case [ast.Name(id=array)] if array in self.given:
+                    raise Refused(f"{array} is {self.given[array]}", element=False)
             raise Refused("a length of what is no array", element=False)
         try:
             known = found in CALLS

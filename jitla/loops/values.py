@@ -371,6 +371,8 @@ class Writer:
             text = self.fresh(f"power({a}, {b})")
         elif name in ("FloorDiv", "Mod"):
             text = self.fresh(f"{'float_div' if name == 'FloorDiv' else 'float_mod'}({a}, {b})")
+        elif name == "Div":
+            text = self.fresh(f"ratio({a}, {b})")
         else:
             text = self.fresh(f"{a} {_SIGN[name]} {b}")
         steps = (*left.steps, *right.steps)

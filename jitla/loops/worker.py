@@ -143,7 +143,7 @@ def _names() -> dict[str, Any]:
         "int64": types.int64, "float64": double, "float32": types.float32, "bool_": types.boolean,
         "MIN": -(1 << 63), "INF": math.inf, "NAN": math.nan, "sqrt": math.sqrt, "isnan": math.isnan,
         "isinf": math.isinf, "isfinite": math.isfinite,
-        "shift": make(lambda a, b: a << b), "floor_div": make(lambda a, b: a // b),
+        "ratio": make(lambda a, b: a / b), "shift": make(lambda a, b: a << b), "floor_div": make(lambda a, b: a // b),
         "floor_mod": make(lambda a, b: a % b),
         "wide": make(lambda a: a > 9007199254740992 or a < -9007199254740992),
         "huge": make(lambda a: a > 4611686018427387904 or a < -4611686018427387904),
