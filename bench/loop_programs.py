@@ -562,8 +562,8 @@ SCALAR = (
     Program(crc32, "scalar", lambda g: (g.integers(0, 256, 100_000).astype(np.uint8), _table())),
     Program(mandelbrot, "scalar", lambda g: (np.linspace(-2, 0.5, 60), np.linspace(-1, 1, 50), 100)),
     Program(nussinov, "scalar", lambda g: (_letters(g, 80),)),
-    Program(cholesky, "scalar", lambda g: (_definite(g, 80),)),
-    Program(lu, "scalar", lambda g: (_definite(g, 70),)),
+    Program(cholesky, "scalar", lambda g: (_definite(g, 160),)),
+    Program(lu, "scalar", lambda g: (_definite(g, 160),)),
     Program(particles, "scalar", lambda g: (g.random((60, 3)), g.random((60, 3)), g.random(60), 0.01, 5)),
     Program(knapsack, "scalar", lambda g: (g.integers(1, 50, 60), g.integers(1, 99, 60), 2000)),
     Program(longest_common, "scalar", lambda g: (_letters(g, 300), _letters(g, 300))),
@@ -574,12 +574,14 @@ SCALAR = (
     Program(histogram, "scalar", lambda g: (g.normal(size=100_000), -4.0, 0.1, np.zeros(80, dtype=np.int64))),
     Program(smith_waterman, "scalar", lambda g: (_letters(g, 300), _letters(g, 300), 1.0)),
     Program(collatz, "scalar", lambda g: (np.zeros(4000, dtype=np.int64),)),
-    Program(drawdown, "scalar", lambda g: (100 + np.cumsum(g.normal(size=200_000)).cumsum() * 0 + g.random(200_000),)),
+    Program(drawdown, "scalar", lambda g: (100 + g.random(200_000),)),
     Program(lorenz, "scalar", lambda g: (np.zeros((50_000, 3)), 0.01)),
-    Program(biquad, "scalar", lambda g: (g.normal(size=100_000), np.zeros(100_000), 0.2, 0.3, 0.2, -0.5, 0.2)),
+    Program(biquad, "scalar", lambda g: (
+        g.normal(size=100_000), np.zeros(100_000), 0.2, 0.3, 0.2, -0.5, 0.2)),
     Program(time_warping, "scalar", lambda g: (g.random(300), g.random(300), _bordered(301))),
     Program(viterbi, "scalar", lambda g: (
-        g.random(12), g.random((12, 12)), g.random((12, 4)), _letters(g, 500), np.zeros((500, 12), dtype=np.int64))),
+        g.random(12), g.random((12, 12)), g.random((12, 4)), _letters(g, 500),
+        np.zeros((500, 12), dtype=np.int64))),
     Program(wrapped_random, "scalar", lambda g: (np.zeros(100_000), 12345)),
 )
 
@@ -597,7 +599,8 @@ MIXED = (
     Program(gram_schmidt, "mixed", lambda g: (g.random((200, 30)),)),
     Program(over_relaxation, "mixed", lambda g: (g.random((100, 100)), 1.5, 10)),
     Program(k_means, "mixed", lambda g: (g.random((2000, 4)), g.random((8, 4)), 3)),
-    Program(forward_solve, "mixed", lambda g: (np.tril(g.random((400, 400))) + 4 * np.eye(400), g.random(400))),
+    Program(forward_solve, "mixed", lambda g: (
+        np.tril(g.random((400, 400))) + 4 * np.eye(400), g.random(400))),
     Program(smoothed, "mixed", lambda g: (g.random(200_000), 0.1)),
     Program(heat, "mixed", lambda g: (g.random((100, 100)), 10, 0.1)),
     Program(conjugate_gradient, "mixed", lambda g: (*_sparse(g, 2000, 8), g.random(2000), 10)),

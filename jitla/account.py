@@ -20,6 +20,7 @@ from jitla.records import (
     FunctionRecord,
     KeptRecord,
     LoopRecord,
+    NestRecord,
     ProgramRecord,
     SourceLine,
     StageRecord,
@@ -42,10 +43,9 @@ class Stats(dict[str, float]):
     `fallbacks`, NumPy calls outside of programs; `failures`, blocks that NumPy ran because no program
     could be made; `kept`, values computed to be used in later runs of a block, `reused`, how often they were,
     `kept_bytes`, the most that a call has held of them; `loops` over elements that compiled code runs,
-    `loops_waiting` to be compiled or checked, `loops_cold`, not
-    worth it yet, `loops_refused`, left to Python; `loop_runs` of compiled code,
-    `loops_left`, those of them that Python finished; `waiting`, blocks that NumPy runs until their
-    programs are there.
+    `loops_waiting` to be compiled or checked, `loops_cold`, not worth it so far, `loops_refused`, left to
+    Python; `loop_runs` of compiled code, `loops_left`, those of them that Python finished;
+    `waiting`, blocks that NumPy runs until their programs are there.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -62,8 +62,7 @@ def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
                   materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0,
-                  loops=0, loops_waiting=0, loops_refused=0, loops_cold=0,
-                  loop_runs=0, loops_left=0)
+                  loops=0, loops_waiting=0, loops_cold=0, loops_refused=0, loop_runs=0, loops_left=0)
     for site in sites:
         runs = site.runs()
         total["calls"] += site.calls
@@ -76,7 +75,7 @@ def stats_of(sites: Iterable[Site]) -> Stats:
         total["kept"] += sum(part.made for part in list(site.parts.values()))
         total["reused"] += sum(part.used for part in list(site.parts.values()))
         total["kept_bytes"] = max(total["kept_bytes"], site.most_kept)
-        for record in site.looping.records() if site.looping else ():
+        for record in nests_of((site,)):
             total[_COUNTED[record.state]] += 1
             total["loop_runs"] += record.runs
             total["loops_left"] += record.left
@@ -92,7 +91,7 @@ def stats_of(sites: Iterable[Site]) -> Stats:
 def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
     """Return what the sites handed to NumPy: whole calls, and calls in them."""
     sites = tuple(sites)
-    return (*(record for site in sites for record in _bypasses(site)), *(
+    return (*(record for site in sites for record in (*_bypasses(site), *_by_python(site))), *(
         FallbackRecord(name, SourceLine.at(file, line), f.count, f.seconds, f.reason)
         for site in sites for (name, file, line), f in list(site.fallbacks.items())
     ))
@@ -105,6 +104,21 @@ def _bypasses(site: Site) -> Iterator[FallbackRecord]:
         yield FallbackRecord(
             site.name, SourceLine.at(*site.payoff.place), found.calls, found.calls * found.plain,
             f"whole calls, on {on}: {duration(found.plain)} each, traced {duration(found.traced)}")
+
+
+def _by_python(site: Site) -> Iterator[FallbackRecord]:
+    """Yield the loops over elements that Python runs."""
+    for nest in nests_of((site,)):
+        if nest.state == "refused" and nest.plain:
+            yield FallbackRecord("loop over elements", nest.line, nest.plain, nest.seconds, nest.reason)
+
+
+def nests_of(sites: Iterable[Site]) -> tuple[NestRecord, ...]:
+    """Return what became of explicit loops over elements."""
+    return tuple(
+        NestRecord(SourceLine.at(r.file, r.line), r.state, r.reason, r.kinds, r.plain, r.runs, r.left,
+                   r.seconds, r.compiled)
+        for site in sites if site.looping is not None for r in site.looping.records())
 
 
 def loops_of(sites: Iterable[Site]) -> tuple[LoopRecord, ...]:
@@ -142,7 +156,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
-                          note, loops_of(sites), kept_of(sites))
+                          note, loops_of(sites), kept_of(sites), nests_of(sites))
 
 
 class _Lines:

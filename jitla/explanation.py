@@ -25,6 +25,7 @@ from jitla.records import (
     FunctionRecord,
     KeptRecord,
     LoopRecord,
+    NestRecord,
     ProgramRecord,
     StageRecord,
 )
@@ -129,6 +130,7 @@ def _function(record: FunctionRecord, level: str) -> Iterator[str]:
         yield from _program(program, number, level)
     if level in ("plan", "all"):
         yield ""
+        yield from _nests(record.nests)
         yield from _kept(record.kept)
         yield from _loops(record.loops)
         yield from _fallbacks(record.fallbacks)
@@ -221,6 +223,26 @@ def _loops(loops: tuple[LoopRecord, ...]) -> Iterator[str]:
             facts.append(f"{_times(loop.by_numpy, 'time')} by NumPy")
         yield f"   L{number}  {', '.join(facts)}"
         yield from _covered((Covered(loop.operation, loop.line),))
+
+
+# What is said of a loop over elements in each state.
+_STATES = {"trusted": "compiled", "waiting": "is being compiled", "tried": "compiled, is being checked",
+           "cold": "left to Python so far", "refused": "left to Python"}
+
+
+def _nests(nests: tuple[NestRecord, ...]) -> Iterator[str]:
+    if nests:
+        yield f"== loops over elements: {len(nests)}"
+    for number, nest in enumerate(nests, 1):
+        facts = [_STATES[nest.state] + (f": {nest.reason}" if nest.reason else "")]
+        if nest.plain and nest.seconds:
+            facts.append(f"{_times(nest.plain, 'run')} by Python, {duration(nest.seconds / nest.plain)} each")
+        if nest.runs:
+            facts.append(f"{_times(nest.runs, 'run')} compiled, {duration(nest.compiled / nest.runs)} each")
+        if nest.left:
+            facts.append(f"{nest.left} finished by Python")
+        yield f"   N{number}  {', '.join(facts)}"
+        yield from _covered((Covered(nest.kinds and f"({nest.kinds})", nest.line),))
 
 
 def _kept(kept: tuple[KeptRecord, ...]) -> Iterator[str]:

@@ -392,3 +392,5 @@ class State:
         """Forget what was learnt in earlier calls."""
         for site in self.all_sites():
             site.clear()
+        if self.looping is not None:
+            self.looping.clear()

@@ -21,6 +21,7 @@ __all__ = [
     "FunctionRecord",
     "KeptRecord",
     "LoopRecord",
+    "NestRecord",
     "ProgramRecord",
     "SourceLine",
     "StageRecord",
@@ -154,6 +155,25 @@ class LoopRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class NestRecord:
+    """An explicit loop over elements: `state` ("trusted": compiled code runs it), `reason` if Python does.
+
+    `kinds` are those of what it is given. `plain` runs by Python took `seconds`, `runs` of compiled code
+    `compiled`; `left` of them ended where Python had to go on.
+    """
+
+    line: SourceLine
+    state: str
+    reason: str = ""
+    kinds: str = ""
+    plain: int = 0
+    runs: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    compiled: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class KeptRecord:
     """A value that stays the same from run to run: `made` times computed, `used` times found in memory."""
 
@@ -176,3 +196,4 @@ class FunctionRecord:
     note: str = ""
     loops: tuple[LoopRecord, ...] = ()
     kept: tuple[KeptRecord, ...] = ()
+    nests: tuple[NestRecord, ...] = ()

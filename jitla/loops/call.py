@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from jitla.loops.given import Array, Given, Scalar
 from jitla.loops.kernel import Kernel
 from jitla.loops.kinds import BY_CHAR, BY_CODE, ITEM, KIND_OF
-from jitla.loops.translate import Array, Given, Scalar
 from jitla.loops.versions import Nothing
 
 # Of the flags of arrays: C-contiguous, aligned, writeable.

@@ -53,7 +53,8 @@ def called(writer: Writer, function: Any, name: str, values: list[Value]) -> Val
         return _rounded(writer, _ROUNDING[function], value)
     if function in _ASKING:
         kind = "bool" if getattr(function, "__module__", "") == "math" else "b1"
-        return Value(writer.fresh(f"{_ASKING[function]}({_double(writer, value)})"), frozenset({kind}), "b", "", 1, True)
+        text = writer.fresh(f"{_ASKING[function]}({_double(writer, value)})")
+        return Value(text, frozenset({kind}), "b", "", 1, True)
     return _made(writer, _MAKING[function], value)
 
 
@@ -91,7 +92,7 @@ def _rounded(writer: Writer, how: str, value: Value) -> Value:
         text = writer.held(value, "i")
         return Value(text, frozenset({"int"}), "i", "", value.bits, value.positive)
     a = _double(writer, value)
-    writer.bail(f"not (abs({a}) < 9007199254740992.0)")
+    writer.bail(f"not (abs({a}) < 9007199254740992.0)", hard=True)
     whole = a if how == "trunc" else f"{how}({a})"
     return Value(writer.fresh(f"int64({whole})"), frozenset({"int"}), "i", "", EXACT)
 

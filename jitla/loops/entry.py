@@ -122,6 +122,11 @@ class Entry:
         given = dict(zip((*self.names, *self.outside), values, strict=True))
         return self._run(variant, given) if variant.state == "trusted" else self._try(variant, given)
 
+    def clear(self) -> None:
+        """Forget what was learnt, but for what is being compiled."""
+        if not self.rests:
+            self.variants.clear()
+
     def _new(self, key: Any) -> Variant:
         variant = Variant()
         if len(self.variants) >= MOST_VARIANTS:

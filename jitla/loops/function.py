@@ -45,7 +45,9 @@ class Looping:
 
     def __init__(self, function: FunctionType, version: FunctionType, entries: list[Entry],
                  refused: list[tuple[int, str]]) -> None:
+        self.function = function
         self.version = version
+        self._made_of = function.__code__
         self.entries = entries
         self.refused = refused
         self.file = function.__code__.co_filename
@@ -56,8 +58,11 @@ class Looping:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; the first calls tell whether it lives by its loops."""
-        if self._calls >= CALLS:
+        if self._calls >= CALLS and self._is_current():
             return self.version(*args, **kwargs)
+        if not self._is_current():
+            self.traced = True
+            return self.function(*args, **kwargs)
         start = perf_counter()
         try:
             return self.version(*args, **kwargs)
@@ -65,6 +70,18 @@ class Looping:
             self._calls += 1
             self._seconds += perf_counter() - start
             self._judge()
+
+    def _is_current(self) -> bool:
+        """Say whether the function is the one that the version was made of."""
+        function, version = self.function, self.version
+        return function.__code__ is self._made_of and function.__defaults__ is version.__defaults__ \
+            and function.__kwdefaults__ is version.__kwdefaults__
+
+    def clear(self) -> None:
+        """Forget what was learnt."""
+        self._calls, self._seconds, self.traced = 0, 0.0, False
+        for entry in self.entries:
+            entry.clear()
 
     def _judge(self) -> None:
         """Decide whether the function should rather be traced."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
+from jitla.loops.given import Array, Given, Scalar, Variable
 from jitla.loops.kinds import CODES
 from jitla.loops.nests import Nest
-from jitla.loops.translate import Array, Given, Scalar, Translator, Variable
+from jitla.loops.translate import Translator
 
 _READ = {"i": "I[{}]", "d": "F[{}]", "s": "float32(F[{}])", "b": "(I[{}] != 0)"}
 _ZERO = {"i": "int64(0)", "d": "float64(0)", "s": "float32(0)", "b": "bool_(0)"}
@@ -47,35 +48,33 @@ def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]
     """Translate a nest for what it is given."""
     made = Translator(nest, given, resolve)
     lines = made.run()
-    used = {name for name, what in given.items() if isinstance(what, Array)}
-    arrays = tuple(name for name in given if name in used)
+    known = {name: what for name, what in given.items() if isinstance(what, Array)}
+    arrays = tuple(known)
     gives = tuple(name for name in nest.writes if made.variables[name].kinds)
     takes = tuple(name for name, what in given.items() if isinstance(what, Scalar))
     names = (*gives, *(name for name in takes if name not in gives))
     held = {name: made.variables[name].held for name in names}
     back = "".join(_PACKED[held[name]] + "q" for name in gives) + "qqq" * made.counters
     only = "".join(_PACKED[held[name]] for name in names[len(gives):])
-    sizes = "q" * sum(2 * given[name].ndim for name in arrays)  # type: ignore[union-attr]
+    sizes = "q" * sum(2 * what.ndim for what in known.values())
     places = {name: 2 * gives.index(name) if name in gives else len(back) + names.index(name) - len(gives)
               for name in takes}
-    truths = tuple((places[name], name) for name in takes if given[name].kind == "b1")  # type: ignore[union-attr]
-    text = _text(made, lines, arrays, given, gives, names, len(back), len(back) + len(only))
-    pointers = tuple(_POINTER[given[name].kind] for name in arrays)  # type: ignore[union-attr]
+    truths = tuple((places[name], name) for name in takes if given[name] == Scalar("b1"))
+    text = _text(made, lines, known, given, gives, names, len(back), len(back) + len(only))
+    pointers = tuple(_POINTER[what.kind] for what in known.values())
     return Kernel(
         text, pointers, arrays, tuple(sorted(made.written)), takes, gives, made.counters, truths,
         Struct("=" + back + only + sizes), Struct("=" + back), made.variables)
 
 
 def _text(
-    made: Translator, lines: list[str], arrays: tuple[str, ...], given: Mapping[str, Given],
+    made: Translator, lines: list[str], arrays: Mapping[str, Array], given: Mapping[str, Given],
     gives: tuple[str, ...], names: tuple[str, ...], only: int, sizes: int,
 ) -> str:
     """Return the text of the function of the nest, and of the one that is called with memory."""
     head, place = [], sizes
-    for name in arrays:
-        what = given[name]
-        assert isinstance(what, Array)
-        for axis in range(what.ndim):
+    for name, array in arrays.items():
+        for axis in range(array.ndim):
             head += [f"d_{name}_{axis} = I[{place}]", f"s_{name}_{axis} = I[{place + 1}]"]
             place += 2
     for index, name in enumerate(names):

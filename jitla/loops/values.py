@@ -23,6 +23,12 @@ COMPARED = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
 LARGEST = {"d": "1.7976931348623157e308", "s": "float32(3.4028234663852886e38)"}
 
 
+Span = tuple[str, str] | None
+# The kind of a result for each pair of kinds of operands.
+Pairs = dict[tuple[str, str], str]
+LONGEST = 300  # characters of a text of a bound
+
+
 @dataclass(frozen=True)
 class Value:
     """A number: its text, its possible kinds, how it is held, and the text of its kind's code."""
@@ -36,6 +42,8 @@ class Value:
     # At most two to the power of `bits` away from zero; not below zero.
     # Steps whose flags are not looked at yet: operands and result of each.
     steps: tuple[tuple[str, str, str], ...] = ()
+    # Texts of the least and the largest it can be, of what does not change in the loop.
+    span: Span = None
 
     @property
     def code(self) -> str:
@@ -56,11 +64,36 @@ def number(value: int | float | bool) -> Value:
     if kind == "int":
         if abs(value) >= 1 << WIDE:
             raise Refused(f"the constant {value} has more than 64 bits")
-        return Value(f"int64({value})", frozenset({kind}), "i", "", int(value).bit_length(), value >= 0)
+        return Value(f"int64({value})", frozenset({kind}), "i", "", int(value).bit_length(), value >= 0, (),
+                     (f"{value}.0", f"{value}.0"))
     if kind == "bool":
         return Value(f"bool_({int(value)})", frozenset({kind}), "b", "", 1, True)
     text = {"inf": "INF", "-inf": "(-INF)", "nan": "NAN"}.get(repr(value), repr(value))
     return Value(f"float64({text})", frozenset({kind}), "d")
+
+
+def spanned(name: str, left: Span, right: Span) -> Span:
+    """Return the bounds of a sum, a difference, or a multiple."""
+    if left is None or right is None:
+        return None
+    (a, b), (c, d) = left, right
+    if name == "Add":
+        made = f"({a} + {c})", f"({b} + {d})"
+    elif name == "Sub":
+        made = f"({a} - {d})", f"({b} - {c})"
+    elif name == "Mult":
+        if c != d:
+            (a, b), (c, d) = (c, d), (a, b)
+        if c != d:
+            return None
+        made = (f"min({a} * {c}, {b} * {c})", f"max({a} * {c}, {b} * {c})")
+    elif name == "FloorDiv" and c == d and not c.startswith("-") and c[:-2].isdigit():
+        made = f"floor({a} / {c})", f"floor({b} / {c})"
+    elif name == "Mod" and c == d and not c.startswith("-") and c[:-2].isdigit():
+        made = "0.0", f"({c} - 1.0)"
+    else:
+        return None
+    return made if len(made[0]) + len(made[1]) < LONGEST else None
 
 
 def held_by(kinds: Iterable[str]) -> str:
@@ -75,6 +108,10 @@ def held_by(kinds: Iterable[str]) -> str:
     return "d"
 
 
+class Hard(Exception):
+    """Something must not be done where a check fails, so that noting it is not enough."""
+
+
 class Writer:
     """Writes the lines of a loop, and knows under which label the interpreter would go on."""
 
@@ -82,15 +119,24 @@ class Writer:
         self.lines: list[str] = []
         self.depth = 1
         self.label = 0
+        # Whether what is wrong is only noted, since all can be done again.
+        self.sticky = False
+        # Sums that are no numbers if anything that was added to them is not finite.
+        self.probes: list[str] = []
         self._count = 0
 
     def put(self, line: str) -> None:
         """Write a line."""
         self.lines.append("    " * self.depth + line)
 
-    def bail(self, condition: str) -> None:
-        """Leave the loop to the interpreter where `condition` holds."""
-        self.put(f"if {condition}: return @{self.label}@")
+    def bail(self, condition: str, hard: bool = False) -> None:
+        """Leave the loop to the interpreter where `condition` holds; `hard` if nothing can go on then."""
+        if not self.sticky:
+            self.put(f"if rare({condition}): return @{self.label}@")
+        elif hard:
+            raise Hard
+        else:
+            self.put(f"bad = either(bad, {condition})")
 
     def fresh(self, text: str) -> str:
         """Give what `text` computes a name."""
@@ -126,10 +172,19 @@ class Writer:
         """Look at the flags of the steps that made `value`: a warning is the interpreter's."""
         if not value.steps:
             return value
-        self.put(f"if not (abs({value.text}) <= {LARGEST[value.held]}):")
+        if self.sticky:
+            name = f"n{len(self.probes)}"
+            self.probes.append(name)
+            self.put(f"{name} = probed(float64({value.text}), {name})")
+            return self.calm(value)
+        self.put(f"if rare(not (abs({value.text}) <= {LARGEST[value.held]})):")
         self.depth += 1
         self.bail(" or ".join(f"flagged({a}, {b}, {r})" for a, b, r in value.steps))
         self.depth -= 1
+        return self.calm(value)
+
+    def calm(self, value: Value) -> Value:
+        """Return a value whose flags are looked at elsewhere."""
         return Value(value.text, value.kinds, value.held, value.tag, value.bits, value.positive)
 
     def united(self, value: Value, kinds: frozenset[str], how: str) -> tuple[str, str]:
@@ -143,11 +198,11 @@ class Writer:
 
     # -- operations ----------------------------------------------------------------------------
 
-    def pairs(self, name: str, left: Value, right: Value) -> dict[tuple[str, str], str]:
+    def pairs(self, name: str, left: Value, right: Value) -> Pairs:
         """Return the kind of the result for each kind that the operands may have."""
         return {(a, b): result(name, a, b) for a, b in product(sorted(left.kinds), sorted(right.kinds))}
 
-    def _tag(self, made: dict[tuple[str, str], str], left: Value, right: Value) -> str:
+    def _tag(self, made: Pairs, left: Value, right: Value) -> str:
         """Return the text of the code of a result."""
         if len(set(made.values())) == 1:
             return ""
@@ -198,7 +253,7 @@ class Writer:
             return self._mixed(name, left, right, made)
         raise Refused(f"{name} of values of several kinds")
 
-    def _mixed(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+    def _mixed(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         """Compute what is an integer at times as a float: exact, and without a sign of zero."""
         if set(made.values()) & INTEGERS != {"int"}:
             raise Refused(f"{name} of values of several kinds")
@@ -223,7 +278,7 @@ class Writer:
         if kind != "i8" and not surely:
             self.bail(f"{text} < {low} or {text} > {high}")
 
-    def _integer(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+    def _integer(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         self._narrow(left, right)
         self._narrow(right, left)
         a, b = self.held(left, "i"), self.held(right, "i")
@@ -240,14 +295,16 @@ class Writer:
         if kinds <= RANGES.keys():
             bits = min(bits, max(BITS[kind] for kind in kinds))
         positive = value.positive or all(kind in RANGES and not RANGES[kind][0] for kind in kinds)
-        return Value(value.text, kinds, "i", self._tag(made, left, right), bits, positive)
+        span = spanned(name, left.span, right.span) if bits <= EXACT else None
+        return Value(value.text, kinds, "i", self._tag(made, left, right), bits, positive, (), span)
 
     def _checked(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
         """Add, subtract or multiply; where 64 bits are too few the interpreter goes on."""
         both = left.positive and right.positive
         bits = left.bits + right.bits if name == "Mult" else max(left.bits, right.bits) + 1
         if bits < WIDE:
-            return Value(self.fresh(f"{a} {_SIGN[name]} {b}"), frozenset(), "i", "", bits, both and name != "Sub")
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+            return Value(text, frozenset(), "i", "", bits, both and name != "Sub")
         self._count += 1
         made, lost = f"t{self._count}", f"o{self._count}"
         self.put(f"{made}, {lost} = {_CHECKED[name]}_checked({a}, {b})")
@@ -256,18 +313,19 @@ class Writer:
 
     def _divided(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
         if not (right.text.startswith("int64(") and right.text not in ("int64(0)", "int64(-1)")):
-            self.bail(f"{b} == 0 or {b} == -1")
+            self.bail(f"{b} == 0 or {b} == -1", hard=True)
         text = self.fresh(f"{'floor_div' if name == 'FloorDiv' else 'floor_mod'}({a}, {b})")
         bits = left.bits if name == "FloorDiv" else right.bits
         positive = right.positive and (name == "Mod" or left.positive)
         return Value(text, frozenset(), "i", "", bits, positive)
 
-    def _bits(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str]) -> Value:
+    def _bits(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         kinds = frozenset(made.values())
         how = held_by(kinds)
         if how == "b":
             a, b = self.held(left, "b"), self.held(right, "b")
-            return Value(self.fresh(f"{a} {_SIGN[name]} {b}"), kinds, "b", self._tag(made, left, right), 1, True)
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+            return Value(text, kinds, "b", self._tag(made, left, right), 1, True)
         if how != "i":
             raise Refused(f"{name} of floats")
         self._narrow(left, right)
@@ -281,7 +339,7 @@ class Writer:
                 positive = True
             text = self.fresh(f"{a} {_SIGN[name]} {b}")
         else:
-            self.bail(f"{b} < 0 or {b} > 62")
+            self.bail(f"{b} < 0 or {b} > 62", hard=True)
             text, bits, positive = self._shifted(name, a, b, left, right)
         value = Value(text, kinds, how, self._tag(made, left, right), bits, positive)
         for kind in kinds & RANGES.keys():
@@ -297,7 +355,7 @@ class Writer:
         bits = left.bits + int(known) if known.isdigit() else WIDE
         return text, min(bits, WIDE), left.positive
 
-    def _float(self, name: str, left: Value, right: Value, made: dict[tuple[str, str], str], how: str) -> Value:
+    def _float(self, name: str, left: Value, right: Value, made: Pairs, how: str) -> Value:
         kinds = frozenset(made.values())
         if name in ("FloorDiv", "Mod") or name == "Pow" and how == "s":
             left, right = self.settled(left), self.settled(right)
@@ -313,6 +371,8 @@ class Writer:
             text = self.fresh(f"power({a}, {b})")
         elif name in ("FloorDiv", "Mod"):
             text = self.fresh(f"{'float_div' if name == 'FloorDiv' else 'float_mod'}({a}, {b})")
+        elif name == "Div":
+            text = self.fresh(f"ratio({a}, {b})")
         else:
             text = self.fresh(f"{a} {_SIGN[name]} {b}")
         steps = (*left.steps, *right.steps)

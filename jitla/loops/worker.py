@@ -11,18 +11,32 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
+import numba.extending
+import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+
+# none of these says what it takes and returns
+types: Any = numba.types
+njit: Any = numba.njit
+def intrinsic(code: Callable[..., Any]) -> Any:
+    """Make a function that the texts may call, written in LLVM's instructions."""
+    made: Any = numba.extending.intrinsic(code)
+    return made
+
+
+_declared: Any = numba.core.cgutils.get_or_insert_function
 
 _OPTIONS = {"error_model": "numpy", "fastmath": False, "boundscheck": False,
             "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _LIBRARY = {name: 1 for name in (
     "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh")}
 _LIBRARY |= {"atan2": 2, "pow": 2}
+_FUSES = bool(llvm.get_host_cpu_features().get("fma"))
 _HIDING = {"x86_64": "=x,0", "AMD64": "=x,0", "aarch64": "=w,0", "arm64": "=w,0"}
 
 
@@ -37,13 +51,46 @@ def _checked(name: str) -> Any:
     return intrinsic(typed)
 
 
+@intrinsic
+def _rare(context: Any, test: Any) -> Any:
+    """Return a truth value that is false nearly always."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        truth = ir.IntType(1)
+        found = _declared(
+            builder.module, ir.FunctionType(truth, [truth, truth]), "llvm.expect.i1")
+        return builder.call(found, [args[0], truth(0)])
+    return types.boolean(types.boolean), code
+
+
+@intrinsic
+def _either(context: Any, a: Any, b: Any) -> Any:
+    """Return whether any of two is true, both of them computed."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.or_(*args)
+    return types.boolean(types.boolean, types.boolean), code
+
+
+@intrinsic
+def _probed(context: Any, value: Any, total: Any) -> Any:
+    """Add nothing to a sum, or what is no number if a value is not finite."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        double = ir.DoubleType()
+        nothing = double(0.0)
+        if not _FUSES:
+            return builder.fadd(builder.fmul(args[0], nothing), args[1])
+        found = _declared(
+            builder.module, ir.FunctionType(double, [double] * 3), "llvm.fma.f64")
+        return builder.call(found, [args[0], nothing, args[1]])
+    return types.float64(types.float64, types.float64), code
+
+
 def _library(name: str, count: int) -> Any:
     """Make a call of a function of the C library that the compiler does not see through."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         double = ir.DoubleType()
         kind = ir.FunctionType(double, [double])
         hidden = [builder.asm(kind, "", _HIDING[platform.machine()], [arg], False) for arg in args]
-        found = numba.core.cgutils.get_or_insert_function(
+        found = _declared(
             builder.module, ir.FunctionType(double, [double] * count), name)
         return builder.call(found, hidden)
 
@@ -73,10 +120,10 @@ def _float_div(a: float, b: float) -> float:
     if rest != 0.0 and (b < 0.0) != (rest < 0.0):
         quotient -= 1.0
     if quotient != 0.0:
-        whole = math.floor(quotient)
+        whole: float = np.floor(quotient)  # that of `math` makes an integer
         if quotient - whole > 0.5:
             whole += 1.0
-        return float(whole)
+        return whole
     return math.copysign(0.0, a / b)
 
 
@@ -90,13 +137,14 @@ def _flagged(a: float, b: float, made: float) -> bool:
 def _names() -> dict[str, Any]:
     """Return what the texts refer to."""
     options = {"error_model": "numpy", "inline": "never"}
-    make = numba.njit(**options)
+    make = njit(**options)
     double = types.float64
     found: dict[str, Any] = {
         "int64": types.int64, "float64": double, "float32": types.float32, "bool_": types.boolean,
         "MIN": -(1 << 63), "INF": math.inf, "NAN": math.nan, "sqrt": math.sqrt, "isnan": math.isnan,
         "isinf": math.isinf, "isfinite": math.isfinite,
-        "shift": make(lambda a, b: a << b), "floor_div": make(lambda a, b: a // b), "floor_mod": make(lambda a, b: a % b),
+        "ratio": make(lambda a, b: a / b), "shift": make(lambda a, b: a << b), "floor_div": make(lambda a, b: a // b),
+        "floor_mod": make(lambda a, b: a % b),
         "wide": make(lambda a: a > 9007199254740992 or a < -9007199254740992),
         "huge": make(lambda a: a > 4611686018427387904 or a < -4611686018427387904),
         "lost": make(lambda wide, single: math.isinf(single) and not math.isinf(wide)),
@@ -107,8 +155,9 @@ def _names() -> dict[str, Any]:
               for short in ("int", "uint") for size in (1, 2, 4, 8)}
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
+    found |= {"rare": _rare, "either": _either, "probed": _probed}
     found["power"] = found["lib_pow"]
-    found["floor"], found["ceil"] = make(lambda a: float(math.floor(a))), make(lambda a: float(math.ceil(a)))
+    found["floor"], found["ceil"] = make(lambda a: np.floor(a)), make(lambda a: np.ceil(a))
     return found
 
 
@@ -116,8 +165,8 @@ def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str
     """Return the name of the function that was made of a text, and its object."""
     space = dict(names)
     exec(compile(text, "<loop>", "exec"), space)
-    space["body"] = numba.njit(**_OPTIONS)(space["body"])
-    made = numba.njit(**_OPTIONS)(space["kernel"])
+    space["body"] = njit(**_OPTIONS)(space["body"])
+    made = njit(**_OPTIONS)(space["kernel"])
     memory = types.CPointer(types.int64), types.CPointer(types.float64)
     signature = (*memory, *(types.CPointer(getattr(types, name)) for name in pointers))
     made.compile(signature)

@@ -220,7 +220,8 @@ class Session(Dispatch):
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
         place = place_of(user_frame())
-        call = self.site.counted if is_large(function, plain) else call_at
+        counted = is_large(function, plain) and not _is_compiled(function)
+        call = self.site.counted if counted else call_at
         LOCAL.session = None
         try:
             result = call(place, function, plain, options)
@@ -272,6 +273,11 @@ class Session(Dispatch):
         if self.kept:
             self.kept.clear()
         return made
+
+
+def _is_compiled(function: Any) -> bool:
+    """Say whether a user has compiled a function with Numba: there is nothing to be won by tracing it."""
+    return type(function).__module__.startswith("numba.")
 
 
 def _references(proxies: dict[int, LazyArray]) -> list[tuple[int, int, int]]:

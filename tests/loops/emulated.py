@@ -45,7 +45,6 @@ def _int64(value: Any) -> int:
 def _wrapped(bits: int, signed: bool):
     def make(value: Any) -> int:
         made = int(value) & ((1 << bits) - 1)
-        assert made == value or signed and made - (1 << bits) == value, "an element does not fit"
         return made - (1 << bits) if signed and made >> (bits - 1) else made
     return make
 
@@ -87,14 +86,17 @@ def _flagged(a: Any, b: Any, made: Any) -> bool:
 SPACE: dict[str, Any] = {
     "int64": _int64, "float64": float, "float32": _float32, "bool_": bool, "MIN": _LOW, "INF": math.inf,
     "NAN": math.nan, "sqrt": math.sqrt, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
+    "ratio": lambda a, b: a / b if b else a * math.inf if a and a == a else math.nan,
     "shift": lambda a, b: ((a << b) + (1 << 63)) % (1 << 64) - (1 << 63),
     "floor_div": lambda a, b: a // b, "floor_mod": lambda a, b: a % b,
     "wide": lambda a: abs(a) > 1 << 53, "huge": lambda a: abs(a) > 1 << 62,
     "lost": lambda wide, single: math.isinf(single) and not math.isinf(wide),
     "outside": lambda place, length: not 0 <= place < length, "flagged": _flagged,
-    "float_mod": lambda a, b: a % b, "float_div": lambda a, b: a // b,
+    "float_mod": lambda a, b: a % b if b else math.nan, "float_div": lambda a, b: a // b if b else math.nan,
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
+    "rare": bool, "either": lambda a, b: bool(a) | bool(b),
+    "probed": lambda value, total: value * 0.0 + total,
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
 SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)

@@ -34,7 +34,8 @@ FAMILIES = (
     (["d", "h", "w"], ["n", "y"], _INTEGERS, ("0", "1", "2", "3", "255", "7")),
     (["e"], ["n", "r", "x"], _FLOATS[:7], ("0.5", "1.0", "2.0", "-1.5", "1e10", "3")),
     (["c", "a", "m"], ["n", "y"], _FLOATS[:6], ("0", "1", "True", "0.5", "7")),
-    (sorted(ARRAYS), ["n", "x", "y", "z", "k", "r"], (*_FLOATS, *_INTEGERS), ("0", "1", "0.5", "True", "255")),
+    (sorted(ARRAYS), ["n", "x", "y", "z", "k", "r"], (*_FLOATS, *_INTEGERS),
+     ("0", "1", "0.5", "True", "255")),
 )
 LOCALS = ("s", "t", "u", "p", "q")
 HARSH = {"n": 9, "x": 1e200, "y": 1 << 40, "z": np.float64(-1e300), "k": np.int64(-5), "r": np.float32(1e30)}
@@ -98,7 +99,8 @@ class Writer:
                 return f"({one} ** {self.pick('2', '3', '0.5', '2.0')})"
             return f"({one} {op} {self.expression(depth + 1)})"
         if roll < 0.78:
-            return f"{self.pick('-', 'abs', 'int', 'float', 'math.sqrt', 'np.float64', 'bool', 'math.floor')}({one})"
+            called = self.pick("-", "abs", "int", "float", "math.sqrt", "np.float64", "bool", "math.floor")
+            return f"{called}({one})"
         if roll < 0.84:
             return f"{self.pick('min', 'max')}({one}, {self.expression(depth + 1)})"
         if roll < 0.9:
@@ -163,7 +165,8 @@ class Writer:
         source = self.pick("range(n)", "range(n)", "range(1, n)", "range(n - 1, -1, -1)", "range(0, n, 2)",
                            f"range({outer}, n)", f"range({outer} + 1, n)", f"range(len({array}))",
                            "range(int(y) % 7)", f"range(n - {outer})")
-        self.lines.append(f"{indent}for {name} in {source.replace('int(y)', self.random.choice(self.numbers))}:")
+        source = source.replace("int(y)", self.random.choice(self.numbers))
+        self.lines.append(f"{indent}for {name} in {source}:")
         self.counters.append(name)
         self.block(depth + 1, room)
         self.counters.pop()
@@ -198,7 +201,7 @@ def given(writer: Writer, seed: int, harsh: bool) -> dict[str, Any]:
     if harsh and seed % 3 == 0:
         for name, array in made.items():
             made[name] = np.repeat(array, 2, axis=0)[::2] if seed % 2 else array[::-1]
-    numbers = NUMBERS if not harsh else {k: (HARSH if chosen.random() < 0.25 else NUMBERS)[k] for k in NUMBERS}
+    numbers = {k: (HARSH if harsh and chosen.random() < 0.25 else NUMBERS)[k] for k in NUMBERS}
     return made | {name: numbers[name] for name in writer.numbers}
 
 
@@ -209,8 +212,9 @@ def outcome(function: Any, args: dict[str, Any]) -> tuple[Any, ...]:
         try:
             result = tuple((type(x).__name__, repr(x)) for x in function(**args))
         except Exception as error:
-            line = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<fuzz")]
-            result = type(error).__name__, str(error), line
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename.startswith("<fuzz")]
+            result = type(error).__name__, str(error), lines
     said = [(str(w.message), w.lineno, w.filename) for w in caught]
     arrays = {k: (v.dtype.str, repr(v.tolist()))
               for k, v in args.items() if isinstance(v, np.ndarray)}

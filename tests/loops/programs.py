@@ -1,0 +1,184 @@
+"""Small functions with loops over elements, by what they show."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+LIMIT = 3
+TABLE = np.arange(10.0)
+
+
+def running_sum(x):
+    s = 0
+    for i in range(len(x)):
+        s += x[i]
+        x[i] = s
+    return s
+
+
+def table_of_costs(a, b):
+    d = np.zeros((len(a) + 1, len(b) + 1), dtype=np.int64)
+    for i in range(1, len(a) + 1):
+        for j in range(1, len(b) + 1):
+            d[i, j] = min(d[i - 1, j] + 1, d[i, j - 1] + 1, d[i - 1, j - 1] + (a[i - 1] != b[j - 1]))
+    return d
+
+
+def neighbours(x, y):
+    for i in range(len(x)):
+        y[i] = x[i - 1] + x[i + 1]
+    return y
+
+
+def shifted(x, y):
+    for i in range(1, len(y)):
+        y[i] = x[i - 1] + 1
+    return y
+
+
+def largest_first(x):
+    best = x[0]
+    at = 0
+    for i in range(1, len(x)):
+        if x[i] > best:
+            best = x[i]
+            at = i
+    return best, at, i
+
+
+def found_at(x, wanted):
+    for i in range(len(x)):
+        if x[i] == wanted:
+            return i
+    return -1
+
+
+def checked(x):
+    for i in range(len(x)):
+        if x[i] < 0:
+            raise ValueError(f"negative at {i}")
+        x[i] = math.sqrt(x[i])
+    return x
+
+
+def growing(x):
+    n = 1
+    for i in range(len(x)):
+        n = n * 3 + int(x[i])
+    return n
+
+
+def added(x):
+    for i in range(1, len(x)):
+        x[i] += x[i - 1]
+    return x
+
+
+def divided(x, y):
+    for i in range(len(x)):
+        x[i] = x[i] / y
+    return x
+
+
+def halved(x, y):
+    s = 0.0
+    for i in range(len(x)):
+        s += x[i] / y[i]
+    return s
+
+
+def unbound(x, late):
+    if late:
+        t = 1
+    for i in range(len(x)):
+        x[i] = t
+    return x
+
+
+def named_later(x):
+    for i in range(len(x)):
+        if x[i] > 5:
+            last = i
+        if i == 7:
+            x[0] = last
+    return x
+
+
+def by_rows(a, n):
+    total = 0.0
+    for i in range(n):
+        total = total + a[i].sum()
+    return total
+
+
+def of_module(x):
+    for i in range(len(x)):
+        x[i] = x[i] * LIMIT + TABLE[i % 10]
+    return x
+
+
+def listed(x):
+    found = []
+    for i in range(len(x)):
+        if x[i] > 1:
+            found.append(x[i])
+    return found
+
+
+def exponentials(x):
+    for i in range(len(x)):
+        x[i] = np.exp(x[i])
+    return x
+
+
+def sliced(x, y):
+    for i in range(1, len(x)):
+        y[i] = x[:i].sum()
+    return y
+
+
+def attempted(x):
+    for i in range(len(x)):
+        try:
+            x[i] = 1 / x[i]
+        except ZeroDivisionError:
+            x[i] = 0
+    return x
+
+
+def reversed_down(x):
+    for i in range(len(x) - 1, -1, -1):
+        x[i] = x[i] - x[-1]
+    return x
+
+
+def each_of(x):
+    s = 0
+    for v in x:
+        s = s + v
+    return s, v
+
+
+def swapped(x):
+    for i in range(len(x) // 2):
+        x[i], x[len(x) - 1 - i] = x[len(x) - 1 - i], x[i]
+    return x
+
+
+def while_less(x, limit):
+    i = 0
+    s = 0.0
+    while i < len(x) and s < limit:
+        s += x[i]
+        i += 1
+    return i, s
+
+
+def singles(x):
+    s = np.float32(0.1)
+    for i in range(len(x)):
+        s = s * 0.3 + x[i]
+        x[i] = s
+    return s

@@ -1,0 +1,194 @@
+"""Whatever runs a loop over elements, everything that can be seen is what Python makes of it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import numpy as np
+import pytest
+
+from tests.loops import programs
+from tests.loops.fuzz import check, outcome
+
+
+def f8(n=10):
+    return np.arange(n) + 0.5
+
+
+def i8(n=10):
+    return np.arange(n)
+
+
+def u1(n=10):
+    return np.arange(n, dtype=np.uint8)
+
+
+# Function; arguments of the calls by which it is compiled; those of calls that compiled code begins.
+CASES = [
+    ("running_sum", lambda: (f8(),), [(f8(0),), (np.array([1e308, 1e308, np.nan]),), (f8()[::-1],)]),
+    ("running_sum", lambda: (u1(),), [(np.full(10, 100, np.uint8),), (u1(3),)]),
+    ("running_sum", lambda: (i8(),), [(np.full(3, 2**62),), (i8(1),)]),
+    ("running_sum", lambda: (np.ones(4, bool),), [(np.zeros(3, bool),)]),
+    ("table_of_costs", lambda: (i8(), i8(8)), [(i8(0), i8(3)), (i8()[::2], i8(5))]),
+    ("largest_first", lambda: (f8(),), [(np.array([np.nan, 1.0]),), (f8(2)[::-1],)]),
+    ("found_at", lambda: (i8(), 20), [(i8(), 3), (i8(), 0), (i8(0), 1)]),
+    ("checked", lambda: (f8(),), [(np.array([4.0, -1.0, 9.0]),), (np.array([np.inf, np.nan, 2.0]),)]),
+    ("growing", lambda: (i8(5),), [(i8(60),), (i8(39),), (i8(40),)]),
+    ("added", lambda: (u1(5),), [(np.array([200, 100, 3], np.uint8),)]),
+    ("added", lambda: (i8(5),), [(np.array([2**62, 2**62, 3]),)]),
+    ("divided", lambda: (f8(), 2), [(f8(), 3), (np.array([0.0, 1.0]), 0)]),
+    ("divided", lambda: (f8(), 2.0), [(f8(), 0.0), (np.array([1e300, 2.0]), 1e-300)]),
+    ("halved", lambda: (f8(), f8()), [(f8(), np.array([1.0, 0.0] * 5)), (f8(4), f8(3))]),
+    ("unbound", lambda: (f8(), True), [(f8(), False)]),
+    ("named_later", lambda: (f8(),), [(np.zeros(9),), (f8(7),)]),
+    ("by_rows", lambda: (np.ones((3, 4)), 3), [(np.ones((3, 4)), 4)]),
+    ("of_module", lambda: (f8(20),), [(f8(5),)]),
+    ("reversed_down", lambda: (f8(),), [(f8(1),), (f8(0),)]),
+    ("swapped", lambda: (i8(),), [(i8(9),), (i8(1),)]),
+    ("while_less", lambda: (f8(), 9.0), [(f8(), 1e9), (f8(), -1.0), (f8(3), np.nan)]),
+    ("singles", lambda: (np.arange(5, dtype=np.float32),), [
+        (np.array([3e38, 3e38, 1.0], np.float32),), (np.array([1e-45, 3.0], np.float32),)]),
+    ("listed", lambda: (f8(),), [(f8(3),)]),
+    ("exponentials", lambda: (f8(),), [(f8(3) * 1000,)]),
+    ("sliced", lambda: (f8(), f8()), [(f8(3), f8(3))]),
+    ("attempted", lambda: (f8(),), [(np.zeros(2),)]),
+    ("neighbours", lambda: (f8(), f8()), [(f8(3), f8(2))]),
+]
+
+
+def named(function, args):
+    return dict(zip(function.__code__.co_varnames, args, strict=False))
+
+
+@pytest.mark.parametrize(("name", "usual", "others"), CASES, ids=[f"{c[0]}{k}" for k, c in enumerate(CASES)])
+def test_all_that_can_be_seen_is_the_same(eager, name, usual, others):
+    plain = getattr(programs, name)
+    fast = eager(plain)
+    calls = [usual() for _ in range(4)] + [copy.deepcopy(args) for args in others] + [usual()]
+    for args in calls:
+        given = named(plain, args)
+        wanted = outcome(plain, copy.deepcopy(given))
+        if fast is not None:
+            assert outcome(fast.version, given) == wanted
+
+
+def states(fast):
+    return {record.state for record in fast.records()}
+
+
+def compiled(make, name, args, calls=5):
+    fast = make(getattr(programs, name))
+    for _ in range(calls):
+        fast.version(*copy.deepcopy(args))
+    return fast
+
+
+@pytest.mark.parametrize("name", ["running_sum", "reversed_down", "swapped", "largest_first"])
+def test_compiled_code_runs_what_it_may(eager, name):
+    fast = compiled(eager, name, (f8(),))
+    assert states(fast) == {"trusted"}
+    assert all(record.runs == 2 and not record.left for record in fast.records())
+
+
+@pytest.mark.parametrize(("name", "args", "reason"), [
+    ("exponentials", (f8(),), "a call of np.exp"),
+    ("added", (np.ones((3, 3)),), "x[i] is no element"),
+    ("added", (np.ones(3, complex),), "x is an array of complex128"),
+    ("while_less", (f8(), "text"), "limit is a str"),
+    ("running_sum", (np.ones(3, np.uint64),), "x is an array of uint64"),
+])
+def test_what_is_refused_says_why(eager, name, args, reason):
+    fast = eager(getattr(programs, name))
+    try:
+        for _ in range(3):
+            fast.version(*args)
+    except TypeError:
+        pass
+    assert [record.reason for record in fast.records()] == [reason]
+
+
+@pytest.mark.parametrize("name", ["listed", "sliced", "attempted", "by_rows", "each_of"])
+def test_functions_without_loops_over_elements_have_no_version(eager, name):
+    assert eager(getattr(programs, name)) is None
+
+
+def test_overflow_is_finished_by_python(eager):
+    fast = compiled(eager, "growing", (i8(5),))
+    assert fast.version(i8(60)) == programs.growing(i8(60))
+    assert fast.records()[0].left == 1
+
+
+def test_what_python_has_to_finish_often_it_runs(eager):
+    fast = compiled(eager, "growing", (i8(5),), 4)
+    for _ in range(10):
+        fast.version(i8(60))
+    assert states(fast) == {"refused"}
+
+
+def test_a_return_is_no_failure(eager):
+    fast = compiled(eager, "found_at", (i8(), 3), 8)
+    assert states(fast) == {"trusted"}
+    assert not fast.records()[0].left
+
+
+def test_names_of_the_module_may_change(eager, monkeypatch):
+    fast = compiled(eager, "of_module", (f8(20),))
+    monkeypatch.setattr(programs, "LIMIT", 4)
+    monkeypatch.setattr(programs, "TABLE", np.arange(10.0) * 2)
+    for _ in range(5):
+        assert (fast.version(f8(20)) == programs.of_module(f8(20))).all()
+
+
+def test_arrays_that_overlap_are_not_compared_but_run(eager):
+    plain = programs.shifted
+    fast, shared = eager(plain), f8(12)
+    for _ in range(5):
+        fast.version(shared, shared[2:])
+    assert fast.records()[0].runs == 0
+    fast = compiled(eager, "shifted", (f8(12), f8(10)))
+    for k in (0, 1, 2):
+        one, other = f8(12), f8(12)
+        wanted = outcome(plain, {"x": one, "y": one[k:]})
+        assert outcome(fast.version, {"x": other, "y": other[k:]}) == wanted
+    assert fast.records()[0].runs == 5
+
+
+def test_what_differs_is_never_used(eager, monkeypatch):
+    monkeypatch.setitem(eager.__globals__["SPACE"], "int64", lambda value: int(value) * 1)
+    monkeypatch.setitem(eager.__globals__["SPACE"], "float64", lambda value: float(value) + 1.0)
+    fast = compiled(eager, "reversed_down", (f8(),))
+    assert states(fast) == {"refused"}
+    assert "made another" in fast.records()[0].reason
+
+
+def test_a_tracer_sees_every_line(eager):
+    """Coverage and debuggers are told of the lines of loops, so Python runs them."""
+    fast = compiled(eager, "reversed_down", (f8(),))
+    runs = fast.records()[0].runs
+    lines = set()
+
+    def tracer(frame, event, _):
+        lines.add(frame.f_lineno)
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        fast.version(f8())
+    finally:
+        sys.settrace(before)
+    assert programs.reversed_down.__code__.co_firstlineno + 2 in lines
+    assert fast.records()[0].runs == runs
+
+
+def test_errors_of_floating_point_are_raised_at_their_line(eager):
+    fast = compiled(eager, "divided", (f8(), 2.0))
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        fast.version(f8(), np.float64(0.0))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_programs(eager, seed):
+    what, text = check(seed, eager)
+    assert what != "WRONG", text
