@@ -12,6 +12,7 @@ BENCH_ARGS ?=
 SHARD ?= 1/8
 MODE ?= decorate
 SUITE_ARGS ?=
+FAULTS_ARGS ?=
 ACCURACY_ARGS ?= --exhaustive
 KERNELS_ARGS ?=
 PEERS_INDEX ?=
@@ -21,7 +22,7 @@ THREADS ?= 1 2 7
 LEVELS_TESTS ?= tests/behaviour tests/semantics tests/fuzz tests/recompile tests/plans
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz exactness numpy-suite bench kernels accuracy lint clean
+.PHONY: all test levels matrix demo fuzz faults exactness numpy-suite bench kernels accuracy lint clean
 
 all: test
 
@@ -71,6 +72,10 @@ fuzz: $(VENV)/.test
 exactness: $(VENV)/.test
 	$(PY) -m tests.fusion.every
 	$(PY) -m tests.fusion.exhaustive $(EXACTNESS_ARGS)
+
+# Faults put in on purpose (disks, compilers, forks, interrupts): some minutes. FAULTS_ARGS: words of their names.
+faults: $(VENV)/.test
+	$(PY) -m tests.faults $(FAULTS_ARGS)
 
 # One shard takes some minutes; SUITE_ARGS=--merge adds up all shards of the MODE that have been run.
 numpy-suite: $(VENV)/.test

@@ -7,13 +7,14 @@ Receives events from every room; returns them to explain, coverage and tests.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
+
+from jitla.locks import relock
 
 __all__ = ["Event", "Recorder", "log"]
 
@@ -41,7 +42,7 @@ class Recorder:
     def __init__(self, limit: int = 1000) -> None:
         self._kept: deque[Event] = deque(maxlen=limit)
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._lock = threading.Lock()
+        self._lock = relock()
 
     def record(self, event: Event) -> None:
         """Remember `event`; it is also logged, at level DEBUG."""
