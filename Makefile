@@ -12,6 +12,7 @@ BENCH_ARGS ?=
 SHARD ?= 1/8
 MODE ?= decorate
 SUITE_ARGS ?=
+FAULTS_ARGS ?=
 ACCURACY_ARGS ?= --exhaustive
 KERNELS_ARGS ?=
 PEERS_INDEX ?=
@@ -24,7 +25,7 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz accel exactness numpy-suite bench kernels accuracy lint clean
+.PHONY: all test levels matrix demo fuzz faults accel exactness numpy-suite bench kernels accuracy lint clean
 
 all: test
 
@@ -81,6 +82,10 @@ accel: $(VENV)/.test
 exactness: $(VENV)/.test
 	$(PY) -m tests.fusion.every
 	$(PY) -m tests.fusion.exhaustive $(EXACTNESS_ARGS)
+
+# Faults put in on purpose (disks, compilers, forks, interrupts): some minutes. FAULTS_ARGS: words of their names.
+faults: $(VENV)/.test
+	$(PY) -m tests.faults $(FAULTS_ARGS)
 
 # One shard takes some minutes; SUITE_ARGS=--merge adds up all shards of the MODE that have been run.
 numpy-suite: $(VENV)/.test

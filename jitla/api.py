@@ -354,5 +354,6 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
 
 
 __all__ = [
-    "calibrate", "coverage", "explain", "jit", "quantize", "recompilation", "recompilations", "sparsify", "spec",
+    "calibrate", "coverage", "explain", "jit", "quantize", "recompilation", "recompilations", "sparsify",
+    "spec",
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jitla.errors import ConfigError, JitlaWarning
+from jitla.locks import relock
 
 __all__ = [
     "Config", "cache_directory", "configure", "current", "describe", "from_environment", "openmp_threads",
@@ -215,8 +215,8 @@ class Config:
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {f.name: f.metadata["check"] for f in fields(Config)}
 _EPOCHS: dict[tuple[Any, ...], int] = {}
-_NUMBERING = threading.Lock()
-_CHANGE = threading.Lock()
+_NUMBERING = relock()
+_CHANGE = relock()
 
 
 def _checked(name: str, value: Any, shown: str) -> Any:

@@ -100,7 +100,7 @@ class Disk:
             self._try("written", write, make=True)
 
     def _read(self, root: int, name: str) -> bytes | None:
-        """Return what is in the file `name`, None if there is none; nothing if it is no file to be trusted."""
+        """Return what is in the file `name`, None without one; nothing if it is not to be trusted."""
         try:
             handle = os.open(name, _READ, dir_fd=root)
         except FileNotFoundError:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from jitla.locks import relock
+
 __all__ = ["MAKING", "Event", "Made", "NothingNew", "Recorder", "compile_log", "log", "making"]
 
 log = logging.getLogger("jitla")
@@ -101,7 +103,7 @@ class Recorder:
     def __init__(self, limit: int = 1000) -> None:
         self._kept: deque[Event] = deque(maxlen=limit)
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._lock = threading.Lock()
+        self._lock = relock()
 
     def record(self, event: Event) -> None:
         """Remember `event`; it is also logged, at level DEBUG."""

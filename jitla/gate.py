@@ -6,7 +6,6 @@ Receives functions and configs; returns sites, twins and bound programs.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
@@ -18,6 +17,7 @@ from weakref import WeakSet
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import MAKING, NothingNew, log
+from jitla.locks import relock
 
 if TYPE_CHECKING:
     from jitla.disk import Disk
@@ -36,7 +36,7 @@ class Gate:
     def __init__(self) -> None:
         self._recorder: Any = None
         self.states: WeakSet[State] = WeakSet()
-        self._lock = threading.RLock()
+        self._lock = relock()
         self._rooms: dict[str, Any] = {}
         self._compilers: dict[tuple[Any, ...], Any] = {}
         self._indexed: dict[tuple[str, int, bool], Any] = {}

@@ -374,7 +374,8 @@ def run(tmp_path: Path, **environment: str) -> list[str]:
     (tmp_path / "script.py").write_text(SOURCE)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=True,
-        timeout=120, env=os.environ | {"PYTHONPATH": str(ROOT), "JITLA_CACHE_DIR": str(tmp_path)} | environment)
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "JITLA_CACHE_DIR": str(tmp_path)} | environment)
     return done.stdout.split()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-import threading
 from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any, Protocol
@@ -22,7 +21,11 @@ from jitla.codegen.layout import PART, Target
 from jitla.config import __version__
 from jitla.errors import BackendError
 from jitla.events import MAKING
+from jitla.locks import hold, lost, relock
 
+# Nobody is in LLVM but who has it: a fork meanwhile would leave its memory half written.
+_INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or relock()
+hold(_INSIDE)
 _PARTS = re.compile(PART.replace("{}", r"(\d)"))
 _VECTORS = (("avx512f", 64), ("avx", 32), ("avx2", 32))
 #: What every level of x86-64 adds to the one before.
@@ -93,7 +96,7 @@ class Jit:
         self._wanted = target
         self._shelf = shelf
         self.objects = Objects() if objects is None else objects
-        self._lock = threading.RLock()
+        self._lock = relock()
         self._numbers = itertools.count()
         self._loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()
         self._engine: Any = None
@@ -150,6 +153,8 @@ class Jit:
 
     def _emit(self, text: str, level: int) -> bytes:
         MAKING.now.check()
+        if lost(_INSIDE):
+            raise BackendError("the compiler was at work when this process was forked")
         try:
             module = llvm.parse_assembly(text)
             module.verify()

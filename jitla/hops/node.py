@@ -6,7 +6,6 @@ Receives op names, input hops and attributes; returns hops.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.spec import Kind, OpSpec, lookup
+from jitla.locks import relock
 
 
 class Hop:
@@ -59,7 +59,7 @@ class Weak:
 
 _POOL: WeakValueDictionary[tuple[Any, ...], Hop] = WeakValueDictionary()
 # Reentrant: collecting garbage inside may run code that makes hops.
-_LOCK = threading.RLock()
+_LOCK = relock()
 
 
 def _intern(

@@ -7,12 +7,12 @@ Receives a ufunc that a program called; returns its entry, if it is a function o
 from __future__ import annotations
 
 import sys
-from threading import Lock
 
 import numpy as np
 
 from jitla.hops.spec import OpSpec, Zeros, by_numpy
 from jitla.hops.table_cell import transcendental
+from jitla.locks import relock
 
 _ANY, _NONE = Zeros.ANY, Zeros.NONE
 # name -> operations of an element, meaning, when it is zero
@@ -26,7 +26,7 @@ _KNOWN: dict[str, tuple[float, str, Zeros]] = {
     "xlogy": (50, "x * log(y), 0 where x is 0", _NONE),
     "xlog1py": (60, "x * log(1 + y), 0 where x is 0", _NONE),
 }
-_lock = Lock()
+_lock = relock()
 
 
 def adopt(fn: np.ufunc) -> OpSpec | None:

@@ -6,7 +6,6 @@ Receives roots or a way to get them; returns programs.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from time import perf_counter
@@ -34,6 +33,7 @@ from jitla.fusion import (
     Tile,
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine
+from jitla.locks import relock
 from jitla.recompile.invariants import worth_keeping
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.placing import Device
@@ -52,7 +52,7 @@ class Recent(Generic[V]):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._kept: OrderedDict[Hashable, V] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = relock()
         self.dropped = 0
 
     def get(self, key: Hashable) -> V | None:
@@ -113,7 +113,7 @@ class Compiler:
         self._observe = observe
         self._programs: Recent[Program] = Recent(max_programs)
         self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels)
-        self._building = threading.RLock()
+        self._building = relock()
         self._stored: Any = None
         allowed = None if rules is None else rules.at(numerics)
         searches = allowed is not None and numerics != "strict" and fusion == "cost" and effort is not None

@@ -11,7 +11,6 @@ import ast
 import copy
 import linecache
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from functools import lru_cache, reduce
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
+from jitla.locks import relock
 from jitla.source.scope import FunctionNode
 
 __all__ = ["Source", "compile_inside", "copied", "find_source"]
@@ -37,7 +37,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # CO_NESTED, CO_ITERABLE_COROUTINE, CO_METHOD: say where a function stands or what was made of it
 PLACE_FLAGS = 0x10 | 0x100 | 0x800_0000
 # reentrant: the garbage collector may run a program's own functions inside
-_quiet = threading.RLock()
+_quiet = relock()
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ Must not know: sessions, proxies. Receives shapes, dtypes, strides; returns ids 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jitla.hops import Meta, Shape
+from jitla.locks import relock
 
 
 class Same(frozenset[np.dtype]):
@@ -60,7 +60,7 @@ METAS: list[Meta] = []
 _META_ID: dict[tuple[Shape, np.dtype], int] = {}
 LAYOUTS: list[Layout] = []
 LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
-_INTERNING = threading.Lock()
+_INTERNING = relock()
 
 
 def meta_id(shape: Shape, dtype: np.dtype) -> int:
@@ -134,7 +134,7 @@ class Sight:
         # Ids given out before the last `reset` mean nothing any more.
         self.generation = 0
         self.resetting = False
-        self.lock = threading.Lock()
+        self.lock = relock()
 
     def reset(self, keep: int, in_use: Callable[[], bool]) -> None:
         """Forget all ids of layouts and metas but the first `keep`, unless they are in use.

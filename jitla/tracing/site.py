@@ -6,7 +6,6 @@ asked for), proxies. Receives blocks and NumPy calls; returns runnable programs 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from types import CodeType
@@ -17,6 +16,7 @@ import numpy as np
 from jitla.errors import MemoryLimitWarning, UnsupportedError
 from jitla.events import Made, NothingNew, log
 from jitla.hops import Hop
+from jitla.locks import relock
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import user_frame
 from jitla.tracing.journal import Journal, ending
@@ -110,7 +110,7 @@ class Site:
         self.most_kept = 0
         self.compile = compile_block
         self._indexed = indexed
-        self.lock = threading.RLock()  # a handler of a signal may call what is being compiled
+        self.lock = relock()  # a handler of a signal may call what is being compiled
 
     @property
     def many_plans(self) -> bool:

@@ -11,12 +11,12 @@ by its type, whose value is the next one in the list of scalars. `attrs` is a tu
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jitla.hops import Hop, Kind, Meta, OpSpec, Weak, all_ops, apply, const, leaf
+from jitla.locks import relock
 from jitla.tracing.places import Places
 from jitla.tracing.signature import LAYOUTS, LEAF_OP, METAS, Symbols, meta_id
 
@@ -29,7 +29,7 @@ OPS: list[str] = ["<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind
 CELLS: list[bool] = [
     False, False, *(op.kind is Kind.CELL for op in all_ops() if op.kind is not Kind.LEAF)]
 OP_ID: dict[str, int] = {name: i for i, name in enumerate(OPS)}
-_lock = Lock()
+_lock = relock()
 
 # Operand codes of scalars: Python kinds are weak, NumPy kinds have their dtype.
 WEAK: tuple[type, ...] = (float, int, bool, complex)

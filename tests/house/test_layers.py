@@ -11,7 +11,7 @@ from tests.house.source import Import, Module, imports, late_imports, modules
 
 # Rooms of one rank never import each other. Files of one rank are in reading order.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "events"),
+    ("errors", "locks", "config", "events"),
     ("hops", "source"),
     ("tracing", "rewrites", "fusion", "runtime"),
     ("codegen", "accel", "tuner", "recompile", "loops"),

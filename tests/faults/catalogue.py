@@ -1,0 +1,13 @@
+"""All faults there are."""
+
+from __future__ import annotations
+
+from tests.faults import compiling, content, disks, living
+from tests.faults.running import FAULTS
+
+FILES = (content, disks, compiling, living)
+
+
+def names() -> list[str]:
+    """Return the names of all faults, file after file."""
+    return list(FAULTS)

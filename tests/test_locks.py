@@ -1,0 +1,73 @@
+"""Locks after forks: open in the child, whoever had them; libraries are waited for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from jitla import locks
+from jitla.locks import hold, lost, relock
+
+
+def child_says(act: Callable[[], bool]) -> bool:
+    """Return what `act` returns in a fork; False if it does not end."""
+    child = os.fork()
+    if child == 0:
+        threading.Timer(10.0, os._exit, (2,)).start()
+        os._exit(0 if act() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def taken(lock: object, seconds: float = 60.0) -> threading.Event:
+    """Let another thread take `lock` until the event that is returned is set."""
+    held, go = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with lock:  # type: ignore[attr-defined]
+            held.set()
+            go.wait(seconds)
+
+    threading.Thread(target=take, daemon=True).start()
+    assert held.wait(10.0)
+    return go
+
+
+def test_a_lock_of_another_thread_is_open_in_the_child() -> None:
+    lock = relock()
+    go = taken(lock)
+    assert child_says(lambda: bool(lock.acquire(timeout=5.0)))
+    assert not lock.acquire(timeout=0.01)  # here the thread is still there
+    go.set()
+
+
+def test_a_lock_of_the_thread_that_forks_stays_its_own() -> None:
+    lock = relock()
+    with lock, lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if lock._is_owned() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_library_is_waited_for() -> None:
+    lock = relock()
+    hold(lock)
+    taken(lock, seconds=0.2)
+    assert child_says(lambda: not lost(lock) and bool(lock.acquire(timeout=5.0)))
+    assert lock.acquire(timeout=5.0) and not lost(lock)
+    lock.release()
+    locks._FORKS._held.remove(lock)
+
+
+def test_a_library_that_is_not_left_is_lost_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    lock = relock()
+    hold(lock)
+    go = taken(lock)
+    assert child_says(lambda: lost(lock) and bool(lock.acquire(timeout=5.0)))
+    assert not lost(lock)
+    go.set()
+    locks._FORKS._held.remove(lock)
