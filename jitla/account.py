@@ -56,7 +56,7 @@ def stats_of(sites: Iterable[Site]) -> Stats:
                   materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0)
     for site in sites:
         runs = site.runs()
-        total["calls"] += site.calls
+        total["calls"] += _calls(site)
         total["bypassed"] += site.payoff.calls if site.payoff else 0
         total["plans"] += len(site.exact)
         total["waiting"] += len(site.standbys)
@@ -73,6 +73,11 @@ def stats_of(sites: Iterable[Site]) -> Stats:
             total["numpy_calls"] += count * program.calls
             total["materialised"] += count * program.written
     return total
+
+
+def _calls(site: Site) -> int:
+    """Return the calls of a site, those included that were not noted."""
+    return site.calls + (site.payoff.skipped if site.payoff else 0)
 
 
 def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
@@ -127,7 +132,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
     programs = tuple(
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
-    return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
+    return FunctionRecord(name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites),
                           note, loops_of(sites), kept_of(sites))
 
 

@@ -236,6 +236,8 @@ class State:
         self.sites: dict[int, Site | None] = {}
         self.tracing: Any = None
         self.twin: Callable[..., Any] | None = None
+        # With which options and kinds of calls some are left to the plain function, and which are traced now.
+        self.quick: tuple[Config, dict[Any, Any], Any] | None = None
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self._journal: Any = None
         GATE.states.add(self)

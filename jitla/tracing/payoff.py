@@ -33,6 +33,8 @@ PATIENCE = 16
 LONG = 1e-3
 # It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
 LEAST, SHARE = 1.5e-6, 0.02
+# A plain call is brief, and is timed only once in so many then, the first not counted.
+BRIEF, GRANT = 2e-5, 31
 # Calls until both are timed again: at first and at most; where times differ widely.
 REST, MOST, UNSURE = 1 << 12, 1 << 20, 1 << 8
 # A plain call is long from so many times the usual, and so many seconds, on.
@@ -61,7 +63,8 @@ class Bypass(NamedTuple):
 class Kind:
     """Calls that are alike: which way they go, and the times that say so."""
 
-    __slots__ = ("elements", "bypassed", "left", "calls", "best", "_rest", "_unsure", "_skipped",
+    __slots__ = ("elements", "bypassed", "left", "calls", "best", "skip", "granted",
+                 "_rest", "_unsure", "_skipped",
                  "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent")
 
     def __init__(self, elements: int) -> None:
@@ -70,6 +73,7 @@ class Kind:
         self.left = 0  # calls that are traced without being timed
         self.calls = 0  # of the plain function
         self.best = (0.0, 0.0)  # least seconds: traced, plain
+        self.skip = self.granted = 0  # calls that need not be timed: left of how many
         self._rest, self._unsure = REST, UNSURE
         self._skipped = 0
         self._traced: list[float] = []
@@ -81,7 +85,9 @@ class Kind:
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function, as calls of this kind do for now."""
-        site.calls += 1
+        site.calls += 1 + self.granted
+        self.calls += self.granted
+        self.skip = self.granted = 0
         start = perf_counter()
         try:
             result = function(*args, **kwargs)
@@ -92,6 +98,8 @@ class Kind:
         self.calls += 1
         if taken > self._limit or self.calls >= self._until:
             self._look(taken)
+        elif taken < BRIEF and not kwargs:
+            self.skip = self.granted = GRANT
         return result
 
     def weigh(
@@ -182,13 +190,18 @@ class Payoff:
 
     def __init__(self, file: str, line: int) -> None:
         self.place = file, line
-        self._kinds: dict[Any, Kind] = {}
+        self.kinds: dict[Any, Kind] = {}
         self._calls = 0
 
     @property
     def calls(self) -> int:
         """Calls that the plain function served."""
-        return self._calls + sum(kind.calls for kind in list(self._kinds.values()))
+        return self._calls + self.skipped + sum(kind.calls for kind in list(self.kinds.values()))
+
+    @property
+    def skipped(self) -> int:
+        """Calls of these that were not even noted."""
+        return sum(kind.granted - kind.skip for kind in list(self.kinds.values()))
 
     def of(self, args: tuple, kwargs: dict) -> Any:
         """Return the kind of a call."""
@@ -204,14 +217,14 @@ class Payoff:
                 others += (name, *_kind(value))
         bits = elements.bit_length()
         key = (bits, others) if others else bits
-        found = self._kinds.get(key)
+        found = self.kinds.get(key)
         return self._meet(key, bits) if found is None else found
 
     def _meet(self, key: Any, bits: int) -> Any:
-        if len(self._kinds) >= MOST_KINDS:
+        if len(self.kinds) >= MOST_KINDS:
             self._calls = self.calls
-            self._kinds.clear()
-        return self._kinds.setdefault(key, self._begun(key, bits))
+            self.kinds.clear()
+        return self.kinds.setdefault(key, self._begun(key, bits))
 
     def _begun(self, key: Any, bits: int) -> Any:
         """Return a kind that was not met before: on few elements, then rising, then compared."""
@@ -221,23 +234,25 @@ class Payoff:
         return Cold(bits, lambda: rise(SOON)) if bits <= FEW else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
-        before = self._kinds.get(key)
+        before = self.kinds.get(key)
         if before is not None:
-            kind.calls += before.calls
-        self._kinds[key] = kind
+            kind.calls += before.calls + before.granted - before.skip
+            before.skip = 0
+        self.kinds[key] = kind
         return kind
 
     def bypasses(self) -> Iterator[Bypass]:
         """Yield what is left to the plain function now, or was."""
-        for kind in list(self._kinds.values()):
-            if kind.calls and 0.0 < kind.best[1] < kind.best[0]:
+        for kind in list(self.kinds.values()):
+            calls = kind.calls + kind.granted - kind.skip
+            if calls and 0.0 < kind.best[1] < kind.best[0]:
                 low, high = (1 << kind.elements) >> 1, (1 << kind.elements) - 1
                 traced, plain = kind.best
-                yield Bypass(low, high, kind.calls, plain, traced)
+                yield Bypass(low, high, calls, plain, traced)
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        self._kinds.clear()
+        self.kinds.clear()
         self._calls = 0
 
 
