@@ -37,7 +37,8 @@ class Stats(dict[str, float]):
     `fallbacks`, NumPy calls outside of programs; `failures`, blocks that NumPy ran because no program
     could be made; `kept`, values computed to be used in later runs of a block, `reused`, how often they were,
     `kept_bytes`, the most that a call has held of them; `waiting`, blocks that NumPy runs until their
-    programs are there.
+    programs are there; `planned`, plans made for it, `compiled`, modules of machine code, and `found`, how
+    often such were there already.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -53,7 +54,13 @@ class Stats(dict[str, float]):
 def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0)
+                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0,
+                  planned=0, compiled=0, found=0)
+    sites = tuple(sites)
+    for journal in {id(site.journal): site.journal for site in sites}.values():
+        total["planned"] += journal.planned
+        total["compiled"] += journal.compiled
+        total["found"] += journal.reused
     for site in sites:
         runs = site.runs()
         total["calls"] += _calls(site)
@@ -133,7 +140,16 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites),
-                          note, loops_of(sites), kept_of(sites))
+                          note, loops_of(sites), kept_of(sites), sum(len(s.standbys) for s in sites),
+                          _compilations(sites))
+
+
+def _compilations(sites: tuple[Site, ...]) -> tuple[str, ...]:
+    """Say which guards failed, and what was done."""
+    records = [r for j in {id(s.journal): s.journal for s in sites}.values() for r in j.records]
+    return tuple(
+        f"{SourceLine.at(*r.line).place if r.line else '?'}  {r.guard}  ({r.tier}: {r.plans} plans, "
+        f"{r.compiled} compiled, {r.reused} found, {duration(r.seconds)})" for r in records)
 
 
 class _Lines:

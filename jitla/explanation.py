@@ -165,7 +165,10 @@ class KeptRecord:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """All that is known of a decorated function; `note` says why nothing is compiled, if so."""
+    """All that is known of a decorated function; `note` says why nothing is compiled, if so.
+
+    `waiting` blocks are run by NumPy for now; `compilations` say what was compiled when, and why.
+    """
 
     name: str
     line: SourceLine
@@ -175,6 +178,8 @@ class FunctionRecord:
     note: str = ""
     loops: tuple[LoopRecord, ...] = ()
     kept: tuple[KeptRecord, ...] = ()
+    waiting: int = 0
+    compilations: tuple[str, ...] = ()
 
 
 class Explanation:
@@ -226,6 +231,12 @@ def _function(record: FunctionRecord, level: str) -> Iterator[str]:
     for number, program in enumerate(record.programs, 1):
         yield ""
         yield from _program(program, number, level)
+    if record.waiting:
+        yield f"   NumPy runs {_times(record.waiting, 'block')} until their programs are there"
+    if level == "all" and record.compilations:
+        yield ""
+        yield f"== met without a plan: {_times(len(record.compilations), 'time')}"
+        yield from (f"   {line}" for line in record.compilations)
     if level in ("plan", "all"):
         yield ""
         yield from _kept(record.kept)

@@ -16,7 +16,7 @@ from jitla.tracing.payoff import Bypass, Payoff
 from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
-from jitla.tracing.replay import Replay, Request, Standby
+from jitla.tracing.replay import Patience, Replay, Request, Standby
 from jitla.tracing.session import LOCAL, RUNNING, drive, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
@@ -24,7 +24,8 @@ from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "Bypass", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "LOCAL", "NEW", "Payoff", "RUNNING",
+    "Bypass", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "LOCAL", "NEW", "Patience",
+    "Payoff", "RUNNING",
     "Recompilation",
     "Replay", "Request", "SIGHT", "Site", "Sparsified", "Standby", "TWINS", "call_here", "drive",
     "pays", "quicken", "run", "user_traceback",

@@ -15,10 +15,11 @@ from time import perf_counter
 from typing import Any
 
 from jitla.tracing.frames import user_traceback
+from jitla.tracing.replay import Patience
 from jitla.tracing.session import LOCAL, run, untraced
 
-# Seconds of plain calls on few elements before one is traced, and on very few, by bits of their number.
-SOON, LATE, VERY_FEW = 0.2, 2.0, 9
+# Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
+PATIENCE = ((9, 2.0), (13, 0.2), (17, 0.03))
 # Calls on few elements that are not timed after one that is.
 GRANT = 31
 # Seconds from which on a call is traced even if its programs are not there: they are swapped in.
@@ -27,6 +28,11 @@ LONG = 0.03
 MEETINGS = 3
 
 Grow = Callable[[], Any]
+
+
+def patience(elements: int) -> float:
+    """Return the seconds of plain calls on so many elements, in bits, before one is traced."""
+    return next((seconds for most, seconds in PATIENCE if elements <= most), 0.0)
 
 
 class Cold:
@@ -39,7 +45,7 @@ class Cold:
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
-        self._left = LATE if elements <= VERY_FEW else SOON
+        self._left = patience(elements)
         self._grow = grow
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
@@ -107,5 +113,7 @@ class Rising:
             taken = perf_counter() - start
             self._long = taken > LONG
             self._spent += taken
+            if not traced:
+                Patience.seconds += taken
             if self._spent >= sum(standby.due for standby in list(site.standbys)):
                 site.hurry()

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.tracing.frames import user_traceback
-from jitla.tracing.onset import SOON, Cold, Rising
+from jitla.tracing.onset import Cold, Rising, patience
 from jitla.tracing.session import LOCAL, run, untraced
 from jitla.tracing.site import LEARNING
 
 # Elements that are few, by their bits: see `Cold`.
-FEW = 13
+FEW = 17
 # Calls that are timed while they are traced, and while they are not.
 TRACED, PLAIN = 6, 4
 # Calls that may go by until no new plan is made.
@@ -231,7 +231,7 @@ class Payoff:
         def rise(spent: float = 0.0) -> Any:
             return self._next(key, Rising(bits, lambda: self._next(key, Kind(bits)), spent))
 
-        return Cold(bits, lambda: rise(SOON)) if bits <= FEW else rise()
+        return Cold(bits, lambda: rise(patience(bits))) if bits <= FEW else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
         before = self.kinds.get(key)
