@@ -113,7 +113,8 @@ def first(rows: int, columns: int) -> list[dict[str, Any]]:
         ("sparse logistic", logistic_regression, (S, (y + 1) / 2, 20)), ("sparse SVM", svm, (S, y, 10)),
         ("PageRank", pagerank, (G, 30)), ("NMF", nmf, (S, *factors, 5)))
     report = []
-    print(f"{'first calls':18}{'NumPy ms':>10}{'first ms':>10}{'allowed':>9}{'steady ms':>11}{'full speed s':>14}")
+    print(f"{'first calls':18}{'NumPy ms':>10}{'first ms':>10}{'allowed':>9}{'steady ms':>11}"
+          f"{'full speed s':>14}")
     for number, (name, function, arguments) in enumerate(cases):
         settle()
         plain = min(_timed(function, arguments) for _ in range(3))

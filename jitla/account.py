@@ -45,7 +45,8 @@ class Stats(dict[str, float]):
     `kept_bytes`, the most that a call has held of them; `loops` over elements that compiled code runs,
     `loops_waiting` to be compiled or checked, `loops_cold`, not worth it so far, `loops_refused`, left to
     Python; `loop_runs` of compiled code, `loops_left`, those of them that Python finished;
-    `waiting`, blocks that NumPy runs until their programs are there.
+    `waiting`, blocks that NumPy runs until their programs are there; `planned`, plans made for it,
+    `compiled`, modules of machine code, and `found`, how often such were there already.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -62,10 +63,16 @@ def stats_of(sites: Iterable[Site]) -> Stats:
     """Add up the counters of all sites of a decorated function."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
                   materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0,
-                  loops=0, loops_waiting=0, loops_cold=0, loops_refused=0, loop_runs=0, loops_left=0)
+                  loops=0, loops_waiting=0, loops_cold=0, loops_refused=0, loop_runs=0, loops_left=0,
+                  planned=0, compiled=0, found=0)
+    sites = tuple(sites)
+    for journal in {id(site.journal): site.journal for site in sites}.values():
+        total["planned"] += journal.planned
+        total["compiled"] += journal.compiled
+        total["found"] += journal.reused
     for site in sites:
         runs = site.runs()
-        total["calls"] += site.calls
+        total["calls"] += _calls(site)
         total["bypassed"] += site.payoff.calls if site.payoff else 0
         total["plans"] += len(site.exact)
         total["waiting"] += len(site.standbys)
@@ -86,6 +93,11 @@ def stats_of(sites: Iterable[Site]) -> Stats:
             total["numpy_calls"] += count * program.calls
             total["materialised"] += count * program.written
     return total
+
+
+def _calls(site: Site) -> int:
+    """Return the calls of a site, those included that were not noted."""
+    return site.calls + (site.payoff.skipped if site.payoff else 0)
 
 
 def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
@@ -155,8 +167,17 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
     programs = tuple(
         program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
-    return FunctionRecord(name, place, sum(s.calls for s in sites), programs, fallbacks_of(sites),
-                          note, loops_of(sites), kept_of(sites), nests_of(sites))
+    return FunctionRecord(name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites),
+                          note, loops_of(sites), kept_of(sites), nests_of(sites),
+                          sum(len(s.standbys) for s in sites), _compilations(sites))
+
+
+def _compilations(sites: tuple[Site, ...]) -> tuple[str, ...]:
+    """Say which guards failed, and what was done."""
+    records = [r for j in {id(s.journal): s.journal for s in sites}.values() for r in j.records]
+    return tuple(
+        f"{SourceLine.at(*r.line).place if r.line else '?'}  {r.guard}  ({r.tier}: {r.plans} plans, "
+        f"{r.compiled} compiled, {r.reused} found, {duration(r.seconds)})" for r in records)
 
 
 class _Lines:

@@ -16,6 +16,7 @@ from jitla.tracing import Sparsified, pays
 
 _BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
 SMALL = 1 << 16  # elements: a product with fewer takes as long as deciding how to do it
+NARROW = 1 << 31  # elements that indices of four bytes can number
 
 
 def analysed(x: Any) -> Any:
@@ -36,12 +37,14 @@ def analysed(x: Any) -> Any:
 def analysed_rows(x: np.ndarray) -> Sparsified | None:
     """Return what stands for a copy of `x`, None if too much is other than 0.0 or not finite."""
     bits = x.view(_BITS[x.dtype])  # -0.0 is stored
-    if not pays(x.size, int(np.count_nonzero(bits)), 1):
+    if not pays(x.size, int(np.count_nonzero(bits)), 1, loops=True):
         return None
     at = np.nonzero(bits)
     data = x[at]
     if not np.isfinite(data).all():
         return None
+    if x.size < NARROW:  # such indices are read faster
+        at = tuple(each.astype(np.int32) for each in at)
     rows = sparse.csr_array((data, at), shape=x.shape)
     copy = np.zeros(x.shape, x.dtype)  # pages without elements take no memory
     copy[at] = data

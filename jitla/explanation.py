@@ -128,6 +128,12 @@ def _function(record: FunctionRecord, level: str) -> Iterator[str]:
     for number, program in enumerate(record.programs, 1):
         yield ""
         yield from _program(program, number, level)
+    if record.waiting:
+        yield f"   NumPy runs {_times(record.waiting, 'block')} until their programs are there"
+    if level == "all" and record.compilations:
+        yield ""
+        yield f"== met without a plan: {_times(len(record.compilations), 'time')}"
+        yield from (f"   {line}" for line in record.compilations)
     if level in ("plan", "all"):
         yield ""
         yield from _nests(record.nests)

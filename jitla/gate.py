@@ -297,6 +297,8 @@ class State:
         self.twin: Callable[..., Any] | None = None
         # The function where its loops over elements count.
         self.looping: Any = None
+        # With which options and kinds of calls some are left to the plain function, and which are traced now.
+        self.quick: tuple[Config, dict[Any, Any], Any] | None = None
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self._journal: Any = None
         GATE.states.add(self)

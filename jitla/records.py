@@ -186,7 +186,10 @@ class KeptRecord:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """All that is known of a decorated function; `note` says why nothing is compiled, if so."""
+    """All that is known of a decorated function; `note` says why nothing is compiled, if so.
+
+    `waiting` blocks are run by NumPy for now; `compilations` say what was compiled when, and why.
+    """
 
     name: str
     line: SourceLine
@@ -197,3 +200,5 @@ class FunctionRecord:
     loops: tuple[LoopRecord, ...] = ()
     kept: tuple[KeptRecord, ...] = ()
     nests: tuple[NestRecord, ...] = ()
+    waiting: int = 0
+    compilations: tuple[str, ...] = ()

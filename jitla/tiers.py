@@ -72,8 +72,8 @@ class Tiers:
         if found is not None:
             return found
         request = make()
-        cost = Tiers.ratio * expected(request) + loading()
-        if self._config.compile == "auto" and self._pays_at_once(request, cost):
+        cost = Tiers.ratio * expected(request)
+        if self._config.compile == "auto" and self._pays_at_once(request, cost + loading()):
             return self._now(key, sizes, layouts, lambda: request, note)
         job = _Job(self, key, sizes, request, note)
         due = cost if self._config.compile == "auto" else 0.0
@@ -126,6 +126,11 @@ class Tiers:
         taken = temporaries(request)
         return taken > FEW and taken > min(MANY, PART * GATE.room("runtime").free_memory())
 
+    def is_time(self) -> bool:
+        """Say whether as much time was spent without the compiler as loading it takes."""
+        seconds: float = GATE.room("tracing").Patience.seconds
+        return self._config.compile == "background" or seconds >= loading()
+
     def behind(self, job: _Job, standby: Any) -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
         if not current().recompile or standby.made is not None:
@@ -158,7 +163,7 @@ class _Job:
         """Have the program made behind the one that runs, unless that was asked already."""
         if standby.asked:
             GATE.behind.nudge()
-        elif self.tiers._allowed():
+        elif self.tiers._allowed() and self.tiers.is_time():
             standby.asked = True
             GATE.behind.ask(
                 lambda: self.tiers.behind(self, standby), self.tiers._config.compile == "background")

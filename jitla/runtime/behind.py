@@ -19,7 +19,7 @@ from time import monotonic, sleep, thread_time
 Job = Callable[[], None]
 
 #: Of the program's time that jobs may take, and the seconds that they may take at once.
-SHARE, AT_ONCE = 0.1, 0.03
+SHARE, AT_ONCE = 0.2, 0.03
 # Seconds that a thread sleeps at most before it looks again whether it may go on.
 NAP = 0.05
 # Seconds that the end of the process waits for the job under way.

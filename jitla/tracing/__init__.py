@@ -8,6 +8,7 @@ sparsified, callees, twins, wild, lifting, hooks.
 """
 
 from jitla.tracing.alarms import calm
+from jitla.tracing.frames import user_traceback
 from jitla.tracing.guards import NEW, Guard
 from jitla.tracing.hooks import HOOKS, TWINS
 from jitla.tracing.journal import Journal, Recompilation
@@ -16,15 +17,15 @@ from jitla.tracing.payoff import Bypass, Payoff
 from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
-from jitla.tracing.replay import Replay, Request, Standby
-from jitla.tracing.session import LOCAL, drive, looped, run
+from jitla.tracing.replay import Patience, Replay, Request, Standby
+from jitla.tracing.session import LOCAL, RUNNING, drive, looped, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
 from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "Bypass", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "LOCAL", "NEW", "Payoff", "Recompilation",
-    "Replay", "Request", "SIGHT", "Site", "Sparsified", "Standby", "TWINS", "call_here", "calm", "drive",
-    "looped", "pays", "quicken", "run",
+    "Bypass", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "LOCAL", "NEW", "Patience", "Payoff",
+    "RUNNING", "Recompilation", "Replay", "Request", "SIGHT", "Site", "Sparsified", "Standby", "TWINS",
+    "call_here", "calm", "drive", "looped", "pays", "quicken", "run", "user_traceback",
 ]

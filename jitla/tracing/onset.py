@@ -15,16 +15,24 @@ from time import perf_counter
 from typing import Any
 
 from jitla.tracing.frames import user_traceback
+from jitla.tracing.replay import Patience
 from jitla.tracing.session import LOCAL, run, untraced
 
-# Seconds of plain calls on few elements before one is traced, and on very few, by bits of their number.
-SOON, LATE, VERY_FEW = 0.2, 2.0, 9
+# Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
+PATIENCE = ((9, 2.0), (13, 0.2), (17, 0.03))
+# Calls on few elements that are not timed after one that is.
+GRANT = 31
 # Seconds from which on a call is traced even if its programs are not there: they are swapped in.
 LONG = 0.03
 # Traced calls that may meet new blocks, at most.
 MEETINGS = 3
 
 Grow = Callable[[], Any]
+
+
+def patience(elements: int) -> float:
+    """Return the seconds of plain calls on so many elements, in bits, before one is traced."""
+    return next((seconds for most, seconds in PATIENCE if elements <= most), 0.0)
 
 
 class Cold:
@@ -36,12 +44,16 @@ class Cold:
         self.elements = elements
         self.calls = 0
         self.best = (0.0, 0.0)
-        self._left = LATE if elements <= VERY_FEW else SOON
+        self.skip = self.granted = 0
+        self._left = patience(elements)
         self._grow = grow
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function; when enough time went into that, the next call is traced."""
-        site.calls += 1
+        seen = 1 + self.granted
+        site.calls += seen
+        self.calls += seen
+        self.skip = self.granted = 0
         start = perf_counter()
         try:
             return function(*args, **kwargs)
@@ -49,10 +61,12 @@ class Cold:
             error.__traceback__ = user_traceback(error.__traceback__)
             raise
         finally:
-            self.calls += 1
-            self._left -= perf_counter() - start
+            taken = perf_counter() - start
+            self._left -= seen * taken
             if self._left < 0.0:
                 self._grow()
+            elif taken * GRANT < self._left / 4 and not kwargs:
+                self.skip = self.granted = GRANT
 
 
 class Rising:
@@ -64,6 +78,7 @@ class Rising:
         self.elements = elements
         self.calls = 0
         self.best = (0.0, 0.0)
+        self.skip = self.granted = 0
         self._grow = grow
         self._spent = spent
         self._meetings = 0
@@ -98,5 +113,7 @@ class Rising:
             taken = perf_counter() - start
             self._long = taken > LONG
             self._spent += taken
+            if not traced:
+                Patience.seconds += taken
             if self._spent >= sum(standby.due for standby in list(site.standbys)):
                 site.hurry()

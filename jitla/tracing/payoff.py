@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.tracing.frames import user_traceback
-from jitla.tracing.onset import SOON, Cold, Rising
+from jitla.tracing.onset import Cold, Rising, patience
 from jitla.tracing.pattern import kinds
 from jitla.tracing.session import LOCAL, run, untraced
 from jitla.tracing.site import LEARNING
 
 # Elements that are few, by their bits: see `Cold`.
-FEW = 13
+FEW = 17
 # Calls that are timed while they are traced, and while they are not.
 TRACED, PLAIN = 6, 4
 # Calls that may go by until no new plan is made.
@@ -41,6 +41,8 @@ LONG = 1e-3
 HOPELESS, DOUBT, TRIED = 2.0, 0.25, 0.05
 # It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
 LEAST, SHARE = 1.5e-6, 0.02
+# A plain call is brief, and is timed only once in so many then, the first not counted.
+BRIEF, GRANT = 2e-5, 31
 # Calls until both are timed again: at first and at most; where times differ widely.
 REST, MOST, UNSURE = 1 << 12, 1 << 20, 1 << 8
 # A plain call is long from so many times the usual, and so many seconds, on.
@@ -69,9 +71,9 @@ class Bypass(NamedTuple):
 class Kind:
     """Calls that are alike: which way they go, and the times that say so."""
 
-    __slots__ = ("elements", "bypassed", "left", "calls", "best", "_rest", "_unsure", "_skipped",
-                 "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent", "_foreseen",
-                 "_seconds", "_lost")
+    __slots__ = ("elements", "bypassed", "left", "calls", "best", "skip", "granted", "_rest", "_unsure",
+                 "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent",
+                 "_foreseen", "_seconds", "_lost")
 
     def __init__(self, elements: int) -> None:
         self.elements = elements  # bits of their number
@@ -79,6 +81,7 @@ class Kind:
         self.left = 0  # calls that are traced without being timed
         self.calls = 0  # of the plain function
         self.best = (0.0, 0.0)  # least seconds: traced, plain
+        self.skip = self.granted = 0  # calls that need not be timed: left of how many
         self._rest, self._unsure = REST, UNSURE
         self._skipped = 0
         self._traced: list[float] = []
@@ -93,7 +96,9 @@ class Kind:
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function, as calls of this kind do for now."""
-        site.calls += 1
+        site.calls += 1 + self.granted
+        self.calls += self.granted
+        self.skip = self.granted = 0
         start = perf_counter()
         try:
             result = function(*args, **kwargs)
@@ -104,6 +109,8 @@ class Kind:
         self.calls += 1
         if taken > self._limit or self.calls >= self._until:
             self._look(taken)
+        elif taken < BRIEF and not kwargs:
+            self.skip = self.granted = GRANT
         return result
 
     def weigh(
@@ -218,13 +225,18 @@ class Payoff:
 
     def __init__(self, file: str, line: int) -> None:
         self.place = file, line
-        self._kinds: dict[Any, Kind] = {}
+        self.kinds: dict[Any, Kind] = {}
         self._calls = 0
 
     @property
     def calls(self) -> int:
         """Calls that the plain function served."""
-        return self._calls + sum(kind.calls for kind in list(self._kinds.values()))
+        return self._calls + self.skipped + sum(kind.calls for kind in list(self.kinds.values()))
+
+    @property
+    def skipped(self) -> int:
+        """Calls of these that were not even noted."""
+        return sum(kind.granted - kind.skip for kind in list(self.kinds.values()))
 
     def of(self, args: tuple, kwargs: dict) -> Any:
         """Return the kind of a call."""
@@ -240,40 +252,42 @@ class Payoff:
                 others += (name, *_kind(value))
         bits = elements.bit_length()
         key = (bits, others) if others else bits
-        found = self._kinds.get(key)
+        found = self.kinds.get(key)
         return self._meet(key, bits) if found is None else found
 
     def _meet(self, key: Any, bits: int) -> Any:
-        if len(self._kinds) >= MOST_KINDS:
+        if len(self.kinds) >= MOST_KINDS:
             self._calls = self.calls
-            self._kinds.clear()
-        return self._kinds.setdefault(key, self._begun(key, bits))
+            self.kinds.clear()
+        return self.kinds.setdefault(key, self._begun(key, bits))
 
     def _begun(self, key: Any, bits: int) -> Any:
         """Return a kind that was not met before: on few elements, then rising, then compared."""
         def rise(spent: float = 0.0) -> Any:
             return self._next(key, Rising(bits, lambda: self._next(key, Kind(bits)), spent))
 
-        return Cold(bits, lambda: rise(SOON)) if bits <= FEW else rise()
+        return Cold(bits, lambda: rise(patience(bits))) if bits <= FEW else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
-        before = self._kinds.get(key)
+        before = self.kinds.get(key)
         if before is not None:
-            kind.calls += before.calls
-        self._kinds[key] = kind
+            kind.calls += before.calls + before.granted - before.skip
+            before.skip = 0
+        self.kinds[key] = kind
         return kind
 
     def bypasses(self) -> Iterator[Bypass]:
         """Yield what is left to the plain function now, or was."""
-        for kind in list(self._kinds.values()):
-            if kind.calls and 0.0 < kind.best[1] < kind.best[0]:
+        for kind in list(self.kinds.values()):
+            calls = kind.calls + kind.granted - kind.skip
+            if calls and 0.0 < kind.best[1] < kind.best[0]:
                 low, high = (1 << kind.elements) >> 1, (1 << kind.elements) - 1
                 traced, plain = kind.best
-                yield Bypass(low, high, kind.calls, plain, traced)
+                yield Bypass(low, high, calls, plain, traced)
 
     def clear(self) -> None:
         """Forget everything learnt."""
-        self._kinds.clear()
+        self.kinds.clear()
         self._calls = 0
 
 

@@ -89,6 +89,12 @@ class Stopped:
 MEANWHILE = Stopped()
 
 
+class Patience:
+    """Seconds that calls have taken in this process while programs were missing."""
+
+    seconds = 0.0
+
+
 class Standby(Replay):
     """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
 
@@ -118,7 +124,9 @@ class Standby(Replay):
         try:
             return super().run(leaves)
         finally:
-            self._spent += perf_counter() - start
+            taken = perf_counter() - start
+            self._spent += taken
+            Patience.seconds += taken
             if self._spent >= self.due and not self.given_up:
                 self.ask()
 

@@ -59,7 +59,8 @@ class _Writer:
             if entries[i][0] > SCALAR:
                 self.reads.update(r for r in split(entries[i])[0] if r >= 0)
         self.left = Counter(self.reads)
-        self.texts: dict[int, tuple[str, int]] = {}
+        # Of each entry: how it is read, how deep that is, and which variables it reads, once for each time.
+        self.texts: dict[int, tuple[str, int, tuple[int, ...]]] = {}
         self.lines: list[str] = []
 
     def source(self) -> str:
@@ -68,10 +69,10 @@ class _Writer:
         wanted = set(self.wanted)
         for i, entry in enumerate(self.entries):
             if entry[0] == LEAF:
-                self.texts[i] = f"L[{leaf}]", 0
+                self.texts[i] = f"L[{leaf}]", 0, ()
                 leaf += 1
             elif entry[0] == SCALAR:
-                self.texts[i] = f"L[{scalar}]", 0
+                self.texts[i] = f"L[{scalar}]", 0, ()
                 scalar += 1
             else:
                 refs = split(entry)[0]
@@ -86,26 +87,27 @@ class _Writer:
         """Write down entry `i`, whose scalars begin at slot `scalar`."""
         refs, attrs = split(self.entries[i])
         args: list[str] = []
-        depth, done = 0, []
+        depth = 0
+        used: tuple[int, ...] = ()
         for r in refs:
             if r < 0:
                 args.append(f"L[{scalar}]")
                 scalar += 1
                 continue
-            text, deep = self.texts[r]
+            text, deep, uses = self.texts[r]
             args.append(text)
             depth = max(depth, deep)
-            self.left[r] -= 1
-            if not self.left[r] and text.startswith("v"):
-                done.append(text)
+            used += uses
         text = self._call(i, OPS[self.entries[i][0]], args, dict(attrs))
-        if self.reads[i] == 1 and i not in self.roots and depth < DEEP and not done:
-            self.texts[i] = f"({text})", depth + 1
+        if self.reads[i] == 1 and i not in self.roots and depth < DEEP:
+            self.texts[i] = f"({text})", depth + 1, used
             return
         self.lines.append(f"v{i} = {text}")
+        self.left.subtract(used)
+        done = [f"v{u}" for u in dict.fromkeys(used) if not self.left[u]]
         if done:
-            self.lines.append(f"del {', '.join(dict.fromkeys(done))}")
-        self.texts[i] = f"v{i}", 0
+            self.lines.append(f"del {', '.join(done)}")
+        self.texts[i] = f"v{i}", 0, (i,)
 
     def _call(self, i: int, name: str, args: list[str], attrs: dict[str, Any]) -> str:
         """Return the expression of operator `name`."""

@@ -50,7 +50,7 @@ class _Local(threading.local):
 
 LOCAL = _Local()
 # Sessions under way: of calls, and of generators, which may never end.
-_RUNNING: set[Session] = set()
+RUNNING: set[Session] = set()
 _DRIVEN: WeakSet[Session] = WeakSet()
 
 
@@ -315,7 +315,7 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
         session = site.idle.pop()
     except IndexError:
         session = Session(site)
-    _RUNNING.add(session)
+    RUNNING.add(session)
     outer = LOCAL.session
     try:
         LOCAL.session = session
@@ -335,7 +335,7 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
-        _RUNNING.discard(session)
+        RUNNING.discard(session)
         del session  # this frame lives as long as an error's traceback
         if len(LAYOUTS) > MAX_LAYOUTS:
             forget_sizes()
@@ -382,7 +382,7 @@ def _stepped(inner: Any) -> Generator:
 def forget_sizes() -> None:
     """Forget the sizes seen so far, if no traced call is under way; they would grow for ever."""
     before = SIGHT.generation
-    SIGHT.reset(OWN_METAS, lambda: bool(_RUNNING) or len(_DRIVEN) > 0)
+    SIGHT.reset(OWN_METAS, lambda: bool(RUNNING) or len(_DRIVEN) > 0)
     if SIGHT.generation != before:
         forget_metas()
         forget_inferred()
@@ -405,6 +405,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
     sent: tuple = (None,)
     while True:
         outer = LOCAL.session
+        RUNNING.add(session)
         LOCAL.session = session
         session.attend()
         try:
@@ -417,6 +418,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
             raise
         finally:
             LOCAL.session = outer
+            RUNNING.discard(session)
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:

@@ -18,12 +18,20 @@ Rows = Any  # a csr_array or csc_array of SciPy
 Factor = tuple[Rows, float]  # and the greatest magnitude of an element
 # Nanoseconds: of an element read in a product and of a multiplication of elements, dense and stored; of
 # a multiplication of stored elements that meet; of an element of an array written.
-READ, MULTIPLIED, READ_STORED, MULTIPLIED_STORED, MET, WRITTEN = 0.25, 0.02, 1.2, 0.6, 15.0, 1.0
+READ, MULTIPLIED, READ_STORED, MULTIPLIED_STORED, MET, WRITTEN = 0.25, 0.04, 1.2, 0.6, 15.0, 1.0
+# The same of the compiler's loops over what is stored, on all threads; of beginning one; columns they take.
+READ_LOOP, MULTIPLIED_LOOP, BEGUN, MOST_COLUMNS = 0.4, 0.1, 2e4, 32
 
 
-def pays(size: int, stored: float, columns: int) -> bool:
-    """Tell whether multiplying what is stored by so many columns takes less time than all elements."""
-    return _time_stored(stored, columns) < _time_dense(size, columns)
+def pays(size: int, stored: float, columns: int, loops: bool = False) -> bool:
+    """Tell whether multiplying what is stored by so many columns takes less time than all elements.
+
+    `loops`: by the compiler's loops or SciPy's, else by SciPy's.
+    """
+    times = [_time_stored(stored, columns)]
+    if loops and columns <= MOST_COLUMNS:
+        times.append(BEGUN + stored * (READ_LOOP + MULTIPLIED_LOOP * columns))
+    return min(times) < _time_dense(size, columns)
 
 
 def _time_dense(size: int, columns: int) -> float:
@@ -48,10 +56,10 @@ def _is_silent(x: float, y: float, inner: int, dtype: np.dtype) -> bool:
     return current().numerics != "strict" and np.geterr()["under"] == "ignore"
 
 
-def factors(given: Factor, other: Any, left: bool) -> tuple[Rows, np.ndarray] | None:
+def factors(given: Factor, other: Any, left: bool, traced: bool) -> tuple[Rows, np.ndarray] | None:
     """Return both factors in the dtype of the product, if zeros can be left out and that pays.
 
-    `left`: the rows are the left one of them.
+    `left`: the rows are the left one of them. `traced`: the product is recorded if there are loops for it.
     """
     rows, most = given
     if type(other) is not np.ndarray or other.ndim not in (1, 2) or not other.size:
@@ -61,11 +69,17 @@ def factors(given: Factor, other: Any, left: bool) -> tuple[Rows, np.ndarray] | 
     if other.shape[0 if left else -1] != inner or {dtype.char, other.dtype.char} - {"f", "d"}:
         return None
     size = rows.shape[0] * rows.shape[1]
-    if not pays(size, rows.nnz, other.size // inner):
+    loops = traced and other.dtype == dtype and has_loops(other, left)
+    if not pays(size, rows.nnz, other.size // inner, loops):
         return None
     if not _is_silent(most, greatest(other), inner, dtype):
         return None
     return rows.astype(dtype, copy=False), other.astype(dtype, copy=False)
+
+
+def has_loops(other: np.ndarray, left: bool) -> bool:
+    """Tell whether the compiler has loops for stored elements and this factor."""
+    return other.ndim == 1 or left and other.shape[1] > 1
 
 
 def multiplied(rows: Rows, other: np.ndarray, left: bool) -> np.ndarray:

@@ -21,7 +21,16 @@ from jitla.tracing.array import LAZY, LazyArray
 from jitla.tracing.compressed import recorded
 from jitla.tracing.frames import user_frame
 from jitla.tracing.places import call_at, place_of
-from jitla.tracing.skipping import Factor, Rows, factors, greatest, multiplied, of_both, pays
+from jitla.tracing.skipping import (
+    Factor,
+    Rows,
+    factors,
+    greatest,
+    has_loops,
+    multiplied,
+    of_both,
+    pays,
+)
 
 PRODUCTS = frozenset({operator.matmul, np.matmul, np.dot})
 _CELLS: dict[Any, np.ufunc] = {
@@ -155,15 +164,15 @@ def _product(x: Any, y: Any) -> Any:
     if type(x) is type(y):
         return _of_both(x, y)
     left = type(x) is Sparsified
-    pair = _factors(x, y)
+    pair = _factors(x, y, traced=False)
     return NotImplemented if pair is None else multiplied(*pair, left)
 
 
-def _factors(x: Any, y: Any) -> tuple[Rows, np.ndarray] | None:
+def _factors(x: Any, y: Any, traced: bool) -> tuple[Rows, np.ndarray] | None:
     """Return rows and array to be multiplied, None if zeros cannot be left out."""
     left = type(x) is Sparsified
     given = _factor(x if left else y)
-    return None if given is None else factors(given, y if left else x, left)
+    return None if given is None else factors(given, y if left else x, left, traced)
 
 
 def _factor(x: Sparsified) -> Factor | None:
@@ -237,11 +246,11 @@ def _traced_product(session: Any, args: tuple[Any, ...]) -> Any:
         return NotImplemented
     if type(x) is type(y):
         return _of_both(x, y)
-    pair = _factors(x, y)
+    pair = _factors(x, y, traced=True)
     if pair is None:
         return NotImplemented
     left, (rows, other) = type(x) is Sparsified, pair
-    if other is (y if left else x) and (other.ndim == 1 or left and other.shape[1] > 1):
+    if other is (y if left else x) and has_loops(other, left):
         found = recorded(
             session, operator.matmul, (rows if left else rows.T, session.argument(other)), {})
         if found is not NotImplemented:

@@ -100,8 +100,8 @@ def products(monkeypatch):
     """Count products that leave zeros out."""
     seen = []
 
-    def counting(x: Any, y: Any) -> Any:
-        found = factors(x, y)
+    def counting(x: Any, y: Any, **options: Any) -> Any:
+        found = factors(x, y, **options)
         seen.append(found is not None)
         return found
 
@@ -283,6 +283,8 @@ def test_nonzeros_are_estimated_as_the_options_say() -> None:
 def test_what_pays() -> None:
     assert pays(10_000, 100, 1) and pays(10_000, 100, 64)
     assert not pays(10_000, 3000, 1) and not pays(10_000, 1000, 512)
+    assert pays(1_000_000, 300_000, 1, loops=True) and not pays(1_000_000, 600_000, 1, loops=True)
+    assert not pays(10_000, 2_000, 1, loops=True)  # it is not worth beginning
 
 
 STEPS = [
