@@ -232,6 +232,14 @@ def test_values_added_where_indices_say(loops, kind, size):
                 assert length > 4 * size or found.tobytes() == wanted.tobytes()
 
 
+def test_large_targets_are_left_to_numpy(loops, monkeypatch):
+    monkeypatch.setattr("jitla.codegen.indexed.LARGEST", 100)
+    where = np.arange(100)
+    assert loops.add_at(np.zeros(100), where, np.array(1.0))
+    target = np.zeros(101)
+    assert not loops.add_at(target, where, np.array(1.0)) and not target.any()
+
+
 @pytest.fixture
 def runs(monkeypatch):
     """Floats are added in several runs, however few there are."""

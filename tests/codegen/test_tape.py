@@ -247,7 +247,7 @@ def test_references_and_memory_are_as_before(work):
     for _ in range(4):  # the interpreter itself may keep a few things at first
         gc.collect()
         before, blocks = [*map(sys.getrefcount, watched)], sys.getallocatedblocks()
-        for _ in range(25_000):
+        for _ in range(10_000):
             work(mine, given, meta)
         gc.collect()
         now = [n - m for m, n in zip(before, map(sys.getrefcount, watched), strict=True)]

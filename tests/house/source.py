@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -49,6 +49,22 @@ class Module:
         for node in ast.walk(self.tree):
             if isinstance(node, Function):
                 yield node
+
+
+def of_every(chosen: Iterable[Module]) -> Callable[[Callable[[Module], None]], Callable[[], None]]:
+    """Make one test of a law about a module: it names all of the `chosen` that break it."""
+    def decorate(law: Callable[[Module], None]) -> Callable[[], None]:
+        def test() -> None:
+            broken = []
+            for module in chosen:
+                try:
+                    law(module)
+                except AssertionError as error:
+                    broken.append(f"{module.label}: {error}")
+            assert not broken, "\n".join(broken)
+        test.__name__, test.__doc__ = law.__name__, law.__doc__
+        return test
+    return decorate
 
 
 @cache

@@ -6,15 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-import pytest
-
-from tests.house.source import ROOT, Function, Module, modules
+from tests.house.source import ROOT, Function, Module, modules, of_every
 
 MODULES = list(modules().values())
-every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.label)
-inner_modules = pytest.mark.parametrize(
-    "module", [m for m in MODULES if not m.is_door], ids=lambda m: m.label
-)
+every_module = of_every(MODULES)
+inner_modules = of_every([m for m in MODULES if not m.is_door])
 
 
 def is_stub(function: Function) -> bool:

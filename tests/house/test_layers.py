@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.house.source import Import, Module, imports, late_imports, modules
+from tests.house.source import Import, Module, imports, late_imports, modules, of_every
 
 # Rooms of one rank never import each other. Files of one rank are in reading order.
 RANKS: tuple[tuple[str, ...], ...] = (
@@ -32,7 +32,7 @@ CUSTOMS = {"llvmlite": {"codegen", "loops"}, "numba": {"loops"}}
 PRINTERS = {"jitla.__main__", "jitla.commands", "jitla.demo"}
 
 MODULES = list(modules().values())
-every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.label)
+every_module = of_every(MODULES)
 
 
 def room_of(name: str) -> str:
@@ -136,16 +136,14 @@ def test_files_import_only_what_was_read_before(module):
     assert not faults(module, order_fault)
 
 
-@pytest.mark.parametrize(
-    "door", [m for m in MODULES if m.is_door and m.name != "jitla"], ids=lambda m: m.label
-)
+@of_every([m for m in MODULES if m.is_door and m.name != "jitla"])
 def test_a_folder_lists_its_files_in_reading_order(door):
     listed = reading_order(door)
     assert len(listed) == len(set(listed))
     assert set(listed) == contents(door)
 
 
-@pytest.mark.parametrize("door", [m for m in MODULES if m.is_door], ids=lambda m: m.label)
+@of_every([m for m in MODULES if m.is_door])
 def test_a_front_door_only_reexports(door):
     """Docstring, imports, `__all__` and, in the package itself, constants and `__getattr__`."""
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)
@@ -157,9 +155,7 @@ def test_a_front_door_only_reexports(door):
             assert [t.id for t in node.targets if isinstance(t, ast.Name)] == ["__all__"]
 
 
-@pytest.mark.parametrize(
-    "door", [m for m in MODULES if m.is_door and contents(m)], ids=lambda m: m.label
-)
+@of_every([m for m in MODULES if m.is_door and contents(m)])
 def test_a_front_door_says_what_is_public(door):
     names = [
         ast.literal_eval(node.value) for node in door.tree.body

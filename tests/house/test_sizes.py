@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 from statistics import median
 
-import pytest
-
-from tests.house.source import Function, Module, modules
+from tests.house.source import Function, Module, modules, of_every
 
 FILE_SOFT, FILE_HARD = 300, 500
 FUNCTION_HARD, FUNCTION_MEDIAN = 60, 10
@@ -15,7 +13,7 @@ LONG_FILES = 0.1  # share of files that may be between the soft and the hard lim
 
 MODULES = list(modules().values())
 FUNCTIONS = [(module, function) for module in MODULES for function in module.functions()]
-every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.label)
+every_module = of_every(MODULES)
 
 
 def is_op_table(module: Module) -> bool:

@@ -7,6 +7,18 @@ import pytest
 
 from tests.tracing.sameness import same
 
+COLLECTIONS = """
+from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
+u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
+class L(list): pass
+class D(dict): pass
+l=L([0]); d=D(); pl=[0]; pd={}
+@jit
+def f(a,b):
+    BODY
+def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
+"""
+
 PROGRAMS = {
     "zipmap": """
 @jit
@@ -914,182 +926,24 @@ o=D()
 @jit
 def f(a,b): o.x=a+b
 """,
-    "c0": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    u['k']=a+b
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c1": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    dd['x'].append(a*2)
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c2": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    dd['y']=a*3
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c3": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    od['z']=b*2
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c4": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    dq.append(a+1); dq.appendleft(b+1); dq[0]=a*9
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c5": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    cm['q']=a*4
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c6": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    l[0]=a*5; l.append(b*5)
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c7": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    d['h']=a*6
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c8": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    global l; l+= [a*7]
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c9": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    d.update(v=a*8); d.setdefault('w', a*9)
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c10": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    global d; d|={'g':a}
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c11": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    c=Counter(); c['a']=a.sum(); c['a']+=1; return dict(c)
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c12": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    pl[0]=a+b; pl.insert(0,1); pl[2]=a; pl.pop(0); pl.reverse()
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c13": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    pd['a']=a+b; pd['b']=pd.pop('a'); pd.update(c=a*2); pd.setdefault('d',a*3); v=pd.get('b'); return v*2
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c14": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    pl[0]=[a+b]; pl[0].append(a); pl.extend([a,b*2]); pl.append([a*3]); pl[0]+=[a*5]; del pl[2:]
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
-    "c15": """
-from collections import UserDict, defaultdict, OrderedDict, deque, Counter, ChainMap
-u=UserDict(); dd=defaultdict(list); od=OrderedDict(); dq=deque(maxlen=3); cm=ChainMap({})
-class L(list): pass
-class D(dict): pass
-l=L([0]); d=D(); pl=[0]; pd={}
-@jit
-def f(a,b):
-    pl[:]=[a*2,b]; pl[0], pl[1] = pl[1], pl[0]; pl.append((a*2,)); pl.append({'x':a*2})
-def state(): return dict(u),dict(dd),dict(od),list(dq),dict(cm),list(l),dict(d),pl,pd
-""",
+    **{name: COLLECTIONS.replace("BODY", body) for name, body in {
+        "c0": "u['k']=a+b",
+        "c1": "dd['x'].append(a*2)",
+        "c2": "dd['y']=a*3",
+        "c3": "od['z']=b*2",
+        "c4": "dq.append(a+1); dq.appendleft(b+1); dq[0]=a*9",
+        "c5": "cm['q']=a*4",
+        "c6": "l[0]=a*5; l.append(b*5)",
+        "c7": "d['h']=a*6",
+        "c8": "global l; l+= [a*7]",
+        "c9": "d.update(v=a*8); d.setdefault('w', a*9)",
+        "c10": "global d; d|={'g':a}",
+        "c11": "c=Counter(); c['a']=a.sum(); c['a']+=1; return dict(c)",
+        "c12": "pl[0]=a+b; pl.insert(0,1); pl[2]=a; pl.pop(0); pl.reverse()",
+        "c13": "pd['a']=a+b; pd['b']=pd.pop('a'); pd.update(c=a*2); pd.setdefault('d',a*3); v=pd.get('b'); return v*2",
+        "c14": "pl[0]=[a+b]; pl[0].append(a); pl.extend([a,b*2]); pl.append([a*3]); pl[0]+=[a*5]; del pl[2:]",
+        "c15": "pl[:]=[a*2,b]; pl[0], pl[1] = pl[1], pl[0]; pl.append((a*2,)); pl.append({'x':a*2})",
+    }.items()},
 }
 
 
