@@ -24,7 +24,7 @@ from jitla.tracing.entries import (
     scaled,
     whole_entries,
 )
-from jitla.tracing.stored import LazySparse
+from jitla.tracing.stored import LazySparse, Product
 
 Session = Any  # the session that the arguments belong to
 _FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
@@ -73,6 +73,8 @@ def _in_lines(session: Session, given: Entries, axis: int, multiplied: bool = Fa
     within = axis != pattern.axis
     # Of coordinates SciPy makes products with ones.
     reduced = within and not multiplied and pattern.format != "coo"
+    if session.site.bitwise and not reduced:
+        return NotImplemented  # loops add up in another order
     if reduced:
         found = session.traced("csr_row_sums", (values, starts))
     else:
@@ -115,7 +117,11 @@ def mean(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any
 def matmul(session: Session, x: Any, y: Any) -> Any:
     """Do ``x @ y``, one of them sparse."""
     if is_sparse(x):
-        return _times(session, whole_entries(session, x), y) if not is_sparse(y) else NotImplemented
+        if is_sparse(y):
+            return _product_of(session, x, y)
+        if type(x) is LazySparse and type(x._whole) is Product and x._made is None and not x._seen:
+            return _in_chain(session, x, y)
+        return _times(session, whole_entries(session, x), y)
     if not is_sparse(y) or (dense := dense_operand(session, x)) is None:
         return NotImplemented
     given = whole_entries(session, y)
@@ -124,6 +130,30 @@ def matmul(session: Session, x: Any, y: Any) -> Any:
     turned = Entries(given.pattern.turned(), given.values, None, None)
     made = _times(session, turned, dense if dense.ndim == 1 else dense.T)
     return made.T if type(made) is LazyArray else NotImplemented
+
+
+def _product_of(session: Session, x: Any, y: Any) -> Any:
+    """Do ``x @ y``, both sparse: what comes next may be a product with the right one first."""
+    left, right = whole_entries(session, x), whole_entries(session, y)
+    if left is None or right is None or session.site.bitwise:
+        return NotImplemented
+    patterns = left.pattern, right.pattern
+    if patterns[0].shape[1] != patterns[1].shape[0]:
+        return NotImplemented
+    dtype = left.values.dtype
+    if any(p.starts is None or p.format == "coo" for p in patterns) or dtype != right.values.dtype \
+            or dtype not in _FLOATS or not _is_finite(left.values) or not _is_finite(right.values):
+        return NotImplemented
+    shape = patterns[0].shape[0], patterns[1].shape[1]
+    both = Product(*(each._replace(memory=None) for each in (left, right)))
+    return LazySparse(session, patterns[0].of_shape(shape), left.values, None, both)
+
+
+def _in_chain(session: Session, x: LazySparse, y: Any) -> Any:
+    """Do ``(a @ b) @ y`` as ``a @ (b @ y)``, once: a product that is used again is made."""
+    x._seen = "multiplied"
+    right = _times(session, x._whole.right, y)
+    return NotImplemented if right is NotImplemented else _times(session, x._whole.left, right)
 
 
 def dot(session: Session, x: Any, y: Any) -> Any:
@@ -143,6 +173,8 @@ def _times(session: Session, given: Entries | None, y: Any) -> Any:
         if dtype is None:
             return NotImplemented
         values, dense = (z if z.dtype == dtype else z.astype(dtype) for z in (values, dense))
+    if session.site.bitwise and (pattern.axis or len(shape) == 1 or shape[1] == 1):
+        return NotImplemented  # loops add up in another order
     rows = len(shape) > 1 and shape[1] > 1 and pattern.format == "coo"
     if rows and not _is_finite(dense):
         return NotImplemented  # of coordinates SciPy leaves out entries that are 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.pattern import Pattern, kinds, pattern_of
-from jitla.tracing.stored import IN_MEMORY, LazySparse, settled
+from jitla.tracing.stored import IN_MEMORY, LazySparse, Product, settled
 from jitla.tracing.tape import KIND_CODE
 
 Session = Any  # the session that the arguments belong to
@@ -61,7 +61,8 @@ class Known(NamedTuple):
 def entries_of(session: Session, x: Any) -> Entries | None:
     """Return what a sparse matrix consists of; None if it is none, or its parts are no plain arrays."""
     if type(x) is LazySparse:
-        if x._made is None and x._session is session and (not x._summed or x._pattern.canonical):
+        summed = x._summed and not x._pattern.canonical
+        if x._made is None and x._session is session and not summed and type(x._whole) is not Product:
             return Entries(x._pattern, x._values, x._kept, None)
         x = settled(x)
     known = session.known.get(id(x))
@@ -265,7 +266,7 @@ COMPARISONS = {name: _dropping(function) for name, function in {
 def transposed(session: Session, x: Any) -> Any:
     """Do ``x.T``: a view."""
     if type(x) is LazySparse and x._made is None:
-        if x._summed:
+        if x._summed or type(x._whole) is Product:
             return NotImplemented
         return LazySparse(session, x._pattern.turned(), x._values, x._kept, x, "transpose")
     given = entries_of(session, x)
@@ -280,7 +281,8 @@ def transposed(session: Session, x: Any) -> Any:
 def _as(form: str) -> Callable[..., Any]:
     """Make what returns a pending matrix in another format; in its own it is the matrix itself."""
     def handler(session: Session, x: Any, copy: Any = False) -> Any:
-        if type(x) is not LazySparse or x._made is not None or x._summed or copy is not False:
+        if type(x) is not LazySparse or x._made is not None or x._summed or copy is not False \
+                or type(x._whole) is Product:
             return NotImplemented
         pattern = x._pattern
         if pattern.format == form:

@@ -131,6 +131,10 @@ class Pattern:
         return self._other(
             self._called("csc" if self.axis else "csr"), own=[], fresh=False, flag=False, _sorted=known)
 
+    def of_shape(self, shape: tuple[int, int]) -> Pattern:
+        """Return a pattern of which only class and shape are known."""
+        return self._other(self.kind, shape=shape, own=[], read=None, _sorted=None)
+
     def turned(self) -> Pattern:
         """Return the pattern of the transposed matrix, with the same entries."""
         form = {"csr": "csc", "csc": "csr", "coo": "coo"}[self.format]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -29,11 +29,31 @@ IN_MEMORY = object()
 CROWD = 64  # references to pending matrices, from which on those that are gone are looked for
 
 
+class Product(NamedTuple):
+    """Two sparse matrices whose product was asked for: patterns and entries of both."""
+
+    left: Any
+    right: Any
+
+    def reads(self, target: np.ndarray) -> bool:
+        """Whether positions or entries, those in memory, are in `target`."""
+        arrays = [part for each in self for part in each.pattern.arrays]
+        arrays += [each.values._v for each in self if each.values._v is not None]
+        return any(np.may_share_memory(target, part) for part in arrays)
+
+    def made(self, session: Session) -> Any:
+        """Return SciPy's product."""
+        left, right = (each.pattern.made(session.value(each.values)) for each in self)
+        return left @ right
+
+
 class LazySparse:
     """What SciPy would have made with the entries `values` at the positions of `pattern`.
 
     Where the vector `kept` is 0 nothing is stored, and entries are 0. A view of a pending matrix `whole`
-    is what the method `seen` of that one returns; that of a matrix `IN_MEMORY` shares its arrays.
+    is what the method `seen` of that one returns; that of a matrix `IN_MEMORY` shares its arrays. Where
+    entries of a `Product` are is known once it is made: of its pattern only class and shape are true, of its
+    entries the dtype. `seen` says whether it was multiplied already.
     """
 
     _session: Any
@@ -96,7 +116,8 @@ class LazySparse:
     @property
     def nnz(self) -> int:
         """Number of entries, known without computing if all are kept."""
-        known = self._made is None and self._kept is None and not self._summed
+        known = self._made is None and self._kept is None and not self._summed \
+            and type(self._whole) is not Product
         return self._values.size if known else settled(self).nnz
 
     @property
@@ -128,6 +149,8 @@ def settled(lazy: LazySparse) -> Any:
 
 
 def _made(lazy: LazySparse) -> Any:
+    if type(lazy._whole) is Product:
+        return lazy._whole.made(lazy._session)
     if type(lazy._whole) is LazySparse:
         return getattr(settled(lazy._whole), lazy._seen)()
     session = lazy._session
@@ -143,10 +166,16 @@ def settle_stored(session: Session, target: np.ndarray | None) -> None:
     """Make what pending matrices stand for, if their positions are in `target` (None: anywhere)."""
     alive = [each for given in session.stored if (each := given()) is not None and each._made is None]
     for each in alive:
-        if each._made is None and (target is None or any(
-                np.may_share_memory(target, part) for part in each._pattern.arrays)):
+        if each._made is None and (target is None or _is_in(each, target)):
             settled(each)
     session.stored[:] = [ref(each) for each in alive if each._made is None]
+
+
+def _is_in(lazy: LazySparse, target: np.ndarray) -> bool:
+    """Tell whether what `lazy` is made of, but for entries on the tape, is in memory of `target`."""
+    if type(lazy._whole) is Product:
+        return lazy._whole.reads(target)
+    return any(np.may_share_memory(target, part) for part in lazy._pattern.arrays)
 
 
 def forget_known(known: dict[int, Any], target: np.ndarray | None) -> None:

@@ -45,7 +45,8 @@ STEPS = {
         "X.multiply(X).sum()", "(X @ v).sum()", "sp.issparse(X)", "repr(X)", "np.sum(X * 2)",
         "X.count_nonzero()", "(X + Y).sum(1)", "X.nonzero()", "X.has_sorted_indices",
         "X.has_canonical_format", "(X - Y).sum()", "(X + Y).multiply(Z).sum()", "X @ v @ w", "v @ X.T",
-        "sp.hstack([X, Y])", "X.T.multiply(Y.T).sum(0)",
+        "sp.hstack([X, Y])", "X.T.multiply(Y.T).sum(0)", "X @ Y.T @ w", "X.T @ Y @ q", "X.T @ (Y * 2)",
+        "(X @ Y.T).sum()", "(X.T @ X).T @ v", "(X @ X.T).nnz",
     ),
     "change": (
         "X.data[:] = X.data * 2", "X.data *= 2", "X *= 2", "X.sum_duplicates()", "X.eliminate_zeros()",
@@ -54,7 +55,9 @@ STEPS = {
         "Z = X.T; Z *= 2; X = Z.T",
         "Y = X.T; X.data = X.data * 3; X = Y.T * 1 - X", "Y = X.T; X.sum_duplicates(); X = Y.T",
         "e = X @ v; X.data[-1] = 9", "e = X.T @ w; X.data = X.data[::-1].copy(); a = X.T @ w",
-        "X.indices = X.indices.copy()", "Y = X.T.copy().T; Y.data[0] = 1", "Y = X.T.sum(); Z = X.T.T",
+        "X.indices = X.indices.copy()", "P = X.T @ Y; X.data[0] = 4; a = P @ v; b = P @ v; e = P",
+        "P = X @ Y.T; Y.indices = Y.indices[::-1].copy(); e = P @ w", "P = X.T @ X; X *= 3; a = P @ v",
+ "Y = X.T.copy().T; Y.data[0] = 1", "Y = X.T.sum(); Z = X.T.T",
     ),
 }
 

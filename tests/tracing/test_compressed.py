@@ -254,6 +254,48 @@ def test_the_transposed_matrix_shares_the_arrays_of_one_in_memory(kind):
     assert np.shares_memory(view.data, X.data) and np.shares_memory(view.indices, X.indices)
 
 
+@pytest.mark.parametrize("left", CLASSES)
+@pytest.mark.parametrize("right", CLASSES)
+def test_products_with_products_begin_with_the_vector(monkeypatch, left, right):
+    def once(A, B, v):
+        return A @ B @ v
+
+    def more(A, B, v):
+        P = A @ B
+        A.data[0] = 7
+        first = P @ v
+        return first, P @ v, P, P.nnz, P.T @ first, P.sum(), P.shape, P.dtype, P.format, type(P)
+
+    A, B = matrix(left), matrix(right, 40, 20)
+    v = np.random.default_rng(0).random(20)
+    asked = []
+    monkeypatch.setattr(sp._compressed._cs_matrix, "_matmul_sparse",
+                        lambda self, other, do=sp._compressed._cs_matrix._matmul_sparse:
+                        asked.append(1) or do(self, other))
+    alike(once, A, B, v)
+    assert len(asked) == 2  # the plain function, twice
+    for _ in range(2):
+        given = [[x.copy() for x in (A, B, v)] for _ in range(2)]
+        wanted, found = more(*given[0]), jitla.jit(more)(*given[1])
+        for x, y in zip(wanted, found, strict=True):
+            assert type(x) is type(y)
+            if isinstance(x, np.ndarray | float):
+                np.testing.assert_allclose(y, x, rtol=1e-12)
+            else:
+                assert parts(x) == parts(y)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_strict_numerics_have_the_bits_of_scipy(kind):
+    def f(A, B, v, W):
+        return A @ B @ v, A @ W, A.T @ (A @ W), A.sum(0), A.sum(1), A.mean(1), v @ B.T, A @ W[:, :1]
+
+    A, B, rng = matrix(kind), matrix(m=40, n=20), np.random.default_rng(0)
+    for x, y in zip(*(g(A, B, v, W) for v, W in [(rng.random(20), rng.random((40, 3)))]
+                      for g in (f, jitla.jit(f, numerics="strict"))), strict=True):
+        assert parts(x) == parts(y)
+
+
 def test_what_was_found_of_a_matrix_is_not_kept_for_longer():
     def f(X, v, change):
         before = X @ v
