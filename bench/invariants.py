@@ -4,13 +4,16 @@ Knows: the public interface. Must not know: how such values are found.
 Receives names of cases and the number of rounds; prints a table, then the same as JSON.
 
 Each loop has fifty turns. What is timed are calls after the first, which compile nothing; the first is
-timed once, by the processor's clock.
+timed once, by the processor's clock, in a process of its own that has compiled something else: whatever one
+way has compiled, the other would find.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,6 +27,7 @@ from bench.measure import Estimate, estimate, seconds
 Array = np.ndarray
 TURNS = 50
 WAYS = ("kept", "not kept", "numpy")
+OPTIONS = {"kept": {"invariants": "cost"}, "not kept": {"invariants": "none"}, "numpy": {}}
 
 
 def pagerank(G: Array, p: Array, e: Array, u: Array) -> Array:
@@ -143,20 +147,16 @@ def measure(
 ) -> Measured:
     """Time a case in all ways, in turns."""
     ways = {way: function if way == "numpy" else jitla.jit(function, compile="sync") for way in WAYS}
-    options = {"kept": {"invariants": "cost"}, "not kept": {"invariants": "none"}, "numpy": {}}
     taken: dict[str, list[float]] = {way: [] for way in WAYS}
-    first: dict[str, float] = {}
     results = {}
     for turn in range(-2, rounds):
         for way in WAYS:
             if way == "numpy" and turn > 1:
                 continue
             given = tuple(a.copy() for a in args)
-            with jitla.config.options(**options[way]):
-                start = time.process_time()
+            with jitla.config.options(**OPTIONS[way]):
                 spent = seconds(
                     lambda way=way, given=given: results.update({way: ways[way](*given)}), 1, clock)
-                first.setdefault(way, time.process_time() - start)
             if turn >= 0:
                 taken[way].append(spent)
     counted = ways["kept"].stats()
@@ -164,7 +164,26 @@ def measure(
     return Measured(
         name, {way: min(t) for way, t in taken.items()},
         estimate([b / a for a, b in zip(taken["kept"], taken["not kept"], strict=True)]),
-        first, int(counted.kept / counted.calls + 0.5), int(counted.kept_bytes), error)
+        {way: first_call(name, way) for way in WAYS[:2]}, int(counted.kept / counted.calls + 0.5),
+        int(counted.kept_bytes), error)
+
+
+def first_call(name: str, way: str) -> float:
+    """Return the processor time of the first call in a process of its own."""
+    command = [sys.executable, "-m", "bench.invariants", "--first", way, name]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def alone(name: str, way: str) -> float:
+    """Return the processor time of a first call, the compiler being loaded and warm."""
+    function, args = cases()[name]
+    with jitla.config.options(**OPTIONS[way]):
+        other = jitla.jit(squares, compile="sync")
+        other(np.ones((300, 30)), np.ones(30))
+        fast = jitla.jit(function, compile="sync")
+        start = time.process_time()
+        fast(*args)
+        return time.process_time() - start
 
 
 def main() -> None:
@@ -174,8 +193,12 @@ def main() -> None:
     given.add_argument("--rounds", type=int, default=9)
     given.add_argument("--processor", action="store_true",
                        help="time by the processor's clock, on one thread: where others use the machine, too")
+    given.add_argument("--first", default="", choices=("", *WAYS), help=argparse.SUPPRESS)
     options = given.parse_args()
     made = []
+    if options.first:
+        print(alone(options.names[0], options.first))
+        return
     if options.processor:
         jitla.configure(num_threads=1)
     clock = time.process_time if options.processor else time.perf_counter

@@ -295,7 +295,8 @@ class _Search:
         """Put the state where it is expanded from, if it is not too bad."""
         fair = state.cost < self.effort.bound * self.best.cost or state is self.best
         if fair:
-            heappush(self.queue, (state.cost, next(self.numbers), state))
+            # Of states that cost the same the latest goes first: a way is followed before others begin.
+            heappush(self.queue, (state.cost, -next(self.numbers), state))
         return fair
 
     def _price(self, state: _State) -> None:

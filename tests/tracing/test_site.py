@@ -64,7 +64,7 @@ def test_exact_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jitla.tracing.site.MAX_EXACT", 4)
     site = Site("f", None, strict=False)  # type: ignore[arg-type]
     for i in range(20):
-        site.keep((i,), Closed(None, (), (), ()))
+        site.keep((i,), Closed(None, (), (), (), {}))
     assert len(site.exact) <= 4
 
 
