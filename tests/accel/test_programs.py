@@ -161,7 +161,7 @@ def test_layers_that_follow_each_other_are_one_program():
     with jitla.options(accelerator="vta-pynq", placement="forced"):
         decorated = jitla.jit(function)
         decorated(*data())
-        assert sorted(len(p.group) for p in parts_of(decorated)) == [1, 3]
+        assert sorted(len(p.group) for p in parts_of(decorated)) == [4]
 
 
 @pytest.mark.parametrize("given", [
