@@ -127,7 +127,7 @@ PROGRAMS = {
     "two_padded": (two_padded, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 24), bytes_(3, 3, 24, 8)), 2),
     "pooled": (pooled, lambda: (bytes_(2, 14, 14, 32),), 1),
     "averaged": (averaged, lambda: (bytes_(3, 8, 8, 20),), 1),
-    "network": (network, lambda: (bytes_(3, 14, 14, 5), bytes_(3, 3, 5, 20), ints(20), bytes_(3, 3, 20, 24),
+    "network": (network, lambda: (bytes_(9, 14, 14, 5), bytes_(3, 3, 5, 20), ints(20), bytes_(3, 3, 20, 24),
                                   ints(24), bytes_(384, 10)), 4),
 }
 
@@ -284,3 +284,6 @@ def test_floats_run_on_the_machine_for_them():
         decorated = jitla.jit(layer)
         assert np.allclose(decorated(*given), layer(*given), atol=1e-4)
         assert parts_of(decorated)
+        strict = jitla.jit(layer, numerics="strict")
+        assert same(strict(*given), layer(*given))
+        assert parts_of(strict) == []
