@@ -106,18 +106,22 @@ class Gate:
             numerics=config.numerics,
             threads=config.num_threads, fusion=config.fusion, memory_limit=config.memory_limit,
             machine=self._machine.with_threads(threads), observe=self.room("tiers").observe,
-            devices=self.devices(config.accelerator), placement=config.placement)
+            devices=self.devices(config.accelerator, config.numerics == "strict"), placement=config.placement)
 
     def unrolled(self, config: Config, always: bool = False) -> int:
         """Return up to how many operations turns of loops stay together."""
         return UNROLLED if config.accelerator or always else 0
 
-    def devices(self, names: str) -> tuple[Any, ...]:
-        """Return the machines called `names`; raise `ConfigError` for a name that none has."""
+    def devices(self, names: str, bitwise: bool = False) -> tuple[Any, ...]:
+        """Return the machines called `names`; raise `ConfigError` for a name that none has.
+
+        If products have to be NumPy's to the bit, none that add up floats.
+        """
         if not names:
             return ()
         accel = self.room("accel")
-        return tuple(accel.Device(accel.preset(name)) for name in names.split(","))
+        found = (accel.preset(name) for name in names.split(","))
+        return tuple(accel.Device(spec) for spec in found if not (bitwise and spec.is_float))
 
     def rules(self, without: str) -> Any:
         """Return the rewrites but those called `without`; raise `ConfigError` for a name that none has."""

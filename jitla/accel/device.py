@@ -28,7 +28,7 @@ from jitla.accel.spec import Spec
 from jitla.accel.text import disassemble
 from jitla.accel.timing import Timing
 from jitla.accel.unit import Unit, operator_of, units
-from jitla.errors import DeviceError
+from jitla.errors import DeviceError, InternalError
 from jitla.fusion import Layout, all_layouts
 from jitla.hops import Hop, Meta, evaluate, leaf, substitute
 
@@ -218,6 +218,8 @@ class Part:
     def __call__(self, *given: Any) -> Array:
         """Return the result for values of the inputs; NumPy's where the device has no such numbers."""
         values = dict(zip(self.inputs, given, strict=True))
+        if any(np.shape(v) != h.meta.shape for h, v in values.items()):
+            raise InternalError(f"{self!r} is made for other sizes")
         made = {u.out for u in self.group}
         try:
             found = [ready(u, values, self.device.spec, u.fit.pixels.hop in made) for u in self.group]
@@ -252,9 +254,7 @@ class Part:
         """Return an array for the result that lies as NumPy's would."""
         places = {i: Layout(x.shape, x.strides) for i, x in enumerate(given) if isinstance(x, np.ndarray)}
         strides = all_layouts((self._meaning,), places)[self._meaning].strides
-        order = sorted(range(len(strides)), key=lambda a: -abs(strides[a]))
-        made = np.empty([self.meta.shape[a] for a in order], self.meta.dtype)
-        return made.transpose(np.argsort(order))
+        return np.ndarray(self.meta.shape, self.meta.dtype, strides=strides)
 
     def text(self) -> str:
         """Say what the device does: transfers, cycles, tiles, time line, stream."""

@@ -18,6 +18,7 @@ from jitla.accel.intrinsic import Fit, Intrinsic, Loops, Match, Source, loops_of
 from jitla.accel.layer import Layer, Mode, Window
 from jitla.accel.nest import Nest
 
+LANES, MORE = 16, 1.5  # channels of a block on most machines, and times more lanes that images may take
 PAD = 15  # zeros that a load makes on each side
 
 
@@ -68,6 +69,21 @@ def _windows(access: Access, kept: Sequence[Axis], inner: Sequence[Axis]) -> _Wi
     return _Windows(tuple(found[:2]))
 
 
+def _whole(access: Access, inner: Sequence[Axis]) -> _Windows:
+    """Return windows as large as the image, where all pixels are multiplied, channels by themselves."""
+    found = []
+    for at, place in enumerate(access.at):
+        if len(place.by) == 1 and place.by[0][0] in inner and place.by[0][1] > 0 and \
+                all(place.by[0][0] not in dict(p.by) for i, p in enumerate(access.at) if i != at):
+            axis = place.by[0][0]
+            found.append((None, axis, Window(axis.extent, axis.extent), at))
+    if len(found) not in (2, 3) or len(found) != len(inner):
+        return _Windows(())
+    channels = found[-1][1].extent
+    whole = -(-channels // LANES) * LANES <= MORE * channels
+    return _Windows(tuple(found[:-1]) if whole else ())
+
+
 def _pixels(access: Access, seen: _Windows, groups: Sequence[Axis], rows: Sequence[Axis],
             inner: Sequence[Axis]) -> tuple[tuple[Loops, ...], tuple[int, ...]]:
     """Return the dimensions of images, and their sizes."""
@@ -76,7 +92,7 @@ def _pixels(access: Access, seen: _Windows, groups: Sequence[Axis], rows: Sequen
     def line(window: Any) -> Loops:
         row, tap, size, at = window
         if row is None:
-            return ()
+            return () if tap is None else loops_of(access, (tap,))
         step = gcd(dict(access.at[at].by)[row], dict(access.at[at].by)[tap])
         by = tuple([step if i == at else 0 for i in range(len(access.at))])
         return ((size.size, by),)
@@ -95,6 +111,7 @@ def product_layer(match: Match) -> Fit | None:
     if len(pixels) > 1:
         return _sum_layer(match, pixels, weights)
     seen = _windows(pixels[0], match.rows, inner)
+    seen = seen if seen.found else _whole(pixels[0], inner)
     if not _is_inside(pixels[0], [w[3] for w in seen.found]):
         return None
     windows = seen.both()

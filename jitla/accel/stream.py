@@ -156,7 +156,8 @@ class _Planner:
         self.flags: list[set[str]] = []
         self.place: list[int] = []  # of entries among what is made
         self.seen: dict[tuple[Unit, Unit], int] = {}  # the last of one unit that another has waited for
-        self.relays: list[tuple[int, int]] = []  # stores that the compute unit has waited for, and where
+        # Of each unit, what the compute unit has waited for, and where it did.
+        self.relays: dict[Unit, list[tuple[int, int]]] = {Unit.LOAD: [], Unit.STORE: []}
         self.last_store = -1
 
     def take(self, number: int, entry: _Entry) -> None:
@@ -177,17 +178,16 @@ class _Planner:
             return set()
         self.seen[giver, taker] = at
         self.flags[at].add(_PUSH[giver, taker])
-        if (giver, taker) == (Unit.STORE, Unit.COMPUTE):
-            self.relays.append((at, len(self.made)))
+        if taker is Unit.COMPUTE:
+            self.relays[giver].append((at, len(self.made)))
         return {_POP[giver, taker]}
 
     def _relay(self, giver: Unit, at: int) -> int:
         """Return an instruction of the compute unit that comes after one of another unit."""
-        assert giver is Unit.STORE, "what is stored is computed after it was loaded"
-        for store, waited in self.relays:
-            if store >= at:
+        for other, waited in self.relays[giver]:
+            if other >= at:
                 return waited
-        return self._append(noop(Unit.COMPUTE), self._wait(Unit.STORE, Unit.COMPUTE, at))
+        return self._append(noop(Unit.COMPUTE), self._wait(giver, Unit.COMPUTE, at))
 
     def _append(self, instruction: Instruction, flags: set[str]) -> int:
         self.made.append(instruction)

@@ -17,6 +17,7 @@ from jitla.accel.timing import Timing, kind_of
 
 WIDTH, ROW, LEFT, TOP = 1000, 34, 70, 26  # of the picture, in pixels
 LEGEND = 20
+TICKS = 4  # at least, under the picture
 FETCH_ROW = 0
 ROWS = ("fetch", *(unit.name.lower() for unit in Unit))
 COLOURS = {"fetch": "#d8c27a", "load inp": "#4c8bc0", "load wgt": "#7fb2d9", "load uop": "#b9a3d0",
@@ -94,6 +95,8 @@ def _bar(span: Span, first: int, scale: float) -> str:
 
 def _axis(first: int, last: int, scale: float) -> Iterator[str]:
     step = 10 ** (len(str(last - first)) - 1)
+    if (last - first) // step < TICKS:
+        step = max(step // 5, 1)
     y = TOP + ROW * len(ROWS) + 12
     for tick in range(-(-first // step) * step, last + 1, step):
         yield f'<text x="{LEFT + (tick - first) * scale:.2f}" y="{y}" fill="#666666">{tick}</text>'

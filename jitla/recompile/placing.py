@@ -112,7 +112,7 @@ def placed(roots: Roots, devices: Sequence[Device], mode: str, terms: Terms) -> 
     if not candidates:
         return Placed(roots, names, (), (), forced)
     links = _links(candidates, devices)
-    parts = _parts(candidates, roots, devices, links, terms, forced)
+    parts = _parts(candidates, roots, devices, links, terms, mode)
     moves = _Moves(devices, parts.bytes)
     _, places = assigned(parts.work, parts.wanted, moves)
     choices = tuple(Choice(c.first.name, c.first.out.line, w.seconds, _ways(c.first, devices), where)
@@ -170,7 +170,7 @@ class _Parts:
 
 
 def _parts(candidates: Sequence[_Candidate], roots: Roots, devices: Sequence[Device],
-           links: Mapping[tuple[int, int], bool], terms: Terms, forced: bool) -> _Parts:
+           links: Mapping[tuple[int, int], bool], terms: Terms, mode: str) -> _Parts:
     """Return the parts as the search for places takes them: values are numbered."""
     number: dict[Any, int] = {}
     nbytes: dict[int, int] = {}
@@ -186,13 +186,15 @@ def _parts(candidates: Sequence[_Candidate], roots: Roots, devices: Sequence[Dev
     bodies = {h: j for j, c in enumerate(candidates) for h in c.first.body}
     users = uses(roots)
     work, wanted = [], set[int]()
-    host = _host_seconds([c.first for c in candidates], roots, terms)
+    units = [c.first for c in candidates]
+    host = [0.0] * len(units) if mode == "forced" else _host_seconds(units, roots, terms)
     for j, c in enumerate(candidates):
-        seconds = [host[j]] + [devices[p - 1].seconds(c.units[p]) if p in c.units else inf
-                               for p in range(1, len(devices) + 1)]
-        if forced:
-            first = min(c.units)
-            seconds = [0.0 if p == first else inf for p in range(len(seconds))]
+        places = range(1, len(devices) + 1)
+        if mode == "cost":
+            theirs = [devices[p - 1].seconds(c.units[p]) if p in c.units else inf for p in places]
+            seconds = [host[j], *theirs]
+        else:
+            seconds = [inf, *(0.0 if p == min(c.units) else inf for p in places)]
         reads = []
         for hop in c.first.inputs:
             if hop.meta.shape:

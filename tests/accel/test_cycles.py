@@ -197,6 +197,8 @@ def test_pictures(program):
     bars = [e for e in root.iter() if e.tag.endswith("rect") and list(e)]
     assert len(bars) >= 3
     assert all(float(b.get("x")) + float(b.get("width")) <= 70 + 1000 + 0.5 for b in bars)
+    ticks = [e for e in root.iter() if e.get("fill") == "#666666"]
+    assert 4 <= len(ticks) <= 21
     part = ET.fromstring(svg(timing, timing.cycles // 2, timing.cycles // 2 + 100))
     assert f"cycles {timing.cycles // 2} to {timing.cycles // 2 + 100}" in "".join(part.itertext())
     trace = json.loads(perfetto(timing))["traceEvents"]

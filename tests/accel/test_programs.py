@@ -101,6 +101,11 @@ def network(x, w1, b1, w2, b2, w3):
     return y.reshape(len(y), -1).astype(np.int32) @ w3.astype(np.int32)
 
 
+def perceptron(x, w, b, v):
+    hidden = np.clip((x.astype(np.int32) @ w.astype(np.int32) + b) >> 7, 0, 127).astype(np.int8)
+    return hidden.astype(np.int32) @ v.astype(np.int32)
+
+
 def taps_of(x, w):
     rows, columns = x.shape[1] - 2, x.shape[2] - 2
     total = None
@@ -127,7 +132,8 @@ PROGRAMS = {
     "two_padded": (two_padded, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 24), bytes_(3, 3, 24, 8)), 2),
     "pooled": (pooled, lambda: (bytes_(2, 14, 14, 32),), 1),
     "averaged": (averaged, lambda: (bytes_(3, 8, 8, 20),), 1),
-    "network": (network, lambda: (bytes_(3, 14, 14, 5), bytes_(3, 3, 5, 20), ints(20), bytes_(3, 3, 20, 24),
+    "perceptron": (perceptron, lambda: (bytes_(70, 40), bytes_(40, 33), ints(33), bytes_(33, 10)), 2),
+    "network": (network, lambda: (bytes_(2, 14, 14, 5), bytes_(3, 3, 5, 20), ints(20), bytes_(3, 3, 20, 24),
                                   ints(24), bytes_(384, 10)), 4),
 }
 
@@ -161,7 +167,7 @@ def test_layers_that_follow_each_other_are_one_program():
     with jitla.options(accelerator="vta-pynq", placement="forced"):
         decorated = jitla.jit(function)
         decorated(*data())
-        assert sorted(len(p.group) for p in parts_of(decorated)) == [1, 3]
+        assert sorted(len(p.group) for p in parts_of(decorated)) == [4]
 
 
 @pytest.mark.parametrize("given", [
@@ -210,7 +216,7 @@ def test_cost_decides_where_it_is_not_forced():
     assert "simulated cycles at 100 MHz" in told["large"] and "gemm uop" in told["large"]
 
 
-@pytest.mark.parametrize("name", ["dense", "residual", "network"])
+@pytest.mark.parametrize("name", ["dense", "residual", "perceptron"])
 def test_rows_are_shared_by_host_and_device(name):
     function, data, _ = PROGRAMS[name]
     given = data()
@@ -284,3 +290,6 @@ def test_floats_run_on_the_machine_for_them():
         decorated = jitla.jit(layer)
         assert np.allclose(decorated(*given), layer(*given), atol=1e-4)
         assert parts_of(decorated)
+        strict = jitla.jit(layer, numerics="strict")
+        assert same(strict(*given), layer(*given))
+        assert parts_of(strict) == []

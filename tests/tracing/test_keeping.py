@@ -167,10 +167,10 @@ ROADS: dict[str, tuple[str, ...]] = {
 @pytest.fixture(autouse=True)
 def _everything_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keeping, "is_alone", lambda: True)  # test runners have threads
-    before = jitla.config.invariants
+    before = {name: getattr(jitla.config, name) for name in ("invariants", "compile")}
     jitla.configure(invariants="all", compile="sync")
     yield
-    jitla.configure(invariants=before, compile="auto")
+    jitla.configure(**before)
 
 
 def _program(write: str, setup: str = "", before: str = "", ready: str = "") -> str:
