@@ -14,7 +14,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("errors", "config", "events"),
     ("hops", "source"),
     ("tracing", "rewrites", "fusion", "runtime"),
-    ("codegen", "accel", "tuner", "recompile", "loops"),
+    ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "explanation", "account", "calibration", "machines", "gate", "api",
      "__init__", "demo_data", "demo_algorithms", "demo_worker", "demo", "__main__"),
 )
