@@ -201,6 +201,8 @@ def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
             _body(body, orelse, nest, depth + 1)
         case ast.While(test=test, body=body, orelse=orelse):
             _check(test)
+            if not _moves(node):
+                raise Refused("a loop that only something else could end", node.lineno)
             _body(body, orelse, nest, depth + 1)
         case ast.If(test=test, body=body, orelse=orelse):
             _check(test)
@@ -216,6 +218,15 @@ def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
             raise Refused(f"{ast.unparse(called)}(...) is called for what it does", node.lineno)
         case _ if not isinstance(node, (*SIMPLE, *EXITS)):
             raise Refused(f"a {type(node).__name__.lower()} statement", node.lineno)
+
+
+def _moves(loop: ast.While) -> bool:
+    """Say whether a loop assigns something that it asks for: else it waits, for another thread maybe."""
+    asked = [loop.test, *(node.test for node in ast.walk(loop) if isinstance(node, ast.If))]
+    names = {part.id for test in asked for part in ast.walk(test) if isinstance(part, ast.Name)}
+    return any(isinstance(part, ast.Name) and part.id in names
+               for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Subscript))
+               and isinstance(node.ctx, ast.Store) for part in ast.walk(node))
 
 
 def _body(body: list[ast.stmt], orelse: list[ast.stmt], nest: Nest, depth: int) -> None:

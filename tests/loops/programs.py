@@ -182,3 +182,10 @@ def singles(x):
         s = s * 0.3 + x[i]
         x[i] = s
     return s
+
+
+def waiting(x, flag):
+    for i in range(len(x)):
+        while flag[0] == 0:
+            x[i] += 1
+    return x

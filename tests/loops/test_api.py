@@ -29,7 +29,7 @@ def at_once(eager, monkeypatch):
 
 
 def called(function, *args, times=6):
-    fast = jitla.jit(function)
+    fast = jitla.jit(function, compile="auto")
     for _ in range(times):
         fast(*args)
     return fast
@@ -88,7 +88,7 @@ def test_what_takes_next_to_no_part_of_a_call_does_not_keep_it_from_being_traced
 def test_a_decorated_function_calls_one_with_loops(at_once):
     inner = called(programs.reversed_down, np.ones(9))
 
-    @jitla.jit
+    @jitla.jit(compile="auto")
     def outer(x):
         y = x * 2.0
         return inner(y) + y
@@ -151,7 +151,7 @@ def test_the_compiler_runs_elsewhere():
         import jitla
         from tests.loops.programs import table_of_costs
 
-        fast = jitla.jit(table_of_costs)
+        fast = jitla.jit(table_of_costs, compile="auto")
         a, b = np.arange(300) % 7, np.arange(200) % 5
         wanted = table_of_costs(a, b)
         start = time.monotonic()
