@@ -114,13 +114,16 @@ class Entry:
         if variant.state == "cold":
             variant.given = tuple(map(described, values))
             return Run(variant)
-        if variant.code is None or not calm() or sys.gettrace() is not None:
+        code = variant.code
+        if code is None or not calm() or sys.gettrace() is not None:
             return None
         if not self._holds(variant):
             del self.variants[key]
             return None
         given = dict(zip((*self.names, *self.outside), values, strict=True))
-        return self._run(variant, given) if variant.state == "trusted" else self._try(variant, given)
+        if variant.state == "trusted":
+            return self._run(variant, code, given)
+        return self._try(variant, code, given) if variant.state == "tried" else None
 
     def clear(self) -> None:
         """Forget what was learnt, but for what is being compiled."""
@@ -209,10 +212,9 @@ class Entry:
 
     # -- by compiled code ----------------------------------------------------------------------
 
-    def _run(self, variant: Variant, given: dict[str, Any]) -> Any:
-        assert variant.code is not None
+    def _run(self, variant: Variant, code: Code, given: dict[str, Any]) -> Any:
         start = perf_counter()
-        found = variant.code(given)
+        found = code(given)
         variant.compiled += perf_counter() - start
         variant.runs += 1
         if found[0] and found[0] not in self.exits:
@@ -223,15 +225,14 @@ class Entry:
                 self._look()
         return found
 
-    def _try(self, variant: Variant, given: dict[str, Any]) -> Run | None:
+    def _try(self, variant: Variant, code: Code, given: dict[str, Any]) -> Run | None:
         """Run the compiled code on copies; Python will run it on what was given."""
-        assert variant.code is not None
-        copies = _copies(given, variant.code.kernel.written)
+        copies = _copies(given, code.kernel.written)
         if copies is None:
             return None
         run = Run(variant)
         start = perf_counter()
-        run.found = variant.code({**given, **{name: copies[id(given[name])][1] for name in given
+        run.found = code({**given, **{name: copies[id(given[name])][1] for name in given
                                               if id(given[name]) in copies}})
         variant.tried = perf_counter() - start
         run.copies = list(copies.values())

@@ -121,7 +121,7 @@ class Loops:
         source = tree_of(function)
         if source is None:
             return None
-        local = frozenset(code.co_varnames)
+        local = frozenset((*code.co_varnames, *code.co_cellvars))
         found = find(source.node, local, frozenset(code.co_freevars))
         if not found.nests:
             return None

@@ -169,12 +169,25 @@ def _nest(loop: Loop, bound: set[str], found: Found) -> Nest:
             outside[name] = None
         elif name not in written:
             raise Refused(f"{name} may have no value yet", loop.lineno)
+    for name in _named(loop):
+        if name in found.free or name in found.local:
+            raise Refused(f"what is in the variable {name} is called, or has attributes", loop.lineno)
     nest.takes, nest.globals, nest.writes = tuple(takes), tuple(outside), tuple(dict.fromkeys(writes))
     return nest
 
 
 def _loads(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
+
+
+def _named(loop: Loop) -> Iterator[str]:
+    """Yield the names of functions and modules."""
+    for node in ast.walk(loop):
+        match node:
+            case ast.Call(func=ast.Name(id=name)):
+                yield name
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr not in ATTRIBUTES:
+                yield name
 
 
 def _reads(loop: Loop) -> Iterator[str]:
