@@ -62,25 +62,22 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         call does to anything but its arguments happens twice, warnings too. Of generators and coroutines, and
         where arguments cannot be copied, only the compiled blocks are compared.
     compile : {"auto", "sync", "off"}, optional
-        Which calls run compiled code. "auto": those for which that takes less time. The first calls of
-        a kind (with as many elements, but for a factor below two) are timed, some compiled, some in
-        NumPy; none runs twice. With `strict`, `verify` or `memory_limit` it is "sync": all. "off": none,
-        as if the function were not decorated.
+        Which calls run compiled code. "auto": those for which that takes less time. The first calls of a kind
+        (with as many elements, but for a factor below two) are timed, some compiled, some in NumPy; none runs
+        twice. With `strict`, `verify` or `memory_limit` it is "sync": all. "off": none, as if not decorated.
     fusion : {"cost", "none", "patterns", "all", "no-redundancy"}, optional
-        Which operators share a loop: those of the plan with the least predicted time, or by a rule of
-        thumb, to compare with: none; those libraries have fused operators for; all that can; all that
-        are read once.
+        Which operators share a loop: those of the plan with the least predicted time, or by a rule of thumb,
+        to compare with: none; those libraries have fused operators for; all that can; all that are read once.
     memory_limit : int or str, optional
         Bytes, or text such as "512MB", that the results and intermediates of one block may take.
-        Plans that are predicted to take more are not chosen; where all do, the one that takes least
-        is, with a `MemoryLimitWarning`. 0 is no limit.
+        Plans that are predicted to take more are not chosen; where all do, the one that takes least is, with
+        a `MemoryLimitWarning`. 0 is no limit.
 
     Returns
     -------
     callable
         The decorated function, with the name, signature and documentation of `function`, and with
-        ``stats()``, ``cache_clear()`` and ``__wrapped__``. Where ``JITLA_DISABLE=1`` it is
-        `function` itself.
+        ``stats()``, ``cache_clear()`` and ``__wrapped__``. Where ``JITLA_DISABLE=1`` it is `function` itself.
 
     Raises
     ------
@@ -257,8 +254,7 @@ def calibrate() -> Machine:
     Returns
     -------
     Machine
-        The constants; ``record()`` gives them as a dictionary. Where the directory cannot be written
-        they hold for this process only.
+        The constants; ``record()`` gives them as a dictionary. If not kept, they hold for this process only.
 
     Notes
     -----

@@ -40,8 +40,7 @@ MOST_LEFT, SHARE_LEFT = 8, 0.5
 MOST_VARIANTS = 8
 # Times what Python takes that compiled code may take.
 SLOWER = 0.9
-COPIED = 1 << 28  # bytes that are copied to compare
-MISSING = object()
+COPIED, MISSING = 1 << 28, object()  # bytes that are copied to compare; what a name that is nowhere is
 
 
 @dataclass(eq=False)
@@ -69,6 +68,7 @@ class Variant:
     def refuse(self, reason: str, line: int = 0, element: bool = True) -> None:
         """Leave it to Python from now on."""
         self.state, self.reason, self.line, self.element = "refused", reason, line, element
+        self.code = None
 
 
 class Run:
@@ -221,7 +221,6 @@ class Entry:
             variant.left += 1
             if variant.left >= MOST_LEFT and variant.left > SHARE_LEFT * variant.runs:
                 variant.refuse("Python has to finish it too often")
-                variant.code = None
                 self._look()
         return found
 
@@ -246,7 +245,6 @@ class Entry:
             variant.left += 1
             if variant.left >= MOST_LEFT:
                 variant.refuse("Python has to finish it too often")
-                variant.code = None
                 self._look()
             return
         if not found[0] and sys.exc_info()[0] is not None:
@@ -262,14 +260,12 @@ class Entry:
         if variant.same >= TRIALS or taken >= LONG:
             if variant.tried > SLOWER * taken:
                 variant.refuse("compiled code takes longer")
-                variant.code = None
                 self._look()
             else:
                 variant.state = "trusted"
 
     def _differs(self, variant: Variant, what: str) -> None:
         variant.refuse(f"compiled code made another {what} than Python")
-        variant.code = None
         self._look()
 
 
