@@ -23,7 +23,7 @@ import numpy as np
 import jitla
 from bench.loop_programs import PROGRAMS, Program
 
-SPAN = 0.15  # seconds that each way is measured at least
+SPAN = 0.08  # seconds that each way is measured at least
 WAIT = 120.0  # seconds until a loop has to be compiled
 
 

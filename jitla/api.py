@@ -78,9 +78,8 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         With `strict`, `verify` or `memory_limit` it is that. "off": none, as if the function were not
         decorated.
     fusion : {"cost", "none", "patterns", "all", "no-redundancy"}, optional
-        Which operators share a loop: those of the plan with the least predicted time, or by a rule of
-        thumb, to compare with: none; those libraries have fused operators for; all that can; all that
-        are read once.
+        Which operators share a loop: those of the plan with the least predicted time, or by a rule of thumb,
+        to compare with: none; those libraries have fused operators for; all that can; all that are read once.
     memory_limit : int or str, optional
         Bytes, or text such as "512MB", that the results and intermediates of one block may take.
         Plans that are predicted to take more are not chosen; where all do, the one that takes least
@@ -298,8 +297,7 @@ def calibrate() -> Machine:
     Returns
     -------
     Machine
-        The constants; ``record()`` gives them as a dictionary. Where the directory cannot be written
-        they hold for this process only.
+        The constants; ``record()`` gives them as a dictionary. If not kept, they hold for this process only.
 
     Notes
     -----

@@ -194,16 +194,15 @@ class Gate:
         """Return `function` as it is called where its loops over elements count; None if it has none."""
         if not self.room("source").loops_back(function.__code__):
             return None
-        if self._loops is None:
-            with self._lock:
-                self._loops = self._loops or self.room("loops").Loops(self._adopted)
+        with self._lock:
+            self._loops = self._loops or self.room("loops").Loops(self._adopted)
         return self._loops.version(function)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
         with self._lock:
-            library = self._native().jit.adopt(data, name)
-        return library, library.addresses[name]
+            made = self._native().jit.adopt(data, name)
+        return made, made.addresses[name]
 
     def measured(self, config: Config) -> Any:
         """Return the constants of this machine that an earlier process measured, or None."""
@@ -315,8 +314,7 @@ class State:
         tracing = GATE.room("tracing")
         if type(self.function) is FunctionType:
             self.twin = tracing.TWINS.of(self.function, decorated=True)
-            if self.twin is not None:
-                self.looping = GATE.looping(self.function)
+            self.looping = self.twin and GATE.looping(self.function)
         self.tracing = tracing
         return tracing
 

@@ -80,7 +80,10 @@ class Code:
 
     def __call__(self, given: dict[str, Any]) -> tuple[Any, ...]:
         """Run the code; return the number of the statement to go on with, the variables, the counters."""
-        memory, address = self._free.pop() if self._free else self._memory()
+        try:
+            memory, address = self._free.pop()
+        except IndexError:
+            memory, address = self._memory()
         pointers = self._packed(given, memory)
         self._call(address, address + 8, address + 16, address + 16, *pointers)
         label = ctypes.c_int64.from_address(address).value

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from jitla.loops.arithmetic import Arithmetic
 from jitla.loops.kinds import BITS, HELD, RANGES, TYPES, Refused
-from jitla.loops.values import EXACT, WIDE, Value, Writer, held_by
+from jitla.loops.values import EXACT, WIDE, Value, held_by
 
 # Both CPython and machine code call the same functions of the C library.
 _LIBRARY = {getattr(math, name): name for name in (
@@ -28,7 +29,7 @@ CALLS: frozenset[Any] = frozenset(
     {min, max, *_LIBRARY, *_ROUNDING, *_TWO, *_ROOTS, *_ABSOLUTE, *_ASKING, *_MAKING})
 
 
-def called(writer: Writer, function: Any, name: str, values: list[Value]) -> Value:
+def called(writer: Arithmetic, function: Any, name: str, values: list[Value]) -> Value:
     """Return what `function` makes of `values`."""
     if any(not value.kinds for value in values):
         return Value("0", frozenset(), "i")
@@ -58,18 +59,18 @@ def called(writer: Writer, function: Any, name: str, values: list[Value]) -> Val
     return _made(writer, _MAKING[function], value)
 
 
-def _double(writer: Writer, value: Value) -> str:
+def _double(writer: Arithmetic, value: Value) -> str:
     """Return a number as the functions of the library take it."""
     text = writer.held(value, "d")
     return f"float64({text})" if value.held == "s" else text
 
 
-def _floating(writer: Writer, kind: str, text: str, a: str, b: str) -> Value:
+def _floating(writer: Arithmetic, kind: str, text: str, a: str, b: str) -> Value:
     made = writer.fresh(text)
     return writer.settled(Value(made, frozenset({kind}), "d", "", WIDE, False, ((a, b, made),)))
 
 
-def _root(writer: Writer, kind: str, value: Value) -> Value:
+def _root(writer: Arithmetic, kind: str, value: Value) -> Value:
     if kind == "f8" and value.kinds - {"f8", "float", "int", "i8", "i4"}:
         raise Refused(f"np.sqrt of {' or '.join(sorted(value.kinds))}")
     a = _double(writer, value)
@@ -77,7 +78,7 @@ def _root(writer: Writer, kind: str, value: Value) -> Value:
     return Value(writer.fresh(f"sqrt({a})"), frozenset({kind}), "d")
 
 
-def _absolute(writer: Writer, function: Any, value: Value) -> Value:
+def _absolute(writer: Arithmetic, function: Any, value: Value) -> Value:
     if function is abs or (function in (np.abs, np.absolute) and value.kinds <= {"f8", "f4"}):
         return writer.unary("Abs", value)
     if function is not math.fabs and value.kinds != {"f8"}:
@@ -86,7 +87,7 @@ def _absolute(writer: Writer, function: Any, value: Value) -> Value:
     return Value(writer.fresh(f"abs({_double(writer, value)})"), frozenset({kind}), "d")
 
 
-def _rounded(writer: Writer, how: str, value: Value) -> Value:
+def _rounded(writer: Arithmetic, how: str, value: Value) -> Value:
     """Make an integer of Python."""
     if value.held in "ib":
         text = writer.held(value, "i")
@@ -97,7 +98,7 @@ def _rounded(writer: Writer, how: str, value: Value) -> Value:
     return Value(writer.fresh(f"int64({whole})"), frozenset({"int"}), "i", "", EXACT)
 
 
-def _made(writer: Writer, kind: str, value: Value) -> Value:
+def _made(writer: Arithmetic, kind: str, value: Value) -> Value:
     """Make a number of another type."""
     how = HELD[kind]
     if how == "b":
@@ -115,7 +116,7 @@ def _made(writer: Writer, kind: str, value: Value) -> Value:
     return Value(whole.text, frozenset({kind}), "i", "", min(BITS[kind], whole.bits), positive)
 
 
-def _extreme(writer: Writer, name: str, values: list[Value]) -> Value:
+def _extreme(writer: Arithmetic, name: str, values: list[Value]) -> Value:
     """Return the first of the smallest, or of the largest."""
     if len(values) < 2:
         raise Refused("an extreme of what is no number")

@@ -40,8 +40,7 @@ MOST_LEFT, SHARE_LEFT = 8, 0.5
 MOST_VARIANTS = 8
 # Times what Python takes that compiled code may take.
 SLOWER = 0.9
-COPIED = 1 << 28  # bytes that are copied to compare
-MISSING = object()
+COPIED, MISSING = 1 << 28, object()  # bytes that are copied to compare; what a name that is nowhere is
 
 
 @dataclass(eq=False)
@@ -69,6 +68,7 @@ class Variant:
     def refuse(self, reason: str, line: int = 0, element: bool = True) -> None:
         """Leave it to Python from now on."""
         self.state, self.reason, self.line, self.element = "refused", reason, line, element
+        self.code = None
 
 
 class Run:
@@ -114,13 +114,16 @@ class Entry:
         if variant.state == "cold":
             variant.given = tuple(map(described, values))
             return Run(variant)
-        if variant.code is None or not calm() or sys.gettrace() is not None:
+        code = variant.code
+        if code is None or not calm() or sys.gettrace() is not None:
             return None
         if not self._holds(variant):
             del self.variants[key]
             return None
         given = dict(zip((*self.names, *self.outside), values, strict=True))
-        return self._run(variant, given) if variant.state == "trusted" else self._try(variant, given)
+        if variant.state == "trusted":
+            return self._run(variant, code, given)
+        return self._try(variant, code, given) if variant.state == "tried" else None
 
     def clear(self) -> None:
         """Forget what was learnt, but for what is being compiled."""
@@ -209,29 +212,26 @@ class Entry:
 
     # -- by compiled code ----------------------------------------------------------------------
 
-    def _run(self, variant: Variant, given: dict[str, Any]) -> Any:
-        assert variant.code is not None
+    def _run(self, variant: Variant, code: Code, given: dict[str, Any]) -> Any:
         start = perf_counter()
-        found = variant.code(given)
+        found = code(given)
         variant.compiled += perf_counter() - start
         variant.runs += 1
         if found[0] and found[0] not in self.exits:
             variant.left += 1
             if variant.left >= MOST_LEFT and variant.left > SHARE_LEFT * variant.runs:
                 variant.refuse("Python has to finish it too often")
-                variant.code = None
                 self._look()
         return found
 
-    def _try(self, variant: Variant, given: dict[str, Any]) -> Run | None:
+    def _try(self, variant: Variant, code: Code, given: dict[str, Any]) -> Run | None:
         """Run the compiled code on copies; Python will run it on what was given."""
-        assert variant.code is not None
-        copies = _copies(given, variant.code.kernel.written)
+        copies = _copies(given, code.kernel.written)
         if copies is None:
             return None
         run = Run(variant)
         start = perf_counter()
-        run.found = variant.code({**given, **{name: copies[id(given[name])][1] for name in given
+        run.found = code({**given, **{name: copies[id(given[name])][1] for name in given
                                               if id(given[name]) in copies}})
         variant.tried = perf_counter() - start
         run.copies = list(copies.values())
@@ -245,7 +245,6 @@ class Entry:
             variant.left += 1
             if variant.left >= MOST_LEFT:
                 variant.refuse("Python has to finish it too often")
-                variant.code = None
                 self._look()
             return
         if not found[0] and sys.exc_info()[0] is not None:
@@ -261,14 +260,12 @@ class Entry:
         if variant.same >= TRIALS or taken >= LONG:
             if variant.tried > SLOWER * taken:
                 variant.refuse("compiled code takes longer")
-                variant.code = None
                 self._look()
             else:
                 variant.state = "trusted"
 
     def _differs(self, variant: Variant, what: str) -> None:
         variant.refuse(f"compiled code made another {what} than Python")
-        variant.code = None
         self._look()
 
 

@@ -1,59 +1,23 @@
 """Expressions over numbers and elements, as lines of text.
 
-Knows: what Python's expressions do, where elements lie, what may be read. Must not know: statements.
+Knows: what Python's expressions do, what names stand for. Must not know: statements.
 Receives syntax trees of expressions; writes lines that compute them, and returns values.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
+from jitla.loops.arithmetic import COMPARED
 from jitla.loops.calls import CALLS, called
-from jitla.loops.given import Array, Given, Scalar, Variable, variable
-from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
-from jitla.loops.nests import Nest
-from jitla.loops.values import COMPARED, WIDE, Value, Writer, number
-
-SIZE = 40  # bits of lengths of arrays
-ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
+from jitla.loops.elements import SIZE, ZERO, Elements
+from jitla.loops.kinds import INTEGERS, Refused
+from jitla.loops.values import Value, number
 
 
-class Expressions(Writer):
+class Expressions(Elements):
     """Translates expressions; what variables may hold is known of the round before."""
-
-    def __init__(self, nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]) -> None:
-        super().__init__()
-        self.nest = nest
-        self.given = given
-        # What a name outside of the function stands for; whoever is asked makes sure that it stays so.
-        self.resolve = resolve
-        self.variables: dict[str, Variable] = {}
-        self.arrays: dict[str, Array] = {}
-        self.written: set[str] = set()
-        self.definite: set[str] = set()
-        self.counters = 0
-        self.changed = False
-        self.rounds = 0
-        # Whether indices are not checked that were proven to be in bounds before the loop; how.
-        self.fast = False
-        self.proofs: list[str] = []
-        self.regions = 0
-        # Sums that are looked at once they are complete.
-        self.deferred: set[str] = set()
-        # Variables that were read before it is known what they may hold.
-        self.unknown: set[str] = set()
-        for name, what in given.items():
-            if isinstance(what, Array):
-                self.arrays[name] = what
-                if name in nest.writes:
-                    raise Refused(f"{name} is an array, and is assigned", nest.line, element=False)
-            elif isinstance(what, Scalar):
-                self.variables[name] = variable(what)
-        for name in nest.writes:
-            self.variables.setdefault(name, Variable(frozenset()))
 
     def test(self, node: ast.expr) -> str:
         """Return the text of the truth of an expression; what need not be computed is not."""
@@ -231,8 +195,6 @@ class Expressions(Writer):
             raise Refused(f"a call of {name}", element=False)
         return called(self, found, name, [self.settled(self.expression(arg)) for arg in args])
 
-    # -- elements ------------------------------------------------------------------------------
-
     def subscript(self, node: ast.Subscript) -> Value:
         """Read an element, or a length."""
         match node:
@@ -242,102 +204,3 @@ class Expressions(Writer):
                     raise Refused("a length that the array does not have")
                 return self.length(name, axis)
         return self.load(*self.place(node))
-
-    def length(self, name: str, axis: int) -> Value:
-        """Return how long an array is along an axis."""
-        text = f"d_{name}_{axis}"
-        bound = f"float64({text})"
-        return Value(text, frozenset({"int"}), "i", "", SIZE, True, (), (bound, bound))
-
-    def place(self, node: ast.Subscript) -> tuple[str, str]:
-        """Return array and position of an element, after its indices were checked."""
-        indices: list[ast.expr] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Subscript):
-            part = inner.slice
-            indices = [*(part.elts if isinstance(part, ast.Tuple) else [part]), *indices]
-            inner = inner.value
-        if not isinstance(inner, ast.Name) or inner.id not in self.arrays:
-            raise Refused(f"{ast.unparse(inner)} is no array", element=False)
-        name = inner.id
-        if len(indices) != self.arrays[name].ndim:
-            raise Refused(f"{ast.unparse(node)} is no element", element=False)
-        parts = []
-        for axis, index in enumerate(indices):
-            place = self.index(self.integer(index, " as an index"), f"d_{name}_{axis}")
-            stride = self.stride(name, axis)
-            parts.append(place if stride == "1" else f"{place} * {stride}")
-        return name, self.fresh(" + ".join(parts))
-
-    def index(self, value: Value, length: str) -> str:
-        """Return the position that an index means along an axis."""
-        if not value.kinds:
-            return "int64(0)"
-        place = value.text
-        if self.fast and value.span and not value.span[0].startswith("-"):
-            low, high = value.span
-            self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
-            return place
-        if not value.positive:
-            place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
-        self.bail(f"outside({place}, {length})", hard=True)
-        return place
-
-    def stride(self, name: str, axis: int) -> str:
-        """Return the text of the elements from one position to the next."""
-        array = self.arrays[name]
-        return "1" if array.contiguous and axis == array.ndim - 1 else f"s_{name}_{axis}"
-
-    def integer(self, node: ast.expr, where: str = "") -> Value:
-        """Return a value that counts."""
-        value = self.settled(self.expression(node))
-        if not value.kinds <= INTEGERS:
-            raise Refused(f"a {min(value.kinds - INTEGERS)}{where} where an integer is needed", element=False)
-        return value
-
-    def load(self, name: str, place: str) -> Value:
-        """Read an element."""
-        kind = self.arrays[name].kind
-        bits = BITS.get(kind, WIDE)
-        return self.fetched(Value(f"p_{name}[{place}]", frozenset({kind}), HELD[kind], "", bits))
-
-    def fetched(self, value: Value) -> Value:
-        """Return an element as what holds its kind."""
-        kind = value.kind
-        text = {"i": f"int64({value.text})", "b": f"({value.text} != 0)"}.get(value.held, value.text)
-        positive = kind in RANGES and RANGES[kind][0] == 0
-        return replace(value, text=self.fresh(text), positive=positive)
-
-    def element(self, name: str, value: Value) -> str:
-        """Return the text of `value` as an element; where NumPy would complain the interpreter goes on."""
-        array = self.arrays[name]
-        self.written.add(name)
-        if not array.writeable:
-            raise Refused(f"{name} is read-only")
-        kind, how = array.kind, HELD[array.kind]
-        if not value.kinds:
-            return ZERO[how]
-        if how in "ds":
-            if value.held == "d" and how == "s":
-                text = self.fresh(f"float32({value.text})")
-                self.bail(f"lost({value.text}, {text})")
-                return text
-            text = self.held(value, "d") if value.held == "i" else value.text
-            return f"float{64 if how == 'd' else 32}({text})"
-        if how == "b":
-            return f"uint8({value.text} != 0)" if value.held != "b" else f"uint8({value.text})"
-        text = value.text
-        if value.held in "ds":
-            self.bail(f"not (abs({text}) < 9007199254740992.0)", hard=True)
-            text = self.fresh(f"int64({text})")
-            value = Value(text, value.kinds, "i", "", 53)
-        elif value.held == "b":
-            text = f"int64({text})"
-        if value.kinds != {kind} or value.held != how:
-            self.in_range(text, kind, value)
-        return f"{'u' if kind[0] == 'u' else ''}int{8 * int(kind[1])}({text})"
-
-    def store(self, name: str, place: str, value: Value) -> None:
-        """Write an element."""
-        text = self.element(name, value)
-        self.put(f"p_{name}[{place}] = {text}")

@@ -21,6 +21,8 @@ from jitla.source import changed_code, tree_of
 _GENERATORS = 0x20 | 0x80 | 0x200
 # Nests that take a smaller part of a call than this do not decide how the rest of it runs.
 PART = 0.2
+# Seconds of calls after which that is known.
+ENOUGH = 1e-3
 # Calls until it is settled whether a function lives by its loops.
 CALLS = 64
 
@@ -53,6 +55,7 @@ class Looping:
         self.file = function.__code__.co_filename
         self._calls = 0
         self._seconds = 0.0
+        self._judged = False
         # Whether calls of it are to be traced, because loops over elements are not what it does.
         self.traced = False
 
@@ -79,14 +82,15 @@ class Looping:
 
     def clear(self) -> None:
         """Forget what was learnt."""
-        self._calls, self._seconds, self.traced = 0, 0.0, False
+        self._calls, self._seconds, self._judged, self.traced = 0, 0.0, False, False
         for entry in self.entries:
             entry.clear()
 
     def _judge(self) -> None:
         """Decide whether the function should rather be traced."""
         variants = [variant for entry in self.entries for variant in entry.variants.values()]
-        if self._calls == 1:
+        if not self._judged and self._seconds >= ENOUGH:
+            self._judged = True
             self.traced = sum(v.seconds for v in variants) < PART * self._seconds
         elif all(v.state == "refused" for v in variants):
             self.traced = any(not v.element for v in variants)
@@ -117,7 +121,7 @@ class Loops:
         source = tree_of(function)
         if source is None:
             return None
-        local = frozenset(code.co_varnames)
+        local = frozenset((*code.co_varnames, *code.co_cellvars))
         found = find(source.node, local, frozenset(code.co_freevars))
         if not found.nests:
             return None

@@ -12,9 +12,10 @@ from struct import Struct
 from typing import Any
 
 from jitla.loops.given import Array, Given, Scalar, Variable
-from jitla.loops.kinds import CODES
+from jitla.loops.kinds import CODES, HELD, Refused
 from jitla.loops.nests import Nest
 from jitla.loops.translate import Translator
+from jitla.loops.values import EXACT
 
 _READ = {"i": "I[{}]", "d": "F[{}]", "s": "float32(F[{}])", "b": "(I[{}] != 0)"}
 _ZERO = {"i": "int64(0)", "d": "float64(0)", "s": "float32(0)", "b": "bool_(0)"}
@@ -54,6 +55,10 @@ def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]
     takes = tuple(name for name, what in given.items() if isinstance(what, Scalar))
     names = (*gives, *(name for name in takes if name not in gives))
     held = {name: made.variables[name].held for name in names}
+    for name in takes:
+        what = given[name]
+        if isinstance(what, Scalar) and held[name] == "d" and HELD[what.kind] == "i" and what.bits > EXACT:
+            raise Refused(f"{name} is an integer at times, and a float", nest.line)
     back = "".join(_PACKED[held[name]] + "q" for name in gives) + "qqq" * made.counters
     only = "".join(_PACKED[held[name]] for name in names[len(gives):])
     sizes = "q" * sum(2 * what.ndim for what in known.values())

@@ -82,7 +82,7 @@ def _step(node: ast.stmt, bound: set[str], found: Found) -> set[str]:
             second = _search(orelse, set(bound), found)
             return second if leaves(body) else first if leaves(orelse) else first & second
         case ast.With(items=items, body=body):
-            taken = {n for item in items if item.optional_vars for n in _targets(item.optional_vars)}
+            taken = {n for item in items if item.optional_vars for n in assigned(item.optional_vars)}
             _search(body, bound | taken, found)
             return bound
         case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
@@ -90,9 +90,9 @@ def _step(node: ast.stmt, bound: set[str], found: Found) -> set[str]:
                 _search(part, set(bound), found)
             return bound
         case ast.Delete(targets=targets):
-            return bound - {name for target in targets for name in _targets(target)}
+            return bound - {name for target in targets for name in assigned(target)}
         case ast.Assign(targets=targets):
-            return bound | {name for target in targets for name in _targets(target)}
+            return bound | {name for target in targets for name in assigned(target)}
         case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
             return bound | {name}
         case ast.Import(names=names) | ast.ImportFrom(names=names):
@@ -102,15 +102,16 @@ def _step(node: ast.stmt, bound: set[str], found: Found) -> set[str]:
     return bound
 
 
-def _targets(target: ast.expr) -> Iterator[str]:
+def assigned(target: ast.expr) -> Iterator[str]:
+    """Yield the names that a target assigns."""
     match target:
         case ast.Name(id=name):
             yield name
         case ast.Tuple(elts=elts) | ast.List(elts=elts):
             for each in elts:
-                yield from _targets(each)
+                yield from assigned(each)
         case ast.Starred(value=value):
-            yield from _targets(value)
+            yield from assigned(value)
 
 
 def leaves(body: list[ast.stmt]) -> bool:
@@ -124,14 +125,14 @@ def leaves(body: list[ast.stmt]) -> bool:
 def _loop(loop: Loop, bound: set[str], found: Found) -> None:
     """Take a loop as a nest, or look for nests inside of it."""
     if not _elements(loop):
-        inside = bound | ({*_targets(loop.target)} if isinstance(loop, ast.For) else set())
+        inside = bound | ({*assigned(loop.target)} if isinstance(loop, ast.For) else set())
         _search(loop.body, inside, found)
         return
     try:
         found.nests.append(_nest(loop, bound, found))
     except Refused as refused:
         before = len(found.nests)
-        inside = bound | ({*_targets(loop.target)} if isinstance(loop, ast.For) else set())
+        inside = bound | ({*assigned(loop.target)} if isinstance(loop, ast.For) else set())
         _search(loop.body, inside, found)
         if len(found.nests) == before:
             found.refused.append((refused.line, refused.reason))
@@ -169,12 +170,25 @@ def _nest(loop: Loop, bound: set[str], found: Found) -> Nest:
             outside[name] = None
         elif name not in written:
             raise Refused(f"{name} may have no value yet", loop.lineno)
+    for name in _named(loop):
+        if name in found.free or name in found.local:
+            raise Refused(f"what is in the variable {name} is called, or has attributes", loop.lineno)
     nest.takes, nest.globals, nest.writes = tuple(takes), tuple(outside), tuple(dict.fromkeys(writes))
     return nest
 
 
 def _loads(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
+
+
+def _named(loop: Loop) -> Iterator[str]:
+    """Yield the names of functions and modules."""
+    for node in ast.walk(loop):
+        match node:
+            case ast.Call(func=ast.Name(id=name)):
+                yield name
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr not in ATTRIBUTES:
+                yield name
 
 
 def _reads(loop: Loop) -> Iterator[str]:
@@ -201,6 +215,8 @@ def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
             _body(body, orelse, nest, depth + 1)
         case ast.While(test=test, body=body, orelse=orelse):
             _check(test)
+            if not _moves(node):
+                raise Refused("a loop that only something else could end", node.lineno)
             _body(body, orelse, nest, depth + 1)
         case ast.If(test=test, body=body, orelse=orelse):
             _check(test)
@@ -216,6 +232,15 @@ def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
             raise Refused(f"{ast.unparse(called)}(...) is called for what it does", node.lineno)
         case _ if not isinstance(node, (*SIMPLE, *EXITS)):
             raise Refused(f"a {type(node).__name__.lower()} statement", node.lineno)
+
+
+def _moves(loop: ast.While) -> bool:
+    """Say whether a loop assigns something that it asks for: else it waits, for another thread maybe."""
+    asked = [loop.test, *(node.test for node in ast.walk(loop) if isinstance(node, ast.If))]
+    names = {part.id for test in asked for part in ast.walk(test) if isinstance(part, ast.Name)}
+    return any(isinstance(part, ast.Name) and part.id in names
+               for node in ast.walk(loop) if isinstance(node, (ast.Name, ast.Subscript))
+               and isinstance(node.ctx, ast.Store) for part in ast.walk(node))
 
 
 def _body(body: list[ast.stmt], orelse: list[ast.stmt], nest: Nest, depth: int) -> None:
@@ -250,51 +275,3 @@ def _plain(called: ast.expr) -> bool:
     if isinstance(called, ast.Attribute):
         called = called.value
     return isinstance(called, ast.Name)
-
-
-# What cannot be done again: it may not end, or ends the nest.
-_ONCE = (ast.While, ast.Return, ast.Raise)
-
-
-def again(loop: ast.For) -> bool:
-    """Say whether all that a loop does can be undone: it stores where its own variables have no say."""
-    names = set(stored_names(loop))
-    for node in ast.walk(loop):
-        if isinstance(node, _ONCE):
-            return False
-    return all(names.isdisjoint(part.id for part in ast.walk(place) if isinstance(part, ast.Name))
-               for place in stored_places(loop)) and not any(
-        isinstance(part, ast.Subscript) for place in stored_places(loop) for part in ast.walk(place.slice))
-
-
-def stored_names(loop: ast.For) -> Iterator[str]:
-    """Yield the names that a loop assigns."""
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-
-
-def stored_places(loop: ast.For) -> list[ast.Subscript]:
-    """Return the elements that a loop assigns."""
-    return [node for node in ast.walk(loop)
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
-
-
-def summed(loop: ast.For) -> set[str]:
-    """Return the names that a loop assigns by adding to them, or subtracting from them, only."""
-    sums: set[str] = set()
-    others: set[str] = set()
-    for node in ast.walk(loop):
-        match node:
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add() | ast.Sub()):
-                sums.add(name)
-            case ast.Assign(targets=[ast.Name(id=name)],
-                            value=ast.BinOp(left=ast.Name(id=first), op=ast.Add() | ast.Sub())) \
-                    if name == first:
-                sums.add(name)
-            case ast.Assign(targets=targets):
-                others |= {name for target in targets for name in _targets(target)}
-            case ast.AugAssign(target=ast.Name(id=name)) | ast.AnnAssign(target=ast.Name(id=name)) \
-                    | ast.For(target=ast.Name(id=name)):
-                others.add(name)
-    return sums - others

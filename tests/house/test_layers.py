@@ -14,7 +14,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("errors", "locks", "config", "events"),
     ("hops", "source"),
     ("tracing", "rewrites", "fusion", "runtime"),
-    ("codegen", "accel", "tuner", "recompile", "loops"),
+    ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "graph", "records", "page", "explanation",
      "account", "calibration", "machines", "entries", "disk", "gate", "quantization",
      "tiers", "recompilation", "api",

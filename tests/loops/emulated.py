@@ -14,6 +14,7 @@ import numpy as np
 
 from jitla.loops import Loops
 from jitla.loops import entry as entry_module
+from jitla.loops import function as function_module
 
 _C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
       "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32,
@@ -156,6 +157,7 @@ def eager(patch: Any) -> None:
     patch(entry_module, "SHORT", 0.0)
     patch(entry_module, "calm", lambda: True)
     patch(entry_module, "SLOWER", math.inf)
+    patch(function_module, "ENOUGH", math.inf)
 
 
 assert sys.maxsize == _HIGH

@@ -182,3 +182,52 @@ def singles(x):
         s = s * 0.3 + x[i]
         x[i] = s
     return s
+
+
+def waiting(x, flag):
+    for i in range(len(x)):
+        while flag[0] == 0:
+            x[i] += 1
+    return x
+
+
+def own_function(x, abs):
+    for i in range(len(x)):
+        x[i] = abs(x[i])
+    return x
+
+
+class Odd:
+    """Looks like a module."""
+
+    pi = 3
+
+    @staticmethod
+    def sqrt(x):
+        return x * 2
+
+
+def own_module(x, math):
+    for i in range(len(x)):
+        x[i] = math.sqrt(x[i]) + math.pi
+    return x
+
+
+def captured(x):
+    shift = 2.0
+
+    def inner():
+        return shift
+
+    for i in range(len(x)):
+        x[i] = x[i] + shift
+    return x, inner()
+
+
+shift = 100.0
+
+
+def large_or_float(x, s):
+    for i in range(len(x)):
+        s += x[i]
+    return s

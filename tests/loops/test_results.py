@@ -49,6 +49,11 @@ CASES = [
     ("while_less", lambda: (f8(), 9.0), [(f8(), 1e9), (f8(), -1.0), (f8(3), np.nan)]),
     ("singles", lambda: (np.arange(5, dtype=np.float32),), [
         (np.array([3e38, 3e38, 1.0], np.float32),), (np.array([1e-45, 3.0], np.float32),)]),
+    ("own_function", lambda: (f8(), lambda v: v + 3), [(-f8(), lambda v: v - 3)]),
+    ("own_module", lambda: (f8(), programs.Odd), [(f8(), programs.Odd)]),
+    ("captured", lambda: (f8(),), [(f8(3),)]),
+    ("large_or_float", lambda: (f8(), 2**60 + 1), [(f8(0), 2**60 + 1), (f8(), 1), (f8(0), 2**70)]),
+    ("large_or_float", lambda: (i8(), 0), [(i8(0), 2**60 + 1), (i8(), 1.5), (i8(0), 2**70)]),
     ("listed", lambda: (f8(),), [(f8(3),)]),
     ("exponentials", lambda: (f8(),), [(f8(3) * 1000,)]),
     ("sliced", lambda: (f8(), f8()), [(f8(3), f8(3))]),
@@ -108,7 +113,7 @@ def test_what_is_refused_says_why(eager, name, args, reason):
     assert [record.reason for record in fast.records()] == [reason]
 
 
-@pytest.mark.parametrize("name", ["listed", "sliced", "attempted", "by_rows", "each_of"])
+@pytest.mark.parametrize("name", ["listed", "sliced", "attempted", "by_rows", "each_of", "waiting"])
 def test_functions_without_loops_over_elements_have_no_version(eager, name):
     assert eager(getattr(programs, name)) is None
 

@@ -1,0 +1,256 @@
+"""Operations on numbers: what is computed, and which checks come before or after it.
+
+Knows: what Python and NumPy make of each operation, and when they complain. Must not know: syntax trees.
+Receives values; writes the lines of operations, and returns values.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from jitla.loops.kinds import BITS, CODES, HELD, INTEGERS, PYTHON, RANGES, TRUTHS, Refused, result
+from jitla.loops.values import EXACT, LONGEST, WIDE, Span, Value, Writer, held_by
+
+_SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
+         "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!="}
+_CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul"}
+COMPARED = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
+# The kind of a result for each pair of kinds of operands.
+Pairs = dict[tuple[str, str], str]
+
+
+def spanned(name: str, left: Span, right: Span) -> Span:
+    """Return the bounds of a sum, a difference, or a multiple."""
+    if left is None or right is None:
+        return None
+    (a, b), (c, d) = left, right
+    if name == "Add":
+        made = f"({a} + {c})", f"({b} + {d})"
+    elif name == "Sub":
+        made = f"({a} - {d})", f"({b} - {c})"
+    elif name == "Mult":
+        if c != d:
+            (a, b), (c, d) = (c, d), (a, b)
+        if c != d:
+            return None
+        made = (f"min({a} * {c}, {b} * {c})", f"max({a} * {c}, {b} * {c})")
+    elif name == "FloorDiv" and c == d and not c.startswith("-") and c[:-2].isdigit():
+        made = f"floor({a} / {c})", f"floor({b} / {c})"
+    elif name == "Mod" and c == d and not c.startswith("-") and c[:-2].isdigit():
+        made = "0.0", f"({c} - 1.0)"
+    else:
+        return None
+    return made if len(made[0]) + len(made[1]) < LONGEST else None
+
+
+class Arithmetic(Writer):
+    """Writes operations."""
+
+    def pairs(self, name: str, left: Value, right: Value) -> Pairs:
+        """Return the kind of the result for each kind that the operands may have."""
+        return {(a, b): result(name, a, b) for a, b in product(sorted(left.kinds), sorted(right.kinds))}
+
+    def _tag(self, made: Pairs, left: Value, right: Value) -> str:
+        """Return the text of the code of a result."""
+        if len(set(made.values())) == 1:
+            return ""
+        if left.kinds == right.kinds and left.tag == right.tag and left.tag:
+            made = {pair: kind for pair, kind in made.items() if pair[0] == pair[1]}
+        name = self.fresh(f"{CODES[max(made.values())]}")
+        for (a, b), kind in made.items():
+            if kind != max(made.values()):
+                asked = [f"{side.tag} == {CODES[each]}" for side, each in ((left, a), (right, b)) if side.tag]
+                self.put(f"if {' and '.join(asked)}: {name} = {CODES[kind]}")
+        return name
+
+    def compare(self, name: str, left: Value, right: Value) -> Value:
+        """Compare two values."""
+        left, right = self.settled(left), self.settled(right)
+        if not left.kinds or not right.kinds:
+            return Value("bool_(0)", frozenset(), "b", "", 1, True)
+        made = self.pairs(name, left, right)
+        holders = {self._common(a, b) for a, b in made}
+        how = holders.pop() if len(holders) == 1 else "d"
+        if "s" in holders | {how} and len(holders):
+            raise Refused("a float32 at times, and another float")
+        a, b = self.held(left, how), self.held(right, how)
+        text = self.fresh(f"{a} {_SIGN[name]} {b}")
+        return Value(text, frozenset(made.values()), "b", self._tag(made, left, right), 1, True)
+
+    def _common(self, a: str, b: str) -> str:
+        """Return what two numbers are held in to be compared or computed with."""
+        if {a, b} <= INTEGERS | TRUTHS:
+            return "i"
+        return HELD[result("Add", a, b)]
+
+    def binary(self, name: str, left: Value, right: Value) -> Value:
+        """Do an operation of two operands."""
+        if not left.kinds or not right.kinds:
+            return Value("0", frozenset(), "i")
+        made = self.pairs(name, left, right)
+        holders = {HELD[kind] for kind in made.values()}
+        if name in ("BitAnd", "BitOr", "BitXor", "LShift", "RShift"):
+            return self._bits(name, left, right, made)
+        if holders == {"i"}:
+            return self._integer(name, left, right, made)
+        if "b" in holders:
+            raise Refused("arithmetic of truth values")
+        if holders == {"s"} or holders == {"d"}:
+            return self._float(name, left, right, made, holders.pop())
+        if holders == {"i", "d"} and name in _CHECKED:
+            return self._mixed(name, left, right, made)
+        raise Refused(f"{name} of values of several kinds")
+
+    def _mixed(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
+        """Compute what is an integer at times as a float: exact, and without a sign of zero."""
+        if set(made.values()) & INTEGERS != {"int"}:
+            raise Refused(f"{name} of values of several kinds")
+        value = self._float(name, left, right, made, "d")
+        self.bail(f"{value.tag} == {CODES['int']} and not (abs({value.text}) < 9007199254740992.0)")
+        if name != "Mult":
+            return value
+        value = self.settled(value)
+        text = self.fresh(f"{value.text} + 0.0 if {value.tag} == {CODES['int']} else {value.text}")
+        return Value(text, value.kinds, value.held, value.tag)
+
+    def _narrow(self, value: Value, other: Value) -> None:
+        """An integer of Python that NumPy's type has no room for is an error."""
+        if "int" in value.kinds:
+            for kind in sorted(other.kinds & RANGES.keys()):
+                self.in_range(value.text, kind, value)
+
+    def in_range(self, text: str, kind: str, value: Value) -> None:
+        """A result that its type has no room for is a warning."""
+        low, high = RANGES[kind]
+        surely = value.bits < BITS[kind] and (low < 0 or value.positive)
+        if kind != "i8" and not surely:
+            self.bail(f"{text} < {low} or {text} > {high}")
+
+    def _integer(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
+        self._narrow(left, right)
+        self._narrow(right, left)
+        a, b = self.held(left, "i"), self.held(right, "i")
+        if name in ("FloorDiv", "Mod"):
+            value = self._divided(name, a, b, left, right)
+        elif name in _CHECKED:
+            value = self._checked(name, a, b, left, right)
+        else:
+            raise Refused(f"{name} of integers")
+        kinds = frozenset(made.values())
+        for kind in kinds & RANGES.keys():
+            self.in_range(value.text, kind, value)
+        bits = value.bits
+        if kinds <= RANGES.keys():
+            bits = min(bits, max(BITS[kind] for kind in kinds))
+        positive = value.positive or all(kind in RANGES and not RANGES[kind][0] for kind in kinds)
+        span = spanned(name, left.span, right.span) if bits <= EXACT else None
+        return Value(value.text, kinds, "i", self._tag(made, left, right), bits, positive, (), span)
+
+    def _checked(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
+        """Add, subtract or multiply; where 64 bits are too few the interpreter goes on."""
+        both = left.positive and right.positive
+        bits = left.bits + right.bits if name == "Mult" else max(left.bits, right.bits) + 1
+        if bits < WIDE:
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+            return Value(text, frozenset(), "i", "", bits, both and name != "Sub")
+        self._count += 1
+        made, lost = f"t{self._count}", f"o{self._count}"
+        self.put(f"{made}, {lost} = {_CHECKED[name]}_checked({a}, {b})")
+        self.bail(lost)
+        return Value(made, frozenset(), "i", "", WIDE, both and name != "Sub")
+
+    def _divided(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
+        if not (right.text.startswith("int64(") and right.text not in ("int64(0)", "int64(-1)")):
+            self.bail(f"{b} == 0 or {b} == -1", hard=True)
+        text = self.fresh(f"{'floor_div' if name == 'FloorDiv' else 'floor_mod'}({a}, {b})")
+        bits = left.bits if name == "FloorDiv" else right.bits
+        positive = right.positive and (name == "Mod" or left.positive)
+        return Value(text, frozenset(), "i", "", bits, positive)
+
+    def _bits(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
+        kinds = frozenset(made.values())
+        how = held_by(kinds)
+        if how == "b":
+            a, b = self.held(left, "b"), self.held(right, "b")
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+            return Value(text, kinds, "b", self._tag(made, left, right), 1, True)
+        if how != "i":
+            raise Refused(f"{name} of floats")
+        self._narrow(left, right)
+        self._narrow(right, left)
+        a, b = self.held(left, "i"), self.held(right, "i")
+        both = left.positive and right.positive
+        if name in _SIGN:
+            bits, positive = max(left.bits, right.bits), both
+            if name == "BitAnd" and (left.positive or right.positive):
+                bits = min(x.bits for x in (left, right) if x.positive)
+                positive = True
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+        else:
+            self.bail(f"{b} < 0 or {b} > 62", hard=True)
+            text, bits, positive = self._shifted(name, a, b, left, right)
+        value = Value(text, kinds, how, self._tag(made, left, right), bits, positive)
+        for kind in kinds & RANGES.keys():
+            self.in_range(text, kind, value)
+        return value
+
+    def _shifted(self, name: str, a: str, b: str, left: Value, right: Value) -> tuple[str, int, bool]:
+        if name == "RShift":
+            return self.fresh(f"{a} >> {b}"), left.bits, left.positive
+        text = self.fresh(f"shift({a}, {b})")
+        self.bail(f"({text} >> {b}) != {a}")
+        known = right.text.removeprefix("int64(").removesuffix(")")
+        bits = left.bits + int(known) if known.isdigit() else WIDE
+        return text, min(bits, WIDE), left.positive
+
+    def _float(self, name: str, left: Value, right: Value, made: Pairs, how: str) -> Value:
+        kinds = frozenset(made.values())
+        if name in ("FloorDiv", "Mod") or name == "Pow" and how == "s":
+            left, right = self.settled(left), self.settled(right)
+            if how == "s":
+                raise Refused(f"{name} of float32")
+        if name == "Div":
+            right = self.settled(right)
+        a, b = self.held(left, how), self.held(right, how)
+        if name in ("Div", "FloorDiv", "Mod"):
+            self.bail(f"{b} == 0")
+        if name == "Pow":
+            left, right = self.settled(left), self.settled(right)
+            text = self.fresh(f"power({a}, {b})")
+        elif name in ("FloorDiv", "Mod"):
+            text = self.fresh(f"{'float_div' if name == 'FloorDiv' else 'float_mod'}({a}, {b})")
+        elif name == "Div":
+            text = self.fresh(f"ratio({a}, {b})")
+        else:
+            text = self.fresh(f"{a} {_SIGN[name]} {b}")
+        steps = (*left.steps, *right.steps)
+        # numbers of Python overflow in silence; a power of theirs is an error
+        if not kinds <= PYTHON or name not in ("Add", "Sub", "Mult"):
+            steps = (*steps, (a, b, text))
+        value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
+        return value if name in ("Add", "Sub", "Mult", "Div") and len(steps) < 9 else self.settled(value)
+
+    def unary(self, name: str, operand: Value) -> Value:
+        """Do an operation of one operand."""
+        if not operand.kinds:
+            return operand
+        made = {(kind,): result(name, kind) for kind in sorted(operand.kinds)}
+        kinds = frozenset(made.values())
+        tag = operand.tag if kinds == operand.kinds else ""
+        if len(kinds) > 1 and not tag or "b" in {HELD[k] for k in kinds}:
+            raise Refused(f"{name} of truth values, or of values of several kinds")
+        how = held_by(kinds)
+        text = self.held(operand, how)
+        if how != "i":
+            if kinds & INTEGERS:
+                self.bail(f"{text} == 0")  # of integers zero has no sign
+            sign = {"USub": f"-{text}", "UAdd": text, "Abs": f"abs({text})"}
+            return Value(self.fresh(sign[name]), kinds, how, tag, WIDE, False, operand.steps)
+        if name != "Invert" and operand.bits >= WIDE:
+            self.bail(f"{text} == MIN")
+        sign = {"USub": f"-{text}", "UAdd": text, "Abs": f"abs({text})", "Invert": f"~{text}"}
+        positive = name == "Abs" or name == "UAdd" and operand.positive
+        value = Value(self.fresh(sign[name]), kinds, how, tag, operand.bits, positive)
+        for kind in kinds & RANGES.keys():
+            self.in_range(value.text, kind, Value(value.text, kinds, how, "", WIDE))
+        return value

@@ -1,0 +1,165 @@
+"""Statements but loops, as lines of text.
+
+Knows: what Python's assignments and branches do. Must not know: loops, rounds.
+Receives syntax trees of statements; writes lines, and notes what variables may hold.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from jitla.loops.elements import ZERO
+from jitla.loops.expressions import Expressions
+from jitla.loops.given import Variable
+from jitla.loops.kinds import Refused
+from jitla.loops.nests import leaves
+from jitla.loops.values import WIDE, Value
+
+PATIENCE = 4  # rounds after which the bits of a variable that still grows are not followed
+
+
+class Statements(Expressions):
+    """Translates statements."""
+
+    def statement(self, node: ast.stmt) -> None:
+        """Translate a statement."""
+        self.label = self.nest.labels[node]
+        try:
+            method = getattr(self, f"do_{type(node).__name__}")
+            method(node)
+        except Refused as refused:
+            refused.line = refused.line or node.lineno
+            raise
+
+    def block(self, body: list[ast.stmt]) -> None:
+        """Translate statements one step further in."""
+        self.depth += 1
+        start = len(self.lines)
+        for each in body:
+            self.statement(each)
+        if len(self.lines) == start:
+            self.put("pass")
+        self.depth -= 1
+
+    def do_Pass(self, node: ast.Pass) -> None:
+        """Do nothing."""
+
+    def do_Expr(self, node: ast.Expr) -> None:
+        """Do nothing: it is a constant."""
+
+    def do_Break(self, node: ast.Break) -> None:
+        """Leave a loop."""
+        self.put("break")
+
+    def do_Continue(self, node: ast.Continue) -> None:
+        """Go on with a loop."""
+        self.put("continue")
+
+    def do_Return(self, node: ast.stmt) -> None:
+        """Let the interpreter go on here."""
+        self.put(f"return @{self.label}@")
+
+    do_Raise = do_Return
+
+    def do_Assign(self, node: ast.Assign) -> None:
+        """Assign to names and elements."""
+        targets = node.targets
+        if len(targets) == 1 and isinstance(targets[0], ast.Tuple):
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else []
+            if len(values) != len(targets[0].elts):
+                raise Refused("a value is taken apart")
+            self.assign_all(targets[0].elts, [self.settled(self.copied(value)) for value in values])
+            return
+        value = self.expression(node.value)
+        summed_up = len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id in self.deferred
+        value = self.calm(value) if summed_up else self.settled(value)
+        if len(targets) > 1:
+            value = replace(value, text=self.fresh(value.text))
+        self.assign_all(targets, [value] * len(targets))
+
+    def do_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """Assign to a name; what its annotation says is nothing to Python."""
+        assert node.value is not None
+        self.assign_all([node.target], [self.settled(self.expression(node.value))])
+
+    def do_AugAssign(self, node: ast.AugAssign) -> None:
+        """Do an operation in place: of numbers it makes new ones."""
+        if isinstance(node.target, ast.Name):
+            left = self.read(node.target.id)
+            store = None
+        elif isinstance(node.target, ast.Subscript):
+            name, place = self.place(node.target)
+            left = self.load(name, place)
+            store = name, place
+        else:
+            raise Refused("an attribute is assigned")
+        value = self.operation(node.op, left, node.value)
+        summed_up = isinstance(node.target, ast.Name) and node.target.id in self.deferred
+        value = self.calm(value) if summed_up else self.settled(value)
+        if store is None:
+            self.assign(node.target, value)
+        else:
+            self.store(*store, value)
+
+    def assign_all(self, targets: list[ast.expr], values: list[Value]) -> None:
+        """Assign to several targets, once nothing can fail any more."""
+        names = {target.id for target in targets if isinstance(target, ast.Name)}
+        places: list[tuple[str, str] | None] = []
+        for target in targets:
+            if not isinstance(target, ast.Subscript):
+                places.append(None)
+                continue
+            used = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+            if used & names:
+                raise Refused("an index is assigned by the statement that uses it")
+            places.append(self.place(target))
+        texts = [self.united_with(target, value) if place is None else (self.element(place[0], value), "")
+                 for target, place, value in zip(targets, places, values, strict=True)]
+        for target, place, (text, code) in zip(targets, places, texts, strict=True):
+            if place is not None:
+                self.put(f"p_{place[0]}[{place[1]}] = {text}")
+            else:
+                assert isinstance(target, ast.Name)
+                self.put(f"v_{target.id} = {text}")
+                self.put(f"g_{target.id} = int64({code})")
+
+    def united_with(self, target: ast.expr, value: Value) -> tuple[str, str]:
+        """Return text and code of a value as the variable `target` holds it."""
+        if not isinstance(target, ast.Name):
+            raise Refused("an attribute or a part of a tuple is assigned")
+        variable = self.variables[target.id]
+        self.grow(variable, value)
+        self.definite.add(target.id)
+        if not value.kinds:
+            return ZERO[variable.held], "0"
+        return self.united(value, variable.kinds, variable.held)
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Assign to a name."""
+        self.assign_all([target], [value])
+
+    def grow(self, variable: Variable, value: Value) -> None:
+        """Note that a variable may hold `value`, too."""
+        before = variable.kinds, variable.bits, variable.positive
+        variable.kinds |= value.kinds
+        if value.kinds:
+            if value.bits > variable.bits:
+                variable.bits = value.bits if self.rounds <= PATIENCE else WIDE
+            variable.positive = variable.positive and value.positive
+            if variable.spans is not None:
+                variable.spans.add(value.span)
+        self.changed = self.changed or before != (variable.kinds, variable.bits, variable.positive)
+
+    def do_If(self, node: ast.If) -> None:
+        """Do one of two blocks."""
+        self.put(f"if {self.test(node.test)}:")
+        before = set(self.definite)
+        self.block(node.body)
+        first, self.definite = self.definite, before
+        if node.orelse:
+            self.put("else:")
+            self.block(node.orelse)
+        if leaves(node.body):
+            return
+        self.definite = first if leaves(node.orelse) else self.definite & first

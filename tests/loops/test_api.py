@@ -1,0 +1,165 @@
+"""Decorated functions with loops over elements: found, compiled behind the user's back, told of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.gate import GATE
+from jitla.loops import Loops, entry, foreman
+from jitla.loops import function as loops_function
+from tests.loops import emulated, programs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def at_once(eager, monkeypatch):
+    """Let decorated functions compile their loops at once, without a compiler."""
+    loops = Loops(emulated._link)
+    loops._foreman = emulated.Foreman()
+    monkeypatch.setattr(GATE, "_loops", loops)
+
+
+def called(function, *args, times=6):
+    fast = jitla.jit(function, compile="auto")
+    for _ in range(times):
+        fast(*args)
+    return fast
+
+
+def test_statistics_count_loops(at_once):
+    stats = called(programs.reversed_down, np.ones(9)).stats()
+    assert (stats.loops, stats.loops_refused, stats.loop_runs, stats.calls) == (1, 0, 3, 6)
+
+
+def test_an_explanation_shows_loops_and_what_they_are_given(at_once):
+    text = str(jitla.explain(called(programs.reversed_down, np.ones(9))))
+    assert "== loops over elements: 1" in text
+    assert "compiled, 3 runs by Python" in text
+    assert "x f8[:]" in text
+    assert "for i in range(len(x) - 1, -1, -1):" in text
+
+
+def test_an_explanation_and_coverage_say_why_python_keeps_a_loop(at_once):
+    fast = called(programs.exponentials, np.ones(9))
+    assert "left to Python: a call of np.exp" in str(jitla.explain(fast))
+    assert "loop over elements" in jitla.coverage()
+
+
+def test_forgetting_begins_anew(at_once):
+    fast = called(programs.reversed_down, np.ones(9))
+    fast.cache_clear()
+    assert fast.stats().loops == 0
+    fast(np.ones(9))
+    assert fast.stats().loops_waiting == 1
+
+
+def test_a_loop_over_whole_arrays_is_traced(at_once):
+    def rows(a, b):
+        for i in range(1, a.shape[0]):
+            b[i] = 0.5 * b[i - 1] + a[i]
+        return b
+
+    fast = called(rows, np.ones((5, 4)), np.zeros((5, 4)), times=3)
+    assert fast.stats().forces > 0
+
+
+def test_what_takes_next_to_no_part_of_a_call_does_not_keep_it_from_being_traced(at_once, monkeypatch):
+    monkeypatch.setattr(loops_function, "ENOUGH", 0.0)
+
+    def much(x):
+        s = 0.0
+        for i in range(2):
+            s += x[i]
+        return (x * 2.0 + s).sum() + np.exp(x).sum()
+
+    x = np.arange(200_000) * 1e-6
+    assert called(much, x, times=3).stats().forces > 0
+
+
+def test_a_decorated_function_calls_one_with_loops(at_once):
+    inner = called(programs.reversed_down, np.ones(9))
+
+    @jitla.jit(compile="auto")
+    def outer(x):
+        y = x * 2.0
+        return inner(y) + y
+
+    for _ in range(4):
+        x = np.arange(9.0)
+        y = x * 2.0
+        assert (outer(x) == programs.reversed_down(y) + y).all()
+    assert inner.stats().loop_runs > 3
+
+
+def test_code_that_is_exchanged_is_met(at_once):
+    def f(x):
+        for i in range(len(x)):
+            x[i] = 1.0
+        return x
+
+    def g(x):
+        for i in range(len(x)):
+            x[i] = 2.0
+        return x
+
+    fast = called(f, np.zeros(3))
+    f.__code__ = g.__code__
+    assert (fast(np.zeros(3)) == 2.0).all()
+
+
+@pytest.mark.parametrize("options", [{"compile": "sync"}, {"strict": True}, {"compile": "off"}])
+def test_other_ways_to_compile_leave_loops_alone(at_once, options):
+    fast = jitla.jit(programs.reversed_down, **options)
+    assert (fast(np.arange(9.0)) == programs.reversed_down(np.arange(9.0))).all()
+    assert fast.stats().loops_cold == 0
+
+
+def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
+    monkeypatch.setattr(entry, "WORTH", 0.0)
+    monkeypatch.setattr(entry, "SHORT", 0.0)
+    monkeypatch.setattr(loops_function, "ENOUGH", np.inf)
+    loops = Loops(emulated._link)
+    loops._foreman = foreman.Foreman(str(ROOT / "no such program.py"))
+    monkeypatch.setattr(GATE, "_loops", loops)
+    fast = called(programs.reversed_down, np.ones(9), times=1)
+    _wait(lambda: fast.stats().loops_refused)
+    assert "has ended" in str(jitla.explain(fast))
+    assert (fast(np.arange(9.0)) == programs.reversed_down(np.arange(9.0))).all()
+
+
+def _wait(until, seconds=60.0):
+    start = time.monotonic()
+    while not until():
+        assert time.monotonic() - start < seconds
+        time.sleep(0.01)
+
+
+def test_the_compiler_runs_elsewhere():
+    """Numba is never loaded where the user's program runs, and the process that loads it ends with it."""
+    program = textwrap.dedent("""
+        import sys, time
+        import numpy as np
+        import jitla
+        from tests.loops.programs import table_of_costs
+
+        fast = jitla.jit(table_of_costs, compile="auto")
+        a, b = np.arange(300) % 7, np.arange(200) % 5
+        wanted = table_of_costs(a, b)
+        start = time.monotonic()
+        while not fast.stats()["loop_runs"] and time.monotonic() - start < 100:
+            assert (fast(a, b) == wanted).all()
+        assert (fast(a, b) == wanted).all()
+        print(fast.stats().loops, "numba" in sys.modules)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
+                          check=False, timeout=200)
+    assert done.stdout == "1 False\n", done.stderr
