@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from jitla.errors import InternalError
@@ -107,11 +108,15 @@ class RuleSet:
         if twice:
             raise InternalError(f"rules: the names {twice} are given twice")
         self._joint = tuple(r for r in self.rules if r.jointly is not None)
-        self._by_op: dict[str, list[tuple[frozenset[str], Rule]]] = {}
+
+    @cached_property
+    def _by_op(self) -> dict[str, list[tuple[frozenset[str], Rule]]]:
+        # of sets that are asked only: many are put together for others
+        found: dict[str, list[tuple[frozenset[str], Rule]]] = {}
         for rule in self.rules:
             if rule.across is None and rule.jointly is None:
-                entry = (operand_ops(rule.left), rule)
-                self._by_op.setdefault(rule.left.op, []).append(entry)
+                found.setdefault(rule.left.op, []).append((operand_ops(rule.left), rule))
+        return found
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)

@@ -250,10 +250,11 @@ def killed_thread(at: Path, compile: str) -> None:
 # ------------------------------------------------------------------------------ endings
 
 ENDING = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
 import numpy as np
 import jitla
 import tests.faults.running as r
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells may have it ignored
 f = jitla.jit(r.algorithm, compile={compile!r})
 thread = threading.Thread(target=lambda: [f(r.X[:n], r.Y[:n]) for n in range(3, 3000, 7)], daemon={daemon})
 thread.start()
