@@ -160,10 +160,10 @@ ROADS: dict[str, tuple[str, ...]] = {
 @pytest.fixture(autouse=True)
 def _everything_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keeping, "is_alone", lambda: True)  # test runners have threads
-    before = jitla.config.invariants
+    before, compiles = jitla.config.invariants, jitla.config.compile
     jitla.configure(invariants="all", compile="sync")
     yield
-    jitla.configure(invariants=before, compile="auto")
+    jitla.configure(invariants=before, compile=compiles)
 
 
 def _program(write: str, setup: str = "", before: str = "", ready: str = "") -> str:
