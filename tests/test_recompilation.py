@@ -32,7 +32,9 @@ def guards(function: Any) -> list[str]:
     ((np.ones((5, 3)), 2.0), "scalar kind", "add"),
     ((np.ones((200, 300)), np.ones((200, 300))), "magnitude", ""),
 ])
-def test_a_miss_says_which_guard_failed(second: tuple, guard: str, where: str) -> None:
+def test_a_miss_says_which_guard_failed(
+        second: tuple, guard: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GATE, "_compilers", {})  # no program is there
     f = jitla.jit(weighted)
     f(np.ones((5, 3)), np.ones((5, 3)))
     f(*second)

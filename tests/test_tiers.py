@@ -145,6 +145,7 @@ def test_calls_on_few_elements_are_not_traced_at_first(
 def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onset, "LONG", 1e9)
+    monkeypatch.setattr(tiers, "LOADING", 0.0)
     f, x = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto"), np.ones(300_000)
     for _ in range(5):
         f(x)
@@ -157,3 +158,13 @@ def test_short_calls_are_plain_while_programs_are_made(
     nobody[0]()
     f(x)
     assert f.stats().kernel_runs == 1
+
+
+def test_explain_shows_programs_whatever_pays() -> None:
+    f = jitla.jit(lambda x: x * 9.5 + np.exp(x), compile="auto")
+    f(np.ones(10))
+    assert "have not taken long enough" in str(jitla.explain(f))
+    assert "== program 1" in str(jitla.explain(f, np.ones(10)))
+    g = jitla.jit(lambda x: x * 9.5 - np.exp(-x), compile="auto")
+    g(np.ones(300_000))
+    assert "== program 1" in str(jitla.explain(g)) and g.stats().waiting == 0
