@@ -146,13 +146,14 @@ def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onset, "LONG", 1e9)
     monkeypatch.setattr(tiers, "LOADING", 0.0)
+    monkeypatch.setattr(tiers, "BLOCK", 1e6)
     f, x = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto"), np.ones(300_000)
     for _ in range(5):
         f(x)
     assert f.stats().forces == 1 and f.stats().bypassed == 4 and not nobody
     (site,) = f.__jitla_state__.all_sites()
     (kind,) = site.payoff.kinds.values()
-    kind._spent = 100.0
+    kind._spent = 1e9
     f(x)
     assert len(nobody) == 1
     nobody[0]()
