@@ -146,13 +146,18 @@ def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float =
 def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Call a decorated function; its calls are traced, and wait for programs, whatever pays."""
     with GATE.room("tiers").waiting():
-        tracing = (state.tracing or state.start()) if hasattr(function, "__jitla_state__") else None
+        decorated = hasattr(function, "__jitla_state__") and _is_plain(state.function)
+        tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
-        if site is None or site.payoff is None or not inspect.isroutine(state.twin) \
-                or inspect.isgeneratorfunction(state.function) or inspect.iscoroutinefunction(state.function):
+        if site is None or site.payoff is None:
             function(*args, **kwargs)
         else:
             tracing.run(site, state.twin, args, kwargs)
+
+
+def _is_plain(function: Any) -> bool:
+    """Tell whether a call runs the body at once."""
+    return not inspect.isgeneratorfunction(function) and not inspect.iscoroutinefunction(function)
 
 
 def finish(state: State) -> None:
