@@ -164,7 +164,7 @@ def worst(functions: list[Callable[..., Array]], name: str, chunks: Iterator[Poi
 def row(name: str, dtype: np.dtype, count: int, exhaustive: bool) -> dict[str, object]:
     """Measure one function and print its row."""
     plain = plain_of(name)
-    fast = jitla.jit(lambda *xs: plain(*xs))
+    fast = jitla.jit(lambda *xs: plain(*xs), compile="sync")
     single = dtype == np.float32
     few = name in EXACT and not single
     if name in PAIRED:

@@ -139,7 +139,7 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Callable[..., Any], list[
 def traced(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple[Any, dict[int, Layout]]]:
     """Return the roots of the blocks that a function runs, rewritten, and how their leaves lie."""
     GATE.compiler(current()).clear()
-    jitla.jit(function)(*arguments)
+    jitla.jit(function, compile="sync")(*arguments)
     return [(p.plan.outputs, dict(p.stages[-1].draft.layouts)) for p in GATE.compiler(current()).programs()]
 
 

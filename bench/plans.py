@@ -287,7 +287,7 @@ def _launch(launch: Callable[..., object], block: bytes, *operands: object) -> o
 def allocated(function: Callable[..., object], arguments: list[object]) -> int:
     """The most bytes that a call has at a time: arrays, as NumPy tells the tracer of memory, and scratch."""
     with traced_scratch():
-        call = jitla.jit(function)
+        call = jitla.jit(function, compile="sync")
         for _ in range(2):
             call(*arguments)
         tracemalloc.start()

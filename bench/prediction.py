@@ -77,7 +77,7 @@ class Case:
         try:
             with jitla.options(num_threads=self.threads):
                 GATE.compiler(current()).clear()  # plans are for the sizes they were first made for
-                jitla.jit(self.function)(*self.arguments)
+                jitla.jit(self.function, compile="sync")(*self.arguments)
         finally:
             GATE.bind = bind  # type: ignore[method-assign]
         for bound, run, leaves in noted:

@@ -96,7 +96,7 @@ def blocks(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple
     GATE.bind = noting  # type: ignore[method-assign]
     try:
         GATE.compiler(current()).clear()
-        jitla.jit(function)(*arguments)
+        jitla.jit(function, compile="sync")(*arguments)
     finally:
         GATE.bind = bind  # type: ignore[method-assign]
     return noted

@@ -18,7 +18,14 @@ import numpy as np
 from jitla.config import current
 from jitla.errors import TraceError
 from jitla.gate import GATE, State
-from jitla.recompilation import recompilation, recompilations, spec, warm_up
+from jitla.recompilation import (
+    call_traced,
+    finish,
+    recompilation,
+    recompilations,
+    spec,
+    warm_up,
+)
 
 if TYPE_CHECKING:
     from jitla.explanation import Explanation
@@ -250,7 +257,8 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     function : callable
         A decorated function; a plain one is decorated first.
     *args, **kwargs
-        If given, the function is called with them before.
+        If given, the function is called with them before, compiled. Else programs that calls were waiting for
+        are waited for.
     level : {"plan", "cost", "hops", "rewrites", "all"}
         What is shown: the loops with their predicted times; what these are made of, and which other
         plans there were; the operators as traced; what became of them; all of that.
@@ -266,9 +274,10 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
         If there is no such level.
     """
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
-    if args or kwargs:
-        decorated(*args, **kwargs)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
+    if args or kwargs:
+        call_traced(state, decorated, args, kwargs)
+    finish(state)
     record = GATE.room("account").function_record(state.function, state.all_sites(), state.note)
     made: Explanation = GATE.room("explanation").explanation(record, level)
     return made

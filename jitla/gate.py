@@ -330,7 +330,10 @@ class State:
         """Why calls are not traced, as far as that is known; else nothing."""
         if self.tracing and self.twin is None:
             return "runs in NumPy: its source was not found, or is not that of the function"
-        return "runs in NumPy: compile=\"off\"" if None in self.sites.values() else ""
+        if None in self.sites.values():
+            return "runs in NumPy: compile=\"off\""
+        few = all(s.payoff and s.payoff.cold for s in self.all_sites()) and bool(self.sites)
+        return "runs in NumPy: calls on few elements have not taken long enough to be traced" if few else ""
 
     def site(self) -> Site | None:
         """Return the site for the configuration in force; None if nothing is to be compiled."""

@@ -6,6 +6,7 @@ Receives functions, options, specifications of arguments; returns tables.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -23,9 +24,11 @@ from jitla.gate import GATE, State
 if TYPE_CHECKING:
     from jitla.tracing import Recompilation
 
-__all__ = ["Recompilations", "Spec", "recompilation", "recompilations", "spec", "warm_up"]
+__all__ = ["Recompilations", "Spec", "call_traced", "finish", "recompilation", "recompilations", "spec",
+           "warm_up"]
 
 SEED = 1  # of the numbers that arguments are made of
+PATIENCE = 60.0  # seconds that are waited for programs at most
 
 
 class Recompilations(tuple[Any, ...]):
@@ -138,6 +141,33 @@ def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float =
     (1000, 20)
     """
     return Spec(shape, np.dtype(dtype), order, density, kind)
+
+
+def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call a decorated function; its calls are traced, and wait for programs, whatever pays."""
+    with GATE.room("tiers").waiting():
+        decorated = hasattr(function, "__jitla_state__") and _is_plain(state.function)
+        tracing: Any = (state.tracing or state.start()) if decorated else None
+        site = state.site() if tracing and state.twin else None
+        if site is None or site.payoff is None:
+            function(*args, **kwargs)
+        else:
+            tracing.run(site, state.twin, args, kwargs)
+
+
+def _is_plain(function: Any) -> bool:
+    """Tell whether a call runs the body at once."""
+    return not inspect.isgeneratorfunction(function) and not inspect.iscoroutinefunction(function)
+
+
+def finish(state: State) -> None:
+    """Wait until blocks that NumPy runs have their programs."""
+    sites = state.all_sites()
+    if any(site.standbys for site in sites) and state.allows():
+        with GATE.room("tiers").hurrying():
+            for site in sites:
+                site.hurry()
+        GATE.behind.wait(PATIENCE)
 
 
 def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -45,6 +45,7 @@ class _Local(threading.local):
     """Whether this thread waits for everything it asks for; since when it does, and for whom."""
 
     waits: bool = False
+    hurries: bool = False  # and does not care what was spent so far
     since: float = 0.0
     name: str = ""
 
@@ -129,7 +130,7 @@ class Tiers:
     def is_time(self) -> bool:
         """Say whether as much time was spent without the compiler as loading it takes."""
         seconds: float = GATE.room("tracing").Patience.seconds
-        return self._config.compile == "background" or seconds >= loading()
+        return LOCAL.hurries or self._config.compile == "background" or seconds >= loading()
 
     def behind(self, job: _Job, standby: Any) -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
@@ -217,6 +218,16 @@ def waiting() -> Iterator[None]:
         LOCAL.waits = outer
 
 
+@contextmanager
+def hurrying() -> Iterator[None]:
+    """Let what this thread asks for in the ``with`` block be compiled, whether it pays or not."""
+    outer, LOCAL.hurries = LOCAL.hurries, True
+    try:
+        yield
+    finally:
+        LOCAL.hurries = outer
+
+
 def observe(event: Event) -> None:
     """Take an event of the compiler: remember it, and tell whoever waits long for it."""
     GATE.recorder.record(event)
@@ -241,4 +252,6 @@ def tell(name: str, record: Any) -> None:
         sys.stderr.write(f"jitla {perf_counter() - BEGUN:8.3f} s {line}\n")
 
 
-__all__ = ["Tiers", "expected", "learn", "numpy_seconds", "observe", "tell", "temporaries", "waiting"]
+__all__ = [
+    "Tiers", "expected", "hurrying", "learn", "numpy_seconds", "observe", "tell", "temporaries", "waiting",
+]

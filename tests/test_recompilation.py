@@ -32,7 +32,9 @@ def guards(function: Any) -> list[str]:
     ((np.ones((5, 3)), 2.0), "scalar kind", "add"),
     ((np.ones((200, 300)), np.ones((200, 300))), "magnitude", ""),
 ])
-def test_a_miss_says_which_guard_failed(second: tuple, guard: str, where: str) -> None:
+def test_a_miss_says_which_guard_failed(
+        second: tuple, guard: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GATE, "_compilers", {})  # no program is there
     f = jitla.jit(weighted)
     f(np.ones((5, 3)), np.ones((5, 3)))
     f(*second)
@@ -177,3 +179,12 @@ def test_only_decorated_functions_have_a_table() -> None:
     with pytest.raises(jitla.TraceError, match="not decorated"):
         jitla.recompilations(weighted)
     assert str(jitla.recompilations(jitla.jit(weighted))).endswith("nothing was compiled\n")
+
+
+def test_far_more_nonzeros_are_planned_for_again() -> None:
+    f, v = jitla.jit(lambda X, v: X.T @ (X @ v)), np.ones(200)
+    for k, density in enumerate((0.1, 0.11, 0.6, 0.62)):
+        X = sp.random(3000, 200, density=density, format="csr", random_state=k)
+        assert np.allclose(f(X, v), X.T @ (X @ v))
+    found = [r.guard.name for r in jitla.recompilations(f) if r.plans]
+    assert found.count("sparsity") == 1 and len(found) <= 3

@@ -145,15 +145,27 @@ def test_calls_on_few_elements_are_not_traced_at_first(
 def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onset, "LONG", 1e9)
+    monkeypatch.setattr(tiers, "LOADING", 0.0)
+    monkeypatch.setattr(tiers, "BLOCK", 1e6)
     f, x = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto"), np.ones(300_000)
     for _ in range(5):
         f(x)
     assert f.stats().forces == 1 and f.stats().bypassed == 4 and not nobody
     (site,) = f.__jitla_state__.all_sites()
     (kind,) = site.payoff.kinds.values()
-    kind._spent = 100.0
+    kind._spent = 1e9
     f(x)
     assert len(nobody) == 1
     nobody[0]()
     f(x)
     assert f.stats().kernel_runs == 1
+
+
+def test_explain_shows_programs_whatever_pays() -> None:
+    f = jitla.jit(lambda x: x * 9.5 + np.exp(x), compile="auto")
+    f(np.ones(10))
+    assert "have not taken long enough" in str(jitla.explain(f))
+    assert "== program 1" in str(jitla.explain(f, np.ones(10)))
+    g = jitla.jit(lambda x: x * 9.5 - np.exp(-x), compile="auto")
+    g(np.ones(300_000))
+    assert "== program 1" in str(jitla.explain(g)) and g.stats().waiting == 0

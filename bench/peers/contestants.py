@@ -34,7 +34,7 @@ def by_numpy(row: Row, given: Sequence[Any]) -> Call | None:
 
 
 def by_jitla(row: Row, given: Sequence[Any]) -> Call | None:
-    fast = jitla.jit(row.plain)
+    fast = jitla.jit(row.plain, compile="sync")
     return lambda: fast(*given)
 
 

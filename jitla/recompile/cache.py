@@ -128,6 +128,7 @@ class Compiler:
         """Return the program kept under `key`; `make` says what it computes if there is none."""
         found = self._programs.get(key)
         if found is None:
+            MAKING.now.check()  # whoever may make nothing does not wait for those who do
             with self._building:
                 found = self._programs.get(key)
                 if found is None:
@@ -200,6 +201,7 @@ class Compiler:
         if found is not None:
             MAKING.now.kernel(None)
         else:
+            MAKING.now.check()
             with self._building:
                 found = self._kernels.get(whole)
                 if found is None:

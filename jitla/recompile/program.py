@@ -18,6 +18,7 @@ import numpy as np
 from jitla.errors import InternalError
 from jitla.events import MAKING
 from jitla.fusion import (
+    COMPRESSED,
     Call,
     Executable,
     Form,
@@ -48,6 +49,7 @@ from jitla.rewrites import Chain, well_ordered
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
+DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
 RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
 SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
 
@@ -127,6 +129,8 @@ class Program:
             for k in kernels]
         hops = topo(plan.outputs)
         self._arrays = [h for h in hops if h.meta.shape != ()]
+        lines = [h.inputs for h in topo(self.given) if h.op.name in COMPRESSED]
+        self._lines = {(data.meta.size, starts.meta.size) for data, _, starts, _ in lines}
         self._shapes = {h.meta.shape for h in hops} | {s.shape for s in kernels}
         self._shapes |= {v for h in hops for k, v in h.attrs if k == "shape"}
         self._counts = [n.subject for n in self.script.needs if n.kind == "count"]
@@ -241,16 +245,28 @@ class Program:
             return False
         if not all(well_ordered(chain, dims) for chain in self.chains):
             return False
+        if any(self._drifted(*line, dims) for line in self._lines):
+            return False
         if not self.searched:
             return True
         growth = [new / old for old, new in dims.items() if old > 1 and new > 0]
         return not growth or max(growth) <= RESHAPED * min(growth)
+
+    def _drifted(self, entries: int, starts: int, dims: Mapping[int, int]) -> bool:
+        """Tell whether compressed lines are far more or less full than those the plan was made for."""
+        before = max(entries, 1) / max(starts, 1)
+        now = max(dims.get(entries, entries), 1) / max(dims.get(starts, starts), 1)
+        return not 1.0 / DRIFTED < now / before < DRIFTED
 
     def _reproach(self, dims: Mapping[int, int]) -> tuple[str, str, str]:
         """Say why the plan does not suit these sizes: the guard, what that expected, what it saw."""
         for chain in self.chains:
             if not well_ordered(chain, dims):
                 return "order of products", "the one that was best", "another that is better"
+        for entries, starts in self._lines:
+            if self._drifted(entries, starts, dims):
+                now = dims.get(entries, entries) / max(dims.get(starts, starts), 1)
+                return "sparsity", f"{entries / max(starts, 1):.3g} nonzeros to a row", f"{now:.3g}"
         if self._suits(dims):
             return "layout", "as the plan's loops walk", "another"
         sizes = {old: new for old, new in dims.items() if old > 1}

@@ -107,9 +107,11 @@ class Watch:
         """Return the values of the roots, computed with kept values; None: the block is run as it is."""
         halves = self.halves
         if halves is None:
+            if not session.site.settled(closed.bound):
+                return None
             if self.due < 0:
                 self._consider(session, closed, store)
-            if not 0 <= self.due <= closed.bound.count + 1 or not session.site.settled(closed.bound):
+            if not 0 <= self.due <= closed.bound.count + 1:
                 return None
             halves = self._divide(session, closed, store)
             if halves is None:

@@ -234,6 +234,12 @@ class Payoff:
         return self._calls + self.skipped + sum(kind.calls for kind in list(self.kinds.values()))
 
     @property
+    def cold(self) -> bool:
+        """Whether no call was traced because all were on few elements."""
+        kinds = list(self.kinds.values())
+        return bool(kinds) and all(type(kind) is Cold for kind in kinds)
+
+    @property
     def skipped(self) -> int:
         """Calls of these that were not even noted."""
         return sum(kind.granted - kind.skip for kind in list(self.kinds.values()))
