@@ -86,3 +86,15 @@ def test_old_object_bytes_make_room() -> None:
     for k in range(Objects.LIMIT + 5):
         kept[str(k)] = b""
     assert len(kept) == Objects.LIMIT and "4" not in kept and str(Objects.LIMIT + 4) in kept
+
+
+def test_objects_take_so_many_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Objects, "ROOM", 100)
+    objects = Objects()
+    for k in range(5):
+        objects[f"key{k}"] = bytes(40)
+        objects["same"] = bytes(10 + k)
+    assert list(objects) == ["key4", "same"] or list(objects) == ["key3", "key4", "same"]
+    assert objects.held == sum(map(len, objects.values())) <= 100
+    objects["large"] = bytes(1000)
+    assert list(objects) == ["large"] and objects.held == 1000
