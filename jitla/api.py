@@ -201,11 +201,7 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
             site = site or state.site()
             if site is None:
                 return function(*args, **kwargs)
-            if site.checks is None:
-                return tracing.run(site, twin, args, kwargs)
-            return GATE.room("verify").checked_call(
-                site.checks, site.name, function,
-                lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
+            return _run(tracing, site, function, twin, args, kwargs)
         if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
             return session.outside(state.looping.call, (args, kwargs), {})
         # Called by traced code: the caller's session goes on through the body.
@@ -213,6 +209,16 @@ def _wrapper(function: Any, state: State) -> Callable[..., Any]:
                     **{k: session.argument(v) for k, v in kwargs.items()})
 
     return wrapper
+
+
+def _run(
+    tracing: Any, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: Any, kwargs: Any,
+) -> Any:
+    """Trace a call; where it is to be verified, run the plain function, too."""
+    if site.checks is None:
+        return tracing.run(site, twin, args, kwargs)
+    return GATE.room("verify").checked_call(
+        site.checks, site.name, function, lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
 
 
 def _generator(function: Any, state: State) -> Callable[..., Any]:

@@ -129,6 +129,8 @@ class _Observed(Replay):
 class _Extended:
     """A bound program that takes arrays of its own behind those of the block."""
 
+    frozen = False
+
     def __init__(self, bound: Any, first: int, extras: list[np.ndarray]) -> None:
         self._of, self._first, self._extras = bound, first, extras
         self.effects: Any = None

@@ -24,7 +24,7 @@ from jitla.hops.flags import (
     listen,
     may_raise,
 )
-from jitla.hops.interp import Evaluation, NumpyBuilder, evaluate, leaf_value
+from jitla.hops.interp import Evaluation, NumpyBuilder, evaluate, leaf_value, meaning
 from jitla.hops.machine import REFERENCE, Level, Machine, Rate, from_record
 from jitla.hops.meta import Meta, Shape, broadcast, reduced_shape
 from jitla.hops.node import (
@@ -66,7 +66,7 @@ __all__ = [
     "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "may_raise", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW",
+    "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW",
     "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "Safe",
     "ScalarBuilder", "Shape", "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak",
     "Zeros",

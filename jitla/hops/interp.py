@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla.errors import InternalError
 from jitla.hops.node import Hop, const_value, topo
-from jitla.hops.spec import lookup
+from jitla.hops.spec import OpSpec, lookup
 from jitla.hops.table_cell import value
 
 
@@ -50,7 +50,7 @@ class Evaluation:
                     values[hop] = const_value(hop)
                 case _:
                     operands = [_read(i, values) for i in hop.inputs]
-                    run = _meaning(hop, operands)
+                    run = meaning(hop.op, operands)
                     values[hop] = run(*operands, **dict(hop.attrs))
                     del operands
             for done in dropped:
@@ -78,10 +78,10 @@ _OF_SCALARS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _meaning(hop: Hop, operands: Sequence[Any]) -> Callable[..., Any]:
-    """Return what computes `hop`: its reference, but for operators on complex scalars."""
-    scalars = hop.op.name in _OF_SCALARS and all(isinstance(x, np.complexfloating) for x in operands)
-    return _OF_SCALARS[hop.op.name] if scalars else hop.op.ref
+def meaning(op: OpSpec, operands: Sequence[Any]) -> Callable[..., Any]:
+    """Return what computes `op`: its reference, but for operators on complex scalars."""
+    scalars = op.name in _OF_SCALARS and all(isinstance(x, np.complexfloating) for x in operands)
+    return _OF_SCALARS[op.name] if scalars else op.ref
 
 
 def leaf_value(hop: Hop, given: Any) -> Any:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import lookup
+from jitla.hops import OpSpec, lookup, meaning
 from jitla.tracing.enacting import METHODS
+from jitla.tracing.signature import LAYOUTS, METAS
 from jitla.tracing.tape import LEAF, OPS, SCALAR, Entry, cone, split
 
 DEEP = 12  # expressions in each other
@@ -59,6 +60,8 @@ class _Writer:
             if entries[i][0] > SCALAR:
                 self.reads.update(r for r in split(entries[i])[0] if r >= 0)
         self.left = Counter(self.reads)
+        # Entries that are no scalars, as far as known: of scalars, operators and ufuncs make different things.
+        self.arrays: set[int] = set()
         # Of each entry: how it is read, how deep that is, and which variables it reads, once for each time.
         self.texts: dict[int, tuple[str, int, tuple[int, ...]]] = {}
         self.lines: list[str] = []
@@ -71,6 +74,8 @@ class _Writer:
             if entry[0] == LEAF:
                 self.texts[i] = f"L[{leaf}]", 0, ()
                 leaf += 1
+                if METAS[LAYOUTS[entry[1]].meta].shape:
+                    self.arrays.add(i)
             elif entry[0] == SCALAR:
                 self.texts[i] = f"L[{scalar}]", 0, ()
                 scalar += 1
@@ -113,7 +118,10 @@ class _Writer:
         """Return the expression of operator `name`."""
         op = lookup(name)
         found = op.numpy[0] if op.numpy else None
-        if not attrs and isinstance(found, np.ufunc):
+        cells = name == "cast" or isinstance(found, np.ufunc) and found.signature is None
+        if cells and any(r in self.arrays for r in split(self.entries[i])[0]):
+            self.arrays.add(i)
+        if not attrs and i in self.arrays:
             if found in _INFIX and len(args) == 2:
                 return f"{args[0]} {_INFIX[found]} {args[1]}"
             if found in _PREFIX and len(args) == 1:
@@ -127,5 +135,13 @@ class _Writer:
             return f"{args[0]}.{name}({(rest + given).removeprefix(', ')})"
         if name == "cast":
             return f"{args[0]}.astype({(', '.join(args[1:]) + given).removeprefix(', ')})"
-        self.scope[f"f{i}"] = found if isinstance(found, np.ufunc) or name == "dot" else op.ref
+        if cells and i not in self.arrays:
+            self.scope[f"f{i}"] = _of_scalars(op)
+        else:
+            self.scope[f"f{i}"] = found if isinstance(found, np.ufunc) or name == "dot" else op.ref
         return f"f{i}({', '.join(args)}{given})"
+
+
+def _of_scalars(op: OpSpec) -> Callable[..., Any]:
+    """Return what computes `op` where all operands may be scalars."""
+    return lambda *operands, **attrs: meaning(op, operands)(*operands, **attrs)

@@ -103,8 +103,7 @@ class Site:
         self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
-        # What decides which values are kept from run to run of a block; None: none are.
-        self.keeper = keeper
+        self.keeper = keeper  # decides which values are kept from run to run of a block; None: none are
         # By entries: values that may be kept from run to run; the most bytes that a call has kept.
         self.parts: dict[tuple, Any] = {}
         self.most_kept = 0
