@@ -66,8 +66,9 @@ __all__ = [
     "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW",
-    "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register", "Safe",
+    "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec",
+    "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
+    "Safe",
     "ScalarBuilder", "Shape", "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak",
     "Zeros",
 ]

@@ -60,7 +60,7 @@ class _Writer:
             if entries[i][0] > SCALAR:
                 self.reads.update(r for r in split(entries[i])[0] if r >= 0)
         self.left = Counter(self.reads)
-        # Entries that are no scalars, as far as known: of scalars, operators and ufuncs make different things.
+        # Entries that are no scalars, as far as known: operators and ufuncs do not make the same of scalars.
         self.arrays: set[int] = set()
         # Of each entry: how it is read, how deep that is, and which variables it reads, once for each time.
         self.texts: dict[int, tuple[str, int, tuple[int, ...]]] = {}
