@@ -88,6 +88,7 @@ def test_what_cannot_be_run_is_said(folder, arguments, told):
 def test_a_function_is_explained_on_the_arrays_of_a_file(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "kept", raising=False)
     np.savez("one.npz", np.ones(9))
     np.savez("named.npz", x=np.ones(9))
     for file in ("one.npz", "named.npz"):

@@ -68,7 +68,7 @@ def test_a_loop_over_whole_arrays_is_traced(at_once):
             b[i] = 0.5 * b[i - 1] + a[i]
         return b
 
-    fast = called(rows, np.ones((5, 4)), np.zeros((5, 4)), times=3)
+    fast = called(rows, np.ones((6, 40_000)), np.zeros((6, 40_000)), times=3)
     assert fast.stats().forces > 0
 
 
