@@ -41,7 +41,8 @@ if __name__ == "__main__":
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
-    (tmp_path / "kept.py").write_text("import numpy as np\n\ndef twice(x):\n    return np.arctan(x) * 3.25\n", encoding="utf-8")
+    kept = "import numpy as np\n\ndef twice(x):\n    return np.arctan(x) * 3.25\n"
+    (tmp_path / "kept.py").write_text(kept, encoding="utf-8")
     return tmp_path
 
 
@@ -117,8 +118,10 @@ def test_decorators_go_below_others_and_not_twice():
 
 
 def test_a_cell_decorates_its_functions(shell):
-    shell.run_cell("%%jitla compile=sync\ndef f(x):\n    return np.arctan(x) * 3 + 1\n\ny = f(np.ones(3))").raise_error()
-    assert shell.user_ns["f"].stats().calls == 1 and shell.user_ns["y"].tolist() == (np.arctan(np.ones(3)) * 3 + 1).tolist()
+    cell = "%%jitla compile=sync\ndef f(x):\n    return np.arctan(x) * 3 + 1\n\ny = f(np.ones(3))"
+    shell.run_cell(cell).raise_error()
+    assert shell.user_ns["f"].stats().calls == 1
+    assert shell.user_ns["y"].tolist() == (np.arctan(np.ones(3)) * 3 + 1).tolist()
     shell.run_cell("def g(x):\n    return x").raise_error()
     assert not hasattr(shell.user_ns["g"], "stats")
     text = str(shell.run_line_magic("jitla", "explain f"))
