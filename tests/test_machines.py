@@ -165,7 +165,7 @@ import numpy as np
 import jitla
 from jitla.gate import GATE
 assert jitla.jit(lambda x: x + 1.0)(np.ones(1000)).sum() == 2000
-print(GATE._machine.name, GATE._host())
+print(GATE._machine.name, GATE.host())
 assert "jitla.calibration" not in sys.modules
 """
 
