@@ -1,9 +1,10 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, nnz, node, parts, table_cell, table_matrix, table_sums, table_sparse,
-table_special, table_take, sketch, estimate, interp, flags, cost, exchange, machine, text.
+Reading order: meta, spec, nnz, node, parts, table_cell, table_matrix, table_made, table_sums,
+table_sparse, table_special, table_take, sketch, estimate, interp, flags, cost, exchange, machine, text.
 """
 
+from jitla.hops import table_made as table_made  # its entries are registered
 from jitla.hops.cost import bytes_of, expressible, flops
 from jitla.hops.estimate import ESTIMATORS, estimated
 from jitla.hops.exchange import given

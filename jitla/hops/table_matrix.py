@@ -1,4 +1,4 @@
-"""The op table, part two: leaves, aggregates, products, reorganisations, indexing, ranges.
+"""The op table, part two: leaves, aggregates, products, reorganisations, indexing.
 
 Knows: NumPy meaning, result meta and cost of each operator. Must not know: how it is run.
 Receives metas and attributes; returns metas; wrong operands raise what NumPy raises.
@@ -397,13 +397,13 @@ def _part_meta(x: Meta, start: Meta, shape: Shape) -> Meta:
 
 
 call("trace", np.trace, _trace_meta, "sum of the diagonal of a matrix", zeros=ANY,
-     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=lambda metas,
-     attrs: 2.0 * metas[0].shape[0])
+     resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),),
+     flops=lambda metas, attrs: 2.0 * metas[0].shape[0])
 call("diagonal", np.diagonal, lambda x: Meta(_square_or_not(x), x.dtype), "the diagonal of a matrix",
-zeros=ANY)
+     zeros=ANY)
 call("diag", np.diag, _diag_meta, "the matrix with a vector on its diagonal", zeros=ANY)
 call("part", _part, _part_meta, "the rows of x from a number on, as many as the shape says", arity=2,
-zeros=ANY)
+     zeros=ANY)
 
 # --------------------------------------------------------------------------- indexing
 
@@ -456,61 +456,3 @@ def _getitem_meta(x: Meta, index: tuple[tuple[Any, ...], ...]) -> Meta:
 
 call("getitem", _getitem, _getitem_meta, "basic indexing: integers, slices, new axes, ellipsis",
      zeros=ANY, bound=nnz.kept)
-
-# --------------------------------------------------------------------------- new arrays
-
-
-def _full(x: Any, shape: Shape) -> Any:
-    return np.full(shape, x, dtype=x.dtype)
-
-
-def _full_meta(x: Meta, shape: Shape) -> Meta:
-    if any(n < 0 for n in shape):
-        raise ValueError(shape)
-    return Meta(shape, x.dtype)
-
-
-def _arange(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Any:
-    return np.arange(start, stop, step, dtype=dtype)
-
-
-def _arange_meta(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Meta:
-    return Meta((max(math.ceil((stop - start) / step), 0),), np.dtype(dtype))
-
-
-def _eye(n: int, m: int, k: int, dtype: np.dtype) -> Any:
-    return np.eye(n, m, k, dtype=dtype)
-
-
-def _linspace(start: Any, stop: Any, num: int, endpoint: bool) -> Any:
-    return np.linspace(start, stop, num, endpoint=endpoint)
-
-
-def _linspace_meta(start: Meta, stop: Meta, num: int, endpoint: bool) -> Meta:
-    if num < 0:
-        raise ValueError(num)
-    return Meta((num, *np.broadcast_shapes(start.shape, stop.shape)), start.dtype)
-
-
-def _linspace_resolve(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
-    """The number of steps joins the promotion as a weak float, so integers become float64."""
-    return (common_dtype((*dtypes, float)),) * 2
-
-
-call("full", _full, _full_meta, "a new array with every element equal to the 0-d operand",
-     zeros=ANY, bound=nnz.repeated)
-call("arange", _arange, _arange_meta, "evenly spaced values from start below stop", arity=0)
-call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype)),
-     "ones on the k-th diagonal of an n by m matrix", arity=0, bound=nnz.of_diagonal)
-call("linspace", _linspace, _linspace_meta, "num evenly spaced values from start to stop", arity=2,
-     resolve=_linspace_resolve, flops=40.0)
-
-# --------------------------------------------------------------------------- other machines
-
-
-def _offload(*xs: Any, part: Any) -> Any:
-    return part(*xs)
-
-
-# `part` has the result's meta and the predicted seconds; it is called with the operands.
-call("offload", _offload, lambda *xs, part: part.meta, "what a device computes of its operands", arity=None)
