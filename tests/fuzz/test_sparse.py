@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.fuzz import load
+from tests.fuzz import load, shaken
 from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
 from tests.fuzz.family import DATA
@@ -194,6 +194,12 @@ def test_a_result_that_shares_memory_is_found() -> None:
 def test_products_of_products_are_rounding() -> None:
     source = PROGRAM.format("X0.T @ (X0 @ x0.T)", "csc_array", "")
     assert run(source, "twice", lambda f: lambda *given: f(*given) * (1 + 4e-15)).faults == []
+
+
+def test_entries_at_one_position_that_cancel_are_as_large_as_they_are() -> None:
+    x = sp.csr_matrix((np.array([3.0, -3.0 + 1e-3]), [0, 0], [0, 2]), shape=(1, 1))
+    found = shaken.product(x, np.array([1.0]), np.ones)
+    assert abs(found - x @ np.array([1.0])) > 1e-15
 
 
 @pytest.mark.parametrize("stored, found", [("3", False), ("4", True)])
