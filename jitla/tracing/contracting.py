@@ -141,8 +141,8 @@ def _product_of(session: Session, x: Any, y: Any) -> Any:
     if patterns[0].shape[1] != patterns[1].shape[0]:
         return NotImplemented
     dtype = left.values.dtype
-    if any(p.starts is None or p.format == "coo" for p in patterns) or dtype != right.values.dtype \
-            or dtype not in _FLOATS or not _is_finite(left.values) or not _is_finite(right.values):
+    if any(p.starts is None or p.format == "coo" or p.narrowed for p in patterns) or dtype not in _FLOATS \
+            or dtype != right.values.dtype or not _is_finite(left.values) or not _is_finite(right.values):
         return NotImplemented
     shape = patterns[0].shape[0], patterns[1].shape[1]
     both = Product(*(each._replace(memory=None) for each in (left, right)))

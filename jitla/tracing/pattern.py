@@ -76,6 +76,11 @@ class Pattern:
         return bool(self.kind.__name__.endswith("array"))
 
     @property
+    def narrowed(self) -> bool:
+        """Whether `made` may have narrower indices than the matrix in memory, as its class narrows them."""
+        return self.own is None and not self.is_array and self.arrays[0].dtype != _NARROW
+
+    @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """The index arrays that say where entries are."""
         return (self.rows, self.columns) if self.starts is None else (self.starts, self.places)

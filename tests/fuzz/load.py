@@ -183,7 +183,7 @@ class _Reroute(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        names = {ast.MatMult: "matmul", ast.Pow: "power", ast.Mult: "times"}
+        names = {ast.MatMult: "at", ast.Pow: "power", ast.Mult: "times"}
         return self._call(names.get(type(node.op)), [node.left, node.right], node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:

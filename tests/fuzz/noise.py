@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -195,13 +196,18 @@ class Noisy:
             return out
         return moved if isinstance(result, np.ndarray) else moved[()]
 
+    def at(self, left: Any, right: Any) -> Any:
+        """Do ``left @ right``."""
+        return self._product(operator.matmul)(left, right)
+
     def _product(self, function: Any) -> Any:
         def call(left: Any, right: Any, **options: Any) -> Any:
             if shaken.is_sparse(left, right) and function is not np.outer and not options:
-                products = operator.matmul if function is np.matmul else _dot
-                return shaken.product(left, right, self._amount, products)
+                if function is np.matmul:  # takes no matrix of SciPy
+                    return function(left, right)
+                return shaken.product(left, right, self._amount, _dot if function is np.dot else function)
             if not _is_own(left) or not _is_own(right):
-                return left @ right if function is np.matmul else left.dot(right, **options)
+                return (left.dot if function is np.dot else partial(function, left))(right, **options)
             result = function(*self._reordered(function, left, right), **options)
             kind = np.asarray(result).dtype
             if kind.kind not in "fc" or function is np.outer:
@@ -361,7 +367,7 @@ class Exactly(Noisy):
         def call(left: Any, right: Any, **options: Any) -> Any:
             if not shaken.is_sparse(left, right):
                 return function(left, right, **options)
-            return left @ right if function is np.matmul else left.dot(right)
+            return left.dot(right) if function is np.dot else function(left, right)
 
         return call
 

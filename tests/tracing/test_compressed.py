@@ -256,6 +256,17 @@ def test_the_transposed_matrix_shares_the_arrays_of_one_in_memory(kind):
 
 @pytest.mark.parametrize("left", CLASSES)
 @pytest.mark.parametrize("right", CLASSES)
+def test_products_have_indices_as_wide_as_those_of_the_factors(left, right):
+    for which in range(2):
+        A, B = matrix(left), matrix(right, 40, 20)
+        wide = (A, B)[which]
+        wide.indices, wide.indptr = wide.indices.astype("i8"), wide.indptr.astype("i8")
+        wanted, found = A @ B, jitla.jit(lambda A, B: A @ B)(A, B)
+        assert found.indices.dtype == wanted.indices.dtype and found.indptr.dtype == wanted.indptr.dtype
+
+
+@pytest.mark.parametrize("left", CLASSES)
+@pytest.mark.parametrize("right", CLASSES)
 def test_products_with_products_begin_with_the_vector(monkeypatch, left, right):
     def once(A, B, v):
         return A @ B @ v
