@@ -93,7 +93,8 @@ def _sizes(x: Any) -> Any:
     """Return finite magnitudes as floats: what is not finite stays so, whatever the order."""
     if not sp.issparse(x):
         return np.where(np.isfinite(x), np.abs(np.multiply(x, 1.0)), 0)
-    sizes = x.astype(np.result_type(x.dtype, "f8"))  # abs(x) would add up entries at one position first
+    plain = x if x.format in ("csr", "csc", "coo") else x.tocsr()
+    sizes = plain.astype(np.result_type(x.dtype, "f8"))  # abs(x) would add up entries at one position first
     sizes.data = np.where(np.isfinite(sizes.data), np.abs(sizes.data), 0)
     return sizes
 

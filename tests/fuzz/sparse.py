@@ -48,11 +48,13 @@ ALIASES = (
     "X0", "X0.T", "X0.copy()", "alike(X0, 'normal', 5 + call)", "alike(X0)", "X0.T.copy().T",
     "X0[:] if X0.format in ('csr', 'csc') else X0",
 )
-# What its owner does to a matrix between two calls that get it.
+# What its owner does to a matrix between two calls that get it. Who writes positions has to tell SciPy.
+_TOLD = "; X0.has_canonical_format = X0.has_sorted_indices = False"
 BETWEEN = (
     "X0.data *= 1.5", "X0.sort_indices()", "X0.sum_duplicates()", "X0.eliminate_zeros()", "X0.data[:2] = 3",
-    "X0.indices[:2] = X0.indices[:2][::-1].copy()", "X0.data = X0.data.copy()", "X0.indptr[1:-1][:1] = 0",
-    "X0.indices = X0.indices.copy()", "X0.indices[:] = X0.indices[::-1].copy()", "X0.data = X0.data * 2.0",
+    f"X0.indices[:2] = X0.indices[:2][::-1].copy(){_TOLD}", f"X0.indptr[1:-1][:1] = 0{_TOLD}",
+    f"X0.indices[:] = X0.indices[::-1].copy(){_TOLD}",
+    "X0.indices = X0.indices.copy()", "X0.data = X0.data.copy()", "X0.data = X0.data * 2.0",
     "X0.has_canonical_format", "X0.setdiag(2)", "X0.indptr = X0.indptr.copy()",
 )
 PREAMBLE.update(sp=sp, matrix=making.matrix, alike=making.alike)
