@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 #: The oldest NumPy for each Python: at least what pyproject.toml asks for, and with wheels.
-OLDEST = {"3.11": "2.1.0", "3.12": "2.1.0", "3.13": "2.1.0", "3.14": "2.3.2"}
+OLDEST = {"3.11": "2.3.0", "3.12": "2.3.0", "3.13": "2.3.0", "3.14": "2.3.2"}
 NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "mpmath", "pandas")
 #: What depends on the interpreter or on NumPy: bytecode, object layouts, loops, printing, promotion.
 TESTS = (
