@@ -39,7 +39,8 @@ from tests.rewrites.test_rules import lines as lines_of
 DTYPES = ["f8", "f8", "f4", "f2", "i8", "i4", "u1", "i2", "b1", "c16", "c8"]
 SHAPES: list[tuple[int, ...]] = [
     (3, 4), (3, 4), (4, 3), (3, 3), (4, 2), (2, 4), (9, 4), (4, 9), (9, 1), (9,), (2,), (3,), (4,),
-    (3, 1), (1, 4), (1, 3), (4, 1), (), (), (1,), (1, 1), (0,), (0, 4), (3, 0), (2, 3, 4), (2, 1, 4), (2, 3, 1)]
+    (3, 1), (1, 4), (1, 3), (4, 1), (), (), (1,), (1, 1), (0,), (0, 4), (3, 0), (2, 3, 4), (2, 1, 4),
+    (2, 3, 1)]
 CELLS = ["square", "absolute", "exp", "negative", "floor", "sqrt"]
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 4.0, np.inf, np.nan, 1e30]
 TRIES = 40  # drawings for one DAG that there is
