@@ -219,6 +219,21 @@ def x_is_float_of_its_shape(root: Hop, b: Bound) -> bool:
     return x_is_float(root, b) and same_shape(root, b)
 
 
+def floats_alike(root: Hop, b: Bound) -> bool:
+    """X and Y hold floats of one dtype, and X has the shape of the result."""
+    return x_is_float_of_its_shape(root, b) and one_dtype(root, b)
+
+
+def one_dtype(root: Hop, b: Bound) -> bool:
+    """X and Y have one dtype."""
+    return bool(b["X"].meta.dtype == b["Y"].meta.dtype)
+
+
+def alike(root: Hop, b: Bound) -> bool:
+    """X and Y have one dtype, and X the shape of the result."""
+    return one_dtype(root, b) and same_shape(root, b)
+
+
 def x_not_negative(root: Hop, b: Bound) -> bool:
     """No sign is set in X."""
     return never_negative(b["X"])

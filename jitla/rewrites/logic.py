@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from jitla.hops import Hop
 from jitla.rewrites.conditions import (
+    alike,
     always,
     never,
     no_nans,
-    same_shape,
+    one_dtype,
     silent_int,
     silent_x,
     silent_y,
@@ -74,11 +75,11 @@ LOGIC = RuleSet([
          doc="the branches change places"),
     *(Rule(f"{name}-of-nots", getattr(ops, f"logical_{name}")(once(ops.logical_not(X)),
            once(ops.logical_not(Y))),
-           ops.logical_not(getattr(ops, f"logical_{other}")(X, Y)), when=same_shape,
+           ops.logical_not(getattr(ops, f"logical_{other}")(X, Y)), when=alike,
            doc="De Morgan: one operator less")
       for name, other in (("and", "or"), ("or", "and"))),
     Rule("xor-of-nots", ops.logical_xor(ops.logical_not(X), ops.logical_not(Y)), ops.logical_xor(X, Y),
-         doc="both sides flipped"),
+         when=one_dtype, doc="both sides flipped"),
     *(Rule(f"{name}-again", getattr(ops, f"logical_{name}")(getattr(ops, f"logical_{name}")(X, Y), Y),
            getattr(ops, f"logical_{name}")(X, Y), doc="said once")
       for name in ("and", "or")),

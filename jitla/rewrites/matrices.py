@@ -7,7 +7,14 @@ chains of products. Returns `MATRICES`.
 from __future__ import annotations
 
 from jitla.hops import Hop, make
-from jitla.rewrites.conditions import constant_like, flat, is_column, is_row, wide_float
+from jitla.rewrites.conditions import (
+    constant_like,
+    flat,
+    is_column,
+    is_row,
+    shape_of_product,
+    wide_float,
+)
 from jitla.rewrites.pattern import AttrVar, Bound, Var, once, ops
 from jitla.rewrites.rule import Rule, RuleSet
 
@@ -88,7 +95,7 @@ def sums_of_outer(root: Hop, b: Bound) -> Hop:
 
 def product_and_more(root: Hop, b: Bound) -> bool:
     """A and B are true matrices of floats, and C has the shape of their product."""
-    same = b["C"].meta.shape == root.inputs[0].meta.shape
+    same = shape_of_product(b["A"], b["B"]) == b["C"].meta.shape == root.inputs[0].meta.shape
     return same and true_matrices(root, b) and wide_float(b["A"])
 
 

@@ -125,7 +125,8 @@ CELLS_OF_REALS = RuleSet([
              when=small_divisors, doc="one exponential for two; single ones may overflow, or vanish"),
     _relaxed("quotient-of-exps", ops.divide(once(ops.exp(X)), once(ops.exp(Y))), ops.exp(ops.subtract(X, Y)),
              when=small_divisors, doc="one exponential for two; single ones may overflow, or vanish"),
-    _relaxed("log-of-exp", ops.log(ops.exp(X)), X, doc="x itself, also where its exponential overflows"),
+    _relaxed("log-of-exp", ops.log(ops.exp(X)), X, when=x_is_float,
+             doc="x itself, also where its exponential overflows"),
     _relaxed("log-of-root", ops.log(once(ops.sqrt(X))), build=half_of_log, when=x_is_float,
              doc="a product for a root; rounding differs"),
     _relaxed("log-of-exps", ops.log(once(ops.add(once(ops.exp(X)), once(ops.exp(Y))))), ops.logaddexp(X, Y),
@@ -159,7 +160,12 @@ def scalar_factor(root: Hop, b: Bound) -> bool:
 
 
 def along_rows(root: Hop, b: Bound) -> bool:
-    """X has the shape of the operand, and Y one element where X has a row to be searched."""
+    """X, of floats, has the shape of the operand, and Y one element where X has a row to be searched.
+
+    What is added to integers may make them wrap around.
+    """
+    if not x_is_float(root, b):
+        return False
     x, y, axis = b["X"].meta, b["Y"].meta, b["axis"]
     whole = root.inputs[0].meta.shape
     if x.shape != whole or axis is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from jitla.hops import Hop, may_raise
 from jitla.rewrites.conditions import (
+    alike,
     always,
     never,
     never_negative,
@@ -98,13 +99,9 @@ def y_can_go(root: Hop, b: Bound) -> bool:
 
 
 def both_of_its_shape(root: Hop, b: Bound) -> bool:
-    """X and Y have the shape of the result; choosing first does not change what is warned of."""
-    return bool(b["X"].meta.shape == b["Y"].meta.shape == root.meta.shape) and not may_raise(root.inputs[1])
-
-
-def both_of_one_dtype(root: Hop, b: Bound) -> bool:
-    """X and Y have one dtype and the shape of the result; the cast cannot be warned of."""
-    return both_of_its_shape(root, b) and bool(b["X"].meta.dtype == b["Y"].meta.dtype)
+    """X and Y have one dtype and the shape of the result; choosing first changes no warning."""
+    same = alike(root, b) and bool(b["Y"].meta.shape == root.meta.shape)
+    return same and not may_raise(root.inputs[1])
 
 
 def roots_to_choose(root: Hop, b: Bound) -> bool:
@@ -122,7 +119,7 @@ CHOICES = RuleSet([
            getattr(ops, op)(ops.where(C, X, Y)), when=both_of_its_shape, doc="chosen first, computed once")
       for name, op in (("neg", "negative"), ("abs", "absolute"), ("not", "logical_not"))),
     Rule("choice-of-casts", ops.where(C, once(ops.cast(X, dtype=DTYPE)), once(ops.cast(Y, dtype=DTYPE))),
-         ops.cast(ops.where(C, X, Y), dtype=DTYPE), when=both_of_one_dtype, doc="chosen first, cast once"),
+         ops.cast(ops.where(C, X, Y), dtype=DTYPE), when=both_of_its_shape, doc="chosen first, cast once"),
     Rule("choice-of-roots", ops.where(C, once(ops.sqrt(X)), once(ops.sqrt(Y))), ops.sqrt(ops.where(C, X, Y)),
          when=roots_to_choose, doc="chosen first, computed once; nothing is negative, nothing warns"),
 ])

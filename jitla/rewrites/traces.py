@@ -7,6 +7,8 @@ never made. Must not know: kernels. Returns `DIAGONALS`.
 
 from __future__ import annotations
 
+import numpy as np
+
 from jitla.hops import Hop, Kind, make, may_raise
 from jitla.rewrites.conditions import column_of, wide_float
 from jitla.rewrites.pattern import Bound, Var, once, ops
@@ -22,10 +24,11 @@ def total_of_diagonal(root: Hop, b: Bound) -> Hop:
 
 
 def matrices(root: Hop, b: Bound) -> bool:
-    """A and B are matrices whose product is square, of integers or wide floats."""
+    """A and B are matrices whose product is square, of integers that sums keep, or wide floats."""
     a, c = b["A"].meta, b["B"].meta
     square = a.ndim == c.ndim == 2 and a.shape[0] == c.shape[1] and min(a.shape) > 1
-    return bool(square and (a.dtype.kind in "iu" or wide_float(b["A"])))
+    kept = a.dtype.kind in "iu" and a.dtype.itemsize == np.dtype(np.intp).itemsize
+    return bool(square and (kept or wide_float(b["A"])))
 
 
 def sums_of_rows(root: Hop, b: Bound) -> Hop:
