@@ -15,6 +15,7 @@ from weakref import ref
 
 import numpy as np
 
+from jitla.calling import called_instead
 from jitla.config import current
 from jitla.errors import TraceError
 from jitla.gate import GATE, State
@@ -140,7 +141,7 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
             or hasattr(function, "__jitla_state__"):
         return function
     state = State(function, changes)
-    wrapper: Any = update_wrapper(_wrapper(function, state), function)
+    wrapper: Any = update_wrapper(called_instead(function, state), function)
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
@@ -148,111 +149,6 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     wrapper.cache_clear = state.clear
     wrapper.compile = lambda *args, **kwargs: warm_up(state, function, args, kwargs)
     return wrapper
-
-
-def _wrapper(function: Any, state: State) -> Callable[..., Any]:
-    """Return the function that users call instead of `function`."""
-    if inspect.isgeneratorfunction(function):
-        return _generator(function, state)
-    if inspect.iscoroutinefunction(function):
-        return _coroutine(function, state)
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        quick = state.quick
-        if quick is not None and not kwargs:
-            # Calls that are left to the plain function, but for every so many: every step counts here.
-            config, kinds, running = quick
-            if not running and current() is config:
-                elements = 0
-                for value in args:
-                    if type(value) is not ndarray:
-                        break
-                    elements += value.size
-                else:
-                    kind = kinds.get(elements.bit_length())
-                    if kind is not None and kind.skip > 0:
-                        kind.skip -= 1
-                        try:
-                            return function(*args)
-                        except BaseException as error:
-                            error.__traceback__ = state.tracing.user_traceback(error.__traceback__)
-                            raise
-        tracing = state.tracing or state.start()
-        session = tracing.LOCAL.session
-        site = kind = None
-        if session is None:
-            site = state.site() if state.twin else None
-            if site is None:
-                return function(*args, **kwargs)
-            if site.looping is not None and not site.looping.traced:
-                return tracing.looped(site, args, kwargs)
-            if site.payoff is not None:
-                kind = site.payoff.of(args, kwargs)
-                if kind.bypassed:
-                    state.quick = current(), site.payoff.kinds, tracing.RUNNING
-                    return kind.bypass(site, function, args, kwargs)
-        # The globals it was made for may have changed since the last call.
-        twin = state.twin and tracing.TWINS.of(function)
-        if twin is None:
-            return function(*args, **kwargs)
-        if kind is not None:
-            return kind.weigh(site, function, twin, args, kwargs)
-        if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
-            site = site or state.site()
-            if site is None:
-                return function(*args, **kwargs)
-            return _run(tracing, site, function, twin, args, kwargs)
-        if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
-            return session.outside(state.looping.call, (args, kwargs), {})
-        # Called by traced code: the caller's session goes on through the body.
-        return twin(*map(session.argument, args),
-                    **{k: session.argument(v) for k, v in kwargs.items()})
-
-    return wrapper
-
-
-def _run(
-    tracing: Any, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: Any, kwargs: Any,
-) -> Any:
-    """Trace a call; where it is to be verified, run the plain function, too."""
-    if site.checks is None:
-        return tracing.run(site, twin, args, kwargs)
-    return GATE.room("verify").checked_call(
-        site.checks, site.name, function, lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
-
-
-def _generator(function: Any, state: State) -> Callable[..., Any]:
-    def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        tracing = state.tracing or state.start()
-        twin = state.twin and tracing.TWINS.of(function)
-        site = state.site() if twin else None
-        if site is None:
-            return (yield from function(*args, **kwargs))
-        return (yield from tracing.drive(site, twin, args, kwargs))
-
-    return generator
-
-
-def _coroutine(function: Any, state: State) -> Callable[..., Any]:
-    async def coroutine(*args: Any, **kwargs: Any) -> Any:
-        tracing = state.tracing or state.start()
-        twin = state.twin and tracing.TWINS.of(function)
-        site = state.site() if twin else None
-        if site is None:
-            return await function(*args, **kwargs)
-        return await _Driven(tracing.drive(site, twin, args, kwargs))
-
-    return coroutine
-
-
-class _Driven(Awaitable[Any]):
-    """Makes the steps of a driven coroutine awaitable."""
-
-    def __init__(self, steps: Any) -> None:
-        self._steps = steps
-
-    def __await__(self) -> Any:
-        return self._steps
 
 
 def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) -> Explanation:

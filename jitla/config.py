@@ -258,13 +258,22 @@ def from_environment(environ: Mapping[str, str]) -> Config:
     return Config(**changes)
 
 
-_process: Config = from_environment(os.environ)
+# The config of the process, alone in a list: code that runs in every call reads it there.
+PROCESS: list[Config] = [from_environment(os.environ)]
 _LOCAL: ContextVar[Config | None] = ContextVar("jitla_config", default=None)
+
+
+local = _LOCAL.get  # the config of the innermost `options`, or None
+
+
+def in_force() -> tuple[Config, Config | None]:
+    """Return the config of the process, and that of the innermost `options`, if any."""
+    return PROCESS[0], local()
 
 
 def current() -> Config:
     """Return the config in force here: that of the innermost `options`, else the process's."""
-    return _LOCAL.get() or _process
+    return _LOCAL.get() or PROCESS[0]
 
 
 def openmp_threads() -> int:
@@ -305,10 +314,9 @@ def configure(**changes: Any) -> Config:
     ConfigError
         If there is no such option, or it has no such value; nothing is changed then.
     """
-    global _process
     with _CHANGE:
-        _process = _changed(_process, changes)
-        return _process
+        PROCESS[0] = _changed(PROCESS[0], changes)
+        return PROCESS[0]
 
 
 @contextmanager

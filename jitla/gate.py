@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from math import prod
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -300,8 +300,7 @@ class State:
         self.twin: Callable[..., Any] | None = None
         # The function where its loops over elements count.
         self.looping: Any = None
-        # With which options and kinds of calls some are left to the plain function, and which are traced now.
-        self.quick: tuple[Config, dict[Any, Any], Any] | None = None
+        self.shortcut: Any = None  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self._journal: Any = None
         GATE.states.add(self)
@@ -317,6 +316,12 @@ class State:
             self.looping = self.twin and GATE.looping(self.function)
         self.tracing = tracing
         return tracing
+
+    def traceback(self, error: BaseException) -> TracebackType | None:
+        """Return the traceback of `error` without frames of jitla."""
+        found = error.__traceback__
+        made: TracebackType | None = self.tracing.user_traceback(found) if self.tracing else found
+        return made
 
     @property
     def journal(self) -> Any:
@@ -397,6 +402,8 @@ class State:
 
     def clear(self) -> None:
         """Forget what was learnt in earlier calls."""
+        if self.shortcut is not None:
+            self.shortcut.forget()
         for site in self.all_sites():
             site.clear()
         if self.looping is not None:

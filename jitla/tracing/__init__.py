@@ -13,7 +13,7 @@ from jitla.tracing.guards import NEW, Guard
 from jitla.tracing.hooks import HOOKS, TWINS
 from jitla.tracing.journal import Journal, Recompilation
 from jitla.tracing.parts import Keeper
-from jitla.tracing.payoff import Bypass, Payoff
+from jitla.tracing.payoff import Bypass, Payoff, kind_of_argument
 from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
@@ -27,5 +27,5 @@ from jitla.tracing.sparsified import Sparsified
 __all__ = [
     "Bypass", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "LOCAL", "NEW", "Patience", "Payoff",
     "RUNNING", "Recompilation", "Replay", "Request", "SIGHT", "Site", "Sparsified", "Standby", "TWINS",
-    "call_here", "calm", "drive", "looped", "pays", "quicken", "run", "user_traceback",
+    "call_here", "calm", "drive", "kind_of_argument", "looped", "pays", "quicken", "run", "user_traceback",
 ]

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from jitla.tracing.frames import user_traceback
 from jitla.tracing.replay import Patience
 from jitla.tracing.session import LOCAL, run, untraced
 
@@ -45,27 +44,25 @@ class Cold:
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
+        self.short: Any = None
         self._left = patience(elements)
         self._grow = grow
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function; when enough time went into that, the next call is traced."""
-        seen = 1 + self.granted
+        seen = 1 + self.granted - self.skip
         site.calls += seen
         self.calls += seen
         self.skip = self.granted = 0
         start = perf_counter()
         try:
             return function(*args, **kwargs)
-        except BaseException as error:
-            error.__traceback__ = user_traceback(error.__traceback__)
-            raise
         finally:
             taken = perf_counter() - start
             self._left -= seen * taken
             if self._left < 0.0:
                 self._grow()
-            elif taken * GRANT < self._left / 4 and not kwargs:
+            elif taken * GRANT < self._left / 4:
                 self.skip = self.granted = GRANT
 
 
@@ -79,6 +76,7 @@ class Rising:
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
+        self.short: Any = None
         self._grow = grow
         self._spent = spent
         self._meetings = 0
@@ -90,13 +88,9 @@ class Rising:
         """Do a call one way or the other; when all programs are there, both ways are compared."""
         if self._meetings and not site.standbys:
             return self._grow().weigh(site, function, twin, args, kwargs)
-        try:
-            if LOCAL.timing:  # within a call that is timed as the plain function
-                return untraced(site, function, args, kwargs)
-            return self._timed(site, function, twin, args, kwargs)
-        except BaseException as error:
-            error.__traceback__ = user_traceback(error.__traceback__)
-            raise
+        if LOCAL.timing:  # within a call that is timed as the plain function
+            return untraced(site, function, args, kwargs)
+        return self._timed(site, function, twin, args, kwargs)
 
     def _timed(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,

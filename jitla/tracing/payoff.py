@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.tracing.frames import user_traceback
 from jitla.tracing.onset import Cold, Rising, patience
 from jitla.tracing.pattern import kinds
 from jitla.tracing.session import LOCAL, run, untraced
@@ -71,7 +70,7 @@ class Bypass(NamedTuple):
 class Kind:
     """Calls that are alike: which way they go, and the times that say so."""
 
-    __slots__ = ("elements", "bypassed", "left", "calls", "best", "skip", "granted", "_rest", "_unsure",
+    __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_rest", "_unsure",
                  "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent",
                  "_foreseen", "_seconds", "_lost")
 
@@ -82,6 +81,7 @@ class Kind:
         self.calls = 0  # of the plain function
         self.best = (0.0, 0.0)  # least seconds: traced, plain
         self.skip = self.granted = 0  # calls that need not be timed: left of how many
+        self.short: Any = None  # where calls like these are known by their arguments alone
         self._rest, self._unsure = REST, UNSURE
         self._skipped = 0
         self._traced: list[float] = []
@@ -96,20 +96,17 @@ class Kind:
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function, as calls of this kind do for now."""
-        site.calls += 1 + self.granted
-        self.calls += self.granted
+        gone = self.granted - self.skip
+        site.calls += 1 + gone
+        self.calls += gone
         self.skip = self.granted = 0
         start = perf_counter()
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            error.__traceback__ = user_traceback(error.__traceback__)
-            raise
+        result = function(*args, **kwargs)
         taken = perf_counter() - start
         self.calls += 1
         if taken > self._limit or self.calls >= self._until:
             self._look(taken)
-        elif taken < BRIEF and not kwargs:
+        elif taken < BRIEF:
             self.skip = self.granted = GRANT
         return result
 
@@ -117,18 +114,14 @@ class Kind:
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
     ) -> Any:
         """Do a call that is traced, or is one of those that tell which way is faster."""
-        try:
-            if self.left > 0:
-                self.left -= 1
-                return run(site, twin, args, kwargs)
-            if LOCAL.timing:  # within a call that is timed as the plain function
-                return untraced(site, function, args, kwargs)
-            if len(self._traced) < TRACED:
-                return self._traced_call(site, twin, args, kwargs)
-            return self._plain_call(site, function, args, kwargs)
-        except BaseException as error:
-            error.__traceback__ = user_traceback(error.__traceback__)
-            raise
+        if self.left > 0:
+            self.left -= 1
+            return run(site, twin, args, kwargs)
+        if LOCAL.timing:  # within a call that is timed as the plain function
+            return untraced(site, function, args, kwargs)
+        if len(self._traced) < TRACED:
+            return self._traced_call(site, twin, args, kwargs)
+        return self._plain_call(site, function, args, kwargs)
 
     def _traced_call(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Trace a call and time it, unless plans are still being made."""
@@ -252,10 +245,10 @@ class Payoff:
             if type(value) is _ndarray:
                 elements += value.size
             else:
-                others += _kind(value)
+                others += kind_of_argument(value)
         if kwargs:
             for name, value in kwargs.items():
-                others += (name, *_kind(value))
+                others += (name, *kind_of_argument(value))
         bits = elements.bit_length()
         key = (bits, others) if others else bits
         found = self.kinds.get(key)
@@ -297,7 +290,7 @@ class Payoff:
         self._calls = 0
 
 
-def _kind(value: Any) -> tuple:
+def kind_of_argument(value: Any) -> tuple:
     """Say of an argument what the time of a call may depend on: bits of sizes, words, else its type."""
     kind = type(value)
     if kind is int:

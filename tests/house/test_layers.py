@@ -17,7 +17,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "graph", "records", "page", "explanation",
      "account", "calibration", "machines", "entries", "disk", "gate", "quantization",
-     "tiers", "recompilation", "api",
+     "tiers", "recompilation", "bypass", "calling", "api",
      "decorating", "notebook", "commands", "__init__", "demo_data", "demo_algorithms",
      "demo_worker", "demo", "__main__"),
 )

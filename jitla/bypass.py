@@ -1,0 +1,221 @@
+"""The code of functions whose calls are left to the plain function: as few steps as there can be.
+
+Knows: parameters, and which tests tell calls of one kind from others. Must not know: clocks, tracing, plans.
+Receives functions that users call, and calls that were left to the plain function; gives the functions code.
+
+A decorated function begins with code for any arguments. Where calls of some kind need not even be noted for a
+while, it is given code with the parameters of the plain function, in which a line tests for each such kind.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from jitla.config import Config, in_force
+from jitla.locks import relock
+
+__all__ = ["MOST", "Shortcut", "test_of"]
+
+MOST = 4  # patterns of arguments that have a line each
+_MANY = 16  # parameters for which testing takes too long
+_NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+# Names that the code means something by; all others of its own begin with `_OWN`.
+_TAKEN = frozenset({"type", "ndarray", "called", "local", "PROCESS", "int", "str", "float", "complex"})
+_OWN = "_j"
+_ADMITTING = relock()
+
+_TEXT = """\
+def made({own}0, {own}1, {own}2):
+    def wrapper({parameters}):
+        try:
+            if not {own}1.running and {own}1.process is PROCESS[0] and local() is {own}1.local:
+                {tests}
+                else:
+                    {own}3 = None
+                if {own}3 is not None and {own}3.skip > 0:
+                    {own}3.skip -= 1
+                    return {own}0({handed})
+            return called({own}0, {own}1, {own}2, {general})
+        except BaseException as {own}4:
+            {own}4.__traceback__ = {own}2.traceback({own}4)
+            raise
+    return wrapper
+"""
+
+
+class Shortcut:
+    """What one function's calls are tested for; it is the same when a copy of the function travels."""
+
+    __slots__ = ("running", "process", "local", "tables", "classes", "_plain", "_patterns", "_signature",
+                 "t0", "t1", "t2", "t3")
+
+    def __init__(self, plain: Any) -> None:
+        self.running: Any = True  # no kind of calls is known yet
+        self.process: Config | None = None
+        self.local: Config | None = None
+        # By pattern, and then by the bits of the number of elements: the kind of calls.
+        self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
+        self.classes: list[type] = []
+        self._plain = plain
+        self._patterns: list[tuple[str, ...]] = []
+        self._signature = _Signature(plain) if type(plain) is FunctionType else None
+        self.t0 = self.t1 = self.t2 = self.t3 = {}  # type: dict[int, Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shortcut, (self._plain,)
+
+    def admit(
+        self, wrapper: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], running: Any,
+        say: Callable[[Any], tuple[Any, ...]],
+    ) -> None:
+        """Let calls like this one, which are of `kind`, be tested for in the code of `wrapper`.
+
+        `running` is true while anything is traced; `say` tells the kind of an argument other than an array.
+        """
+        with _ADMITTING:
+            if not self.holds():
+                self.forget()
+                (self.process, self.local), self.running = in_force(), running
+            kind.short = self.tables
+            signature = self._signature
+            values = signature and signature.values(args, kwargs)
+            pattern = values and self._pattern(signature.names, values, say)  # type: ignore[union-attr]
+            table = pattern and self._table(wrapper, pattern)
+            if table is not None and values is not None:
+                elements = sum(value.size for value in values if type(value) is np.ndarray)
+                table[elements.bit_length()] = kind
+
+    def _table(self, wrapper: Any, pattern: tuple[str, ...]) -> dict[int, Any] | None:
+        """Return the kinds of calls with this pattern, which `wrapper` has a line for from now on."""
+        if pattern not in self.tables:
+            if pattern not in self._patterns:
+                if len(self._patterns) == MOST:
+                    return None
+                self._patterns.append(pattern)
+            made = self.tables[pattern] = {}
+            setattr(self, f"t{self._patterns.index(pattern)}", made)
+            assert self._signature is not None
+            self._signature.give(wrapper, tuple(self._patterns))
+        return self.tables[pattern]
+
+    def holds(self) -> bool:
+        """Say whether the options are those that the kinds of calls belong to."""
+        process, local = in_force()
+        return process is self.process and local is self.local
+
+    def forget(self) -> None:
+        """Let no call be left to the plain function unnoted."""
+        self.running, self.process = True, None
+        self.t0 = self.t1 = self.t2 = self.t3 = {}
+        self.tables = {}
+
+    def trimmed(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments without those that are the defaults."""
+        assert self._signature is not None
+        return self._signature.trimmed(args, named)
+
+    def _pattern(
+        self, names: tuple[str, ...], values: tuple[Any, ...], say: Callable[[Any], tuple[Any, ...]],
+    ) -> tuple[str, ...] | None:
+        tests = tuple(test_of(name, value, say, self.classes) for name, value in zip(names, values, strict=True))
+        return None if None in tests else tests  # type: ignore[return-value]
+
+
+def test_of(
+    name: str, value: Any, say: Callable[[Any], tuple[Any, ...]], classes: list[type],
+) -> str | None:
+    """Return the test for arguments of the kind of `value`; None: there is none that is quick."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return f"type({name}) is ndarray"
+    said = say(value)
+    if value is None or kind is bool:
+        return f"{name} is {value}"
+    if kind is int:
+        return f"type({name}) is int and {name}.bit_length() == {value.bit_length()}"
+    if kind is str:
+        return f"type({name}) is str and {name} == {value!r}" if said == (value,) else None
+    if kind in (float, complex):
+        return f"type({name}) is {kind.__name__}"
+    if said != (kind,):
+        return None
+    if kind not in classes:
+        classes.append(kind)
+    return f"type({name}) is {_OWN}1.classes[{classes.index(kind)}]"
+
+
+class _Signature:
+    """The parameters of a plain function, as far as code can have them."""
+
+    def __init__(self, plain: FunctionType) -> None:
+        code = plain.__code__
+        both, only = code.co_argcount, code.co_kwonlyargcount
+        self.names = code.co_varnames[:both + only]
+        self.plain = plain
+        self._positional, self._ahead = both, code.co_posonlyargcount
+        self._odd = bool(code.co_flags & _NEVER) or len(self.names) > _MANY or any(
+            name in _TAKEN or name.startswith(_OWN) for name in self.names)
+        self._defaults = plain.__defaults__ or ()
+        self._named = plain.__kwdefaults__ or {}
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """Return the values of all parameters in a call that went well; None: code cannot have them."""
+        plain = self.plain
+        if self._odd or (plain.__defaults__ or ()) is not self._defaults \
+                or (plain.__kwdefaults__ or {}) is not self._named and self._named:
+            return None
+        first = self._positional - len(self._defaults)
+        found = dict(zip(self.names[first:self._positional], self._defaults, strict=True)) | self._named
+        found |= dict(zip(self.names, args, strict=False)) | kwargs
+        return tuple(found[name] for name in self.names) if len(found) == len(self.names) else None
+
+    def trimmed(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments without those that are the defaults: they are not what the caller gave."""
+        n, defaults = len(args), self._defaults
+        first = n - len(defaults)
+        while n > first and args[n - 1] is defaults[n - 1 - first]:
+            n -= 1
+        return args[:n], {k: v for k, v in named.items() if k not in self._named or v is not self._named[k]}
+
+    def give(self, wrapper: Any, patterns: tuple[tuple[str, ...], ...]) -> None:
+        """Give `wrapper` the code for `patterns`."""
+        simple = not self._defaults and not self._named
+        code = _code(self.names, self._positional, self._ahead, patterns, len(self._defaults),
+                     tuple(self._named), simple)
+        # Its old code takes any arguments: defaults mean nothing to it.
+        wrapper.__defaults__, wrapper.__kwdefaults__ = self.plain.__defaults__, self.plain.__kwdefaults__
+        wrapper.__code__ = code
+
+
+@lru_cache(maxsize=256)
+def _code(
+    names: tuple[str, ...], positional: int, ahead: int, patterns: tuple[tuple[str, ...], ...], defaults: int,
+    named: tuple[str, ...], simple: bool,
+) -> CodeType:
+    """Return the code of a function with such parameters."""
+    tests = ""
+    for number, pattern in enumerate(patterns):
+        sizes = " + ".join(f"{name}.size" for name, test in zip(names, pattern, strict=True)
+                           if test.endswith(" is ndarray")) or "0"
+        tests += (f"{'elif' if number else 'if'} {' and '.join(pattern) or 'True'}:\n"
+                  f"                    {_OWN}3 = {_OWN}1.t{number}.get(({sizes}).bit_length())\n                ")
+    ways, only = names[:positional], names[positional:]
+    listed = [name + " = None" * (number >= positional - defaults) for number, name in enumerate(ways)]
+    listed[ahead:ahead] = ["/"] * (ahead > 0)
+    listed += ["*"] * bool(only) + [name + " = None" * (name in named) for name in only]
+    given = "(" + "".join(f"{name}, " for name in ways) + ")"
+    by_name = "{" + ", ".join(f"{name!r}: {name}" for name in only) + "}"
+    text = _TEXT.format(
+        own=_OWN, parameters=", ".join(listed), tests=tests.rstrip(),
+        handed=", ".join([*ways, *[f"{name}={name}" for name in only]]),
+        general=f"{given}, {by_name}" if simple else f"*{_OWN}1.trimmed({given}, {by_name})")
+    space: dict[str, Any] = {}
+    exec(compile(text, __file__, "exec"), space)  # noqa: S102  (its own text: names are identifiers)
+    made: CodeType = space["made"](None, None, None).__code__
+    return made

@@ -1,0 +1,133 @@
+"""What is called instead of a decorated function: it goes to the plain function, or is traced.
+
+Knows: that sites say which way calls go. Must not know: how calls are traced, which way pays.
+Receives functions and their states; returns what users call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+# Names that code of `Shortcut` means: `ndarray`, `PROCESS`, `local`.
+from numpy import ndarray as ndarray
+
+from jitla.bypass import Shortcut
+from jitla.config import PROCESS as PROCESS
+from jitla.config import local as local
+from jitla.gate import GATE, State
+
+__all__ = ["called_instead"]
+
+
+def called_instead(function: Any, state: State) -> Callable[..., Any]:
+    """Return the function that users call instead of `function`."""
+    if inspect.isgeneratorfunction(function):
+        return _generator(function, state)
+    if inspect.iscoroutinefunction(function):
+        return _coroutine(function, state)
+    shortcut = state.shortcut = Shortcut(function)
+
+    # As many cells as the code has that `Shortcut` gives it, and in the same order.
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return called(function, shortcut, state, args, kwargs)
+        except BaseException as error:
+            error.__traceback__ = state.traceback(error)
+            raise
+
+    return wrapper
+
+
+def called(
+    function: Callable[..., Any], shortcut: Shortcut, state: State, args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> Any:
+    """Do a call of a decorated function."""
+    tracing = state.tracing or state.start()
+    session = tracing.LOCAL.session
+    site = kind = None
+    if session is None:
+        site = state.site() if state.twin else None
+        if site is None:
+            return function(*args, **kwargs)
+        if site.looping is not None and not site.looping.traced:
+            return tracing.looped(site, args, kwargs)
+        if site.payoff is not None:
+            kind = site.payoff.of(args, kwargs)
+            if kind.bypassed:
+                return _left(function, shortcut, state, site, kind, args, kwargs)
+    # The globals it was made for may have changed since the last call.
+    twin = state.twin and tracing.TWINS.of(function)
+    if twin is None:
+        return function(*args, **kwargs)
+    if kind is not None:
+        return kind.weigh(site, function, twin, args, kwargs)
+    if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
+        site = site or state.site()
+        if site is None:
+            return function(*args, **kwargs)
+        return _run(tracing, site, function, twin, args, kwargs)
+    if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
+        return session.outside(state.looping.call, (args, kwargs), {})
+    # Called by traced code: the caller's session goes on through the body.
+    return twin(*map(session.argument, args),
+                **{k: session.argument(v) for k, v in kwargs.items()})
+
+
+def _left(
+    function: Callable[..., Any], shortcut: Shortcut, state: State, site: Any, kind: Any, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Leave a call to the plain function, and the next of its kind to what tests for them."""
+    result = kind.bypass(site, function, args, kwargs)
+    if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
+        tracing, wrapper = state.tracing, state.wrapper()
+        if wrapper is not None:
+            shortcut.admit(wrapper, kind, args, kwargs, tracing.RUNNING, tracing.kind_of_argument)
+    return result
+
+
+def _run(
+    tracing: Any, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: Any, kwargs: Any,
+) -> Any:
+    """Trace a call; where it is to be verified, run the plain function, too."""
+    if site.checks is None:
+        return tracing.run(site, twin, args, kwargs)
+    return GATE.room("verify").checked_call(
+        site.checks, site.name, function, lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
+
+
+def _generator(function: Any, state: State) -> Callable[..., Any]:
+    def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        tracing = state.tracing or state.start()
+        twin = state.twin and tracing.TWINS.of(function)
+        site = state.site() if twin else None
+        if site is None:
+            return (yield from function(*args, **kwargs))
+        return (yield from tracing.drive(site, twin, args, kwargs))
+
+    return generator
+
+
+def _coroutine(function: Any, state: State) -> Callable[..., Any]:
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        tracing = state.tracing or state.start()
+        twin = state.twin and tracing.TWINS.of(function)
+        site = state.site() if twin else None
+        if site is None:
+            return await function(*args, **kwargs)
+        return await _Driven(tracing.drive(site, twin, args, kwargs))
+
+    return coroutine
+
+
+class _Driven(Awaitable[Any]):
+    """Makes the steps of a driven coroutine awaitable."""
+
+    def __init__(self, steps: Any) -> None:
+        self._steps = steps
+
+    def __await__(self) -> Any:
+        return self._steps
