@@ -195,13 +195,19 @@ class Gate:
         if not self.room("source").loops_back(function.__code__):
             return None
         with self._lock:
-            self._loops = self._loops or self.room("loops").Loops(self._adopted)
+            self._loops = self._loops or self.room("loops").Loops(self._adopted, self._loaded)
         return self._loops.version(function)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
         with self._lock:
             made = self._native().jit.adopt(data, name)
+        return made, made.addresses[name]
+
+    def _loaded(self, text: str, name: str) -> tuple[Any, int]:
+        """Compile and load a text of LLVM; return what keeps it, and the address of its function."""
+        with self._lock:
+            made = self._native().jit.load(text, (name,))
         return made, made.addresses[name]
 
     def measured(self, config: Config) -> Any:

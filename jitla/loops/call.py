@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from jitla.loops.door import FLAGS
 from jitla.loops.given import Array, Given, Scalar
 from jitla.loops.kernel import Kernel
 from jitla.loops.kinds import BY_CHAR, BY_CODE, ITEM, KIND_OF
 from jitla.loops.versions import Nothing
 
-# Of the flags of arrays: C-contiguous, aligned, writeable.
+# Of the flags of arrays.
 CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
-FLAGS = CONTIGUOUS | ALIGNED | WRITEABLE
 _ndarray = np.ndarray
 _BITS = (31, 62, 63)
+LARGE = "an integer of more than 64 bits"
 
 
 def signature(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -45,7 +46,7 @@ def described(value: Any) -> Given:
         return _array(value) or f"an array of {value.dtype}"
     if kind is int:
         bits = next((bits for bits in _BITS if value.bit_length() <= bits), 0)
-        return Scalar("int", bits) if bits else "an integer of more than 64 bits"
+        return Scalar("int", bits) if bits else LARGE
     if kind in KIND_OF:
         return Scalar(KIND_OF[kind])
     return f"a {kind.__name__}"
@@ -64,11 +65,12 @@ def _array(value: np.ndarray) -> Array | None:
 class Code:
     """A compiled kernel, ready to be called."""
 
-    __slots__ = ("kernel", "writes", "_call", "_items", "_free", "_library", "_names")
+    __slots__ = ("address", "kernel", "writes", "_call", "_items", "_free", "_library", "_names")
 
     def __init__(self, kernel: Kernel, writes: tuple[str, ...], library: Any, address: int) -> None:
         self.kernel = kernel
         self.writes = writes
+        self.address = address
         self._library = library  # the code lives as long as this does
         pointers = [ctypes.c_void_p] * (4 + len(kernel.arrays))
         self._call = ctypes.CFUNCTYPE(ctypes.c_int, *pointers)(address)
@@ -87,9 +89,9 @@ class Code:
         pointers = self._packed(given, memory)
         self._call(address, address + 8, address + 16, address + 16, *pointers)
         label = ctypes.c_int64.from_address(address).value
-        back = self.kernel.unpacking.unpack_from(memory, 16)
+        found = self.unpacked(label, memory, 16)
         self._free.append((memory, address))
-        return self._unpacked(label, back)
+        return found
 
     def _packed(self, given: dict[str, Any], memory: Any) -> list[int]:
         """Write numbers and lengths where the code reads them; return addresses of arrays."""
@@ -115,10 +117,12 @@ class Code:
         memory = ctypes.create_string_buffer(self.kernel.packing.size + 24)
         return memory, ctypes.addressof(memory)
 
-    def _unpacked(self, label: int, back: tuple[Any, ...]) -> tuple[Any, ...]:
-        gives = self.kernel.gives
-        count = 2 * len(gives)
+    def unpacked(self, label: int, memory: Any, offset: int) -> tuple[Any, ...]:
+        """Return the number of the statement to go on with, the variables, the counters."""
+        kernel = self.kernel
+        back = kernel.unpacking.unpack_from(memory, offset)
+        count = 2 * len(kernel.gives)
         values = {}
-        for name, value, code in zip(gives, back[:count:2], back[1:count:2], strict=True):
+        for name, value, code in zip(kernel.gives, back[:count:2], back[1:count:2], strict=True):
             values[name] = BY_CODE[code](value) if code else Nothing
         return label, *(values.get(name, Nothing) for name in self.writes), *back[count:]

@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from jitla.loops.call import Code, described, signature
+from jitla.loops.call import LARGE, Code, described, signature
+from jitla.loops.door import CLOCK, NAME, Found, door
 from jitla.loops.foreman import Foreman, Unavailable
+from jitla.loops.given import Given
 from jitla.loops.kernel import kernel
 from jitla.loops.kinds import Refused
 from jitla.loops.nests import EXITS, Nest
+from jitla.loops.opening import Door
 from jitla.loops.versions import Nothing
 from jitla.tracing import calm
 
@@ -55,6 +58,9 @@ class Variant:
     code: Code | None = None
     # Names outside of the function, and what they were.
     assumed: list[tuple[Mapping[str, Any], str, Any]] = field(default_factory=list)
+    key: Any = None
+    # What is called instead of Python's way once it is trusted.
+    door: Door | None = None
     # Runs by Python and their seconds; by compiled code; those that Python finished.
     plain: int = 0
     seconds: float = 0.0
@@ -64,6 +70,16 @@ class Variant:
     same: int = 0
     tried: float = 0.0
     kinds: str = ""
+
+    @property
+    def all_runs(self) -> int:
+        """Runs of compiled code, whoever began them."""
+        return self.runs + (self.door.runs if self.door is not None else 0)
+
+    @property
+    def all_compiled(self) -> float:
+        """Seconds of them."""
+        return self.compiled + (self.door.seconds if self.door is not None else 0.0)
 
     def refuse(self, reason: str, line: int = 0, element: bool = True) -> None:
         """Leave it to Python from now on."""
@@ -89,6 +105,7 @@ class Entry:
     def __init__(
         self, nest: Nest, names: tuple[str, ...], space: Mapping[str, Any], builtin: Mapping[str, Any],
         foreman: Foreman, link: Callable[[str, bytes], tuple[Any, int]],
+        load: Callable[[str, str], tuple[Any, int]],
     ) -> None:
         self.nest = nest
         self.names = names
@@ -96,15 +113,21 @@ class Entry:
         self.builtin = builtin
         self.foreman = foreman
         self.link = link
+        self.load = load
+        # What the version calls before the nest.
+        self.ask: Callable[..., Any] = self.plainly
         self.variants: dict[Any, Variant] = {}
         self.exits = {label for node, label in nest.labels.items() if isinstance(node, EXITS)}
         # Nothing is asked while something is compiled, nor once everything is left to Python.
         self.rests = False
+        # How often it was asked; most runs are not timed.
+        self.asked = 0
         # Names of the module that the nest reads.
         self.outside = tuple(name for name in nest.globals if name not in names)
 
-    def __call__(self, *values: Any) -> Any:
+    def plainly(self, *values: Any) -> Any:
         """Return what the nest assigns, or None, or a run that is to be done by Python."""
+        self.asked += 1
         if self.rests:
             return None
         if self.outside:
@@ -119,22 +142,40 @@ class Entry:
             return None
         if not self._holds(variant):
             del self.variants[key]
+            self._open()
             return None
         given = dict(zip((*self.names, *self.outside), values, strict=True))
         if variant.state == "trusted":
             return self._run(variant, code, given)
         return self._try(variant, code, given) if variant.state == "tried" else None
 
+    def seconds(self) -> float:
+        """Return about how long Python would have run the nest altogether."""
+        found = list(self.variants.values())
+        runs = sum(each.plain for each in found)
+        return self.asked * sum(each.seconds for each in found) / runs if runs else 0.0
+
     def clear(self) -> None:
         """Forget what was learnt, but for what is being compiled."""
         if not self.rests:
             self.variants.clear()
+            self.asked = 0
+            self._open()
+
+    def _open(self) -> None:
+        """Put the doors of all that is trusted one before the other; Python's way is behind them."""
+        ask: Callable[..., Any] = self.plainly
+        for variant in list(self.variants.values()):
+            if variant.state == "trusted" and variant.door is not None:
+                ask = variant.door.before(ask)
+        self.ask = ask
 
     def _new(self, key: Any) -> Variant:
         variant = Variant()
         if len(self.variants) >= MOST_VARIANTS:
             variant.refuse("it runs with too many kinds of values")
             return variant
+        variant.key = key
         return self.variants.setdefault(key, variant)
 
     def _holds(self, variant: Variant) -> bool:
@@ -184,7 +225,23 @@ class Entry:
         name, data = self.foreman.ask(made.text, made.pointers)
         library, address = self.link(name, data)
         variant.code = Code(made, self.nest.writes, library, address)
+        self._build(variant, variant.code, given)
         variant.state = "tried"
+
+    def _build(self, variant: Variant, code: Code, given: dict[str, Given]) -> None:
+        """Make the door of a nest, where machine code can tell its values from others."""
+        examples = {name: int if type(each) in (bool, int) else each
+                    for name, each in zip((*self.names, *self.outside), variant.key, strict=True)}
+        large = any(what == LARGE for what in variant.given)
+        if large or CLOCK is None or len(given) != len(examples) or sys.implementation.name != "cpython":
+            return
+        found = [Found(space, name, None if value is MISSING else value)
+                 for space, name, value in variant.assumed]
+        text, objects = door(code.kernel, self.names, self.outside, given, examples,
+                             list({(id(each.space), each.name): each for each in found}.values()),
+                             self.nest.live, calm, self.space)
+        variant.door = Door(code, objects, self.load(text, NAME),
+                            lambda made: self._left(variant, made))
 
     def _resolve(self, name: str, variant: Variant) -> Any:
         """Return what a name outside of the function is, and remember that it was."""
@@ -208,6 +265,7 @@ class Entry:
         """Ask again, unless everything is left to Python for good."""
         states = {variant.state for variant in self.variants.values()}
         short = all(variant.seconds < WORTHWHILE * variant.plain for variant in self.variants.values())
+        self._open()
         self.rests = "waiting" in states or states == {"refused"} and short
 
     # -- by compiled code ----------------------------------------------------------------------
@@ -217,12 +275,20 @@ class Entry:
         found = code(given)
         variant.compiled += perf_counter() - start
         variant.runs += 1
-        if found[0] and found[0] not in self.exits:
+        return self._left(variant, found) if found[0] else (0, *self._living(found))
+
+    def _left(self, variant: Variant, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Note that Python goes on where compiled code ended."""
+        if found[0] not in self.exits:
             variant.left += 1
-            if variant.left >= MOST_LEFT and variant.left > SHARE_LEFT * variant.runs:
+            if variant.left >= MOST_LEFT and variant.left > SHARE_LEFT * variant.all_runs:
                 variant.refuse("Python has to finish it too often")
                 self._look()
         return found
+
+    def _living(self, found: tuple[Any, ...]) -> list[Any]:
+        values = dict(zip(self.nest.writes, found[1:], strict=False))
+        return [values[name] for name in self.nest.live]
 
     def _try(self, variant: Variant, code: Code, given: dict[str, Any]) -> Run | None:
         """Run the compiled code on copies; Python will run it on what was given."""
@@ -263,6 +329,7 @@ class Entry:
                 self._look()
             else:
                 variant.state = "trusted"
+                self._open()
 
     def _differs(self, variant: Variant, what: str) -> None:
         variant.refuse(f"compiled code made another {what} than Python")

@@ -109,14 +109,14 @@ class Expressions(Elements):
             raise Refused("a question of identity or membership")
         if len(names) == 1:
             return self.compare(names[0], left, self.expression(node.comparators[0]))
-        values = [left, *(self.settled(self.expression(each)) for each in node.comparators)]
-        if any(isinstance(part, (ast.Subscript, ast.Call, ast.BinOp)) for part in node.comparators[1:]):
-            raise Refused("a chain of comparisons of more than numbers")
-        made = [self.compare(name, a, b) for name, a, b in zip(names, values, values[1:], strict=False)]
-        kinds = frozenset().union(*(each.kinds for each in made))
-        if len(kinds) > 1:
-            raise Refused("a chain of comparisons of Python's and NumPy's numbers")
-        return Value(self.fresh(" and ".join(each.text for each in made)), kinds, "b", "", 1, True)
+        return self.chain(left, list(zip(names, node.comparators, strict=True)))
+
+    def chain(self, left: Value, rest: list[tuple[str, ast.expr]]) -> Value:
+        """Compare in a chain: what comes after the first that does not hold is not computed."""
+        (name, node), *others = rest
+        right = self.settled(self.copied(node))
+        first = self.compare(name, left, right)
+        return self.choose(first.text, lambda: self.chain(right, others), lambda: first) if others else first
 
     def logic(self, node: ast.BoolOp) -> Value:
         """Return the operand that decides."""

@@ -91,7 +91,7 @@ class Looping:
         variants = [variant for entry in self.entries for variant in entry.variants.values()]
         if not self._judged and self._seconds >= ENOUGH:
             self._judged = True
-            self.traced = sum(v.seconds for v in variants) < PART * self._seconds
+            self.traced = sum(entry.seconds() for entry in self.entries) < PART * self._seconds
         elif all(v.state == "refused" for v in variants):
             self.traced = any(not v.element for v in variants)
 
@@ -102,16 +102,18 @@ class Looping:
         for entry in self.entries:
             for v in list(entry.variants.values()) or [Variant()]:
                 made.append(Record(self.file, v.line or entry.nest.line, v.state, v.reason, v.kinds,
-                                   v.plain, v.runs, v.left, v.seconds, v.compiled))
+                                   v.plain, v.all_runs, v.left, v.seconds, v.all_compiled))
         return made
 
 
 class Loops:
     """Makes the versions of functions; what compiles is shared by all of them."""
 
-    def __init__(self, link: Callable[[str, bytes], tuple[Any, int]]) -> None:
+    def __init__(self, link: Callable[[str, bytes], tuple[Any, int]],
+                 load: Callable[[str, str], tuple[Any, int]]) -> None:
         self._foreman = Foreman(str(Path(__file__).with_name("worker.py")))
         self._link = link
+        self._load = load
 
     def version(self, function: FunctionType) -> Looping | None:
         """Return a function with nests over elements as it is called; None if it has none."""
@@ -135,7 +137,8 @@ class Loops:
 
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
         builtin = function.__builtins__  # type: ignore[attr-defined]
-        return [Entry(nest, nest.takes, function.__globals__, builtin, self._foreman, self._link)
+        return [Entry(nest, nest.takes, function.__globals__, builtin, self._foreman, self._link,
+                      self._load)
                 for nest in nests]
 
 

@@ -43,6 +43,8 @@ class Kernel:
     packing: Struct
     unpacking: Struct
     variables: Mapping[str, Variable]
+    # Where each number that it takes lies, in words.
+    places: Mapping[str, int]
 
 
 def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]) -> Kernel:
@@ -69,7 +71,7 @@ def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]
     pointers = tuple(_POINTER[what.kind] for what in known.values())
     return Kernel(
         text, pointers, arrays, tuple(sorted(made.written)), takes, gives, made.counters, truths,
-        Struct("=" + back + only + sizes), Struct("=" + back), made.variables)
+        Struct("=" + back + only + sizes), Struct("=" + back), made.variables, places)
 
 
 def _text(

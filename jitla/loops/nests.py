@@ -23,6 +23,8 @@ EXPRESSIONS = (
 )
 ATTRIBUTES = frozenset({"shape", "size", "ndim"})
 MOST_STATEMENTS = 200
+# Functions of Python that see all variables.
+_ASKING = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
 
 
 @dataclass(eq=False)
@@ -35,6 +37,8 @@ class Nest:
     takes: tuple[str, ...] = ()
     globals: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    # Of those it assigns, the ones that are read outside of it, or when it runs again.
+    live: tuple[str, ...] = ()
 
     @property
     def line(self) -> int:
@@ -62,7 +66,23 @@ def find(function: ast.AST, local: frozenset[str], free: frozenset[str]) -> Foun
     args = function.args  # type: ignore[attr-defined]
     given = (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg)
     _search(body, {arg.arg for arg in given if arg is not None}, found)
+    for nest in found.nests:
+        others = _read_outside(function, nest.loop)
+        asked = not others.isdisjoint(_ASKING)
+        nest.live = tuple(name for name in nest.writes if asked or name in others or name in nest.takes)
     return found
+
+
+def _read_outside(node: ast.AST, loop: Loop) -> set[str]:
+    """Return the names that a function reads, or deletes, outside of a loop."""
+    if node is loop:
+        return set()
+    found: set[str] = set()
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+        found.add(node.id)
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        found.add(node.target.id)
+    return found.union(*(_read_outside(child, loop) for child in ast.iter_child_nodes(node)))
 
 
 def _search(body: list[ast.stmt], bound: set[str], found: Found) -> set[str]:

@@ -46,17 +46,16 @@ def asked(number: int) -> str:
 def _choice(number: int, nest: Nest, takes: Sequence[str]) -> list[ast.stmt]:
     """Return the statements that a nest becomes."""
     at = nest.loop
-    call = ast.Call(_constant(asked(number)), [_name(each) for each in takes], [])
+    call = ast.Call(ast.Attribute(_constant(asked(number)), "ask", ast.Load()), [_name(each) for each in takes], [])
     done = ast.Call(ast.Attribute(_constant(asked(number)), "done", ast.Load()), [_name(FOUND)], [])
     count = sum(isinstance(node, ast.For) for node in nest.labels)
     outs = [f".{name}" for name in nest.writes]
     parts = [AT, *outs, *(f".{letter}{k + 1}" for k in range(count) for letter in "ces")]
     targets: list[ast.expr] = [_name(each, ast.Store()) for each in parts]
-    compiled: list[ast.stmt] = [ast.Assign([ast.Tuple(targets, ast.Store())], _name(FOUND))]
-    for name, out in zip(nest.writes, outs, strict=True):
-        differs = ast.Compare(_name(out), [ast.IsNot()], [_constant(NOTHING)])
-        compiled.append(ast.If(differs, [ast.Assign([_name(name, ast.Store())], _name(out))], []))
-    compiled.append(ast.If(_name(AT), Resumed(nest).whole(), []))
+    ended = [*_taken(targets, nest.writes), *Resumed(nest).whole()]
+    first = ast.Subscript(_name(FOUND), ast.Constant(0), ast.Load())
+    living = [_name(AT, ast.Store()), *(_name(f".{name}", ast.Store()) for name in nest.live)]
+    compiled: list[ast.stmt] = [ast.If(first, ended, _taken(living, nest.live))]
     finish = ast.If(
         ast.Compare(_name(FOUND), [ast.IsNot()], [ast.Constant(None)]),
         [ast.Assign([_name(FOUND, ast.Store())], done)], [])
@@ -66,6 +65,15 @@ def _choice(number: int, nest: Nest, takes: Sequence[str]) -> list[ast.stmt]:
     made: list[ast.stmt] = [ast.Assign([_name(FOUND, ast.Store())], call), ast.If(is_done, compiled, [plain])]
     for each in made:
         _place(each, at)
+    return made
+
+
+def _taken(targets: list[ast.expr], names: Sequence[str]) -> list[ast.stmt]:
+    """Return the statements that take what came back apart, and assign variables that have a value."""
+    made: list[ast.stmt] = [ast.Assign([ast.Tuple(targets, ast.Store())], _name(FOUND))]
+    for name in names:
+        differs = ast.Compare(_name(f".{name}"), [ast.IsNot()], [_constant(NOTHING)])
+        made.append(ast.If(differs, [ast.Assign([_name(name, ast.Store())], _name(f".{name}"))], []))
     return made
 
 

@@ -5,6 +5,7 @@ behind.
 """
 
 from jitla.runtime.behind import Behind
+from jitla.runtime.entry import builtin
 from jitla.runtime.process import (
     allocator,
     empty,
@@ -23,7 +24,7 @@ from jitla.runtime.process import (
 from jitla.runtime.processors import free_memory, memory
 
 __all__ = [
-    "Behind", "allocator", "empty", "empty_ordered", "free_memory", "install", "installed",
+    "Behind", "allocator", "builtin", "empty", "empty_ordered", "free_memory", "install", "installed",
     "keep_asleep", "keep_limit", "layouts",
     "memory", "methods",
     "reserve_threads", "set_threads", "statistics", "threads",

@@ -20,11 +20,12 @@ class _Method(ctypes.Structure):
                 ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
-def builtin(name: str, address: int, doc: str) -> Callable[..., Any]:
-    """Make the METH_FASTCALL function at `address` an ordinary builtin."""
+def builtin(name: str, address: int, doc: str, owner: Any = None) -> Callable[..., Any]:
+    """Make the METH_FASTCALL function at `address` an ordinary builtin, called with `owner` first."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
-    made: Callable[..., Any] = make(_record(name, address, doc), None, None)
+    given = None if owner is None else id(owner)  # the builtin keeps it
+    made: Callable[..., Any] = make(_record(name, address, doc), given, None)
     return made
 
 

@@ -26,6 +26,6 @@ class Foreman:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(GATE._adopted)
+    loops = Loops(GATE._adopted, GATE._loaded)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)

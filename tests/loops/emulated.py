@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.gate import GATE
 from jitla.loops import Loops
 from jitla.loops import entry as entry_module
 from jitla.loops import function as function_module
@@ -146,7 +147,7 @@ FAULTS: list[BaseException] = []
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(_link)
+    loops = Loops(_link, GATE._loaded)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)
 

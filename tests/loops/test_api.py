@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def at_once(eager, monkeypatch):
     """Let decorated functions compile their loops at once, without a compiler."""
-    loops = Loops(emulated._link)
+    loops = Loops(emulated._link, GATE._loaded)
     loops._foreman = emulated.Foreman()
     monkeypatch.setattr(GATE, "_loops", loops)
 
@@ -127,7 +127,7 @@ def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
     monkeypatch.setattr(entry, "WORTH", 0.0)
     monkeypatch.setattr(entry, "SHORT", 0.0)
     monkeypatch.setattr(loops_function, "ENOUGH", np.inf)
-    loops = Loops(emulated._link)
+    loops = Loops(emulated._link, GATE._loaded)
     loops._foreman = foreman.Foreman(str(ROOT / "no such program.py"))
     monkeypatch.setattr(GATE, "_loops", loops)
     fast = called(programs.reversed_down, np.ones(9), times=1)

@@ -1,0 +1,357 @@
+"""The machine code before a compiled nest: it looks at what is given, unpacks it, and packs the results.
+
+Knows: the layout of Python's and NumPy's objects, of a kernel's memory. Must not know: syntax trees, Numba.
+Receives a kernel and what it was made for; returns text of LLVM, and what each of its slots has to hold.
+
+The text holds no addresses: they are in slots, eight bytes each, that it is given with every call.
+What it was not made for it hands, as it came, to the object in its first slot.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jitla.loops.given import Array, Given, Scalar
+from jitla.loops.kernel import Kernel
+from jitla.loops.kinds import CODES, HELD, ITEM, PYTHON, TYPES
+from jitla.loops.versions import Nothing
+
+# Where an object's own part begins; the fields of an array.
+HEADER = object.__basicsize__
+_DATA, _NDIM, _DIMS, _STRIDES, _DESCR, _FLAGS = (HEADER + at for at in (0, 8, 16, 24, 40, 48))
+# Of the flags of arrays: C-contiguous, aligned, writeable.
+FLAGS = 0x1 | 0x100 | 0x400
+# Slots with places of their own; functions of Python by name.
+ELSE, KERNEL, RUNS, TIME, FINISH = range(5)
+FUNCTIONS = ("PyObject_Vectorcall", "PyObject_CallNoArgs", "Py_IncRef", "Py_DecRef", "PyDict_GetItem",
+             "PyLong_AsLongLongAndOverflow", "PyLong_FromLongLong", "PyFloat_FromDouble", "PyTuple_New",
+             "PyTuple_SetItem", "PyBytes_FromStringAndSize", "PyEval_SaveThread", "PyEval_RestoreThread",
+             "clock")
+NAME = "jitla_loop_door"
+# The clock that never goes back, as the C library calls it.
+CLOCK: int | None = getattr(time, "CLOCK_MONOTONIC", None)
+# Bits of integers of Python: nests are compiled for small ones, larger ones, and the largest.
+_LEAST = {31: 0, 62: 31, 63: 62}
+_LOADED = {"i1": "i8", "i2": "i16", "i4": "i32", "i8": "i64", "u1": "i8", "u2": "i16", "u4": "i32",
+           "b1": "i8", "f4": "float", "f8": "double", "float": "double"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one name of a dictionary has to be; None if it must not be there."""
+
+    space: Any
+    name: str
+    value: Any
+
+
+class Text:
+    """Writes instructions; remembers what slots hold."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        # The first are places of their own, the next are functions.
+        self.objects: list[Any] = []
+        self._known: dict[int, int] = {}
+        self._count = 0
+
+    def put(self, text: str) -> None:
+        """Write an instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def get(self, text: str) -> str:
+        """Write an instruction; return the name of its result."""
+        self._count += 1
+        self.put(f"%r{self._count} = {text}")
+        return f"%r{self._count}"
+
+    def slot(self, index: int) -> str:
+        """Read a slot."""
+        return self.get(f"load ptr, ptr {self.at('%slots', index)}")
+
+    def object(self, thing: Any) -> str:
+        """Read the slot that holds `thing`."""
+        index = self._known.get(id(thing))
+        if index is None:
+            index = self._known[id(thing)] = len(self.objects)
+            self.objects.append(thing)
+        return self.slot(FINISH + 1 + len(FUNCTIONS) + index)
+
+    def call(self, name: str, result: str, args: str) -> str:
+        """Call a function of Python."""
+        made = f"call {result} {self.slot(FINISH + 1 + FUNCTIONS.index(name))}({args})"
+        if result != "void":
+            return self.get(made)
+        self.put(made)
+        return ""
+
+    def at(self, base: str, index: int) -> str:
+        """Return where the word of that number is."""
+        return self.get(f"getelementptr i64, ptr {base}, i64 {index}")
+
+    def field(self, thing: str, offset: int, kind: str = "ptr") -> str:
+        """Read a field of an object."""
+        return self.get(f"load {kind}, ptr {self.get(f'getelementptr i8, ptr {thing}, i64 {offset}')}, align 1")
+
+    def block(self) -> str:
+        """Return a name for a place to go to."""
+        self._count += 1
+        return f"at{self._count}"
+
+    def need(self, condition: str, other: str = "miss") -> None:
+        """Go on only if `condition` holds."""
+        self._count += 1
+        self.put(f"br i1 {condition}, label %go{self._count}, label %{other}")
+        self.lines.append(f"go{self._count}:")
+
+    def same(self, a: str, b: str, kind: str = "ptr", other: str = "miss") -> None:
+        """Go on only if both are the same."""
+        self.need(self.get(f"icmp eq {kind} {a}, {b}"), other)
+
+
+def door(
+    kernel: Kernel, names: Sequence[str], outside: Sequence[str], given: dict[str, Given],
+    examples: dict[str, Any], found: Sequence[Found], live: Sequence[str], calm: Any, space: Any,
+) -> tuple[str, list[Any]]:
+    """Return the text of the function that is called instead of Python's way, and the objects it reads.
+
+    It is called with what `names` are; `outside` are looked up in `space`. `examples` are the types of all
+    values, for arrays the types of their elements. Of the variables, those in `live` are returned.
+    """
+    text = Text()
+    _peace(text, calm, found)
+    values = {name: text.field("%args", 8 * k) for k, name in enumerate(names)}
+    for name in outside:
+        space_of = text.object(space)
+        values[name] = text.call("PyDict_GetItem", "ptr", f"ptr {space_of}, ptr {text.object(name)}")
+        text.need(text.get(f"icmp ne ptr {values[name]}, null"))
+    sizes = kernel.packing.size // 8 - sum(2 * _ndim(given[name]) for name in kernel.arrays)
+    pointers = {}
+    for name, value in values.items():
+        what = given[name]
+        if isinstance(examples[name], tuple):
+            _array(text, value, *examples[name])
+        else:
+            text.same(text.field(value, HEADER - 8), text.object(examples[name]))
+        if isinstance(what, Array):
+            pointers[name] = text.field(value, _DATA)
+            sizes = _shape(text, value, what, sizes)
+        elif isinstance(what, Scalar):
+            _scalar(text, value, what, kernel, name)
+    _run(text, [pointers[name] for name in kernel.arrays])
+    _results(text, kernel, live)
+    body = "\n".join(text.lines)
+    words = kernel.packing.size // 8
+    return _FRAME.format(
+        name=NAME, words=words + 1, last=words, body=body, size=8 * words + 8, n=len(names),
+        slots=HEADER, other=8 * ELSE, finish=8 * FINISH,
+        vectorcall=8 * (FINISH + 1 + FUNCTIONS.index("PyObject_Vectorcall")),
+        bytes=8 * (FINISH + 1 + FUNCTIONS.index("PyBytes_FromStringAndSize")),
+        unref=8 * (FINISH + 1 + FUNCTIONS.index("Py_DecRef"))), text.objects
+
+
+_FRAME = """
+define ptr @{name}(ptr %self, ptr %args, i64 %given) {{
+begin:
+  %memory = alloca [{words} x i64], align 16
+  %label = getelementptr i64, ptr %memory, i64 {last}
+  %item = alloca ptr, align 8
+  %error = alloca ptr, align 8
+  %over = alloca i32, align 4
+  %start = alloca [2 x i64], align 8
+  %end = alloca [2 x i64], align 8
+  %one = alloca [1 x ptr], align 8
+  %pslots = getelementptr i8, ptr %self, i64 {slots}
+  %slots = load ptr, ptr %pslots
+  %enough = icmp eq i64 %given, {n}
+  br i1 %enough, label %first, label %miss
+first:
+{body}
+finish:
+  ; Python unpacks it all, and goes on
+  %pbytes = getelementptr i8, ptr %slots, i64 {bytes}
+  %fbytes = load ptr, ptr %pbytes
+  %whole = call ptr %fbytes(ptr %memory, i64 {size})
+  %none = icmp eq ptr %whole, null
+  br i1 %none, label %failed, label %tell
+tell:
+  store ptr %whole, ptr %one
+  %pfinish = getelementptr i8, ptr %slots, i64 {finish}
+  %ffinish = load ptr, ptr %pfinish
+  %pvector = getelementptr i8, ptr %slots, i64 {vectorcall}
+  %fvector = load ptr, ptr %pvector
+  %told = call ptr %fvector(ptr %ffinish, ptr %one, i64 1, ptr null)
+  %punref = getelementptr i8, ptr %slots, i64 {unref}
+  %funref = load ptr, ptr %punref
+  call void %funref(ptr %whole)
+  ret ptr %told
+failed:
+  ret ptr null
+miss:
+  %pother = getelementptr i8, ptr %slots, i64 {other}
+  %fother = load ptr, ptr %pother
+  %pcall = getelementptr i8, ptr %slots, i64 {vectorcall}
+  %fcall = load ptr, ptr %pcall
+  %passed = call ptr %fcall(ptr %fother, ptr %args, i64 %given, ptr null)
+  ret ptr %passed
+}}
+"""
+
+
+def _ndim(what: Given) -> int:
+    assert isinstance(what, Array)
+    return what.ndim
+
+
+def _peace(text: Text, calm: Any, found: Sequence[Found]) -> None:
+    """Go on only if nobody watches, and names are what they were."""
+    for asked, wanted in ((calm, True), (sys.gettrace, None)):
+        answer = text.call("PyObject_CallNoArgs", "ptr", f"ptr {text.object(asked)}")
+        text.need(text.get(f"icmp ne ptr {answer}, null"), "failed")
+        text.call("Py_DecRef", "void", f"ptr {answer}")  # both are for ever
+        text.same(answer, text.object(wanted))
+    for each in found:
+        there = text.call(
+            "PyDict_GetItem", "ptr", f"ptr {text.object(each.space)}, ptr {text.object(each.name)}")
+        text.same(there, "null" if each.value is None else text.object(each.value))
+
+
+def _array(text: Text, value: str, dtype: Any, ndim: int, flags: int) -> None:
+    """Go on only for an array of that type, with as many axes and such flags."""
+    text.same(text.field(value, HEADER - 8), text.object(np.ndarray))
+    text.same(text.field(value, _DESCR), text.object(dtype))
+    text.same(text.field(value, _NDIM, "i32"), str(ndim), "i32")
+    text.same(text.get(f"and i32 {text.field(value, _FLAGS, 'i32')}, {FLAGS}"), str(flags), "i32")
+
+
+def _shape(text: Text, value: str, what: Array, place: int) -> int:
+    """Write lengths and steps where the kernel reads them; return the place behind them."""
+    shift = ITEM[what.kind].bit_length() - 1
+    dims, strides = text.field(value, _DIMS), text.field(value, _STRIDES)
+    for axis in range(what.ndim):
+        length = text.field(dims, 8 * axis, "i64")
+        step = text.field(strides, 8 * axis, "i64")
+        if not what.contiguous and shift:  # of others it is known
+            rest = text.get(f"and i64 {step}, {(1 << shift) - 1}")
+            text.same(rest, "0", "i64")
+        text.put(f"store i64 {length}, ptr {text.at('%memory', place)}")
+        text.put(f"store i64 {text.get(f'ashr i64 {step}, {shift}')}, ptr {text.at('%memory', place + 1)}")
+        place += 2
+    return place
+
+
+def _scalar(text: Text, value: str, what: Scalar, kernel: Kernel, name: str) -> None:
+    """Write a number where the kernel reads it."""
+    held = kernel.variables[name].held
+    kind = what.kind
+    if kind == "int":
+        number = _integer(text, value, what.bits)
+    elif kind == "bool":
+        number = text.get(f"zext i1 {text.get(f'icmp eq ptr {value}, {text.object(True)}')} to i64")
+    else:
+        number = text.field(value, HEADER, _LOADED[kind])
+        if _LOADED[kind] == "float":
+            number = text.get(f"fpext float {number} to double")
+        elif HELD[kind] in "ib" and kind != "i8":
+            number = text.get(f"{'zext' if kind[0] in 'ub' else 'sext'} {_LOADED[kind]} {number} to i64")
+    if HELD[kind] in "ib" and held in "ds":
+        number = text.get(f"sitofp i64 {number} to double")
+    stored = "i64" if held in "ib" else "double"
+    text.put(f"store {stored} {number}, ptr {text.at('%memory', kernel.places[name])}")
+
+
+def _integer(text: Text, value: str, bits: int) -> str:
+    """Go on only with an integer of as many bits as the nest was compiled for."""
+    number = text.call("PyLong_AsLongLongAndOverflow", "i64", f"ptr {value}, ptr %over")
+    text.same(text.get("load i32, ptr %over"), "0", "i32")
+    below = text.get(f"icmp slt i64 {number}, 0")
+    size = text.get(f"select i1 {below}, i64 {text.get(f'sub i64 0, {number}')}, i64 {number}")
+    text.need(text.get(f"icmp ult i64 {size}, {1 << bits}"))
+    if _LEAST[bits]:
+        text.need(text.get(f"icmp uge i64 {size}, {1 << _LEAST[bits]}"))
+    return number
+
+
+def _run(text: Text, pointers: list[str]) -> None:
+    """Run the kernel, timed, while other threads may run."""
+    text.call("clock", "i32", f"i32 {CLOCK}, ptr %start")
+    thread = text.call("PyEval_SaveThread", "ptr", "")
+    arrays = "".join(f", ptr {each}" for each in pointers)
+    text.get(f"call i32 {text.slot(KERNEL)}(ptr %label, ptr %error, ptr %memory, ptr %memory{arrays})")
+    text.call("PyEval_RestoreThread", "void", f"ptr {thread}")
+    text.call("clock", "i32", f"i32 {CLOCK}, ptr %end")
+    spent = []
+    for word in range(2):  # it raises nothing: its status is of no use
+        a, b = (text.field(each, 8 * word, "i64") for each in ("%end", "%start"))
+        spent.append(text.get(f"sub i64 {a}, {b}"))
+    total = text.get(f"add i64 {text.get(f'mul i64 {spent[0]}, 1000000000')}, {spent[1]}")
+    _add(text, TIME, total)
+    _add(text, RUNS, "1")
+    text.same(text.get("load i64, ptr %label"), "0", "i64", "finish")
+
+
+def _add(text: Text, place: int, more: str) -> None:
+    where = text.at("%slots", place)
+    before = text.get(f"load i64, ptr {where}")
+    text.put(f"store i64 {text.get(f'add i64 {before}, {more}')}, ptr {where}")
+
+
+def _results(text: Text, kernel: Kernel, live: Sequence[str]) -> None:
+    """Return a tuple of zero and the variables that are read later."""
+    made = text.call("PyTuple_New", "ptr", f"i64 {1 + len(live)}")
+    text.need(text.get(f"icmp ne ptr {made}, null"), "failed")
+    zero = text.object(0)
+    text.call("Py_IncRef", "void", f"ptr {zero}")
+    text.call("PyTuple_SetItem", "i32", f"ptr {made}, i64 0, ptr {zero}")
+    for place, name in enumerate(live, 1):
+        item = _boxed(text, kernel, name)
+        text.need(text.get(f"icmp ne ptr {item}, null"), "failed")
+        text.call("PyTuple_SetItem", "i32", f"ptr {made}, i64 {place}, ptr {item}")
+    text.put(f"ret ptr {made}")
+
+
+def _boxed(text: Text, kernel: Kernel, name: str) -> str:
+    """Return a variable as Python has it, or what says that it was not assigned."""
+    nothing = text.object(Nothing)
+    text.call("Py_IncRef", "void", f"ptr {nothing}")
+    text.put(f"store ptr {nothing}, ptr %item")
+    if name in kernel.gives:
+        place, variable = 2 * kernel.gives.index(name), kernel.variables[name]
+        code = text.get(f"load i64, ptr {text.at('%memory', place + 1)}")
+        for kind in sorted(variable.kinds):
+            other = text.block()
+            text.same(code, str(CODES[kind]), "i64", other)
+            text.call("Py_DecRef", "void", f"ptr {nothing}")
+            text.put(f"store ptr {_number(text, place, kind, variable.held)}, ptr %item")
+            text.put(f"br label %{other}")
+            text.lines.append(f"{other}:")
+    return text.get("load ptr, ptr %item")
+
+
+def _number(text: Text, place: int, kind: str, held: str) -> str:
+    """Make a number of that kind of what is at a place."""
+    where = text.at("%memory", place)
+    stored = "i64" if held in "ib" else "double"
+    value = text.get(f"load {stored}, ptr {where}")
+    if HELD[kind] in "ib" and stored == "double":
+        value = text.get(f"fptosi double {value} to i64")
+    if HELD[kind] == "b":
+        truth = text.get(f"icmp ne i64 {value}, 0")
+        made = text.get(f"select i1 {truth}, ptr {text.object(True)}, ptr {text.object(False)}")
+        text.call("Py_IncRef", "void", f"ptr {made}")
+    elif HELD[kind] == "i":
+        made = text.call("PyLong_FromLongLong", "ptr", f"i64 {value}")
+    else:
+        made = text.call("PyFloat_FromDouble", "ptr", f"double {value}")
+    if kind in PYTHON:
+        return made
+    text.put(f"store ptr {made}, ptr %one")
+    found = text.call("PyObject_Vectorcall", "ptr", f"ptr {text.object(TYPES[kind])}, ptr %one, i64 1, ptr null")
+    text.call("Py_DecRef", "void", f"ptr {made}")
+    return found
