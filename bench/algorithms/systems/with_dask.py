@@ -28,4 +28,4 @@ def enter(name: str, script: str, plain: Any, arguments: tuple[Any, ...]) -> Ent
     given = tuple(
         da.from_array(a, chunks=(step, *a.shape[1:])) if isinstance(a, np.ndarray) and len(a) == rows else a
         for a in arguments)
-    return Entered(lambda: dask.compute(*plain(*given)))
+    return Entered(lambda: dask.compute(plain(*given))[0])
