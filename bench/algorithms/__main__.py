@@ -23,7 +23,7 @@ from typing import Any
 from bench.algorithms.cases import DENSITIES, Case, cases
 
 ALL = ("numpy", "jitla", "numba", "numba-expert", "jax", "torch-compile", "torch", "torch-port", "dask",
-       "systemds", "systemds-codegen", "sklearn")
+       "systemds", "systemds-codegen", "sklearn", "numpy-nudged")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS",
            "JITLA_NUM_THREADS", "NPROC")  # the last is XLA's
 ERROR_LINES = 3
@@ -46,9 +46,13 @@ def done(file: Path) -> set[tuple[str, str, int]]:
 
 
 def environment(system: str, threads: int, kept: Path, fresh: Path) -> dict[str, str]:
-    """Return the variables of a process: as many threads for all, and no code of earlier processes."""
+    """Return the variables of a process: as many threads for all, and no code of earlier processes.
+
+    Modules are found compiled to bytecode, as they are where packages are installed.
+    """
     wanted = {**os.environ, **dict.fromkeys(THREADS, str(threads)),
-              "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "JAX_PLATFORMS": "cpu"}
+              "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "JAX_PLATFORMS": "cpu",
+              "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(kept.parent / "bytecode")}
     if system == "jitla:kept-code":
         return wanted | {"JITLA_CACHE_DIR": str(kept.parent / "code")}
     cache = fresh / "cache"
@@ -63,6 +67,8 @@ def calibrated(folder: Path) -> Path:
         subprocess.run([sys.executable, "-m", "jitla", "calibrate"], check=True, stdout=subprocess.DEVNULL,
                        env={**os.environ, "JITLA_CACHE_DIR": str(folder)})
         shutil.copytree(folder, folder.parent / "code", dirs_exist_ok=True)
+        subprocess.run([sys.executable, "-m", "compileall", "-q", "jitla", "bench"], check=True,
+                       env={**os.environ, "PYTHONPYCACHEPREFIX": str(folder.parent / "bytecode")})
     return folder
 
 
