@@ -8,24 +8,13 @@ learned with a number at the end by which two runs are held against each other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bench.algorithms import classifiers, factors, glm, images, kmeans, networks, regression
+from bench.algorithms.script import Script
 from jitla.demo_algorithms import l2svm
-
-
-@dataclass(frozen=True)
-class Script:
-    """A function of NumPy, and how its arguments are drawn for a number of rows."""
-
-    name: str
-    plain: Callable[..., tuple[Any, ...]]
-    make: Callable[[int, Any, np.random.Generator], tuple[Any, ...]]
-
-
 
 
 def _two(rows: int, dtype: Any, rng: np.random.Generator) -> tuple[Any, ...]:

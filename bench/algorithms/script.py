@@ -1,0 +1,21 @@
+"""What a script of the benchmark is.
+
+Knows: numpy. Must not know: any script, who runs it. Provides `Script`, which receives a function and a maker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Script:
+    """A function of NumPy, and how its arguments are drawn for a number of rows."""
+
+    name: str
+    plain: Callable[..., tuple[Any, ...]]
+    make: Callable[[int, Any, np.random.Generator], tuple[Any, ...]]

@@ -1,0 +1,27 @@
+"""The scripts as they are; and on numbers that differ in their last bits, which says what a rounding can do.
+
+Knows: NumPy. Must not know: jitla. Receives it with arguments; returns the call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bench.algorithms.systems.entered import Entered
+
+
+def enter(name: str, script: str, plain: Any, arguments: tuple[Any, ...]) -> Entered:
+    """Return the plain call."""
+    if name == "numpy-nudged":
+        rng = np.random.default_rng(0)
+        arguments = tuple(nudged(a, rng) for a in arguments)
+    return Entered(lambda: plain(*arguments))
+
+
+def nudged(value: Any, rng: np.random.Generator) -> Any:
+    """Return an array of floats with one unit added to, or taken from, the last place of every element."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return value
+    return np.nextafter(value, np.where(rng.random(value.shape) < 0.5, -np.inf, np.inf).astype(value.dtype))
