@@ -15,6 +15,8 @@ __all__ = [
     "JitlaError",
     "JitlaWarning",
     "MemoryLimitWarning",
+    "NestError",
+    "ScheduleError",
     "TraceError",
     "UnsupportedError",
     "VerificationError",
@@ -47,6 +49,21 @@ class BackendError(JitlaError, RuntimeError):
 
 class DeviceError(JitlaError, RuntimeError):
     """A program for the simulated accelerator does what its machine cannot do."""
+
+
+class NestError(JitlaError, ValueError):
+    """A loop nest, or its text, means nothing; `law` names what it breaks."""
+
+    def __init__(self, law: str, text: str) -> None:
+        super().__init__(law, text)
+        self.law = law
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
+
+
+class ScheduleError(NestError):
+    """A change of a loop nest would change what it computes, or does not fit; `law` names why."""
 
 
 class InternalError(JitlaError, RuntimeError):

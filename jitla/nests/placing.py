@@ -1,0 +1,372 @@
+"""Primitives that say where values are computed, and where copies of them lie.
+
+Knows: producers, and the region of them that a loop needs. Must not know: loops' kinds, machines.
+Receives a nest and names of buffers and loops; returns another nest, or raises `ScheduleError`.
+
+A buffer begins at the root: it is allocated, and all of it computed, before what reads it. From there it is
+computed at the element that reads it, at a loop, or at a loop with storage outside, which keeps what the
+turns before have made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from jitla.nests.dependence import conflict
+from jitla.nests.index import Index, replaced, rest, variable
+from jitla.nests.nodes import (
+    Alloc,
+    Buffer,
+    Guard,
+    Invoke,
+    Load,
+    Loop,
+    LoopKind,
+    Nest,
+    Scope,
+    Statement,
+    Store,
+    Update,
+    Value,
+)
+from jitla.nests.regions import Region, region
+from jitla.nests.splitting import checked, refuse
+from jitla.nests.walking import (
+    Access,
+    Body,
+    accesses,
+    all_loops,
+    buffers_of,
+    fresh,
+    intrinsics_of,
+    loop_at,
+    names_of,
+    path_to,
+    rebuilt,
+    renamed,
+    revalued,
+    with_loop,
+)
+
+
+class Stage(NamedTuple):
+    """A statement that makes a buffer: its loops, of which `axes` walk the buffer's axes, and the store."""
+
+    loops: tuple[Loop, ...]
+    axes: tuple[str, ...]
+    store: Store | Update
+
+
+class Parts(NamedTuple):
+    """The sequence a buffer is allocated in: what comes before it, its stages, others, all readers."""
+
+    stages: tuple[Stage, ...]
+    between: Body
+    readers: Body
+
+
+def _in_sequence(nest: Nest, name: str, change: Callable[[Body], Body]) -> Nest:
+    """Exchange the sequence in which buffer `name` is allocated for what `change` makes of it."""
+    if name in {b.name for b in (*nest.inputs, *nest.outputs)}:
+        raise refuse("not-inner", f"{name} is an operand, and lies where it lies")
+    done = []
+
+    def look(body: Body) -> Body:
+        if any(isinstance(s, Alloc) and s.buffer.name == name for s in body):
+            done.append(name)
+            return change(body)
+        return tuple(replace(s, body=look(s.body)) if isinstance(s, (Loop, Guard)) else s for s in body)
+
+    made = replace(nest, body=look(nest.body))
+    if not done:
+        raise refuse("unknown-buffer", f"there is no buffer {name!r}")
+    return checked(made)
+
+
+def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
+    """Tell apart what makes a buffer and what reads it; refuse what is neither."""
+    intrinsics = intrinsics_of(nest)
+    stages: list[Stage] = []
+    between: list[Statement] = []
+    readers: list[Statement] = []
+    for statement in body:
+        found = [a for a in accesses((statement,), intrinsics) if a.buffer == buffer.name]
+        if isinstance(statement, Alloc) and statement.buffer == buffer:
+            continue
+        if any(a.writes for a in found):
+            if readers:
+                raise refuse("not-pure", f"{buffer.name} is written after it was read")
+            stages.append(_stage(statement, buffer))
+        elif found:
+            readers.append(statement)
+        else:
+            (readers if readers else between).append(statement)
+    made = tuple(_written(s) for s in stages)
+    clash = conflict(made, (*between, *readers), intrinsics, buffer.name)
+    if clash:
+        raise refuse("overwritten", f"{clash} changes between where {buffer.name} is made and read")
+    return Parts(tuple(stages), tuple(between), tuple(readers))
+
+
+def _stage(statement: Statement, buffer: Buffer) -> Stage:
+    """Take a statement apart that makes all of a buffer: loops, and one store."""
+    loops: list[Loop] = []
+    while isinstance(statement, Loop) and len(statement.body) == 1:
+        loops.append(statement)
+        statement = statement.body[0]
+    if not isinstance(statement, (Store, Update)):
+        raise refuse("not-pure", f"{buffer.name} is not made by loops around one store")
+    axes = tuple(i.single or "" for i in statement.index)
+    extents = {loop.name: loop.extent for loop in loops}
+    if len(set(axes)) != len(axes) or tuple(extents.get(a, 0) for a in axes) != buffer.shape:
+        raise refuse("not-pure", f"not every element of {buffer.name} is made by a turn of its own")
+    if isinstance(statement, Store) and len(loops) != len(axes):
+        raise refuse("not-pure", f"elements of {buffer.name} are stored several times")
+    return Stage(tuple(loops), axes, statement)
+
+
+def _written(stage: Stage) -> Statement:
+    made: Statement = stage.store
+    for loop in reversed(stage.loops):
+        made = replace(loop, body=(made,))
+    return made
+
+
+def _partly(
+    stage: Stage, base: Sequence[Index], extent: Sequence[int], over: Sequence[bool], shape: Sequence[int],
+    at: Callable[[int, Index], Index] = lambda axis, index: index,
+) -> Statement:
+    """Return the stage for a part of its buffer; `at` says where element number `index` of it lies."""
+    places = {name: base[a] + variable(name) for a, name in enumerate(stage.axes)}
+    body = renamed((stage.store,), places)[0]
+    assert isinstance(body, (Store, Update))
+    made: Statement = replace(
+        body, index=tuple(at(a, variable(name)) for a, name in enumerate(stage.axes)))
+    for a, name in enumerate(stage.axes):
+        if over[a]:
+            made = Guard(base[a] + variable(name), shape[a], (made,))
+    sizes = dict(zip(stage.axes, extent, strict=True))
+    for loop in reversed(stage.loops):
+        made = replace(loop, extent=sizes.get(loop.name, loop.extent), body=(made,))
+    return made
+
+
+def compute_inline(nest: Nest, buffer: str) -> Nest:
+    """Compute an element of `buffer` wherever it is read."""
+    there = buffers_of(nest)
+
+    def change(body: Body) -> Body:
+        parts = _parts(body, there[buffer], nest)
+        if len(parts.stages) != 1 or isinstance(parts.stages[0].store, Update):
+            raise refuse("not-pure", f"{buffer} is not the value of one expression")
+        stage = parts.stages[0]
+        if any(isinstance(s, Invoke) and buffer in [w.buffer for w in s.windows]
+               for s in _leaves(parts.readers)):
+            raise refuse("intrinsic", f"an intrinsic reads {buffer} from memory")
+
+        def load(found: Load) -> Value:
+            if found.buffer != buffer:
+                return found
+            by = dict(zip(stage.axes, found.index, strict=True))
+            return revalued(stage.store.value, lambda i: replaced(i, by), lambda x: x)
+
+        return (*parts.between, *rebuilt(parts.readers, load=load))
+
+    return _in_sequence(nest, buffer, change)
+
+
+def _leaves(body: Body) -> list[Statement]:
+    found: list[Statement] = []
+    for s in body:
+        found += _leaves(s.body) if isinstance(s, (Loop, Guard)) else [s]
+    return found
+
+
+def compute_at(nest: Nest, buffer: str, loop: str, scope: str = "cache") -> Nest:
+    """Compute in every turn of `loop` the region of `buffer` that it reads, and no more."""
+    there = buffers_of(nest)
+
+    def change(body: Body) -> Body:
+        parts = _parts(body, there[buffer], nest)
+        found, part = _needed(parts, there[buffer], loop, nest)
+        made = [_partly(s, part.base, part.extent, part.over, there[buffer].shape) for s in parts.stages]
+        local = replace(there[buffer], shape=part.extent, scope=Scope(scope))
+        inside = (Alloc(local), *made, *moved(found.body, buffer, part.base))
+        return (*parts.between, *with_loop(
+            parts.readers, loop, lambda x: (replace(x, body=inside),)))
+
+    loop_at(nest, loop)
+    return _in_sequence(nest, buffer, change)
+
+
+def _needed(parts: Parts, buffer: Buffer, loop: str, nest: Nest) -> tuple[Loop, Region]:
+    """Return the loop at which a buffer is to be computed, and the region that it reads."""
+    path = path_to(parts.readers, loop)
+    if path is None:
+        raise refuse("no-use", f"{loop} does not read {buffer.name}")
+    whole = path_to(nest.body, loop)
+    assert whole is not None
+    found = [a for a in accesses(nest.body, intrinsics_of(nest)) if a.buffer == buffer.name]
+    stages = {x.name for s in parts.stages for x in s.loops}
+    reads = [a for a in found if not stages & {x.name for x in a.loops}]
+    if not all(loop in {x.name for x in a.loops} for a in reads):
+        raise refuse("used-outside", f"{buffer.name} is read outside {loop}, too")
+    return path[-1], region(reads, buffer.shape, whole)
+
+
+def moved(
+    body: Body, buffer: str, base: Sequence[Index], name: str = "",
+    at: Callable[[int, Index], Index] = lambda axis, index: index,
+) -> Body:
+    """Return `body` with the elements of `buffer` where they lie in a part of it, called `name`."""
+    def place(index: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(at(a, i - b) for a, (i, b) in enumerate(zip(index, base, strict=True)))
+
+    def load(found: Load) -> Value:
+        return Load(name or buffer, place(found.index)) if found.buffer == buffer else found
+
+    def statement(s: Statement) -> Statement:
+        if isinstance(s, (Store, Update)) and s.buffer == buffer:
+            return replace(s, buffer=name or buffer, index=place(s.index))
+        if isinstance(s, Invoke):
+            return replace(s, windows=tuple(
+                replace(w, buffer=name or buffer, index=place(w.index)) if w.buffer == buffer else w
+                for w in s.windows))
+        return s
+
+    return rebuilt(body, load=load, statement=statement)
+
+
+def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False) -> Nest:
+    """Keep `buffer` over the turns of `outer`, and compute in those of `loop` what is new in each.
+
+    With `ring` only as much is kept as a turn reads: what is new takes the place of what is oldest.
+    """
+    there = buffers_of(nest)
+
+    def change(body: Body) -> Body:
+        parts = _parts(body, there[buffer], nest)
+        inner, part = _needed(parts, there[buffer], loop, nest)
+        holder, whole = _needed(parts, there[buffer], outer, nest)
+        if inner not in holder.body or inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
+            raise refuse("not-in-order", f"{loop} does not stand, turn after turn, directly in {outer}")
+        axis, step = _slides(part, whole, loop, buffer)
+        kept = part.extent[axis] - step
+        shape = list(whole.extent)
+        if ring:
+            shape[axis] = part.extent[axis]
+
+        def at(a: int, index: Index) -> Index:
+            return rest(index, part.extent[axis]) if ring and a == axis else index
+
+        def steady(a: int, index: Index) -> Index:
+            return at(a, index + (variable(loop) * step + kept if a == axis else 0))
+
+        size = there[buffer].shape
+        taken = names_of(nest)
+        first = [_copied(_partly(s, whole.base, _with(whole.extent, axis, kept), whole.over, size, at), taken)
+                 for s in parts.stages]
+        bases = [b + variable(loop) * step + kept if a == axis else b for a, b in enumerate(whole.base)]
+        new = [_partly(s, bases, _with(whole.extent, axis, step), whole.over, size, steady)
+               for s in parts.stages]
+        local = replace(there[buffer], shape=tuple(shape), scope=Scope.CACHE)
+        turns = replace(inner, body=(*new, *moved(inner.body, buffer, whole.base, at=at)))
+        inside = (Alloc(local), *first, *(turns if s == inner else s for s in holder.body))
+        return (*parts.between, *with_loop(parts.readers, outer, lambda x: (replace(x, body=inside),)))
+
+    loop_at(nest, loop)
+    loop_at(nest, outer)
+    return _in_sequence(nest, buffer, change)
+
+
+def _with(extent: Sequence[int], axis: int, size: int) -> list[int]:
+    return [size if a == axis else n for a, n in enumerate(extent)]
+
+
+def _slides(part: Region, whole: Region, loop: str, buffer: str) -> tuple[int, int]:
+    """Return along which axis a region moves with the turns of `loop`, and how far: all else stays."""
+    found = []
+    for axis, (near, far) in enumerate(zip(part.base, whole.base, strict=True)):
+        way = near - far
+        if way.terms or way.plus:
+            found.append((axis, way))
+        elif part.extent[axis] != whole.extent[axis]:
+            raise refuse("no-sliding", f"what {loop} reads of {buffer} does not move evenly")
+    if len(found) != 1 or found[0][1].plus or [a for a, _ in found[0][1].terms] != [loop]:
+        raise refuse("no-sliding", f"what {loop} reads of {buffer} does not move along one axis")
+    axis, step = found[0][0], found[0][1].terms[0][1]
+    if not 0 < step < part.extent[axis]:
+        raise refuse("no-sliding", f"turns of {loop} read nothing of {buffer} that another has read")
+    return axis, step
+
+
+def _copied(statement: Statement, taken: set[str]) -> Statement:
+    """Return a copy whose loops have names of their own."""
+    names = {x.name: fresh(taken, x.name + "_first") for x in all_loops((statement,))}
+    return renamed((statement,), {}, names)[0]
+
+
+def cache_read(nest: Nest, buffer: str, loop: str, scope: str = "cache", name: str = "") -> Nest:
+    """Copy the region of `buffer` that every turn of `loop` reads, and read the copy."""
+    return _cached(nest, buffer, loop, Scope(scope), name, False)
+
+
+def cache_write(nest: Nest, buffer: str, loop: str, scope: str = "cache", name: str = "") -> Nest:
+    """Let every turn of `loop` write to a copy of its region of `buffer`, which is put back at its end."""
+    return _cached(nest, buffer, loop, Scope(scope), name, True)
+
+
+def _cached(nest: Nest, buffer: str, loop: str, scope: Scope, name: str, writes: bool) -> Nest:
+    path = path_to(nest.body, loop_at(nest, loop).name)
+    there = buffers_of(nest)
+    assert path is not None
+    if buffer not in there:
+        raise refuse("unknown-buffer", f"there is no buffer {buffer!r}")
+    found = [a for a in accesses((path[-1],), intrinsics_of(nest), path[:-1]) if a.buffer == buffer]
+    if not found:
+        raise refuse("no-use", f"{loop} does not touch {buffer}")
+    if not writes and any(a.writes for a in found):
+        raise refuse("overwritten", f"{loop} writes {buffer}: a copy would not show it")
+    if writes and not any(a.writes for a in found):
+        raise refuse("no-use", f"{loop} does not write {buffer}")
+    part = region(found, there[buffer].shape, path)
+    taken = names_of(nest)
+    local = Buffer(fresh(taken, name or f"{buffer}_{scope.value}"), part.extent, there[buffer].dtype, scope)
+    body = moved(path[-1].body, buffer, part.base, local.name)
+    if not writes or not _covers(path[-1].body, buffer, part, found):
+        body = (_copy(local, there[buffer], part, taken, True), *body)
+    if writes:
+        body = (*body, _copy(local, there[buffer], part, taken, False))
+    inside = (Alloc(local), *body)
+    return checked(replace(nest, body=with_loop(
+        nest.body, loop, lambda x: (replace(x, body=inside),))))
+
+
+def _covers(body: Body, buffer: str, part: Region, found: Sequence[Access]) -> bool:
+    """Tell whether the first thing that is done to a region is to store all of it."""
+    first = next(a for a in found)
+    if first.update or not first.writes or first.guards or first.extent or any(part.over):
+        return False
+    own = {x.name: x.extent for x in all_loops(body)}
+    axes = [(i - b).single for i, b in zip(first.at, part.base, strict=True)]
+    sizes = [own.get(a or "", 1 if not (i - b).terms else 0) for a, i, b in zip(
+        axes, first.at, part.base, strict=True)]
+    named = [a for a in axes if a]
+    return tuple(sizes) == part.extent and len(set(named)) == len(named)
+
+
+def _copy(local: Buffer, far: Buffer, part: Region, taken: set[str], reads: bool) -> Statement:
+    """Return the loops that copy a region, in or out."""
+    names = [fresh(taken, f"{local.name}_{a}") for a in range(len(local.shape))]
+    here = tuple(map(variable, names))
+    there = tuple(b + i for b, i in zip(part.base, here, strict=True))
+    made: Statement = Store(local.name, here, Load(far.name, there)) if reads else \
+        Store(far.name, there, Load(local.name, here))
+    for a, name in enumerate(names):
+        if part.over[a]:
+            made = Guard(there[a], far.shape[a], (made,))
+    for name, size in reversed(list(zip(names, local.shape, strict=True))):
+        made = Loop(name, size, (made,))
+    return made

@@ -1,0 +1,142 @@
+"""Random nests under random schedules: what a primitive does not refuse leaves every bit as it was.
+
+`python -m tests.nests.agree --count 2000` draws that many; each nest is run as it is, after its schedule,
+and after it with independent turns backwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+
+import numpy as np
+
+from jitla.errors import ScheduleError
+from jitla.nests import Nest, parse, run, scheduled, show, verify
+from jitla.nests.walking import all_loops, allocated
+
+DTYPES = ("float32", "float64", "int32", "uint16")
+STEPS = 5
+
+
+def draw(rng: random.Random) -> Nest:
+    """Return a chain of one to three stages: stencils, reductions, element-wise."""
+    dtype = rng.choice(DTYPES)
+    rows, columns = rng.randint(5, 9), rng.randint(5, 9)
+    lines, last, shape = [], "A", (rows, columns)
+    stages = rng.randint(1, 3)
+    for n in range(stages):
+        name = "out" if n == stages - 1 else f"s{n}"
+        made = rng.choice((_stencil, _stencil, _pointwise, _product))(rng, n, last, name, shape, dtype)
+        if name != "out":
+            lines.append(f"    {name} = alloc('{dtype}[{made[1][0]},{made[1][1]}]')")
+        lines += ["    " + line for line in made[0]]
+        last, shape = name, made[1]
+    head = f"def drawn(A: '{dtype}[{rows},{columns}]', W: '{dtype}[{SIDE},{SIDE}]', " \
+           f"out: '{dtype}[{shape[0]},{shape[1]}]') -> (out,):"
+    nest = parse("\n".join([head, *lines]))
+    verify(nest)
+    return nest
+
+
+SIDE = 9  # of the other matrix of products
+
+
+def _over(n, shape, body):
+    return [f"for y{n} in range({shape[0]}):", f"    for x{n} in range({shape[1]}):",
+            *["        " + b for b in body]]
+
+
+def _stencil(rng, n, last, name, shape, dtype):
+    dy, dx = rng.randint(0, 2), rng.randint(0, 2)
+    step = rng.choice((1, 1, 1, 2))
+    made = ((shape[0] - dy - 1) // step + 1, (shape[1] - dx - 1) // step + 1)
+    if min(made) < 2:
+        return _pointwise(rng, n, last, name, shape, dtype)
+    terms = [f"{last}[{step}*y{n} + {a}, {step}*x{n} + {b}]" for a in range(dy + 1) for b in range(dx + 1)]
+    value = terms[0]
+    for term in terms[1:]:
+        value = f"{rng.choice(('add', 'subtract', 'maximum', 'multiply'))}({value}, {term})"
+    return _over(n, made, [f"{name}[y{n}, x{n}] = {value}"]), made
+
+
+def _pointwise(rng, n, last, name, shape, dtype):
+    value = f"add(multiply({last}[y{n}, x{n}], {dtype}({rng.randint(1, 5)})), {last}[y{n}, x{n}])"
+    return _over(n, shape, [f"{name}[y{n}, x{n}] = {value}"]), shape
+
+
+def _product(rng, n, last, name, shape, dtype):
+    op = rng.choice(("add", "add", "maximum"))
+    made = (shape[0], rng.randint(3, SIDE))
+    update = f"{name}[y{n}, x{n}] = {op}(..., multiply({last}[y{n}, k{n}], W[k{n}, x{n}]))"
+    loops = [f"for k{n} in range({min(shape[1], SIDE)}):", "    " + update]
+    if rng.random() < 0.5:
+        return _over(n, made, [f"{name}[y{n}, x{n}] = {dtype}(0)", *loops]), made
+    first = _over(n, made, [f"{name}[y{n}, x{n}] = {dtype}(0)"])
+    first = [line.replace(f"y{n}", f"z{n}").replace(f"x{n}", f"w{n}") for line in first]
+    return first + _over(n, made, loops), made
+
+
+def line_for(rng: random.Random, nest: Nest) -> str:
+    """Return a primitive that may fit."""
+    loops = [x.name for x in all_loops(nest.body)]
+    inner = [b.name for b in allocated(nest.body)] or ["out"]
+    every = [*inner, "A", "W", "out"]
+    a, b = rng.choice(loops), rng.choice(loops)
+    tail = rng.choice(("masked", "masked", "shifted", "peeled"))
+    return rng.choice((
+        f"split({a}, {rng.randint(2, 5)}, '{tail}')", f"split({a}, {rng.randint(2, 5)}, '{tail}')",
+        f"fuse({a}, {b})", f"reorder({a}, {b})", f"tile({a}, {b}, {rng.randint(2, 4)}, {rng.randint(2, 4)})",
+        f"vectorise({a})", f"unroll({a})", f"parallel({a})", f"bind({a})",
+        f"compute_inline({rng.choice(inner)})",
+        f"compute_at({rng.choice(inner)}, {a})", f"compute_at({rng.choice(inner)}, {a})",
+        f"store_at({rng.choice(inner)}, {a}, {b}, ring={rng.random() < 0.5})",
+        f"cache_read({rng.choice(every)}, {a})", f"cache_write({rng.choice(every)}, {a})", f"rfactor({a})"))
+
+
+def agree(seed: int, taken: Counter[str]) -> str | None:
+    """Return what is wrong with the nest and schedule of `seed`, None if nothing is."""
+    rng = random.Random(seed)
+    nest = draw(rng)
+    data = np.random.default_rng(seed)
+    arrays = {b.name: (data.normal(size=b.shape) * 100).astype(b.dtype) for b in nest.inputs}
+    arrays["out"] = np.zeros(nest.outputs[0].shape, nest.outputs[0].dtype)
+    want = run(nest, arrays)["out"].tobytes()
+    lines, changed = [], nest
+    tries = 0
+    while len(lines) < STEPS and tries < 10 * STEPS:
+        tries += 1
+        line = line_for(rng, changed)
+        try:
+            changed = scheduled(changed, line)
+        except ScheduleError as error:
+            taken[f"refused: {error.law}"] += 1
+            continue
+        taken[line.split("(")[0]] += 1
+        lines.append(line)
+    told = "\n".join([show(nest), *lines, show(changed)])
+    if parse(show(changed)) != changed:
+        return "the text does not parse back\n" + told
+    for backwards in (False, True):
+        if run(changed, arrays, backwards)["out"].tobytes() != want:
+            return f"bits differ, backwards: {backwards}\n" + told
+    return None
+
+
+def main() -> None:
+    """Draw many, and say how often every primitive was taken or refused."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    taken: Counter[str] = Counter()
+    for seed in range(asked.seed, asked.seed + asked.count):
+        wrong = agree(seed, taken)
+        if wrong:
+            raise SystemExit(f"seed {seed}: {wrong}")
+    print(f"{asked.count} nests agree;", ", ".join(f"{k} {n}" for k, n in sorted(taken.items())))
+
+
+if __name__ == "__main__":
+    main()

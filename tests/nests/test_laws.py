@@ -1,0 +1,146 @@
+"""What breaks a law is named, what would change a result is refused, what is allowed changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from jitla.errors import NestError, ScheduleError
+from jitla.nests import LAWS, PRIMITIVES, Nest, parse, run, scheduled, show, verify
+from tests.nests.agree import agree
+from tests.nests.listings import blur, intrinsics, product
+
+
+def nest(*lines: str, A: str = "float32[6,6]", B: str = "float32[6,6]") -> Nest:
+    return parse("\n".join([f"def f(A: '{A}', B: '{B}') -> (B,):", *["    " + line for line in lines]]))
+
+
+LOOPS = ("for i in range(6):", "    for j in range(6):")
+BROKEN = {
+    "one-name": ("for i in range(6):", "    for i in range(6):", "        B[i, 0] = A[i, 0]"),
+    "extent": ("for i in range(0):", "    B[i, 0] = A[i, 0]"),
+    "unknown-buffer": (*LOOPS, "        B[i, j] = A[i, j]", "A[0, 0] = B[0, 0]"),
+    "unknown-variable": ("for i in range(6):", "    B[i, q] = A[i, 0]"),
+    "axes": ("for i in range(6):", "    B[i] = A[i, 0]"),
+    "out-of-bounds": (*LOOPS, "        B[i, j] = A[i, j + 1]"),
+    "dtype": (*LOOPS, "        B[i, j] = float64(1.0)"),
+    "unknown-operator": (*LOOPS, "        B[i, j] = sum(..., A[i, j])"),
+    "dependent-turns": ("for i in parallel(6):", "    B[0, 0] = add(..., A[i, 0])"),
+    "intrinsic": ("for i in range(6):", "    magic(B[0, 0])"),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_broken_law_is_named(law):
+    with pytest.raises(NestError) as raised:
+        verify(nest(*BROKEN[law]))
+    assert raised.value.law == law
+
+
+@pytest.mark.parametrize("text", (
+    "x = 1", "def f(:", "def f(A: 'float32[2]') -> (A,):\n    while True:\n        pass",
+    "def f(A: 'float32[2] nowhere') -> (A,):\n    pass",
+    "def f(A: 'float32[2]') -> (A,):\n    A[0] = B[0] + 1"))
+def test_what_is_no_nest_is_not_read(text):
+    with pytest.raises(NestError, match="no-text-of-a-nest"):
+        parse(text)
+
+
+SUM = ("for i in range(6):", "    for j in range(6):", "        for k in range(6):",
+       "            B[i, j] = add(..., A[i, k])")
+CHAIN = ("s = alloc('float32[6,6]')", "for a in range(6):", "    for b in range(6):",
+         "        s[a, b] = add(A[a, b], A[a, b])", *LOOPS, "        B[i, j] = multiply(s[i, j], s[5, j])")
+SCAN = ("for i in range(5):", "    for j in range(5):", "        B[i + 1, j] = add(B[i, j + 1], A[i, j])")
+IN_PLACE = ("for i in range(5):", "    B[i, 0] = add(B[i + 1, 0], A[i, 0])")
+TWICE = ("s = alloc('float32[6,6]')", "for a in range(6):", "    for b in range(6):",
+         "        s[a, b] = add(B[a, b], A[a, b])", *LOOPS, "        B[i, j] = s[j, i]")
+SUMS = ("s = alloc('float32[6]')", "for a in range(6):", "    s[a] = float32(0.0)", "for c in range(6):",
+        "    for d in range(6):", "        s[c] = add(..., A[c, d])", *LOOPS, "        B[i, j] = s[i]")
+ILLEGAL = (
+    (SUM, "parallel(k)", "dependent-turns"),
+    (SUM, "vectorise(k)", "dependent-turns"),
+    (SUM, "bind(k)", "dependent-turns"),
+    (SUM, "rfactor(k)", "order-matters"),
+    (SUM, "rfactor(j)", "no-reduction"),
+    (SUM, "split(k, 2)\nreorder(k_i, k_o)", "order-matters"),
+    (SUM, "split(k, 4, 'shifted')", "done-twice"),
+    (SUM, "split(i, 4, 'shifted')", "done-twice"),
+    (SUM, "fuse(j, k)\nparallel(j_k)", "dependent-turns"),
+    (SUM, "cache_read(B, j)", "overwritten"),
+    (SUM, "cache_write(A, j)", "no-use"),
+    (SUM, "split(i, 7)", "factor"),
+    (SUM, "split(i, 4, 'cut off')", "tail"),
+    (SUM, "fuse(i, k)", "not-perfect"),
+    (SUM, "vectorise(i)", "not-innermost"),
+    (SUM, "parallel(nowhere)", "unknown-loop"),
+    (SUM, "parallel(j)\nfuse(j, k)", "kinds"),
+    (SUM, "compute_at(A, i)", "not-inner"),
+    (SUM, "speed_up(i)", "no-primitive"),
+    (SUM, "split(i)", "no-primitive"),
+    (SUM, "tensorise(i, multiply8)", "no-match"),
+    (SUM, "tensorise(i, unheard_of)", "intrinsic"),
+    (SCAN, "parallel(i)", "dependent-turns"),
+    (SCAN, "reorder(j, i)", "order-matters"),
+    (SCAN, "tile(i, j, 2, 2)", "order-matters"),
+    (IN_PLACE, "parallel(i)", "dependent-turns"),
+    (IN_PLACE, "vectorise(i)", "dependent-turns"),
+    (IN_PLACE, "split(i, 2, 'shifted')", "done-twice"),
+    (CHAIN, "compute_at(s, a)", "no-use"),
+    (CHAIN, "store_at(s, i, j)", "no-sliding"),
+    (CHAIN, "compute_at(t, i)", "unknown-buffer"),
+    (TWICE, "compute_inline(s)", "overwritten"),
+    (TWICE, "compute_at(s, i)", "overwritten"),
+    (SUMS, "compute_inline(s)", "not-pure"),
+    (SUMS, "reorder(j, i)\nparallel(d)", "dependent-turns"),
+)
+
+
+@pytest.mark.parametrize("lines, schedule, law", ILLEGAL)
+def test_an_illegal_schedule_is_refused(lines, schedule, law):
+    with pytest.raises(ScheduleError) as raised:
+        scheduled(nest(*lines), schedule, intrinsics=intrinsics())
+    assert raised.value.law == law
+
+
+def test_a_buffer_read_at_two_places_is_computed_at_neither():
+    twice = nest(*CHAIN, "for m in range(6):", "    B[m, 0] = s[m, 0]")
+    with pytest.raises(ScheduleError, match="used-outside"):
+        scheduled(twice, "compute_at(s, i)")
+
+
+def test_a_sliding_window_wants_turns_in_order():
+    with pytest.raises(ScheduleError, match="not-in-order"):
+        scheduled(blur(12, 9), "split(y, 5)\nparallel(y_i)\nstore_at(rows, y_o, y_i)")
+
+
+def test_sums_of_whole_numbers_may_be_reordered():
+    whole = nest(*SUM, A="int32[6,6]", B="int32[6,6]")
+    made = scheduled(whole, "split(k, 2)\nreorder(k_i, k_o)\nrfactor(k_i)")
+    A = np.arange(36, dtype="i4").reshape(6, 6) * 12345
+    given = {"A": A, "B": np.zeros((6, 6), "i4")}
+    assert run(made, given)["B"].tobytes() == run(whole, given)["B"].tobytes()
+
+
+def test_relaxed_sums_are_near():
+    made = scheduled(product(8), "rfactor(k)", relaxed=True)
+    given = {n: np.random.default_rng(0).normal(size=(8, 8)).astype("f4") for n in "AB"}
+    assert np.allclose(run(made, given)["C"], run(product(8), given)["C"], rtol=1e-5)
+    assert show(made) != show(product(8))
+
+
+def test_numbers_keep_their_bits():
+    text = "def f(B: 'float32[4]') -> (B,):\n" + "".join(
+        f"    B[{n}] = float32({v})\n" for n, v in enumerate(("'0000c07f'", "-0.0", "0.1", "'0100807f'")))
+    assert show(parse(text)) == text
+    assert run(parse(text), {})["B"].tobytes() == bytes.fromhex("0000c07f00000080cdcccc3d0100807f")
+
+
+def test_every_primitive_says_what_it_does():
+    assert all(f.__doc__ for f in PRIMITIVES.values())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_schedules_leave_every_bit(seed):
+    assert agree(seed, Counter()) is None
