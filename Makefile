@@ -25,7 +25,7 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz faults accel exactness numpy-suite bench kernels accuracy lint clean
+.PHONY: all test levels matrix demo fuzz faults accel exactness numpy-suite bench kernels accuracy docs lint clean
 
 all: test
 
@@ -108,9 +108,19 @@ kernels: $(PEERS)/.done
 accuracy: $(VENV)/.bench
 	$(PY) -m bench.accuracy $(ACCURACY_ARGS)
 
+$(VENV)/.docs: $(PY) pyproject.toml
+	$(PY) -m pip install --quiet -e '.[docs]'
+	@touch $@
+
+# The pages as a site in docs/_build/html; the notebooks of the gallery are executed for it. No warning passes.
+docs: $(VENV)/.docs
+	$(PY) -m tools.supported_table
+	$(PY) -m tools.gallery
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
 lint: $(VENV)/.lint
 	$(VENV)/bin/ruff check jitla tests bench tools
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(PEERS) .matrix build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) docs/_build docs/gallery/*.md .matrix build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

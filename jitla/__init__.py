@@ -19,6 +19,7 @@ from jitla.errors import (
     CacheWarning,
     ConfigError,
     DeviceError,
+    FallbackWarning,
     InternalError,
     JitlaError,
     JitlaWarning,
@@ -30,7 +31,8 @@ from jitla.errors import (
 from jitla.notebook import load_ipython_extension
 
 __all__ = [
-    "BackendError", "CacheWarning", "ConfigError", "DeviceError", "InternalError", "JitlaError",
+    "BackendError", "CacheWarning", "ConfigError", "DeviceError", "FallbackWarning", "InternalError",
+    "JitlaError",
     "JitlaWarning", "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate",
     "config", "configure", "coverage", "explain", "jit", "load_ipython_extension", "options", "quantize",
     "recompilation", "recompilations", "sparsify", "spec",

@@ -14,13 +14,15 @@ from jitla.errors import JitlaError
 USAGE = """usage: python -m jitla demo [--rows N]
        python -m jitla calibrate
        python -m jitla info
+       python -m jitla bench [--rows N] [--seconds S]
        python -m jitla explain MODULE:FUNCTION [--data FILE.npz] [--level LEVEL] [--html FILE.html]
        python -m jitla run [--jit [MODULE:]FUNCTION] [--jit-all] [--once] SCRIPT [ARGUMENTS ...]
        python -m jitla cache info|clear
 
 demo        fit two classifiers to real flight data, plain and decorated, and compare
 calibrate   measure this machine and keep what plans are chosen by
-info        versions, processor, threads, files, what was measured of this machine
+info        versions, processor, caches, threads, files, what was measured of this machine
+bench       time a few functions plain and decorated, in turn
 explain     call a function with the arrays of a file and show what became of it
 run         run a script with functions decorated, after it was run as it is, and compare
 cache       say what machine code is kept on disk, and where; remove it
@@ -37,6 +39,8 @@ def main(arguments: list[str]) -> int:
             return 0
         case ["info", *rest]:
             return commands.info_command(rest)
+        case ["bench", *rest]:
+            return commands.bench_command(rest)
         case ["explain", *rest]:
             return commands.explain_command(rest)
         case ["run", *rest]:

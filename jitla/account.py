@@ -7,26 +7,26 @@ Receives sites; returns counters and records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter, time
 from typing import Any
 
-from jitla.graph import NodeRecord
-from jitla.hops import place, topo
-from jitla.predictions import CostRecord, RivalRecord, duration
+from jitla.clocks import Watch
+from jitla.drafting import program_record
+from jitla.page import counters
+from jitla.predictions import duration
 from jitla.records import (
+    CallRecord,
+    CompilationRecord,
     Covered,
     FallbackRecord,
-    FiredRule,
     FunctionRecord,
     KeptRecord,
     LoopRecord,
+    Moment,
     NestRecord,
-    ProgramRecord,
     SourceLine,
-    StageRecord,
-    StepRecord,
 )
-from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
 
 # By the state of a loop over elements: where it is counted.
@@ -57,6 +57,12 @@ class Stats(dict[str, float]):
 
     def __str__(self) -> str:
         return "  ".join(f"{name} {value:g}" for name, value in self.items())
+
+    def _repr_html_(self) -> str:
+        return counters({name: f"{value:g}" for name, value in self.items()})
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
 
 def stats_of(sites: Iterable[Site]) -> Stats:
@@ -154,9 +160,13 @@ def _kept(part: Any) -> KeptRecord:
     return KeptRecord(f"{name} {sizes}", covers, part.made, part.used, part.nbytes)
 
 
-def function_record(function: Callable[..., Any], sites: Iterable[Site],
-                    note: str = "") -> FunctionRecord:
-    """Return all that is known of a decorated function; `note` says why nothing is compiled."""
+def function_record(function: Callable[..., Any], sites: Iterable[Site], note: str = "", *,
+                    assumed: bool = False, watch: Watch | None = None, codes: bool = False) -> FunctionRecord:
+    """Return all that is known of a decorated function; `note` says why nothing is compiled.
+
+    `assumed`: nobody has measured this machine. `watch` is the call that was made to explain it. With
+    `codes` what kernels were compiled from and to is written down, too, which takes a while.
+    """
     sites = tuple(sites)
     code = getattr(function, "__code__", None)
     place = SourceLine.at(code.co_filename, code.co_firstlineno) if code else SourceLine("?", 0)
@@ -165,113 +175,31 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site],
         runs.update(site.runs())
     lines = {p: found for site in sites for p, found in list(site.lines.items())}
     programs = tuple(
-        program_record(p, n, lines.get(p, {})) for p, n in runs.items() if hasattr(p, "plan"))
+        program_record(p, n, lines.get(p, {}), codes) for p, n in runs.items() if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
-    return FunctionRecord(name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites),
-                          note, loops_of(sites), kept_of(sites), nests_of(sites),
-                          sum(len(s.standbys) for s in sites), _compilations(sites))
+    return FunctionRecord(
+        name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note, loops_of(sites),
+        kept_of(sites), nests_of(sites), sum(len(s.standbys) for s in sites), _compilations(sites),
+        tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch))
 
 
-def _compilations(sites: tuple[Site, ...]) -> tuple[str, ...]:
-    """Say which guards failed, and what was done."""
+def clocks_of(sites: Iterable[Site]) -> list[Any]:
+    """Return what times the programs of sites."""
+    return [p.clock for site in sites for p in site.runs() if hasattr(p, "clock")]
+
+
+def _call(watch: Watch | None) -> CallRecord | None:
+    if watch is None:
+        return None
+    return CallRecord(watch.begun, watch.seconds, tuple(Moment(*found) for found in watch.moments))
+
+
+def _compilations(sites: tuple[Site, ...]) -> tuple[CompilationRecord, ...]:
+    """Say which guards failed, and what was done; times are those of the clock that runs are timed by."""
     records = [r for j in {id(s.journal): s.journal for s in sites}.values() for r in j.records]
+    offset = perf_counter() - time()
     return tuple(
-        f"{SourceLine.at(*r.line).place if r.line else '?'}  {r.guard}  ({r.tier}: {r.plans} plans, "
-        f"{r.compiled} compiled, {r.reused} found, {duration(r.seconds)})" for r in records)
-
-
-class _Lines:
-    """Where the hops of a program come from in one function; programs are shared by functions."""
-
-    def __init__(self, known: Mapping[Any, Any]) -> None:
-        self._known = known
-        # A rewritten hop has the line that its original had in the function that came first.
-        self._moved = {hop.line: line for hop, line in known.items() if hop.line is not None}
-        self._told = {f"  # {place(a)}": f"  # {place(b)}" for a, b in self._moved.items()}
-
-    def of(self, hop: Any) -> Any:
-        """Return the line of `hop`, if it is known."""
-        return self._known.get(hop) or self._moved.get(hop.line, hop.line)
-
-    def told(self, text: str) -> str:
-        """Return the text of a stage with these lines in it."""
-        rows = (row.rpartition("  # ") for row in text.split("\n"))
-        return "\n".join(head + self._told.get(mark + end, mark + end) for head, mark, end in rows)
-
-
-def program_record(program: Any, runs: int, known: Mapping[Any, Any]) -> ProgramRecord:
-    """Return the record of one program; `known` has the lines of its hops in the function asked about."""
-    lines = _Lines(known)
-    stages = tuple(StageRecord(s.name, lines.told(s.text()), s.seconds) for s in program.stages)
-    steps = tuple(_step(s, lines) for s in program.plan.steps)
-    roots = ", ".join(h.op.name for h in program.plan.outputs)
-    rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
-    seconds = sum(s.seconds for s in stages)
-    return ProgramRecord(
-        roots, stages, rules, steps, runs, program.materialised, seconds, _cost(program, lines),
-        tuple(_nodes(program.plan, lines)))
-
-
-def _nodes(plan: Any, lines: _Lines) -> Iterator[NodeRecord]:
-    """Yield the values of a plan; numbers that it is given are left out."""
-    makers: dict[Any, str] = {}
-    counts = {"K": 0, "C": 0}
-    for step in plan.steps:
-        kind = "K" if hasattr(step, "body") else "C"
-        counts[kind] += 1
-        for hop in step.body if kind == "K" else (step.hop,):
-            makers.setdefault(hop, f"{kind}{counts[kind]}")
-    shown = [h for h in topo(plan.outputs) if h.op.name != "leaf" or h.meta.shape]
-    numbers = {hop: at for at, hop in enumerate(shown)}
-    for hop in shown:
-        line = lines.of(hop)
-        said = SourceLine.at(*line) if line else None
-        reads = tuple(numbers[h] for h in hop.inputs if h in numbers)
-        sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
-        yield NodeRecord(
-            "array" if hop.op.name == "leaf" else hop.op.name, f"{sizes} {hop.meta.dtype}",
-            makers.get(hop, ""), reads, f"{said.place}  {said.text}" if said else "", hop in plan.outputs)
-
-
-def _cost(program: Any, lines: _Lines) -> CostRecord:
-    """Ask the planner how it came to the plan of a program."""
-    found = program.weigh()
-    rival = None
-    if found.runner_up is not None:
-        *terms, more = found.runner_up.more
-        keeps, drops = (tuple(_value(h, lines) for h in some)
-                        for some in (found.runner_up.keeps, found.runner_up.drops))
-        rival = RivalRecord(found.seconds + more, keeps, drops, tuple(terms))
-    return CostRecord(
-        program.fusion, found.costs, tuple(found.rules.items()), found.bound, found.kernels,
-        found.partitions, found.points, found.costed, found.by_cost, found.by_structure, found.spent,
-        rival, program.peak(), program.limit, found.free)
-
-
-def _value(hop: Any, lines: _Lines) -> str:
-    """Name a value by its operator, shape and line."""
-    line = lines.of(hop)
-    sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
-    return f"{hop.op.name} {sizes}" + (f" of {SourceLine.at(*line).place}" if line else "")
-
-
-def _step(step: Any, lines: _Lines) -> StepRecord:
-    def covered(hop: Any) -> Covered:
-        line = lines.of(hop)
-        return Covered(hop.op.name, SourceLine.at(*line) if line else None)
-
-    if hasattr(step, "body"):
-        sizes = "x".join(map(str, step.shape)) or "scalar"
-        title = f"{step.template} {sizes} {step.body[-1].meta.dtype}"
-        reads = sum(h.meta.shape != () for h in step.inputs)
-        writes = sum(h.meta.shape != () for h in step.outputs)
-        return StepRecord("kernel", title, tuple(map(covered, step.body)), reads, writes)
-    hop = step.hop
-    sizes = "x".join(map(str, hop.meta.shape)) or "scalar"
-    reason = str(hop.attr("part")) if hop.op.name == "offload" else step.reason
-    return StepRecord("call", f"{hop.op.name} {sizes} {hop.meta.dtype}", (covered(hop),), reason=reason)
-
-
-def _fired(name: str, count: int) -> FiredRule:
-    known = {rule.name: rule for rule in RULES + SUBSTITUTIONS}.get(name)
-    return FiredRule(name, count, known.doc, known.exactness) if known else FiredRule(name, count)
+        CompilationRecord(
+            SourceLine.at(*r.line) if r.line else SourceLine("?", 0), str(r.guard), r.tier, r.plans,
+            r.compiled, r.reused, r.nbytes, r.seconds, r.at + offset)
+        for r in records)

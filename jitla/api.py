@@ -146,6 +146,8 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
     wrapper.stats = lambda: GATE.room("account").stats_of(state.all_sites())
+    wrapper.explain = lambda *args, **kwargs: explain(wrapper, *args, **kwargs)
+    wrapper._repr_html_ = lambda: _explained(state)._repr_html_()
     wrapper.cache_clear = state.clear
     wrapper.compile = lambda *args, **kwargs: warm_up(state, function, args, kwargs)
     return wrapper
@@ -159,11 +161,16 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     function : callable
         A decorated function; a plain one is decorated first.
     *args, **kwargs
-        If given, the function is called with them before, compiled. Else programs that calls were waiting for
-        are waited for.
-    level : {"plan", "cost", "hops", "rewrites", "all"}
-        What is shown: the loops with their predicted times; what these are made of, and which other
-        plans there were; the operators as traced; what became of them; all of that.
+        If given, the function is called with them before, compiled, and every step is timed; what `spec`
+        describes is made for that. Else programs that calls were waiting for are waited for, and times
+        are those of the first runs.
+    level : str
+        What is shown. "plan": the loops, what they were predicted to take and did take, what NumPy
+        runs and why, what would make it faster. "trace": what was recorded, line by line; "hops": the
+        same as a graph; "rewrites": what became of it; "kernels": the loops' contents, and what runs
+        them; "cost": what predictions are made of, why loops are not one, which plan came second;
+        "llvm", "asm": what was compiled, and to what; "recompilations": what was compiled when, and why;
+        "runtime": what runs took, step by step and line by line; "all": everything but "llvm" and "asm".
 
     Returns
     -------
@@ -177,10 +184,16 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     """
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
-    if args or kwargs:
-        call_traced(state, decorated, args, kwargs)
+    watch = call_traced(state, decorated, args, kwargs) if args or kwargs else None
     finish(state)
-    record = GATE.room("account").function_record(state.function, state.all_sites(), state.note)
+    return _explained(state, level, watch)
+
+
+def _explained(state: State, level: str = "plan", watch: Any = None) -> Explanation:
+    def record(codes: bool) -> Any:
+        return GATE.room("account").function_record(
+            state.function, state.all_sites(), state.note, assumed=GATE.assumes, watch=watch, codes=codes)
+
     made: Explanation = GATE.room("explanation").explanation(record, level)
     return made
 

@@ -28,9 +28,10 @@ from jitla.decorating import decorate, functions
 from jitla.disk import Disk, Unsafe
 from jitla.errors import ConfigError
 from jitla.gate import GATE
-from jitla.predictions import duration
+from jitla.predictions import bytes_text, duration
+from jitla.trials import SIZES, trials
 
-__all__ = ["cache_command", "explain_command", "info_command", "run_command"]
+__all__ = ["bench_command", "cache_command", "explain_command", "info_command", "run_command"]
 
 PACKAGES = ("numpy", "scipy", "llvmlite", "numba")
 
@@ -49,11 +50,27 @@ def _facts() -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
         yield name, importlib.metadata.version(name)
     yield "processor", GATE.host()
+    sizes = GATE.room("calibration").cache_sizes()
+    yield "caches", f"{bytes_text(sizes.near)} for each core, {bytes_text(sizes.shared)} shared"
+    yield "memory", bytes_text(GATE.room("runtime").memory())
     yield "files", cache_directory(current())
     found = GATE.measured(current())
     yield "constants", "measured" if found else "assumed; python -m jitla calibrate measures them"
     for name, value in found.record().items() if found else ():
         yield "", f"{name} = {value}"
+
+
+def bench_command(arguments: list[str]) -> int:
+    """Time a few functions plain and decorated, in turn, and print a table."""
+    parser = argparse.ArgumentParser(prog="jitla bench")
+    parser.add_argument("--rows", type=int, default=SIZES, help="of the matrices; default %(default)s")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each function; default %(default)s")
+    chosen = parser.parse_args(arguments)
+    print(f"{'median of pairs':15}  {'NumPy':>9}  {'jitla':>9}  {'ratio':>5}  {'first call':>10}")
+    for found in trials(chosen.rows, chosen.seconds):
+        print(f"{found.name:15}  {duration(found.plain):>9}  {duration(found.fast):>9}  "
+              f"{found.fast / found.plain:5.2f}  {duration(found.first):>10}")
+    return 0
 
 
 def cache_command(what: str) -> int:

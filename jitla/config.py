@@ -133,6 +133,10 @@ class Config:
         "which differences to NumPy's bits are allowed: none; roundings with no worse bound; more")
     strict: bool = _option(
         False, _switch, "raise UnsupportedError instead of handing an operation to NumPy")
+    fallback: str = _option(
+        "silent", _choice("silent", "warn"),
+        "what is done where NumPy runs an operation: nothing; a FallbackWarning, once for each line",
+        neutral=True)
     verify: bool = _option(
         False, _switch, "also run NumPy, compare, and raise VerificationError where they differ")
     compile: str = _option(
@@ -352,6 +356,7 @@ def describe() -> str:
 if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checkers and editors
     numerics: str
     strict: bool
+    fallback: str
     verify: bool
     compile: str
     fusion: str

@@ -76,6 +76,11 @@ class Gate:
         """Whether there is a compiler already."""
         return bool(self._compilers)
 
+    @property
+    def assumes(self) -> bool:
+        """Whether plans are made for a machine of round numbers, as nobody has measured this one."""
+        return self._machine is None or self._machine is self.room("hops").REFERENCE
+
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
         key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from jitla.api import coverage, explain
-from jitla.config import current
+from jitla.api import coverage, explain, recompilations
+from jitla.config import configure, current
 from jitla.decorating import decorate
 from jitla.errors import ConfigError
 
@@ -19,6 +19,8 @@ __all__ = ["load_ipython_extension"]
 USAGE = """%jitla explain FUNCTION [LEVEL]   what became of a decorated function
 %jitla stats FUNCTION             what it has done, in numbers
 %jitla coverage                   what decorated functions handed to NumPy
+%jitla recompilations FUNCTION    what was compiled for it when, and why
+%jitla recompile on|off|status    whether anything new is compiled; NumPy does what has no program
 %%jitla [OPTION=VALUE ...]        decorate the functions that the cell defines"""
 
 _NOT_SET = object()
@@ -49,12 +51,23 @@ def _line(ipython: Any, words: list[str]) -> Any:
         case ["explain", name, level]:
             return explain(_function(ipython, name), level=level)
         case ["stats", name]:
-            return Text(_function(ipython, name).stats())
+            return _function(ipython, name).stats()
         case ["coverage"]:
             return Text(coverage())
+        case ["recompilations", name]:
+            return recompilations(_function(ipython, name))
+        case ["recompile", "on" | "off" | "status" as word]:
+            return _recompile(word)
         case []:
             return Text(USAGE)
     raise ConfigError(f"there is no %jitla {' '.join(words)}; use\n{USAGE}")
+
+
+def _recompile(word: str) -> Text:
+    """Let new programs be compiled in this process, or not; say how it is."""
+    on = current().recompile if word == "status" else configure(recompile=word == "on").recompile
+    return Text("recompilation is on: what is new is compiled" if on else
+                "recompilation is off: programs that are there run, NumPy does what is new")
 
 
 def _function(ipython: Any, name: str) -> Any:

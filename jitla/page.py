@@ -13,7 +13,7 @@ from jitla.graph import svg
 from jitla.predictions import duration
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
-__all__ = ["document", "fragment"]
+__all__ = ["counters", "document", "fragment", "preformatted"]
 
 STYLE = """
 .jitla { font: 14px/1.45 system-ui, sans-serif; color: #1b1b1f; background: #ffffff; padding: 12px 16px; }
@@ -51,6 +51,25 @@ def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
     rows += [f"<details><summary>{escape(level)}</summary><pre>{escape(text)}</pre></details>"
              for level, text in texts.items()]
     return "\n".join([*rows, "</div>"]) + "\n"
+
+
+def counters(values: Mapping[str, str]) -> str:
+    """Return a table of values with their names, those that are 0 folded."""
+    def table(some: Mapping[str, str]) -> str:
+        return "<table>" + "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in some.items()
+        ) + "</table>"
+
+    used = {name: value for name, value in values.items() if value != "0"}
+    unused = {name: value for name, value in values.items() if value == "0"}
+    return (f"<style>{STYLE}</style>\n<div class=\"jitla\">{table(used)}"
+            f"<details><summary>0</summary>{table(unused)}</details></div>\n")
+
+
+def preformatted(title: str, text: str) -> str:
+    """Return text as a notebook shows it."""
+    return (f"<style>{STYLE}</style>\n<div class=\"jitla\"><h3>{escape(title)}</h3>\n"
+            f"<pre>{escape(text)}</pre></div>\n")
 
 
 def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]:

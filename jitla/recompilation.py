@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jitla.clocks import Watch, watching
 from jitla.config import Config, options
 from jitla.errors import TraceError
 from jitla.gate import GATE, State
@@ -48,6 +49,10 @@ class Recompilations(tuple[Any, ...]):
         return "\n".join(lines if self else ["nothing was compiled"]) + "\n"
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        page: str = GATE.room("page").preformatted("recompilations", str(self))
+        return page
 
 
 def _row(record: Recompilation) -> tuple[str, ...]:
@@ -143,9 +148,15 @@ def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float =
     return Spec(shape, np.dtype(dtype), order, density, kind)
 
 
-def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call a decorated function; its calls are traced, and wait for programs, whatever pays."""
-    with GATE.room("tiers").waiting():
+def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch:
+    """Call a decorated function; its calls are traced, and wait for programs, whatever pays.
+
+    What a `Spec` describes is made. Return how long everything in the call took.
+    """
+    args = tuple(a.make() if isinstance(a, Spec) else a for a in args)
+    kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
+    clocks = GATE.room("account").clocks_of(state.all_sites())
+    with GATE.room("tiers").waiting(), watching(clocks) as watch:
         decorated = hasattr(function, "__jitla_state__") and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
@@ -153,6 +164,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
             function(*args, **kwargs)
         else:
             tracing.run(site, state.twin, args, kwargs)
+    return watch
 
 
 def _is_plain(function: Any) -> bool:

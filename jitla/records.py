@@ -15,12 +15,18 @@ from jitla.graph import NodeRecord
 from jitla.predictions import CostRecord
 
 __all__ = [
+    "ApartRecord",
+    "CallRecord",
+    "CodeRecord",
+    "CompilationRecord",
     "Covered",
     "FallbackRecord",
     "FiredRule",
     "FunctionRecord",
     "KeptRecord",
+    "LapRecord",
     "LoopRecord",
+    "Moment",
     "NestRecord",
     "ProgramRecord",
     "SourceLine",
@@ -60,7 +66,9 @@ class Covered:
 class StepRecord:
     """A step of a plan: `kind` "kernel" or "call", `title` ("Cell 1000x60 float64").
 
-    `reads` and `writes` count the arrays a kernel touches; `reason` says why a call is no kernel.
+    `reads` and `writes` count the arrays a kernel touches, of `nbytes` together; `reason` says why a call
+    is no kernel. `nnz`: how many elements of its result are other than 0 at most, None if maybe all.
+    `seconds` are measured, the median of some runs; 0.0 where it never was.
     """
 
     kind: str
@@ -69,6 +77,39 @@ class StepRecord:
     reads: int = 0
     writes: int = 0
     reason: str = ""
+    nbytes: int = 0
+    nnz: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApartRecord:
+    """A value that one step (`maker`, "K1") writes to memory and others read: why they are no one loop."""
+
+    value: str
+    maker: str
+    readers: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRecord:
+    """What a kernel ("K1") was compiled from and to, for one way of walking over its arrays (`form`)."""
+
+    kernel: str
+    form: str
+    text: str
+    assembly: str
+
+
+@dataclass(frozen=True, slots=True)
+class LapRecord:
+    """One run of a program that was timed: when it began, the seconds of its steps and of all of it."""
+
+    begun: float
+    seconds: tuple[float, ...]
+    whole: float
+    thread: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +136,8 @@ class ProgramRecord:
     """A compiled block: its stages, rules, steps, and what running it came to.
 
     `materialised` counts values per run that are written to memory without being results; `cost` is
-    what the planner predicted.
+    what the planner predicted, `seconds` the median of the `laps` that were timed. `apart` says why steps
+    share no loop, `codes` what was compiled, `source` is the Python function that runs the steps.
     """
 
     name: str
@@ -107,6 +149,12 @@ class ProgramRecord:
     compile_seconds: float = 0.0
     cost: CostRecord | None = None
     nodes: tuple[NodeRecord, ...] = ()
+    seconds: float = 0.0
+    laps: tuple[LapRecord, ...] = ()
+    apart: tuple[ApartRecord, ...] = ()
+    trace: tuple[Covered, ...] = ()
+    codes: tuple[CodeRecord, ...] = ()
+    source: str = ""
 
     @property
     def kernels(self) -> int:
@@ -185,10 +233,46 @@ class KeptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CompilationRecord:
+    """One time that a block met no plan: the guard that failed, what was done, when, and how long it took."""
+
+    line: SourceLine
+    guard: str
+    tier: str
+    plans: int
+    compiled: int
+    reused: int
+    nbytes: int
+    seconds: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What NumPy was called for outside of programs while somebody watched: when, and in which thread."""
+
+    name: str
+    begun: float
+    seconds: float
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A call that was watched: when it began, how long it took, and what NumPy was called for in it."""
+
+    begun: float
+    seconds: float
+    moments: tuple[Moment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionRecord:
     """All that is known of a decorated function; `note` says why nothing is compiled, if so.
 
     `waiting` blocks are run by NumPy for now; `compilations` say what was compiled when, and why.
+    `failures` are blocks that no program could be made for; `assumed`: nobody has measured this machine;
+    `call` is the one that was made to explain it.
     """
 
     name: str
@@ -201,4 +285,7 @@ class FunctionRecord:
     kept: tuple[KeptRecord, ...] = ()
     nests: tuple[NestRecord, ...] = ()
     waiting: int = 0
-    compilations: tuple[str, ...] = ()
+    compilations: tuple[CompilationRecord, ...] = ()
+    failures: tuple[str, ...] = ()
+    assumed: bool = False
+    call: CallRecord | None = None

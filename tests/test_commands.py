@@ -17,7 +17,6 @@ from jitla import commands
 from jitla.__main__ import main
 from jitla.decorating import decorate, functions
 from jitla.errors import ConfigError
-from jitla.notebook import Text
 
 ROOT = str(Path(__file__).parents[1])
 SCRIPT = '''import sys
@@ -128,7 +127,7 @@ def test_a_cell_decorates_its_functions(shell):
     assert "arctan multiply add  | return np.arctan(x) * 3 + 1" in text
     assert "rewrites" in str(shell.run_line_magic("jitla", "explain f rewrites"))
     stats = shell.run_line_magic("jitla", "stats f")
-    assert isinstance(stats, Text) and repr(stats).startswith("calls 1 ")
+    assert stats.calls == 1 and "<td>calls</td><td>1</td>" in stats._repr_html_()
     assert "handed to NumPy" in shell.run_line_magic("jitla", "coverage")
     assert "%%jitla" in shell.run_line_magic("jitla", "")
 
@@ -164,3 +163,38 @@ def test_what_goes_wrong_in_a_cell_is_shown_once(shell, capsys):
 def test_what_a_line_cannot_mean_is_said(shell, line):
     with pytest.raises(ConfigError, match="no decorated function|there is no %jitla"):
         shell.run_line_magic("jitla", line)
+
+
+def test_functions_are_timed_plain_and_decorated(capsys):
+    assert main(["bench", "--rows", "500", "--seconds", "0"]) == 0
+    told = capsys.readouterr().out.split("\n")
+    assert told[0].split() == ["median", "of", "pairs", "NumPy", "jitla", "ratio", "first", "call"]
+    assert [row.split()[0] for row in told[1:] if row] == [
+        "standardise", "logistic", "softmax", "hinge", "distances", "polynomial"]
+
+
+def test_a_notebook_freezes_plans_and_says_so(shell):
+    define = "%%jitla compile=sync\ndef f(x):\n    return np.arctan(x) * 2.5 + 1"
+    try:
+        assert "is on" in shell.run_line_magic("jitla", "recompile status")
+        assert "is off" in shell.run_line_magic("jitla", "recompile off")
+        shell.run_cell(define).raise_error()
+        shell.run_cell("y = f(np.ones(5))").raise_error()
+        assert shell.user_ns["y"].tolist() == (np.arctan(np.ones(5)) * 2.5 + 1).tolist()
+        assert shell.user_ns["f"].stats().planned == 0 and not jitla.config.recompile
+        assert "is on" in shell.run_line_magic("jitla", "recompile on")
+        shell.run_cell("f(np.ones(5))").raise_error()
+        assert shell.user_ns["f"].stats().planned == 1
+        table = shell.run_line_magic("jitla", "recompilations f")
+        assert len(table) == 2 and "<pre>time" in table._repr_html_()
+    finally:
+        jitla.config.recompile = True
+
+
+def test_functions_are_displayed_with_their_plans(shell):
+    cell = "%%jitla compile=sync\ndef f(x):\n    return x * 2.5 + 1\n\ny = f(np.ones(5))"
+    shell.run_cell(cell).raise_error()
+    formatted, _ = shell.display_formatter.format(shell.user_ns["f"])
+    assert "<svg" in formatted["text/html"] and formatted["text/plain"].startswith("<function f")
+    formatted, _ = shell.display_formatter.format(shell.user_ns["f"].stats())
+    assert formatted["text/plain"].startswith("calls 1 ") and "<table>" in formatted["text/html"]

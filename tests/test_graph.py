@@ -106,11 +106,12 @@ def test_json_holds_the_record():
 
 def test_a_file_is_of_the_kind_that_its_name_ends_in(tmp_path):
     e = explanation(SHOWN)
-    for ending, text in ((".html", e.to_html()), (".json", e.to_json()), (".mmd", e.to_mermaid()),
+    for ending, text in ((".html", e.to_html()), (".json", e.to_json()), (".trace.json", e.to_trace()),
+                         (".mmd", e.to_mermaid()),
                          (".dot", e.to_dot()), (".txt", str(e))):
         e.save(tmp_path / f"plan{ending}")
         assert (tmp_path / f"plan{ending}").read_text(encoding="utf-8") == text
-    with pytest.raises(ConfigError, match=r"plan\.pdf.*\.html, \.json, \.mmd, \.dot, \.txt"):
+    with pytest.raises(ConfigError, match=r"plan\.pdf.*\.html, \.trace\.json, \.json, \.mmd, \.dot, \.txt"):
         e.save(tmp_path / "plan.pdf")
 
 

@@ -74,16 +74,15 @@ def estimated_ns(kernel: Kernel, elements: int) -> float:
 
 
 class LlvmExecutable:
-    """A loaded kernel; `text` is its IR, `object` the machine code of its first part.
+    """A loaded kernel; `object` is the machine code of its first part.
 
     Its blocks hold addresses of that code: they must not outlive it.
     """
 
     def __init__(
-        self, loop: Loop, text: str, library: Library, threads: int, serial_ns: float,
+        self, loop: Loop, library: Library, threads: int, serial_ns: float,
         in_turn: Callable[[Loop, Geometry, int, int, float], bytes],
     ) -> None:
-        self.text = text
         self.object = library.objects[0]
         self._loop = loop
         self._library = library
@@ -92,6 +91,11 @@ class LlvmExecutable:
         self._in_turn = in_turn
         self._entry = library.addresses["k"]
         self._finish = library.addresses.get("fin", 0)
+
+    @property
+    def text(self) -> str:
+        """The IR that it was made of."""
+        return self._library.text
 
     def template(self, geometry: Geometry, more: bool = False) -> bytes:
         """Return the argument block for `geometry`, everything filled in but the operands."""
@@ -211,7 +215,11 @@ class LlvmBackend:
         names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
-        return LlvmExecutable(loop, text, library, threads, self.serial_ns, self._turned)
+        return LlvmExecutable(loop, library, threads, self.serial_ns, self._turned)
+
+    def assembly(self, text: str) -> str:
+        """Return the assembly language that `text` of a kernel is compiled to here."""
+        return self.jit.assembly(text)
 
     def _turned(
         self, loop: Loop, geometry: Geometry, entry: int, threads: int, nanoseconds: float
@@ -290,6 +298,11 @@ class _Blocks:
         self._library = library
         self._pack = pack
         self._entry = entry
+
+    @property
+    def text(self) -> str:
+        """The IR that the code was made of."""
+        return self._library.text
 
     def __call__(self, *sizes: Any) -> bytes:
         return self._pack(self._library.addresses[self._entry], *sizes)

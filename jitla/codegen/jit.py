@@ -71,10 +71,11 @@ class Shelf(Protocol):
 class Library:
     """A loaded object; its functions live as long as this does."""
 
-    __slots__ = ("addresses", "objects", "_tracker", "__weakref__")
+    __slots__ = ("addresses", "objects", "text", "_tracker", "__weakref__")
 
-    def __init__(self, tracker: Any, names: tuple[str, ...], objects: list[bytes]) -> None:
+    def __init__(self, tracker: Any, names: tuple[str, ...], objects: list[bytes], text: str = "") -> None:
         self.objects = objects
+        self.text = text
         self._tracker = tracker
         self.addresses: dict[str, int] = {name: tracker[name] for name in names}
 
@@ -179,7 +180,7 @@ class Jit:
             with self._lock:
                 library = self._loaded.get(key)
                 if library is None:
-                    library = self._loaded[key] = self._link(objects, names)
+                    library = self._loaded[key] = self._link(objects, names, text)
         return library
 
     def adopt(self, data: bytes, name: str) -> Library:
@@ -189,7 +190,17 @@ class Jit:
                 self._start()
             return self._link([data], (name,))
 
-    def _link(self, objects: list[bytes], names: tuple[str, ...]) -> Library:
+    def assembly(self, text: str) -> str:
+        """Return what the modules of `text` are compiled to, as assembly language."""
+        return "".join(self._listing(part, self._level if level is None else level)
+                       for level, part in modules(text))
+
+    def _listing(self, text: str, level: int) -> str:
+        with llvm.parse_assembly(text) as module:
+            found: str = _emitter(self.target, level).emit_assembly(module)
+            return found
+
+    def _link(self, objects: list[bytes], names: tuple[str, ...], text: str = "") -> Library:
         builder = llvm.JITLibraryBuilder().add_current_process()
         for data in objects:
             builder = builder.add_object_img(data)
@@ -199,7 +210,7 @@ class Jit:
             tracker = builder.link(self._engine, f"jitla{next(self._numbers)}")
         except RuntimeError as error:
             raise BackendError(f"LLVM cannot load an object: {error}") from error
-        return Library(tracker, names, objects)
+        return Library(tracker, names, objects, text)
 
 
 @cache

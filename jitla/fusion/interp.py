@@ -132,6 +132,10 @@ class InterpretedBackend:
             return "order of comparison"
         return self._refuse(hop)
 
+    def assembly(self, text: str) -> str:
+        """Return nothing: what is interpreted is compiled to no assembly language."""
+        return ""
+
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Interpreted:
         """Return an executable that evaluates `kernel`."""
         return Interpreted(kernel, form)

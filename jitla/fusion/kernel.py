@@ -240,7 +240,10 @@ class Geometry:
 class Executable(Protocol):
     """A compiled kernel: size-generic machine code."""
 
-    text: str
+    @property
+    def text(self) -> str:
+        """What it was compiled from."""
+        ...
 
     def template(self, geometry: Geometry, more: bool = False) -> bytes:
         """Argument block for `launch`, everything filled in but the operands.
@@ -266,6 +269,10 @@ class Backend(Protocol):
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Executable:
         """Machine code for `kernel` in layout `form`, from the cache where possible."""
+        ...
+
+    def assembly(self, text: str) -> str:
+        """Return the assembly language that the text of an executable is compiled to."""
         ...
 
     def product(

@@ -226,6 +226,11 @@ class Search:
         assert found is not None
         return found
 
+    def seconds(self, kept: int) -> float:
+        """Return what the cheapest kernels cost that make what is in memory; inf if there are none."""
+        found = self._arrange(kept, inf)
+        return inf if found is None else found[0]
+
     def _arrange(self, kept: int, most: float) -> Grouped | None:
         memory = self.kernels.in_memory(kept)
         return self.groups.arrange(self.results & memory, memory, most)

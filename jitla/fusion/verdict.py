@@ -8,7 +8,7 @@ are found the same way every time, so they are found again when somebody asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from jitla.fusion.heuristics import RULES
@@ -41,7 +41,8 @@ class Verdict:
     `costs` are those of the plan's steps, `rules` the seconds predicted for the plans by rule of thumb.
     `by_structure`: choices that are no plans of their own because partitions do not depend on each other.
     `spent`: the search ended before it was through. `free`: what the plan without a limit of memory
-    would cost and take, where that is another one.
+    would cost and take, where that is another one. `open`: values that may be in memory or not, and
+    what the cheapest plan with that one the other way round costs more.
     """
 
     costs: tuple[Cost, ...]
@@ -57,6 +58,7 @@ class Verdict:
     runner_up: RunnerUp | None
     peak: int
     free: tuple[float, int] | None = None
+    open: Mapping[Hop, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -95,7 +97,8 @@ def weigh(
         spent=any(f.spent for f in found),
         runner_up=None if limited else _runner_up(chosen),
         peak=taken,
-        free=(_seconds(free, prices), free_peak) if limited else None)
+        free=(_seconds(free, prices), free_peak) if limited else None,
+        open={} if limited else _turned(chosen))
 
 
 def forecast(
@@ -121,6 +124,16 @@ def _bound(chosen: Chosen, costs: Sequence[Cost], plan: Plan) -> float:
     known = {h for h in memo.hops(inside)}
     rest = sum(c.total for c, s in zip(costs, plan.steps, strict=True) if not known.intersection(s.outputs))
     return rest + sum(Search(f.partition, memo, chosen.kernels).least() for f in chosen.found)
+
+
+def _turned(chosen: Chosen) -> dict[Hop, float]:
+    """Return what it costs more to decide otherwise about one value, for every value that is open."""
+    memo, more = chosen.kernels.memo, {}
+    for f in chosen.found:
+        search = Search(f.partition, memo, chosen.kernels)
+        for point in f.partition.points:
+            more[next(iter(memo.hops(1 << point)))] = search.seconds(f.chosen ^ 1 << point) - f.seconds
+    return more
 
 
 def _runner_up(chosen: Chosen) -> RunnerUp | None:

@@ -1,6 +1,6 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, emit, resize, asked, cuts, rows, program, appraisal, splitting, placing,
+Reading order: stores, emit, resize, asked, cuts, rows, codes, program, appraisal, splitting, placing,
 pipeline, invariants, cache.
 """
 

@@ -36,6 +36,10 @@ class RowTools(Protocol):
         """Machine code for one variant of a kernel, and what runs it."""
         ...
 
+    def assembly(self, text: str) -> str:
+        """Return the assembly language that the text of an executable is compiled to."""
+        ...
+
     def product(
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:

@@ -222,6 +222,10 @@ class Compiler:
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
         return made
 
+    def assembly(self, text: str) -> str:
+        """Return the assembly language that the text of an executable is compiled to."""
+        return self.backend.assembly(text)
+
     def product(
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:

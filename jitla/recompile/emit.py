@@ -72,6 +72,7 @@ def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs, aliases: Alia
             writer.detach()
             writer.keep(aliases)
         writer.step(step)
+        writer.lines.append(f"if T is not None: T.step({at})")
         writer.release(at, step)
     if order.late == len(order.steps):
         writer.detach()
@@ -369,7 +370,8 @@ class _Writer:
         seen: set[Hop] = set()
         words = [self.result(i, out, seen) for i, out in enumerate(outs)]
         head = [f"a{s} = L[{s}]" for s in self.slots]
-        body = [*head, *self.lines, "bound.count += 1"]
+        timed = ["T = CLOCK.start() if CLOCK.on else None"]
+        body = [*head, *timed, *self.lines, "bound.count += 1", "if T is not None: T.end()"]
         if self.flagging:
             kept = ", ".join(f"{slot}: b{slot}" for slot in self.kept)
             body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {{{kept}}}, {self.exact})")

@@ -6,7 +6,7 @@ Receives a plan with its store targets; returns results for the objects at the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from math import prod
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jitla.clocks import Clock
 from jitla.errors import InternalError
 from jitla.events import MAKING
 from jitla.fusion import (
@@ -41,6 +42,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.asked import RowTools
+from jitla.recompile.codes import Code, codes
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rows import RowLoop
@@ -120,6 +122,7 @@ class Program:
         self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
+        self.clock = Clock(len(self.order.steps))
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
         self._variants: list[tuple[Program, dict[int, int]]] = []
@@ -139,7 +142,7 @@ class Program:
         self._make = self._define()
 
     def _define(self) -> Callable[[Bound, Sequence[Any]], Run]:
-        scope: dict[str, Any] = dict(self.script.constants)
+        scope: dict[str, Any] = {**self.script.constants, "CLOCK": self.clock}
         exec(self._code, scope)
         made: Callable[[Bound, Sequence[Any]], Run] = scope["make"]
         return made
@@ -186,6 +189,10 @@ class Program:
         fired = ", ".join(self.fired) or "nothing"
         source = self.script.source.rstrip()
         return "\n\n".join([*parts, f"== rules fired\n{fired}", f"== program\n{source}"])
+
+    def codes(self) -> Iterator[Code]:
+        """Yield what kernels were compiled from and to."""
+        return codes(self._loops, self._workshop)
 
     def peak(
         self, dims: Mapping[int, int] | None = None, layouts: Mapping[int, Layout] | None = None

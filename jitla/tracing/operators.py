@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import adopt
+from jitla.hops import Kind, adopt, all_ops
 from jitla.tracing.array import (
     LAZY,
     SUMS,
@@ -220,6 +220,10 @@ def _install() -> None:
     for ufunc in (*_UNARY.values(), *_MORE_UNARY):
         if ufunc.__name__ in OP_ID:
             UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
+    for op in all_ops():  # what has an entry with a recipe needs nothing else
+        for ufunc in op.numpy if op.kind is Kind.CELL and op.emit else ():
+            if isinstance(ufunc, np.ufunc) and ufunc.nin < 3 and ufunc not in UFUNCS:
+                UFUNCS[ufunc] = _unary(op.name, ufunc) if ufunc.nin == 1 else _binary_call(ufunc)
     UFUNCS[np.power] = _power_call(UFUNCS[np.power])
     for name in ("sum", "mean", "min", "max", "any", "all", "prod"):
         _give(LazyArray, name, _reduction(name))

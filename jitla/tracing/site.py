@@ -6,6 +6,8 @@ asked for), proxies. Receives blocks and NumPy calls; returns runnable programs 
 
 from __future__ import annotations
 
+import linecache
+import warnings
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from types import CodeType
@@ -13,7 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitla.errors import MemoryLimitWarning, UnsupportedError
+from jitla.clocks import moment
+from jitla.config import current
+from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
 from jitla.events import Made, NothingNew, log
 from jitla.hops import Hop
 from jitla.locks import relock
@@ -349,8 +353,7 @@ class Site:
         """Run `func` with NumPy and count it under the user's line."""
         place = place_of(user_frame())
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
-            raise UnsupportedError(f"{place.file}:{place.line}: {_name(func)} is not traced by jitla; "
-                                   "remove strict=True to let NumPy run it")
+            raise UnsupportedError(_refusal(place, func))
         return self.counted(place, func, args, kwargs)
 
     def counted(self, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -361,10 +364,17 @@ class Site:
             record = self.fallbacks.setdefault((name, file, line), Fallback(func))
         start = perf_counter()
         try:
-            return call_at(place, func, args, kwargs)
+            result = call_at(place, func, args, kwargs)
         finally:
+            seconds = perf_counter() - start
             record.count += 1
-            record.seconds += perf_counter() - start
+            record.seconds += seconds
+            moment(name, start, seconds)
+        if record.count == 1 and current().fallback == "warn":
+            text = (f"{name} is {record.reason}: NumPy ran it, for {seconds * 1e3:.3g} ms; "
+                    "docs/supported.md has what is traced, fallback=\"silent\" keeps this quiet")
+            call_at(place, warnings.warn, (text, FallbackWarning), {})
+        return result
 
     def failed(self, error: Exception) -> None:
         """Note that a program failed and NumPy computed the block."""
@@ -386,6 +396,14 @@ class Site:
             self.payoff.clear()
         self.calls = 0
         self.learning = LEARNING
+
+
+def _refusal(place: Any, func: Any) -> str:
+    """Say at which line of the user's `func` is not traced, why, and what to do."""
+    line = linecache.getline(place.file, place.line).strip()
+    return (f"{place.file}:{place.line}: {_name(func)} is not traced by jitla ({Fallback(func).reason})\n"
+            f"    {line}\n"
+            "remove strict=True to let NumPy run it, or write the line with what docs/supported.md lists")
 
 
 def _always() -> bool:

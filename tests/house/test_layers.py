@@ -11,14 +11,14 @@ from tests.house.source import Import, Module, imports, late_imports, modules, o
 
 # Rooms of one rank never import each other. Files of one rank are in reading order.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "locks", "config", "events"),
+    ("errors", "locks", "config", "clocks", "events"),
     ("hops", "source"),
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
-    ("verify", "analysis", "predictions", "graph", "records", "page", "explanation",
-     "account", "calibration", "machines", "entries", "disk", "gate", "quantization",
+    ("verify", "analysis", "predictions", "graph", "records", "advice", "levels", "timeline", "page",
+     "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "gate", "quantization",
      "tiers", "recompilation", "bypass", "calling", "api",
-     "decorating", "notebook", "commands", "__init__", "demo_data", "demo_algorithms",
+     "decorating", "notebook", "trials", "commands", "__init__", "demo_data", "demo_algorithms",
      "demo_worker", "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.

@@ -1,0 +1,89 @@
+"""What would make a function faster: what stands in the way, where, and what to do about it.
+
+Knows: the records it is given. Must not know: hops, plans, how anything is measured.
+Receives the record of a function; returns lines of text, what costs most first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from jitla.predictions import duration
+from jitla.records import FallbackRecord, FunctionRecord, ProgramRecord
+
+__all__ = ["advice"]
+
+MOST = 6  # pieces of advice
+CHANGES = 8  # compilations because of one guard, from which on that is worth a word
+MAIN = 0.5  # part of a program's time from which on one call of NumPy matters
+#: By the word that a reason has: what can be done about a call that is not traced.
+CURES = (
+    ("whole calls", "is faster in NumPy: hand it more data at a time, or decorate what calls it"),
+    ("not in the op table", "ends its block: docs/supported.md lists what can stay in one; or move it out of"
+     " the loop"),
+    ("not in this form", "is traced with other arguments or dtypes: see docs/supported.md"),
+)
+#: By guard: what can be done against compiling again and again.
+STEADY = {
+    "dtype": "hand it arrays of one dtype", "layout": "hand it arrays that lie alike in memory",
+    "rank": "hand it arrays of as many axes", "scalar kind": "hand it numbers of one type",
+    "scalar value": "bind numbers that differ from call to call to names", "options": "keep the options",
+    "attribute": "keep arguments such as axis from changing",
+}
+
+
+def advice(record: FunctionRecord) -> tuple[str, ...]:
+    """Return what to change for more speed."""
+    found = [*_all(record)]
+    return tuple(text for _, text in sorted(found, key=lambda each: -each[0])[:MOST])
+
+
+def _all(record: FunctionRecord) -> Iterator[tuple[float, str]]:
+    """Yield advice with the seconds it is about, as far as these are known."""
+    if record.note:
+        yield 1.0, _note(record.note)
+    for f in record.fallbacks:
+        yield f.seconds, _fallback(f)
+    for program in record.programs:
+        yield from _products(program)
+    for nest in record.nests:
+        if nest.state == "refused":
+            yield nest.seconds, (f"{nest.line.place}: the loop over elements stays Python's ({nest.reason}); "
+                                 "see docs/loops.md for what is compiled")
+    if record.waiting:
+        yield 0.0, ("blocks are left to NumPy until they have taken as long as compiling does: "
+                    "f.compile(...) makes ready, compile=\"sync\" waits")
+    changes = Counter(c.guard.partition(":")[0].partition(" of ")[0] for c in record.compilations)
+    for guard, count in changes.items():
+        if count >= CHANGES and guard in STEADY:
+            yield 0.0, f"met without a plan {count} times because of another {guard}: {STEADY[guard]}"
+    if record.failures:
+        yield 0.0, f"no program could be made of a block ({record.failures[0]}): please report it"
+    if record.assumed and record.programs:
+        yield 0.0, "times are predicted for an assumed machine: python -m jitla calibrate measures this one"
+
+
+def _note(note: str) -> str:
+    if "source" in note:
+        return "the function's source was not found: define it in a file, or in a cell of a notebook"
+    if "compile=" in note:
+        return "compile=\"off\" runs plain NumPy: leave it out"
+    return "calls are too short to be traced: hand it more data at a time, or decorate what calls it"
+
+
+def _fallback(f: FallbackRecord) -> str:
+    cure = next((text for word, text in CURES if word in f.reason), "is run by NumPy: see docs/supported.md")
+    if f.function == "loop over elements":
+        cure = f"stays Python's ({f.reason}): see docs/loops.md for what is compiled"
+    return f"{f.line.place}: {f.function} took {duration(f.seconds)} and {cure}"
+
+
+def _products(program: ProgramRecord) -> Iterator[tuple[float, str]]:
+    """Yield what products take that are NumPy's own in any case."""
+    for step in program.steps:
+        if step.kind == "call" and step.seconds > MAIN * program.seconds > 0.0 and "matmul" in step.title:
+            line = next((f"{c.line.place}: " for c in step.covers if c.line is not None), "")
+            yield step.seconds * program.runs, (
+                f"{line}{step.title} is most of the time and BLAS's own: only fewer or smaller products"
+                f"{', or float32,' if 'float64' in step.title else ''} make it faster")

@@ -1,0 +1,102 @@
+"""How long the steps of programs take: measured in their first runs, and whenever somebody watches.
+
+Knows: the clock. Must not know: programs, what a step is.
+Receives the ends of steps by number; returns the laps of a program.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+
+__all__ = ["Clock", "Lap", "Watch", "moment", "watching"]
+
+FIRST = 5  # runs of a program that are timed; what a cold cache does shows in the first alone
+KEPT = 256  # laps of a program that are remembered
+
+
+MOST = 10_000  # moments that a watch remembers
+_WATCHES: list[Watch] = []  # while anybody watches, every run of every program is timed
+
+
+@dataclass
+class Watch:
+    """A call that is watched: when it began, its seconds, its moments: name, begin, seconds, thread."""
+
+    begun: float = field(default_factory=perf_counter)
+    seconds: float = 0.0
+    moments: list[tuple[str, float, float, int]] = field(default_factory=list)
+
+
+def moment(name: str, begun: float, seconds: float) -> None:
+    """Take note of what a call spent time for outside of programs, if anybody watches."""
+    for watch in _WATCHES:
+        if len(watch.moments) < MOST:
+            watch.moments.append((name, begun, seconds, threading.get_ident()))
+
+
+class Clock:
+    """The laps of one program; `on`: whether its next run is timed."""
+
+    __slots__ = ("laps", "on", "steps")
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.on = True
+        self.laps: deque[Lap] = deque(maxlen=KEPT)
+
+    def start(self) -> Lap:
+        """Begin a run."""
+        return Lap(self)
+
+    def seconds(self) -> tuple[float, ...]:
+        """Return what each step takes, the whole run last: the median of laps, the first left out."""
+        laps = [*self.laps]
+        laps = laps[1:] or laps
+        columns = zip(*[(*lap.seconds, lap.whole) for lap in laps], strict=True)
+        return tuple(median(column) for column in columns)
+
+
+class Lap:
+    """One run of a program: when it `begun`, the seconds of its steps and of all of it, in which thread."""
+
+    __slots__ = ("begun", "seconds", "whole", "thread", "_clock", "_last")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.seconds = [0.0] * clock.steps
+        self.whole = 0.0
+        self.thread = threading.get_ident()
+        self.begun = self._last = perf_counter()
+
+    def step(self, at: int) -> None:
+        """Take note that step number `at` is done."""
+        now = perf_counter()
+        self.seconds[at] = now - self._last
+        self._last = perf_counter()
+
+    def end(self) -> None:
+        """Take note that the run is done."""
+        self.whole = perf_counter() - self.begun
+        clock = self._clock
+        clock.laps.append(self)
+        clock.on = len(clock.laps) < FIRST or bool(_WATCHES)
+
+
+@contextmanager
+def watching(clocks: Collection[Clock] = ()) -> Iterator[Watch]:
+    """Time every run in the ``with`` block, those of programs with `clocks` among them."""
+    watch = Watch()
+    _WATCHES.append(watch)
+    for clock in clocks:
+        clock.on = True
+    try:
+        yield watch
+    finally:
+        watch.seconds = perf_counter() - watch.begun
+        _WATCHES[:] = [other for other in _WATCHES if other is not watch]

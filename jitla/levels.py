@@ -1,0 +1,255 @@
+"""Programs as text, level by level: traced, rewritten, planned, compiled, run.
+
+Knows: the records it is given and how to lay them out. Must not know: hops, rules, plans, kernels.
+Receives records; returns lines of text, the same for the same records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from jitla.predictions import CostRecord, bytes_text, duration, search_lines, summary_line
+from jitla.records import (
+    CodeRecord,
+    Covered,
+    FiredRule,
+    FunctionRecord,
+    ProgramRecord,
+    SourceLine,
+    StageRecord,
+    StepRecord,
+)
+
+__all__ = ["DEEP", "LEVELS", "aligned", "covered_lines", "program_lines", "recompilation_lines",
+           "runtime_lines", "stage_levels", "times"]
+
+#: Levels that every explanation has; stages of the pipeline that are not among them have one, too.
+LEVELS = ("plan", "trace", "hops", "rewrites", "kernels", "cost", "llvm", "asm", "recompilations", "runtime",
+          "all")
+DEEP = ("llvm", "asm")  # these take a while to write down: they are made if asked for, and not in "all"
+GIGA = 1e9
+_KERNEL = re.compile(r"\bK(\d+)\b")  # plans count kernels from 0
+
+
+def stage_levels(record: FunctionRecord) -> list[str]:
+    """Return the levels that stages of the pipeline give."""
+    return list(dict.fromkeys(_group(s) for p in record.programs for s in p.stages))
+
+
+def program_lines(program: ProgramRecord, number: int, level: str) -> Iterator[str]:
+    """Return a program at a level."""
+    facts = [
+        times(program.runs, "run"), times(program.kernels, "kernel"),
+        times(program.calls, "NumPy call"),
+        f"{times(program.materialised, 'intermediate')} in memory",
+        f"compiled in {duration(program.compile_seconds)}",
+    ]
+    yield f"== program {number}: {program.name}"
+    yield f"   {', '.join(facts)}"
+    if level in ("trace", "all") and program.trace:
+        yield "-- trace"
+        yield from _trace(program.trace)
+    planned = False
+    for stage in program.stages:
+        group = _group(stage)
+        planned = planned or group == "plan"
+        if level in (group, "all"):
+            yield from _stage(stage, program)
+    if level in ("plan", "all") and not planned:
+        yield "-- plan"
+        yield from _steps(program)
+    yield from _below(program, level)
+
+
+def _below(program: ProgramRecord, level: str) -> Iterator[str]:
+    """Yield what is beside the stages of the pipeline."""
+    if level in ("kernels", "all"):
+        yield from _kernels(program)
+    if level in ("cost", "all") and program.cost is not None:
+        yield "-- cost"
+        yield from _cost(program, program.cost)
+    if level in DEEP:
+        for code in program.codes:
+            yield from _code(code, level)
+    if level in ("runtime", "all") and program.laps:
+        yield from _runtime(program)
+
+
+def _stage(stage: StageRecord, program: ProgramRecord) -> Iterator[str]:
+    group = _group(stage)
+    yield f"-- {stage.name}  {duration(stage.seconds)}"
+    if stage.name in ("rewrites", "rewrites.static"):
+        yield from _fired(program.fired)
+    if group == "plan":
+        yield from _steps(program)
+    else:
+        yield from _indented(stage.text)
+
+
+def _fired(fired: tuple[FiredRule, ...]) -> Iterator[str]:
+    if not fired:
+        yield "   no rule fired"
+    width = max((len(f.name) for f in fired), default=0)
+    for f in sorted(fired, key=lambda f: (-f.count, f.name)):
+        yield f"   {f.count:>3} x {f.name:<{width}}  {f.exactness:<8}  {f.doc}".rstrip()
+
+
+def _steps(program: ProgramRecord) -> Iterator[str]:
+    for (name, step), predicted in zip(program.named(), _predicted(program), strict=True):
+        facts = [step.title]
+        if step.kind == "kernel":
+            facts += [f"reads {step.reads}", f"writes {step.writes}"]
+        if step.nnz is not None:
+            facts.append(f"at most {step.nnz} other than 0")
+        if predicted:
+            facts.append(f"about {duration(predicted)}")
+        if step.seconds:
+            facts.append(f"took {duration(step.seconds)}")
+        if step.nbytes:
+            facts.append(bytes_text(step.nbytes) + (f" ({_rate(step)})" if step.seconds else ""))
+        reason = f"  ({step.reason})" if step.reason else ""
+        yield f"   {name}  {', '.join(facts)}{reason}"
+        yield from covered_lines(step.covers)
+    if program.cost is not None:
+        yield f"   {summary_line(program.cost)}"
+    if program.laps:
+        yield f"   measured: {duration(program.seconds)}, median of {times(len(program.laps), 'run')}"
+
+
+def _predicted(program: ProgramRecord) -> list[float]:
+    return [0.0] * len(program.steps) if program.cost is None else [c[-1] for c in program.cost.costs]
+
+
+def _rate(step: StepRecord) -> str:
+    return f"{step.nbytes / step.seconds / GIGA:.3g} GB/s"
+
+
+def _trace(recorded: tuple[Covered, ...]) -> Iterator[str]:
+    """Yield what was recorded, below the line that asked for it."""
+    for line, group in groupby(recorded, lambda c: c.line):
+        yield f"   {line.place}  | {line.text}".rstrip(" |") if line else "   (no line)"
+        yield from (f"       {c.op}" for c in group)
+
+
+def covered_lines(covers: Iterable[Covered]) -> Iterator[str]:
+    """Group operators that stand together and come from one line."""
+    rows = [(line, " ".join(c.op for c in group)) for line, group in groupby(covers, lambda c: c.line)]
+    places = [line.place if line else "" for line, _ in rows]
+    width = max(map(len, places), default=0)
+    for (line, operators), place in zip(rows, places, strict=True):
+        text = f"  | {line.text}" if line and line.text else ""
+        yield f"       {place:<{width}}  {operators}{text}"
+
+
+def _kernels(program: ProgramRecord) -> Iterator[str]:
+    """Yield what every loop does, and the function that runs the loops."""
+    for stage in program.stages:
+        if _group(stage) == "plan":
+            yield "-- kernels"
+            yield from _indented(_KERNEL.sub(lambda m: f"K{int(m[1]) + 1}", stage.text))
+    if program.source:
+        yield "-- program"
+        yield from _indented(program.source)
+
+
+def _cost(program: ProgramRecord, cost: CostRecord) -> Iterator[str]:
+    yield from (f"   {row}" for row in search_lines(cost, [name for name, _ in program.named()]))
+    for apart in program.apart:
+        readers = ", ".join(apart.readers)
+        yield f"   {apart.maker} and {readers} are apart, {apart.value} between: {apart.reason}"
+
+
+def _code(code: CodeRecord, level: str) -> Iterator[str]:
+    yield f"-- {level} of {code.kernel}, {code.form}"
+    yield from _indented(code.text if level == "llvm" else code.assembly)
+
+
+# --------------------------------------------------------------------------- what runs took
+
+
+def _runtime(program: ProgramRecord) -> Iterator[str]:
+    """Yield predicted and measured times of every step, and of every line of the user's program."""
+    yield f"-- runtime, median of {times(len(program.laps), 'run')} that {_were(program)} timed"
+    rows = [("step", "predicted", "measured", "ratio", "bytes", "rate")]
+    for (name, step), predicted in zip(program.named(), _predicted(program), strict=True):
+        rows.append((name, *_compared(predicted, step.seconds), bytes_text(step.nbytes),
+                     _rate(step) if step.seconds and step.nbytes else ""))
+    rows.append(("all", *_compared(sum(_predicted(program)), program.seconds), "", ""))
+    yield from aligned(rows)
+    yield from aligned([("line", "predicted", "measured", "ratio", "steps"), *_by_line(program)])
+
+
+def _were(program: ProgramRecord) -> str:
+    return "was" if len(program.laps) == 1 else "were"
+
+
+def _by_line(program: ProgramRecord) -> Iterator[tuple[str, ...]]:
+    """Yield what the steps of every line take; those that several lines share are named at each."""
+    of: dict[SourceLine, list[int]] = {}
+    for at, step in enumerate(program.steps):
+        for line in dict.fromkeys(c.line for c in step.covers if c.line is not None):
+            of.setdefault(line, []).append(at)
+    names, predicted = [name for name, _ in program.named()], _predicted(program)
+    for line in sorted(of, key=lambda x: (x.file, x.line)):
+        shared = {at for other, found in of.items() if other != line for at in found}
+        shown = " ".join(names[at] + "*" * (at in shared) for at in of[line])
+        yield (line.place, *_compared(sum(predicted[at] for at in of[line]),
+                                      sum(program.steps[at].seconds for at in of[line])),
+               shown + ("   * with other lines" if shared & set(of[line]) else ""))
+
+
+def _compared(predicted: float, measured: float) -> tuple[str, str, str]:
+    ratio = f"{measured / predicted:.2f}" if predicted and measured else ""
+    return duration(predicted) if predicted else "", duration(measured) if measured else "", ratio
+
+
+def runtime_lines(record: FunctionRecord) -> Iterator[str]:
+    """Yield what the call that was made to explain the function was spent on."""
+    call = record.call
+    if call is None:
+        return
+    inside = [lap.whole for p in record.programs for lap in p.laps if lap.begun >= call.begun]
+    made = [c.seconds for c in record.compilations if c.ended >= call.begun and c.tier == "now"]
+    other = [m.seconds for m in call.moments]
+    rest = max(call.seconds - sum(inside) - sum(made) - sum(other), 0.0)
+    yield f"== the call took {duration(call.seconds)}"
+    yield from aligned([
+        ("in programs", duration(sum(inside)), times(len(inside), "run")),
+        ("compiling", duration(sum(made)), times(len(made), "time")),
+        ("NumPy outside", duration(sum(other)), times(len(other), "call")),
+        ("Python, tracing", duration(rest), "")])
+
+
+def recompilation_lines(record: FunctionRecord) -> Iterator[str]:
+    """Yield what was met without a plan, why, and what was done."""
+    yield f"== met without a plan: {times(len(record.compilations), 'time')}"
+    for c in record.compilations:
+        yield (f"   {c.line.place}  {c.guard}  ({c.tier}: {c.plans} plans, {c.compiled} compiled, "
+               f"{c.reused} found, {duration(c.seconds)})")
+
+
+# --------------------------------------------------------------------------- words
+
+
+def _group(stage: StageRecord) -> str:
+    return stage.name.partition(".")[0]
+
+
+def _indented(text: str) -> Iterator[str]:
+    for row in text.rstrip("\n").split("\n"):
+        yield f"   {row}".rstrip()
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield rows of a table; the first column and the last are flush left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *middle, last in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(middle, widths[1:-1], strict=True)]
+        yield "   " + "  ".join([f"{first:<{widths[0]}}", *cells, last]).rstrip()
+
+
+def times(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

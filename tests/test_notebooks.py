@@ -1,0 +1,26 @@
+"""The notebooks of the gallery are executed, cell by cell, and show what they are about."""
+
+from __future__ import annotations
+
+import jitla
+from tools.gallery import GALLERY, cells, page
+
+
+def test_logistic_regression_shows_its_graph():
+    made = page(GALLERY / "logistic.ipynb")
+    assert "of the labels are met" in made and made.count("<svg") >= 1
+    assert "matmul" in made and "handed to NumPy" in made and "<td>calls</td>" in made
+
+
+def test_freezing_is_seen_in_the_table():
+    made = page(GALLERY / "recompilation.ipynb")
+    assert "recompilation is off" in made and "recompilation is on" in made
+    tables = made.split("<h3>recompilations</h3>")
+    assert len(tables) == 3 and "none" in tables[1] and tables[2].count("now") > tables[1].count("now")
+    assert jitla.config.recompile
+
+
+def test_notebooks_are_kept_without_what_they_showed():
+    for notebook in GALLERY.glob("*.ipynb"):
+        assert '"outputs": []' in notebook.read_text(encoding="utf-8")
+        assert [kind for kind, _ in cells(notebook)][0] == "markdown"

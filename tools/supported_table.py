@@ -1,0 +1,92 @@
+"""Writes ``docs/supported.md``: which functions of NumPy and SciPy are recorded, and what becomes of them.
+
+Knows: the op table, the functions that are written with its operators. Must not know: how they are recorded.
+Receives nothing; ``python -m tools.supported_table`` writes the page, and returns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import Kind, OpSpec, all_ops
+from jitla.hops.cost import VIEWS
+from jitla.hops.table_special import _KNOWN
+from jitla.tracing.compressed import _METHODS
+from jitla.tracing.functions import FUNCTIONS
+
+PAGE = Path(__file__).parents[1] / "docs" / "supported.md"
+LOOP, CALL, VIEW = "in loops", "a step of the plan", "a view"
+ROWS = "in passes over rows, or a step of the plan"
+#: What rewrites spell out in operators that have loops; what row kernels do.
+SPELLED = {"mean", "var", "std", "trace"}
+BY_ROWS = {"matmul", "dot", "argmin", "argmax", "cumsum", "concatenate", "stack", "einsum"}
+HEAD = """# What is supported
+
+Everything works: what is not on this page is run by NumPy or SciPy, on finished arrays, and
+`jitla.coverage()` names it with your line. What is on this page is *recorded*: it may share a loop with
+what stands around it, and does not end a block. Operators (`+`, `@`, `[...]`, `==`) and methods
+(`x.sum()`) count as the functions they stand for. This page is made from the op table by
+`python -m tools.supported_table`.
+
+Recorded are arrays of bools, integers of up to 64 bits, float32, float64, complex64 and complex128; with
+other dtypes NumPy runs the operation. "In loops" means that there is code for an element, so that the
+operation takes no pass over memory of its own; "a step of the plan" that NumPy is called for it, between
+loops of the same plan; "in passes over rows" that products with vectors and narrow matrices, extremes,
+running sums and joined rows may share one pass over a matrix with what surrounds them, where that is
+predicted to pay. "Last bits" marks results that may differ from NumPy's there, by how much
+[differences.md](differences.md) says; that page also has what holds for sums and products.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    ops = list(all_ops())
+    cells = [op for op in ops if op.kind is Kind.CELL]
+    rest = [op for op in ops if op.kind not in (Kind.CELL, Kind.LEAF)]
+    known = {fn for op in ops for fn in op.numpy}
+    written = sorted({f"np.{fn.__name__}" for fn in FUNCTIONS if fn not in known and _is_numpy(fn)})
+    special = [f"| `scipy.special.{name}` | {doc} | {LOOP} | last bits |"
+               for name, (_, doc, _) in _KNOWN.items()]
+    parts = [
+        HEAD, "\n## Element by element\n", *_table(cells), *special,
+        "\n## Over axes, products, reshaping, indexing\n", *_table(rest),
+        "\n## Written with these\n",
+        "Functions that become operators of the tables above: " + ", ".join(f"`{n}`" for n in written) + ".",
+        "\n## Sparse matrices of SciPy\n",
+        "Matrices and arrays in the formats csr, csc and coo, with entries of the dtypes above, are recorded "
+        "where entries stay where they are, are added up or multiplied: the operators `+`, `-`, `*`, `/`, "
+        "`@`, `**` and comparisons, and the methods " + ", ".join(f"`{n}`" for n in sorted(_METHODS) if n[0] != "_")
+        + ". See [sparse.md](sparse.md).",
+        "\n## Explicit loops\n",
+        "Loops over elements, `for i in range(n): ...`, are compiled by Numba behind the program: "
+        "[loops.md](loops.md) has what they may contain.\n"]
+    return "\n".join(parts)
+
+
+def _way(op: OpSpec) -> str:
+    """Say how an operator runs."""
+    if op.emit is not None or op.kind in (Kind.AGG, Kind.TAKE, Kind.TALLY) or op.name in SPELLED:
+        return LOOP
+    return ROWS if op.name in BY_ROWS else VIEW if op.name in VIEWS else CALL
+
+
+def _is_numpy(function: Any) -> bool:
+    return getattr(np, getattr(function, "__name__", ""), None) is function
+
+
+def _table(ops: Iterable[OpSpec]) -> Iterator[str]:
+    yield "| function | meaning | how it runs | results |\n|---|---|---|---|"
+    for op in ops:
+        names = dict.fromkeys(fn.__name__ for fn in op.numpy if _is_numpy(fn))
+        if names:
+            bits = "last bits" if op.transcendental else ""
+            shown = ", ".join(f"`np.{name}`" for name in names)
+            yield f"| {shown} | {op.doc} | {_way(op)} | {bits} |".replace("  |", " |")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
