@@ -225,7 +225,10 @@ class Noisy:
                     turned = nudge * self._rng.choice((-1, 1), np.shape(nudge))
                     moved = _like(result, result + nudge + 1j * turned)
                 else:
-                    moved = _like(result, np.where(result == 0, np.copysign(0.0, nudge), result) + nudge)
+                    moved = np.where(result == 0, np.copysign(0.0, nudge), result) + nudge
+                    # What may be 0 is 0 now and then: whether it is one may be asked.
+                    gone = (np.abs(result) <= bound) & self._rng.choice((True, False), np.shape(result))
+                    moved = _like(result, np.where(gone, np.copysign(0.0, nudge), moved))
                 # Factors that are not finite, sums that overflow on the way: what comes out is open.
                 for part in (moved.real, moved.imag) if kind.kind == "c" else (moved,):
                     strange = self._rng.choice((0.0, np.inf, -np.inf, np.nan), np.shape(result))
