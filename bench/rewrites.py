@@ -149,6 +149,22 @@ def bounds(case: Case, tried: tuple[float, ...]) -> str:
     return "  ".join(words)
 
 
+def uphill(cases: list[Case], rounds: int) -> str:
+    """Compare searches that only go downhill with usual ones: predicted and measured microseconds."""
+    lines = [f"{'case':<26}{'model us':>10}{'uphill':>9}{'us':>9}{'uphill':>9}{'ratio':>7}  rules"]
+    for case in cases:
+        arguments = arguments_of(case)
+        made = [compiled(case, arguments, search_bound=bound, search_ms=1000) for bound in (1.0, 1.05)]
+        if made[0][1].plan.outputs != made[1][1].plan.outputs:
+            model = [predicted(program) * 1e6 for _, program in made]
+            least = [t * 1e6 for t in least_of([call for call, _ in made], rounds)]
+            found = made[1][1].stages[-1].draft.outcome
+            lines.append(f"{case.name:<26}{model[0]:>10.1f}{model[1]:>9.1f}{least[0]:>9.1f}{least[1]:>9.1f}"
+                         f"{least[0] / least[1]:>7.2f}  {' > '.join(r.name for r in found.fired)}")
+    lines.append(f"{len(lines) - 1} of {len(cases)} cases differ")
+    return "\n".join(lines)
+
+
 def times(cases: list[Case]) -> str:
     """Say how long the searches of programs take, the first plan among them, in milliseconds."""
     took = []
@@ -203,12 +219,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bounds", action="store_true", help="search with several bounds, measure nothing")
     parser.add_argument("--small", type=int, default=0, help="compare so many chains of small products")
+    parser.add_argument("--uphill", action="store_true", help="compare with searches that never go uphill")
     parser.add_argument("--times", action="store_true", help="time the searches only")
     given = parser.parse_args()
     if given.small:
         print(small(given.small))
         return
     chosen = [c for c in CASES if not given.names or c.name.rstrip("*") in given.names]
+    if given.uphill:
+        print(uphill(chosen, given.rounds))
+        return
     if given.times:
         print(times(chosen))
         return
