@@ -149,6 +149,33 @@ def bounds(case: Case, tried: tuple[float, ...]) -> str:
     return "  ".join(words)
 
 
+def uphill(cases: list[Case], rounds: int) -> str:
+    """Compare searches that only go downhill with usual ones: predicted and measured microseconds."""
+    lines = [f"{'case':<26}{'model us':>10}{'uphill':>9}{'us':>9}{'uphill':>9}{'ratio':>7}  rules"]
+    for case in cases:
+        arguments = arguments_of(case)
+        made = [compiled(case, arguments, search_bound=bound, search_ms=1000) for bound in (1.0, 1.05)]
+        if made[0][1].plan.outputs != made[1][1].plan.outputs:
+            model = [predicted(program) * 1e6 for _, program in made]
+            least = [t * 1e6 for t in least_of([call for call, _ in made], rounds)]
+            found = made[1][1].stages[-1].draft.outcome
+            lines.append(f"{case.name:<26}{model[0]:>10.1f}{model[1]:>9.1f}{least[0]:>9.1f}{least[1]:>9.1f}"
+                         f"{least[0] / least[1]:>7.2f}  {' > '.join(r.name for r in found.fired)}")
+    lines.append(f"{len(lines) - 1} of {len(cases)} cases differ")
+    return "\n".join(lines)
+
+
+def times(cases: list[Case]) -> str:
+    """Say how long the searches of programs take, the first plan among them, in milliseconds."""
+    took = []
+    for case in cases:
+        _, program = compiled(case, arguments_of(case))
+        took += [(s.seconds * 1e3, case.name) for s in program.stages if s.name == "rewrites.search"]
+    at = np.percentile([ms for ms, _ in took], [0, 50, 90, 99, 100])
+    longest = ", ".join(f"{name} {ms:.1f}" for ms, name in sorted(took)[:-6:-1])
+    return f"{len(took)} searches: " + " ".join(f"{ms:.2f}" for ms in at) + f" ms; the longest: {longest}"
+
+
 def small(chains: int) -> str:
     """Compare orders of small products, of 2 to 49 rows and columns, by their least times.
 
@@ -192,11 +219,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bounds", action="store_true", help="search with several bounds, measure nothing")
     parser.add_argument("--small", type=int, default=0, help="compare so many chains of small products")
+    parser.add_argument("--uphill", action="store_true", help="compare with searches that never go uphill")
+    parser.add_argument("--times", action="store_true", help="time the searches only")
     given = parser.parse_args()
     if given.small:
         print(small(given.small))
         return
     chosen = [c for c in CASES if not given.names or c.name.rstrip("*") in given.names]
+    if given.uphill:
+        print(uphill(chosen, given.rounds))
+        return
+    if given.times:
+        print(times(chosen))
+        return
     if given.bounds:
         for case in chosen:
             print(bounds(case, (1.0, 1.01, 1.05, 1.1, 1.3)), flush=True)

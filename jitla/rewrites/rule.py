@@ -75,6 +75,11 @@ class Rule:
         if loose:
             raise InternalError(f"rule {self.name}: {sorted(loose)} occur only on its right side")
 
+    @cached_property
+    def below(self) -> frozenset[str]:
+        """The ops that the operands of a match have."""
+        return operand_ops(self.left)
+
     def candidates(self, hop: Hop, shared: Shared) -> Iterator[Hop]:
         """Yield what `hop` may become by this rule, best match first."""
         for bound in matches(self.left, hop, {}, shared):
@@ -115,7 +120,7 @@ class RuleSet:
         found: dict[str, list[tuple[frozenset[str], Rule]]] = {}
         for rule in self.rules:
             if rule.across is None and rule.jointly is None:
-                found.setdefault(rule.left.op, []).append((operand_ops(rule.left), rule))
+                found.setdefault(rule.left.op, []).append((rule.below, rule))
         return found
 
     def __iter__(self) -> Iterator[Rule]:
@@ -140,7 +145,8 @@ class RuleSet:
 
     def only(self, *names: str) -> RuleSet:
         """Return the rules called `names`, in the set's order."""
-        return RuleSet(r for r in self.rules if r.name in names)
+        wanted = frozenset(names)
+        return RuleSet(r for r in self.rules if r.name in wanted)
 
     def rooted(self, hop: Hop) -> Iterator[Rule]:
         """Yield the rules whose left side has the op of `hop` at its root and its operands' below."""

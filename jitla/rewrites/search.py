@@ -27,6 +27,7 @@ from jitla.rewrites.rule import Rule, RuleSet
 Roots = tuple[Hop, ...]
 Move = tuple[Rule, Mapping[Hop, Hop]]
 CLEAR = 0.99  # part of the best price that a price may be to be a better one
+MARGIN = 1.5  # how much longer than the plans before the next one may take
 
 
 class Costs(Protocol):
@@ -138,19 +139,21 @@ def improve(
     ``appraise(roots, lent)`` says what the states of a part cost; `lent` are its leaves that stand for values
     computed elsewhere.
     """
-    possible = list(moves(roots, rules, taken)) if rules else []
-    if not possible:
-        return Outcome(roots)
     if sum(h.op.kind is not Kind.LEAF for h in topo(roots)) <= effort.largest:
+        if next(moves(roots, rules, taken), None) is None:
+            return Outcome(roots)
         return search(roots, rules, appraise(roots, {}), effort, taken, clock)
-    whole = appraise(roots, {})
-    if whole.ceiling(roots) < effort.least:
-        return Outcome(roots)
     start = clock()
-    before = whole.price(roots)  # its plan is needed unless something better is found
-    rest = max(effort.seconds - (clock() - start), effort.seconds / 2)
-    shorter = replace(effort, seconds=rest, planned=False)
-    found = _in_parts(roots, possible, rules, appraise, shorter, taken, clock)
+    whole = appraise(roots, {})
+    if not rules or whole.ceiling(roots) < effort.least:
+        return Outcome(roots)
+    begun = clock()
+    before = whole.price(roots)  # its plan is needed unless something better is found, which takes another
+    planned = clock()
+    end = start + effort.seconds - MARGIN * (planned - begun)
+    found = Outcome(roots, spent=planned >= end)
+    if not found.spent:
+        found = _in_parts(roots, rules, appraise, replace(effort, planned=False), taken, clock, end)
     found.priced += 1
     found.before = found.after = before
     if found.fired:  # parts know nothing of what is fused across their borders
@@ -164,15 +167,18 @@ def improve(
 
 
 def _in_parts(
-    roots: Roots, possible: list[Move], rules: RuleSet,
-    appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], effort: Effort, taken: frozenset[int],
-    clock: Callable[[], float],
+    roots: Roots, rules: RuleSet, appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], effort: Effort,
+    taken: frozenset[int], clock: Callable[[], float], end: float,
 ) -> Outcome:
-    """Search one part after the other, all within the time of one."""
-    whole, end = Outcome(roots), clock() + effort.seconds
-    parts = cut(roots, _reach(possible), effort.largest)
+    """Search one part after the other, all until `end`."""
+    whole = Outcome(roots)
+    parts = cut(roots, _reach(moves(roots, rules, taken)), effort.largest)
     for n, part in enumerate(parts):
-        share = replace(effort, seconds=(end - clock()) / (len(parts) - n))
+        left = end - clock()
+        if left <= 0:
+            whole.spent = True
+            break
+        share = replace(effort, seconds=left / (len(parts) - n))
         found = search(part.roots, rules, appraise(part.roots, part.lent), share, taken, clock)
         if found.fired:
             whole.roots = substitute(whole.roots, part.returned(found.roots))
@@ -209,7 +215,7 @@ class _Search:
     queue: list[tuple[float, int, _State]] = field(default_factory=list)
     later: list[tuple[float, int, _State]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=count)
-    latest: float = 0.0  # seconds that the latest pricing took
+    slowest: float = 0.0  # seconds that pricing took at most
     end: float = inf
     seen: set[Roots] = field(default_factory=set)
     known: dict[Hop, tuple[Move, ...]] = field(default_factory=dict)
@@ -221,9 +227,9 @@ class _Search:
         self.found = Outcome(self.given)
         if self.costs.ceiling(self.given) < self.effort.least:
             return self.found
+        self.end = self.clock() + self.effort.seconds
         start = _State(self.given, self.costs.floor(self.given), self.costs.guess(self.given), 0.0, ())
         self.best = start
-        self.end = self.clock() + self.effort.seconds
         if not self.effort.planned and not self._promising(start):
             return self.found
         self._price(start)
@@ -240,6 +246,8 @@ class _Search:
     def _promising(self, start: _State) -> bool:
         """Say whether a neighbour is guessed to be better."""
         for _, joint in moves(start.roots, self.rules, self.taken, self.known):
+            if self._late():
+                break
             new = substitute(start.roots, joint)
             if self.costs.floor(new) < inf and self.costs.guess(new) < CLEAR * start.guess:
                 return True
@@ -247,14 +255,13 @@ class _Search:
 
     def _more(self) -> bool:
         """Say whether there is a state to look at; when all are expanded, the unpriced ones are priced."""
-        self.found.spent |= self.clock() + self.latest > self.end
-        if self.found.spent:
+        if self._late(MARGIN * self.slowest):
             return False
         wide = self.found.expanded < self.effort.expansions
         if wide and self.queue and self.queue[0][0] <= self.effort.bound * self.best.cost:
             return True
         self.found.spent |= not wide
-        while self.later and self.clock() + self.latest <= self.end:
+        while self.later and not self._late(MARGIN * self.slowest):
             state = heappop(self.later)[2]
             if state.floor < self.best.cost and not state.priced:
                 self._price(state)
@@ -275,6 +282,8 @@ class _Search:
             heappush(self.later, (key, next(self.numbers), state))
         self.found.expanded += 1
         for rule, joint in moves(state.roots, self.rules, self.taken, self.known):
+            if self._late():
+                break
             new = substitute(state.roots, joint)
             if new not in self.seen:
                 self.seen.add(new)
@@ -299,10 +308,15 @@ class _Search:
             heappush(self.queue, (state.cost, -next(self.numbers), state))
         return fair
 
+    def _late(self, more: float = 0.0) -> bool:
+        """Say whether what takes so many seconds more would end too late."""
+        self.found.spent |= self.clock() + more > self.end
+        return self.found.spent
+
     def _price(self, state: _State) -> None:
         start = self.clock()
         state.cost, state.priced = self.costs.price(state.roots), True
-        self.latest = self.clock() - start
+        self.slowest = max(self.slowest, self.clock() - start)
         self.found.priced += 1
 
     def _is_best(self, state: _State) -> bool:

@@ -78,6 +78,27 @@ def test_no_matrix_is_made_for_a_product_that_is_better_ordered() -> None:
     assert "== kept" not in str(jitla.explain(f))
 
 
+def teleporting(g: np.ndarray, p: np.ndarray, e: np.ndarray, u: np.ndarray, change: int) -> np.ndarray:
+    alpha = 0.85
+    for i in range(TURNS):
+        p = alpha * ((g / g.sum(0)) @ p) + (1 - alpha) * (e @ u @ p)
+        if i == change:
+            g[3] *= 2.0
+    return p
+
+
+def test_what_does_not_change_in_pagerank_is_computed_once_and_again_after_a_change() -> None:
+    e, u, p = np.ones((300, 1)), np.full((1, 300), 1 / 300), np.full(300, 1 / 300)
+    f = jitla.jit(teleporting)
+    counted(f, G.copy(), p, e, u, -1)
+    for change, made in ((-1, 1), (20, 2)):
+        counted(f, G.copy(), p, e, u, change)
+        result, kept, used, _ = counted(f, G.copy(), p, e, u, change)
+        assert kept == made and used >= TURNS - 3
+        assert f.stats().kept_bytes < G.nbytes / 100  # the sums: nothing of the size of G
+        np.testing.assert_allclose(result, teleporting(G.copy(), p, e, u, change), rtol=1e-12)
+
+
 def descent(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
     for _ in range(TURNS):
         w = w - 1e-6 * (x.T @ x @ w - x.T @ y)
