@@ -74,10 +74,12 @@ demo: $(VENV)/.demo
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
-# Random programs for the accelerator against a plain interpreter, in every order of its units: some minutes.
+# Random programs for the accelerator against a plain interpreter, in every order of its units, layers and NumPy
+# programs against NumPy: some minutes.
 accel: $(VENV)/.test
 	$(PY) -m tests.accel.programs $(ACCEL_ARGS)
 	$(PY) -m tests.accel.layers 0:2000
+	$(PY) -m tests.accel.shapes 0:2000
 
 # The search of plans against trying everything, on some thousand DAGs: about half an hour.
 exactness: $(VENV)/.test

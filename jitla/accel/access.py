@@ -216,7 +216,16 @@ def _below(hop: Hop, at: Places, splits: Splits) -> Places | None:
                          for i, p in enumerate(at))
         case "getitem":
             return _indexed(hop, at)
+        case "windows":
+            return _slid(hop.attr("axis"), at, len(shape))
     return None
+
+
+def _slid(axis: Sequence[int], at: Places, ndim: int) -> Places:
+    found = list(at[:ndim])
+    for along, place in zip(axis, at[ndim:], strict=True):
+        found[along] = found[along].plus(place)
+    return tuple(found)
 
 
 def _indexed(hop: Hop, at: Places) -> Places | None:

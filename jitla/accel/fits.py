@@ -17,6 +17,7 @@ from jitla.accel.access import Access, Axis
 from jitla.accel.intrinsic import Fit, Intrinsic, Loops, Match, Source, loops_of, matches, starts
 from jitla.accel.layer import Layer, Mode, Window
 from jitla.accel.nest import Nest
+from jitla.hops import Kind
 
 LANES, MORE = 16, 1.5  # channels of a block on most machines, and times more lanes that images may take
 PAD = 15  # zeros that a load makes on each side
@@ -84,6 +85,12 @@ def _whole(access: Access, inner: Sequence[Axis]) -> _Windows:
     return _Windows(tuple(found[:-1]) if whole else ())
 
 
+def _is_thin(access: Access, taps: int, channels: int) -> bool:
+    """Tell whether windows of values that the host has are better written out: channels fill few lanes."""
+    apart, together = taps * -(-channels // LANES), -(-taps * channels // LANES)
+    return access.hop.op.kind is Kind.LEAF and apart > MORE * together
+
+
 def _pixels(access: Access, seen: _Windows, groups: Sequence[Axis], rows: Sequence[Axis],
             inner: Sequence[Axis]) -> tuple[tuple[Loops, ...], tuple[int, ...]]:
     """Return the dimensions of images, and their sizes."""
@@ -111,6 +118,10 @@ def product_layer(match: Match) -> Fit | None:
     if len(pixels) > 1:
         return _sum_layer(match, pixels, weights)
     seen = _windows(pixels[0], match.rows, inner)
+    if _is_thin(pixels[0], prod(w[2].taps for w in seen.found),
+                prod(a.extent for a in inner if all(a is not w[1] for w in seen.found))) and \
+            _is_inside(pixels[0], ()):
+        seen = _Windows(())
     seen = seen if seen.found else _whole(pixels[0], inner)
     if not _is_inside(pixels[0], [w[3] for w in seen.found]):
         return None
@@ -144,6 +155,9 @@ def _sum_layer(match: Match, pixels: Sequence[Access], weights: Sequence[Access]
     width, many = prod(a.extent for a in inner), prod(a.extent for a in filters)
     groups = prod(a.extent for a in match.groups)
     grid = _grid(pixels, match.rows)
+    if grid is not None and _is_thin(pixels[0], len(pixels), width) and \
+            all(_is_inside(p, ()) for p in pixels):
+        grid = None
     if grid is None and not all(_is_inside(p, ()) for p in pixels):
         return None
     if grid is not None:

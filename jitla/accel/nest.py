@@ -57,9 +57,11 @@ def nest_of(hop: Hop, wide: np.dtype, pads: bool = False) -> Nest | None:
         return None
     if hop.op.name in ("matmul", "dot"):
         return _sum_of([hop], hop, wide, pads)
+    if hop.op.name == "einsum" and hop.meta.shape:
+        return _labelled(hop, wide, pads)
     if hop.op.name == "add" and hop.meta.shape:
         terms, scalars = _terms(hop)
-        if len(terms) > 1 and all(t.op.name in ("matmul", "dot") for t in terms):
+        if len(terms) + len(scalars) > 1 and terms and all(t.op.name in ("matmul", "dot") for t in terms):
             made = _sum_of(terms, hop, wide, pads)
             return made and replace(made, scalars=scalars)
     if hop.op.name in ("max", "min", "sum"):
@@ -99,6 +101,8 @@ def _terms(hop: Hop) -> tuple[list[Hop], tuple[Hop, ...]]:
         one = stack.pop()
         if is_sum(one, hop.meta.shape):
             stack += reversed(one.inputs)
+        elif one.op.name == "full":
+            scalars.append(one.inputs[0])
         else:
             (found if one.meta.shape else scalars).append(one)
     return found, tuple(scalars)
@@ -139,6 +143,32 @@ def _sum_of(products: Sequence[Hop], hop: Hop, wide: np.dtype, pads: bool) -> Ne
     ended = tuple(tuple(Access(a.hop, splits.places(a.at)) for a in t) for t in terms)
     out = splits.places(one[a] for a in (*outer, *rows, *columns))
     return Nest(hop, splits.axes((*outer, *rows, *columns, inner)), "add", "multiply", ended, out)
+
+
+def _labelled(hop: Hop, wide: np.dtype, pads: bool) -> Nest | None:
+    """Return the loops of an einsum of two operands, a loop per label."""
+    given, _, result = hop.attr("subscripts").partition("->")
+    labels = given.split(",")
+    if len(labels) != 2 or any(len(set(own)) < len(own) for own in labels):
+        return None
+    extents = dict[str, int]()
+    for own, x in zip(labels, hop.inputs, strict=True):
+        for label, n in zip(own, x.meta.shape, strict=True):
+            extents[label] = max(extents.get(label, 1), n)
+    one = {label: Axis(n, label not in result) for label, n in extents.items()}
+    splits = Splits()
+    term = []
+    for own, x in zip(labels, hop.inputs, strict=True):
+        lengths = zip(own, x.meta.shape, strict=True)
+        here = (Place(0, ((one[k], 1),)) if n > 1 else Place() for k, n in lengths)
+        term.append(sources(x, tuple(here), splits, _widening(wide), pads))
+    if not all(_is_factor(a.hop, wide) for a in term):
+        return None
+    ended = tuple(Access(a.hop, splits.places(a.at)) for a in term)
+    kept = [one[k] for k in result]
+    out = splits.places(Place(0, ((a, 1),)) for a in kept)
+    axes = splits.axes((*kept, *(one[k] for k in dict.fromkeys("".join(labels)) if k not in result)))
+    return Nest(hop, axes, "add", "multiply", (ended,), out)
 
 
 def _aggregate(hop: Hop, wide: np.dtype, pads: bool) -> Nest | None:

@@ -85,6 +85,8 @@ def _steps(unit: Unit, touch: Touch, values: Mapping[Hop, Any], spec: Spec, arra
         raise Refused("a number has more than 32 bits")
     if not spec.is_float:
         number = (int(number) + (1 << 31)) % (1 << 32) - (1 << 31)
+    if op is AluOp.ADD and not number and not spec.is_float:
+        return  # what sums begin with
     if op is AluOp.MUL and spec.dialect == "strict" or to_immediate(spec, number) is not None:
         yield Step(op, number)
         return

@@ -88,14 +88,19 @@ def _inside_sums(order: Sequence[Hop]) -> set[Hop]:
     for hop in order:
         if not is_sum(hop, hop.meta.shape) or not hop.meta.shape:
             continue
-        arrays = [i for i in hop.inputs if i.meta.shape]
+        arrays = _added(hop)
         if all(i.op.name in ("matmul", "dot") or i in sums for i in arrays) and len(arrays) + len(sums) > 0:
             sums.add(hop)
             inside.update(arrays)
     tops = sums - inside
     lone = {h for h in tops
-            if not sums.intersection(h.inputs) and sum(bool(i.meta.shape) for i in h.inputs) < 2}
+            if not sums.intersection(h.inputs) and len(_added(h)) < 2}
     return inside - {i for h in lone for i in h.inputs}
+
+
+def _added(hop: Hop) -> list[Hop]:
+    """Return the operands of a sum but numbers, however often these are there."""
+    return [i for i in hop.inputs if i.meta.shape and i.op.name != "full"]
 
 
 def _unit(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec: Spec,

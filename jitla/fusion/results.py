@@ -26,7 +26,7 @@ from jitla.hops import Hop, Kind, Shape, topo
 
 VIEWS = frozenset({
     "transpose", "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "getitem",
-    "diagonal", "part",
+    "diagonal", "part", "windows",
 })
 # Fresh results whose layout is not followed exactly; the runner compares before relying on it.
 _LIKE_A_SUM = frozenset({"mean", "var", "std"})

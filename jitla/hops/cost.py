@@ -152,7 +152,7 @@ def flops(hop: Hop) -> float:
 # NumPy returns these without touching the elements (a reshape nearly always).
 VIEWS = frozenset((
     "transpose", "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "getitem",
-    "diagonal", "part",
+    "diagonal", "part", "windows",
 ))
 
 

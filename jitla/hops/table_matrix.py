@@ -292,6 +292,20 @@ def _broadcast_to_meta(x: Meta, shape: Shape) -> Meta:
     return Meta(shape, x.dtype)
 
 
+def _windows(x: Any, sizes: Shape, axis: tuple[int, ...]) -> Any:
+    return np.lib.stride_tricks.sliding_window_view(x, sizes, axis)
+
+
+def _windows_meta(x: Meta, sizes: Shape, axis: tuple[int, ...]) -> Meta:
+    _valid(tuple(sorted(axis)), x.ndim)
+    kept = list(x.shape)
+    for at, n in zip(axis, sizes, strict=True):
+        if not 0 <= n <= kept[at]:
+            raise ValueError(sizes)
+        kept[at] -= n - 1
+    return Meta((*kept, *sizes), x.dtype)
+
+
 def _concatenate_meta(*xs: Meta, axis: int) -> Meta:
     first, dtype = xs[0].shape, xs[0].dtype
     _valid((axis,), len(first))
@@ -344,6 +358,8 @@ call("ravel", np.ravel, lambda x: Meta((x.size,), x.dtype),
      "the elements in row-major order, in one dimension", zeros=ANY, bound=nnz.kept)
 call("broadcast_to", np.broadcast_to, _broadcast_to_meta, "repeated along new and length-1 axes",
      zeros=ANY, bound=nnz.repeated)
+call("windows", _windows, _windows_meta, "all windows of some sizes along axes, as new axes at the end",
+     zeros=ANY)
 call("expand_dims", np.expand_dims, _expand_dims_meta, "length-1 axes inserted", zeros=ANY,
      bound=nnz.kept)
 call("squeeze", np.squeeze, _squeeze_meta, "length-1 axes dropped", zeros=ANY, bound=nnz.kept)

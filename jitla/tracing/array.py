@@ -260,6 +260,11 @@ def in_memory(session: Any, value: np.ndarray, layout: int) -> LazyArray:
     return made
 
 
+def view_of(array: Any, method: str | Callable[..., Any], args: tuple) -> Any:
+    """Return what a method, or a function, makes of an array."""
+    return getattr(array, method)(*args) if isinstance(method, str) else method(array, *args)
+
+
 def is_cut(array: LazyArray) -> bool:
     """Tell whether NumPy adds up an array in pieces: what is not aligned is copied before, piece by piece."""
     memory, known = array._v, METAS[array._m]

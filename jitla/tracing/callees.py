@@ -21,6 +21,7 @@ from jitla.tracing.places import call_at, place_of
 from jitla.tracing.scatters import add_at
 from jitla.tracing.session import LOCAL, Session
 from jitla.tracing.sparsified import analysed
+from jitla.tracing.spellings import zeros
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
@@ -98,6 +99,10 @@ class Creator(Callee):
         session = self.session
         if any(map(is_wild, args)):
             return Foreign(self.function, session)(*args, **kwargs)
+        if session.site.unrolls and self.function is np.zeros:
+            made = zeros(session, *args, **kwargs)
+            if made is not NotImplemented:
+                return made
         plain = session.plain(args)
         options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
         return session.result(

@@ -23,7 +23,16 @@ from jitla.hops import Flagged
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.alarms import calm
-from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, LazyScalar, in_memory, scalar_entry
+from jitla.tracing.array import (
+    LAZY,
+    Gone,
+    Lazy,
+    LazyArray,
+    LazyScalar,
+    in_memory,
+    scalar_entry,
+    view_of,
+)
 from jitla.tracing.closed import Closed
 from jitla.tracing.effects import Past, heeded, performed
 from jitla.tracing.keeping import watch
@@ -90,7 +99,7 @@ class Closing:
     entered: list[Lazy]
     ghosts: list[Lazy]
     lines: dict[int, Any] | None
-    views: dict[int, tuple[Lazy, str, tuple]]
+    views: dict[int, tuple[Lazy, Any, tuple]]
     past: dict[int, Past]
     positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
     tables: dict[int, LazyArray]
@@ -287,7 +296,7 @@ class Closing:
         for i in views:
             p = self.nodes[i]
             parent, method, args = self.views[i]
-            p._v = v = getattr(parent._v, method)(*args)
+            p._v = v = view_of(parent._v, method, args)
             p._l = layout_id(v)
             p._n = -1
 

@@ -86,6 +86,9 @@ class Dispatch(Recording):
 
     def _into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
         """Do ``ufunc(*inputs, out=out)``."""
+        if self.site.unrolls and type(out) is LazyArray and len(inputs) == 2 and inputs[0] is out and \
+                out._v is None and not self.viewed(out) and self._rebind(out, ufunc, inputs[1]):
+            return out
         memory = self.settle(out) if type(out) is LazyArray else out
         if self.attentive and isinstance(memory, np.ndarray):
             self.before_write(memory)

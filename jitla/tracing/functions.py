@@ -202,10 +202,12 @@ def _concatenate(session: Session, arrays: Any, /, axis: Any = 0, out: Any = Non
     return session.traced("concatenate", tuple(known), (("axis", axis % ndim),))
 
 
-def _transpose(session: Session, a: Any, axes: Any = None) -> Any:
+def _transpose(session: Session, a: Any, axes: Any = None, *more: Any) -> Any:
+    """Do the function, or the method, which takes axes one by one, too."""
     array = session.operand(a)
     if type(array) is not LazyArray:
         return NotImplemented
+    axes = (axes, *more) if more or type(axes) is int else axes
     return session.view(array, "transpose", () if axes is None else (tuple(axes),))
 
 

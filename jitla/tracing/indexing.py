@@ -10,7 +10,7 @@ pending value without views only moves its proxy to a new entry. So plans never 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from gc import get_referents
 from itertools import chain
@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Meta, Shape
-from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending
+from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending, view_of
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.picking import Picking
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
-from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, TRACED, is_traced, meta_id
+from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, TRACED, Layout, is_traced, meta_id
 from jitla.tracing.stored import LazySparse, settled
-from jitla.tracing.tape import OP_ID
+from jitla.tracing.tape import CELLS, LEAF, OP_ID, OPS, SCALAR
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 _NUMBERS = frozenset({int, type(None)})
@@ -39,6 +39,8 @@ _BROADCAST = OP_ID["broadcast_to"]
 _MATMUL_IN_PLACE = np.matmul
 _MUTABLE = frozenset({list, dict, set})
 _BOOL = np.dtype(bool)
+_NEW_IN_ORDER = frozenset({"full", "dot"})
+_IN_ORDER_IF_OPERANDS = frozenset({"matmul", "getitem", "reshape", "ravel", "expand_dims", "squeeze"})
 
 
 class Bound(partial):
@@ -132,7 +134,7 @@ class Indexing(Picking):
 
     def getitem(self, array: LazyArray, key: Any) -> Any:
         """Return ``array[key]``: a view where NumPy gives one, else what is read now, or where it is used."""
-        if array._v is None:
+        if array._v is None or self.site.unrolls:  # who puts together terms has to see what they read
             index = _static_index(key)
             if index is not None and not self.site.many_plans:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
@@ -156,16 +158,17 @@ class Indexing(Picking):
         return self.wrap(part)
 
     def view(
-        self, array: Lazy, method: str, args: tuple, op: int = -1, attrs: tuple = (),
+        self, array: Lazy, method: str | Callable[..., Any], args: tuple, op: int = -1, attrs: tuple = (),
     ) -> Any:
-        """Return ``getattr(array, method)(*args)``, an operation that may be a view of `array`."""
-        if array._v is None and op < 0:
+        """Return what `method` makes of `array`, an operation that may be a view of it."""
+        stays = array._v is not None and not self.site.unrolls
+        if op < 0 and not stays:
             op, attrs = _view_entry(array, method, args)
-        if array._v is not None or op < 0:
-            return self.wrap(getattr(self.value(array), method)(*args))
+        if op < 0 or stays:
+            return self.wrap(view_of(self.value(array), method, args))
         meta = self.infer(op, (array._m,), attrs)
         if not is_traced(METAS[meta].shape, METAS[meta].dtype):
-            return getattr(self.value(array), method)(*args)
+            return view_of(self.value(array), method, args)
         n = array._n if array._n >= 0 else self.enter(array)
         made = pending(self, (op, n, attrs), meta)
         self.views[made._n] = (array, method, args)
@@ -296,7 +299,8 @@ class Indexing(Picking):
         if array._n < 0:
             self.enter(array)
         known = METAS[array._m]
-        if len(known.shape) > 1 and not self._all_in_order(other):
+        if len(known.shape) > 1 and not self._all_in_order(other) and not (
+                self.site.unrolls and self._lies_in_order(array._n)):
             return False  # the result keeps the order of `array`, a new one might not
         result = self.ufuncs(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
@@ -323,6 +327,36 @@ class Indexing(Picking):
         arrays = [p for p in (*self.entered, other) if type(p) is LazyArray and p._v is not None]
         return all(LAYOUTS[p._l].group == ("C",) for p in arrays) and not any(
             method == "transpose" for _, method, _ in self.views.values())
+
+    def _lies_in_order(self, n: int, depth: int = 32) -> bool:
+        """Say whether entry `n` is seen to lie in C order; with others a result then lies so, too."""
+        op, *refs = self.ops[n]
+        if op <= SCALAR:
+            return op == LEAF and _descending(LAYOUTS[refs[0]])
+        name, arrays = OPS[op], [r for r in reversed(refs) if type(r) is int and r >= 0]
+        if name in _NEW_IN_ORDER or depth == 0:
+            return depth > 0
+        if CELLS[op]:
+            shape = self._shape_at(n)
+            arrays = [r for r in arrays if self._shape_at(r) == shape]
+            return any(self._lies_in_order(r, depth - 1) for r in arrays)
+        if name == "getitem" and any(i[0] != "s" or (i[3] or 1) < 1 for i in refs[-1][0][1]):
+            return False
+        return name in _IN_ORDER_IF_OPERANDS and all(self._lies_in_order(r, depth - 1) for r in arrays)
+
+    def _shape_at(self, n: int) -> Shape:
+        op, first = self.ops[n][:2]
+        return LAYOUTS[first].shape if op == LEAF else METAS[self.nodes[n]._m].shape if op > SCALAR else ()
+
+
+def _descending(layout: Layout) -> bool:
+    """Say whether axes lie in memory as C has them, one inside the other."""
+    inside = 1
+    for n, by in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
+        if n > 1 and by < inside:
+            return False
+        inside = by * n if n > 1 else inside
+    return True
 
 
 def _parts(held: Any, kind: type) -> Any:
@@ -408,7 +442,7 @@ def _static_index(key: Any) -> tuple | None:
     return tuple(made)
 
 
-def _view_entry(array: Lazy, method: str, args: tuple) -> tuple[int, tuple]:
+def _view_entry(array: Lazy, method: str | Callable[..., Any], args: tuple) -> tuple[int, tuple]:
     """Return (op, attrs) of a view operation on a pending array, or (-1, ()) if it is not traced."""
     shape = METAS[array._m].shape
     if method == "transpose":

@@ -71,7 +71,7 @@ class Session(Dispatch):
         self.entered: list[Lazy] = []
         self.ghosts: list[Lazy] = []
         self.stored: list[Any] = []
-        self.views: dict[int, tuple[Lazy, str, tuple]] = {}
+        self.views: dict[int, tuple[Lazy, Any, tuple]] = {}
         self.past: dict[int, Past] = {}
         self.positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]] = {}
         self.tables: dict[int, LazyArray] = {}

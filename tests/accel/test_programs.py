@@ -116,6 +116,48 @@ def taps_of(x, w):
     return total
 
 
+def in_place(x, w):
+    rows, columns = x.shape[1] - 2, x.shape[2] - 2
+    total = np.zeros((len(x), rows, columns, w.shape[-1]), np.int32)
+    for i in range(3):
+        for j in range(3):
+            total += x[:, i:i + rows, j:j + columns].astype(np.int32) @ w[i, j].astype(np.int32)
+    total += 3
+    np.maximum(total, 0, out=total)
+    total >>= 8
+    return total.astype(np.int8)
+
+
+def from_the_first(x, w):
+    rows, columns, total = x.shape[1] - 2, x.shape[2] - 2, None
+    for i in range(3):
+        for j in range(3):
+            part = x[:, i:i + rows, j:j + columns].astype(np.int32) @ w[i, j].astype(np.int32)
+            if total is None:
+                total = part
+            else:
+                total += part
+    return total
+
+
+def seen(x):
+    return np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+
+
+def einsum(x, w):
+    return np.maximum(np.einsum("nhwcij,ijco->nhwo", seen(x), w, dtype=np.int32), 0)
+
+
+def tensordot(x, w):
+    return np.tensordot(seen(x).astype(np.int32), w.astype(np.int32), axes=((4, 5, 3), (0, 1, 2))) >> 3
+
+
+def block(x, w, v):
+    y = np.clip(padded(x, w), 0, 100)
+    z = np.pad(y, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    return np.clip((taps_of(z, v) >> 7) + x, 0, 127).astype(np.int8)
+
+
 PROGRAMS = {
     "dense": (dense, lambda: (bytes_(50, 70), bytes_(70, 33), ints(33)), 1),
     "plain": (plain, lambda: (bytes_(50, 70), bytes_(70, 33)), 1),
@@ -127,6 +169,11 @@ PROGRAMS = {
     "of_64_bits": (of_64_bits, lambda: (bytes_(20, 33), bytes_(33, 18)), 1),
     "residual": (residual, lambda: (bytes_(20, 33), bytes_(33, 18), ints(20, 18)), 1),
     "taps": (taps, lambda: (bytes_(2, 14, 14, 20), bytes_(3, 3, 20, 40)), 1),
+    "in_place": (in_place, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 17)), 1),
+    "from_the_first": (from_the_first, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 17)), 1),
+    "einsum": (einsum, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 17)), 1),
+    "tensordot": (tensordot, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 17)), 1),
+    "block": (block, lambda: (bytes_(1, 7, 7, 20), bytes_(3, 3, 20, 20), bytes_(3, 3, 20, 20)), 2),
     "columns": (columns, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 17)), 1),
     "padded": (padded, lambda: (bytes_(2, 12, 12, 20), bytes_(3, 3, 20, 40)), 1),
     "two_padded": (two_padded, lambda: (bytes_(2, 9, 9, 20), bytes_(3, 3, 20, 24), bytes_(3, 3, 24, 8)), 2),
@@ -160,6 +207,74 @@ def test_a_program_is_bit_identical_on_the_device(name):
         assert sum(len(p.group) for p in parts) == units
         assert all(p.runs and not p.refused for p in parts)
         assert not decorated.stats().failures
+
+
+@pytest.mark.parametrize("name", ["taps", "in_place", "from_the_first", "columns", "einsum", "tensordot"])
+def test_a_convolution_brings_its_pixels_once_however_it_is_written(name):
+    function, _, _ = PROGRAMS[name]
+    x, w = bytes_(1, 20, 20, 16), bytes_(3, 3, 16, 16)
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        decorated = jitla.jit(function)
+        assert same(decorated(x, w), function(x, w))
+    (part,) = parts_of(decorated)
+    (images,) = (r for r in part.last.program.regions if r.name.endswith("images"))
+    assert images.nbytes == x.nbytes
+
+
+def test_few_channels_are_put_together_at_the_host():
+    x, w = bytes_(1, 20, 20, 3), bytes_(3, 3, 3, 16)
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        decorated = jitla.jit(einsum)
+        assert same(decorated(x, w), einsum(x, w))
+    (part,) = parts_of(decorated)
+    assert (part.last.stages[0].layer.rows.taps, part.last.stages[0].layer.channels) == (1, 27)
+
+
+def written_before(x, w):
+    part = x[1:4]
+    x[2] = 5
+    return part.astype(np.int32) @ w.astype(np.int32)
+
+
+def written_through(x, w):
+    part = x[1:4]
+    part += 1
+    windows = np.lib.stride_tricks.sliding_window_view(x, 2, axis=0)
+    x[:2] = -3
+    return np.einsum("nci,co->no", windows.astype(np.int32), w.astype(np.int32))
+
+
+def returned(x, w):
+    part = x[1:4]
+    windows = np.lib.stride_tricks.sliding_window_view(x, 2, axis=0)
+    part.astype(np.int32) @ w.astype(np.int32)
+    return windows
+
+
+def kept_zeros(x, w):
+    total = np.zeros((5, 8), np.int32)
+    other = total[1:3]
+    total += x.astype(np.int32) @ w.astype(np.int32)
+    other += 1
+    return total
+
+
+def zeros_of_a_row(x, w):
+    total = np.zeros((5, 8), np.int32)
+    total += np.ones(8, np.int32)
+    total[0] = x[0].astype(np.int32) @ w.astype(np.int32)
+    return total
+
+
+@pytest.mark.parametrize("function", [written_before, written_through, returned, kept_zeros, zeros_of_a_row])
+def test_what_waits_for_its_use_is_what_was_there(function):
+    x, w = bytes_(5, 4), bytes_(4, 8)
+    given, wanted = x.copy(), function(x, w)
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        found = jitla.jit(function)(given, w)
+    assert same(found, wanted) and np.array_equal(given, x)
+    assert found.flags.writeable is wanted.flags.writeable
+    assert (found.base is given) is (wanted.base is x)
 
 
 def test_layers_that_follow_each_other_are_one_program():

@@ -44,6 +44,11 @@ CASES: dict[str, list[Case]] = {
         (lambda x: np.broadcast_to(x, (2, 3, 4)), {"shape": (2, 3, 4)}, [(3, 1)]),
         (lambda x: np.broadcast_to(x, (2,)), {"shape": (2,)}, [()]),
     ],
+    "windows": [
+        (lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 3), (2, 0)),
+         {"sizes": (2, 3), "axis": (2, 0)}, [(3, 4, 5)]),
+        (lambda x: np.lib.stride_tricks.sliding_window_view(x, 4, 0), {"sizes": (4,), "axis": (0,)}, [(9,)]),
+    ],
     "concatenate": [
         (lambda *xs: np.concatenate(xs, 1), {"axis": 1}, [(3, 2), (3, 1), (3, 4)]),
         (lambda *xs: np.concatenate(xs), {"axis": 0}, [(2,), (0,)]),
@@ -211,6 +216,8 @@ def test_every_op_has_a_case() -> None:
     ("matmul", {}, [(3, 4), (3, 4)]), ("matmul", {}, [(), (3,)]),
     ("matmul", {}, [(2, 3, 4), (3, 4, 5)]), ("dot", {}, [(3, 4), (3, 4)]),
     ("reshape", {"shape": (5, 5)}, [(3, 4)]), ("broadcast_to", {"shape": (3, 5)}, [(3, 4)]),
+    ("windows", {"sizes": (4,), "axis": (0,)}, [(3, 4)]),
+    ("windows", {"sizes": (2,), "axis": (2,)}, [(3, 4)]),
     ("transpose", {"axes": (0, 0)}, [(3, 4)]), ("squeeze", {"axis": (0,)}, [(3, 4)]),
     ("getitem", {"index": (("i", 3),)}, [(3, 4)]),
     ("argmax", {"axis": 0, "keepdims": False}, [(0, 2)]),
