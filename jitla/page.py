@@ -86,8 +86,8 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
     yield (f'<span class="muted">{program.runs} runs, {program.kernels} kernels, {program.calls} NumPy '
            f"calls{predicted}</span></summary>")
     yield f'<div class="program"><div class="drawing">{svg(program.nodes)}</div>'
-    yield ('<div class="steps"><table><tr><th>step</th><th>what</th><th>predicted</th><th>measured</th><th>bytes</th>'
-           "<th>lines</th></tr>")
+    titles = ("step", "what", "predicted", "measured", "bytes", "lines")
+    yield f'<div class="steps"><table><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
     for at, (name, step) in enumerate(program.named()):
         seconds = program.cost.costs[at][-1] if program.cost else 0.0
         yield (f"<tr><td>{name}</td><td>{escape(step.title)}{_reason(step)}</td>"

@@ -43,7 +43,7 @@ def test_signature_name_and_help_are_those_of_the_function():
     assert scaled.__name__ == "scaled" and scaled.__doc__ == "Scale an array."
     assert scaled.__annotations__ == scaled.__wrapped__.__annotations__
     assert inspect.isfunction(scaled) and repr(scaled).startswith("<function scaled at ")
-    told = pydoc.plain(pydoc.render_doc(scaled))
+    told = pydoc.plain(pydoc.render_doc(scaled)).replace("'", "")
     assert "scaled(x: " in told and "by: float = 2.0" in told and "Scale an array." in told
     assert inspect.getsource(scaled).startswith("@jitla.jit")
     assert list(inspect.signature(Model().twice).parameters) == ["x"]
@@ -74,7 +74,7 @@ def test_completion_offers_what_functions_have_and_options():
     completer = IPCompleter(namespace={"jitla": jitla, "scaled": scaled}, use_jedi=False)
     assert {".explain", ".stats", ".compile", ".cache_clear", ".recompile"} <= {
         word.removeprefix("scaled") for word in completer.complete("scaled.")[1]}
-    assert "jitla.config.num_threads" in completer.complete("jitla.config.num")[1]
+    assert any(word.endswith(".num_threads") for word in completer.complete("jitla.config.num")[1])
     assert {"explain", "jit", "recompilations"} <= set(dir(jitla))
 
 
