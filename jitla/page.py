@@ -25,7 +25,7 @@ STYLE = """
 .jitla th, .jitla td { text-align: left; padding: 2px 12px 2px 0; vertical-align: top;
   background: transparent; color: inherit; }
 .jitla .program { display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }
-.jitla .steps { flex: 1 1 420px; }
+.jitla .steps { flex: 1 1 360px; }
 .jitla .drawing { overflow-x: auto; max-width: 100%; } .jitla ul { margin: 4px 0; padding-left: 20px; }
 .jitla summary { cursor: pointer; margin: 6px 0; }
 @media (prefers-color-scheme: dark) {

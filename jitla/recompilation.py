@@ -20,7 +20,6 @@ from jitla.clocks import Watch, watching
 from jitla.config import Config, options
 from jitla.errors import TraceError
 from jitla.gate import GATE, State
-from jitla.records import SourceLine
 
 if TYPE_CHECKING:
     from jitla.tracing import Recompilation
@@ -57,7 +56,7 @@ class Recompilations(tuple[Any, ...]):
 
 def _row(record: Recompilation) -> tuple[str, ...]:
     when = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
-    place = SourceLine(*record.line).place if record.line else ""
+    place = GATE.room("records").SourceLine(*record.line).place if record.line else ""
     return (when, place, str(record.guard), record.tier, str(record.plans), str(record.compiled),
             str(record.reused), f"{record.seconds * 1e3:.2f}")
 
