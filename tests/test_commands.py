@@ -104,7 +104,7 @@ def test_what_is_found_here(capsys):
     assert main(["info"]) == 0
     told = capsys.readouterr().out
     assert f"jitla        {jitla.__version__}\n" in told and f"numpy        {np.__version__}\n" in told
-    assert "processor" in told and "constants" in told
+    assert all(f"\n{name} " in told for name in ("processor", "caches", "memory", "files", "constants"))
 
 
 def test_decorators_go_below_others_and_not_twice():
