@@ -11,6 +11,7 @@ from html import escape
 
 from jitla.advice import advice
 from jitla.graph import svg
+from jitla.levels import times
 from jitla.predictions import bytes_text, duration
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
@@ -46,7 +47,7 @@ def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
     """Return what a notebook shows: drawings and steps, and `texts`, level by level, folded."""
     rows = [f"<style>{STYLE}</style>", '<div class="jitla">',
             f"<h3><code>{escape(record.name)}</code> <span class=\"muted\">{escape(record.line.place)}, "
-            f"{record.calls} calls</span></h3>"]
+            f"{times(record.calls, 'call')}</span></h3>"]
     if record.note:
         rows.append(f"<p>{escape(record.note)}</p>")
     for number, program in enumerate(record.programs, 1):
@@ -83,8 +84,8 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
     predicted = f", predicted {duration(program.cost.seconds)}" if program.cost else ""
     predicted += f", measured {duration(program.seconds)}" if program.laps else ""
     yield f"<details{' open' if opened else ''}><summary>program {number}: {escape(program.name)} "
-    yield (f'<span class="muted">{program.runs} runs, {program.kernels} kernels, {program.calls} NumPy '
-           f"calls{predicted}</span></summary>")
+    yield (f'<span class="muted">{times(program.runs, "run")}, {times(program.kernels, "kernel")}, '
+           f'{times(program.calls, "NumPy call")}{predicted}</span></summary>')
     yield f'<div class="program"><div class="drawing">{svg(program.nodes)}</div>'
     titles = ("step", "what", "predicted", "measured", "bytes", "lines")
     yield f'<div class="steps"><table><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
