@@ -25,7 +25,8 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz faults accel exactness numpy-suite bench kernels accuracy docs lint clean
+.PHONY: all test levels matrix demo fuzz faults accel exactness numpy-suite bench kernels accuracy docs newcomer \
+	lint clean
 
 all: test
 
@@ -119,6 +120,10 @@ docs: $(VENV)/.docs
 	$(PY) -m tools.supported_table
 	$(PY) -m tools.gallery
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# The five-minute guide followed to the letter, in an environment made from nothing.
+newcomer: $(VENV)/.test
+	$(PY) -m tests.newcomer
 
 lint: $(VENV)/.lint
 	$(VENV)/bin/ruff check jitla tests bench tools

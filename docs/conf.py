@@ -5,7 +5,7 @@ from jitla import __version__
 project = "jitla"
 release = version = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
 numpydoc_show_class_members = False

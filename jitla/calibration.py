@@ -218,8 +218,8 @@ def _slices(
         arrays = [(*np.split(source[at:at + 2 * n], 2), result) for at in places]
     turns = cycle(arrays)
 
-    def run() -> object:
-        return executable and launch(block, *next(turns))  # the block does not keep its code
+    def run(keeps: object = executable) -> object:  # the block does not keep its code
+        return launch(block, *next(turns))
 
     return run
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import median
 from time import perf_counter
 
 __all__ = ["Clock", "Lap", "Watch", "moment", "watching"]
@@ -59,7 +58,13 @@ class Clock:
         laps = [*self.laps]
         laps = laps[1:] or laps
         columns = zip(*[(*lap.seconds, lap.whole) for lap in laps], strict=True)
-        return tuple(median(column) for column in columns)
+        return tuple(_median(column) for column in columns)
+
+
+def _median(values: tuple[float, ...]) -> float:
+    """Return the middle value; the module that has such things takes milliseconds to import."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 class Lap:

@@ -68,7 +68,8 @@ class Gate:
         """What compiles behind the program."""
         if self._behind is None:
             with self._lock:
-                self._behind = self._behind or self.room("runtime").Behind()
+                if self._behind is None:
+                    self._behind = self.room("runtime").Behind()
         return self._behind
 
     @property

@@ -20,6 +20,8 @@ COLOURS = (
     ("#cfe3ff", "#2f6fd0"), ("#d3f2d3", "#2e8b3d"), ("#ffe3c2", "#c9741a"), ("#ecd7fb", "#8444c4"),
     ("#ffd6dc", "#c93a52"), ("#cdf3f0", "#178f86"), ("#f6efb3", "#9c8410"), ("#e3dfd8", "#7d6f5a"),
 )
+ARROW = ('<defs><marker id="jitla-arrow" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="6" '
+         'markerHeight="6" orient="auto"><polygon points="0,0 6,3 0,6" fill="#888888"/></marker></defs>')
 CALL, READ = ("#e6e6e6", "#777777"), ("#ffffff", "#999999")
 
 
@@ -82,6 +84,7 @@ def svg(nodes: Sequence[NodeRecord]) -> str:
         for row, layer in enumerate(layers) for at, key in enumerate(layer)}
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
              f'height="{height}" role="img" font-family="system-ui, sans-serif" font-size="11">']
+    parts.append(ARROW)
     parts += [_edge([places[key] for key in chain]) for chain in chains]
     parts += [_box(node, *places[at, 0]) for at, node in enumerate(nodes)]
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -150,7 +153,7 @@ def _edge(points: list[tuple[float, float]]) -> str:
         if number < len(rest):
             y += HEIGHT
             path += f" L{x:g},{y:g}"
-    return f'<path d="{path}" fill="none" stroke="#888888"/>'
+    return f'<path d="{path}" fill="none" stroke="#888888" marker-end="url(#jitla-arrow)"/>'
 
 
 def _box(node: NodeRecord, x: float, y: float) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
+from jitla.advice import advice
 from jitla.graph import svg
-from jitla.predictions import duration
+from jitla.levels import times
+from jitla.predictions import bytes_text, duration
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
 __all__ = ["counters", "document", "fragment", "preformatted"]
@@ -23,7 +25,10 @@ STYLE = """
 .jitla table { border-collapse: collapse; } .jitla .muted { color: #66666e; }
 .jitla th, .jitla td { text-align: left; padding: 2px 12px 2px 0; vertical-align: top;
   background: transparent; color: inherit; }
-.jitla .drawing { overflow-x: auto; } .jitla summary { cursor: pointer; margin: 6px 0; }
+.jitla .program { display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }
+.jitla .steps { flex: 1 1 360px; }
+.jitla .drawing { overflow-x: auto; max-width: 100%; } .jitla ul { margin: 4px 0; padding-left: 20px; }
+.jitla summary { cursor: pointer; margin: 6px 0; }
 @media (prefers-color-scheme: dark) {
   .jitla { color: #e6e6ea; background: #17171b; } .jitla pre { background: #232329; }
   .jitla .muted { color: #a0a0aa; } }
@@ -42,12 +47,15 @@ def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
     """Return what a notebook shows: drawings and steps, and `texts`, level by level, folded."""
     rows = [f"<style>{STYLE}</style>", '<div class="jitla">',
             f"<h3><code>{escape(record.name)}</code> <span class=\"muted\">{escape(record.line.place)}, "
-            f"{record.calls} calls</span></h3>"]
+            f"{times(record.calls, 'call')}</span></h3>"]
     if record.note:
         rows.append(f"<p>{escape(record.note)}</p>")
     for number, program in enumerate(record.programs, 1):
         rows += _program(program, number, opened=number == 1)
     rows += _fallbacks(record)
+    found = advice(record)
+    if found:
+        rows += ["<h4>for more speed</h4><ul>", *(f"<li>{escape(text)}</li>" for text in found), "</ul>"]
     rows += [f"<details><summary>{escape(level)}</summary><pre>{escape(text)}</pre></details>"
              for level, text in texts.items()]
     return "\n".join([*rows, "</div>"]) + "\n"
@@ -74,16 +82,20 @@ def preformatted(title: str, text: str) -> str:
 
 def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]:
     predicted = f", predicted {duration(program.cost.seconds)}" if program.cost else ""
+    predicted += f", measured {duration(program.seconds)}" if program.laps else ""
     yield f"<details{' open' if opened else ''}><summary>program {number}: {escape(program.name)} "
-    yield (f'<span class="muted">{program.runs} runs, {program.kernels} kernels, {program.calls} NumPy '
-           f"calls{predicted}</span></summary>")
-    yield f'<div class="drawing">{svg(program.nodes)}</div>'
-    yield "<table><tr><th>step</th><th>what</th><th>predicted</th><th>lines</th></tr>"
+    yield (f'<span class="muted">{times(program.runs, "run")}, {times(program.kernels, "kernel")}, '
+           f'{times(program.calls, "NumPy call")}{predicted}</span></summary>')
+    yield f'<div class="program"><div class="drawing">{svg(program.nodes)}</div>'
+    titles = ("step", "what", "predicted", "measured", "bytes", "lines")
+    yield f'<div class="steps"><table><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
     for at, (name, step) in enumerate(program.named()):
         seconds = program.cost.costs[at][-1] if program.cost else 0.0
         yield (f"<tr><td>{name}</td><td>{escape(step.title)}{_reason(step)}</td>"
-               f"<td>{duration(seconds) if seconds else ''}</td><td>{_lines(step)}</td></tr>")
-    yield "</table></details>"
+               f"<td>{duration(seconds) if seconds else ''}</td>"
+               f"<td>{duration(step.seconds) if step.seconds else ''}</td>"
+               f"<td>{bytes_text(step.nbytes) if step.nbytes else ''}</td><td>{_lines(step)}</td></tr>")
+    yield "</table></div></div></details>"
 
 
 def _reason(step: StepRecord) -> str:

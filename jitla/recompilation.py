@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
-from os.path import basename
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +56,7 @@ class Recompilations(tuple[Any, ...]):
 
 def _row(record: Recompilation) -> tuple[str, ...]:
     when = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
-    place = f"{basename(record.line[0])}:{record.line[1]}" if record.line else ""
+    place = GATE.room("records").SourceLine(*record.line).place if record.line else ""
     return (when, place, str(record.guard), record.tier, str(record.plans), str(record.compiled),
             str(record.reused), f"{record.seconds * 1e3:.2f}")
 

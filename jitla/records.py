@@ -7,6 +7,7 @@ Receives facts from the account; immutable, without addresses, the same for the 
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os.path import basename
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 
+_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """A line of the user's program."""
@@ -50,8 +54,9 @@ class SourceLine:
 
     @property
     def place(self) -> str:
-        """The line as ``file:number``, without folders."""
-        return f"{basename(self.file)}:{self.line}"
+        """The line as ``file:number``, without folders; that of a cell as ``In[3]:2``."""
+        cell = _CELL.fullmatch(self.file)
+        return f"In[{cell[1]}]:{self.line}" if cell else f"{basename(self.file)}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ def test_lines_are_read_from_the_file():
     here = SourceLine.at(__file__, 1)
     assert here.text.startswith('"""Explanations of made-up') and here.place == "test_explanation.py:1"
     assert SourceLine.at("/nowhere.py", 3).text == ""
+    assert SourceLine("<ipython-input-3-72bdb7d7daff>", 2).place == "In[3]:2"
 
 
 def test_each_function_is_explained_by_its_own_lines():

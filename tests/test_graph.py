@@ -40,11 +40,11 @@ class Nesting(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.seen.add(tag)
-        if tag not in ("meta", "br", "rect", "path"):
+        if tag not in ("meta", "br", "rect", "path", "polygon"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
-        if tag not in ("rect", "path"):
+        if tag not in ("rect", "path", "polygon"):
             assert self.open.pop() == tag
 
 

@@ -27,6 +27,9 @@ def page(notebook: Path) -> str:
     """Return a notebook as a page, its code executed in a new shell."""
     shell = InteractiveShell.instance()
     shell.reset()
+    # what cells show is written below; they do not print it, too
+    shell.displayhook.write_output_prompt = lambda: None
+    shell.displayhook.write_format_data = lambda *told, **kinds: None
     try:
         return "\n\n".join(text if kind == "markdown" else _executed(shell, text)
                            for kind, text in cells(notebook)) + "\n"

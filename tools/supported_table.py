@@ -59,8 +59,8 @@ def page() -> str:
         "\n## Sparse matrices of SciPy\n",
         "Matrices and arrays in the formats csr, csc and coo, with entries of the dtypes above, are recorded "
         "where entries stay where they are, are added up or multiplied: the operators `+`, `-`, `*`, `/`, "
-        "`@`, `**` and comparisons, and the methods " + ", ".join(f"`{n}`" for n in sorted(_METHODS) if n[0] != "_")
-        + ". See [sparse.md](sparse.md).",
+        "`@`, `**` and comparisons, and the methods "
+        + ", ".join(f"`{n}`" for n in sorted(_METHODS) if n[0] != "_") + ". See [sparse.md](sparse.md).",
         "\n## Explicit loops\n",
         "Loops over elements, `for i in range(n): ...`, are compiled by Numba behind the program: "
         "[loops.md](loops.md) has what they may contain.\n"]

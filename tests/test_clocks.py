@@ -1,0 +1,115 @@
+"""What is timed: the first runs of a program, and every run while somebody watches."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla import clocks
+from jitla.clocks import FIRST, Clock, Watch, moment, watching
+
+
+class Ticking:
+    """A clock that goes on by a second each time it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    monkeypatch.setattr(clocks, "perf_counter", Ticking())
+
+
+def run(clock: Clock) -> None:
+    lap = clock.start()
+    for at in range(clock.steps):
+        lap.step(at)
+    lap.end()
+
+
+def test_steps_and_the_whole_are_timed(ticking):
+    clock = Clock(2)
+    run(clock)
+    assert clock.laps[0].seconds == [1.0, 1.0] and clock.laps[0].whole == 5.0
+    assert clock.seconds() == (1.0, 1.0, 5.0)
+
+
+def test_the_first_lap_is_left_out_of_the_median(ticking):
+    clock = Clock(1)
+    for whole in (90.0, 2.0, 4.0, 3.0):
+        run(clock)
+        clock.laps[-1].whole = whole
+    assert clock.seconds()[-1] == 3.0
+
+
+def test_only_the_first_runs_are_timed_but_for_those_that_are_watched():
+    clock = Clock(1)
+    for _ in range(FIRST):
+        assert clock.on
+        run(clock)
+    assert not clock.on
+    with watching([clock]) as watch:
+        run(clock)
+        run(clock)
+        assert clock.on
+        moment("median", 1.0, 2.0)
+    moment("median", 3.0, 4.0)
+    run(clock)
+    assert not clock.on and len(clock.laps) == FIRST + 3
+    assert [found[:3] for found in watch.moments] == [("median", 1.0, 2.0)] and watch.seconds > 0.0
+
+
+def test_a_watch_remembers_so_many_moments_only(monkeypatch):
+    monkeypatch.setattr(clocks, "MOST", 3)
+    with watching() as watch:
+        for _ in range(5):
+            moment("f", 0.0, 1.0)
+    assert isinstance(watch, Watch) and len(watch.moments) == 3
+
+
+def test_programs_of_a_function_have_laps_and_a_timeline():
+    @jitla.jit
+    def f(x):
+        y = np.exp(x) + 1.0
+        return np.median(y) + y.sum()
+
+    x = np.linspace(0.0, 1.0, 3000)
+    for _ in range(FIRST + 4):
+        f(x)
+    e = jitla.explain(f)
+    assert [len(p.laps) for p in e.record.programs] == [FIRST] * len(e.record.programs)
+    e = jitla.explain(f, x)
+    assert all(len(p.laps) == FIRST + 1 for p in e.record.programs) and e.record.call is not None
+    assert [m.name for m in e.record.call.moments] == ["median"]
+    events = json.loads(e.to_trace())["traceEvents"]
+    assert {event["cat"] for event in events if event["ph"] == "X"} >= {
+        "call", "program", "kernel", "numpy", "compile"}
+    assert all(event["ts"] >= 0.0 and event["dur"] >= 0.0 for event in events if event["ph"] == "X")
+
+
+def test_a_run_that_fails_is_not_timed():
+    @jitla.jit
+    def f(x):
+        return 1.0 / x
+
+    with np.errstate(divide="ignore"):
+        f(np.zeros(3000))
+    assert all(lap.whole > 0.0 for p in jitla.explain(f).record.programs for lap in p.laps)
+
+
+def test_values_between_steps_have_a_reason():
+    @jitla.jit
+    def f(x, A):
+        p = np.exp(x)
+        return A @ (p / p.sum())
+
+    (program,) = jitla.explain(f, np.linspace(0.0, 1.0, 300), np.ones((300, 300))).record.programs
+    assert program.apart and all(apart.reason and apart.readers for apart in program.apart)
