@@ -13,6 +13,7 @@ SHARD ?= 1/8
 MODE ?= decorate
 SUITE_ARGS ?=
 FAULTS_ARGS ?=
+RULES_ARGS ?= --seeds 0:20000
 ACCURACY_ARGS ?= --exhaustive
 KERNELS_ARGS ?=
 PEERS_INDEX ?=
@@ -25,7 +26,7 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz faults accel exactness numpy-suite bench kernels accuracy docs newcomer \
+.PHONY: all test levels matrix demo fuzz rules faults accel exactness numpy-suite bench kernels accuracy docs newcomer \
 	lint clean
 
 all: test
@@ -74,6 +75,15 @@ demo: $(VENV)/.demo
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+# Rewrites without the compiler, some twenty minutes: every rule over many dtypes and shapes; searches and orders
+# of products against trying everything; how long searches take; random DAGs and subsets of rules at every level.
+rules: $(VENV)/.test
+	$(PY) -m tests.rewrites.metas
+	$(PY) -m tests.rewrites.exhaustive
+	$(PY) -m tests.rewrites.times
+	@set -e; for level in strict numpy relaxed; do \
+	  $(PY) -W ignore -m tests.rewrites --numerics $$level $(RULES_ARGS); done
 
 # Random programs for the accelerator against a plain interpreter, in every order of its units, layers and NumPy
 # programs against NumPy: some minutes.
