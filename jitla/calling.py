@@ -11,12 +11,9 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-# Names that code of `Shortcut` means: `ndarray`, `PROCESS`, `local`.
-from numpy import ndarray as ndarray
+from numpy import ndarray as ndarray  # which code of `Shortcut` reads
 
 from jitla.bypass import Shortcut
-from jitla.config import PROCESS as PROCESS
-from jitla.config import local as local
 from jitla.gate import GATE, State
 
 __all__ = ["called_instead"]
@@ -42,12 +39,18 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
 
 
 def called(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, args: tuple[Any, ...], kwargs: dict[str, Any],
+    function: Callable[..., Any], shortcut: Shortcut, state: State, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Do a call of a decorated function."""
+    early = state.early() if state.tracing is None else None
+    if early is not None:
+        kind = early.of(args, kwargs)
+        if kind.bypassed:
+            return _left(function, shortcut, state, None, kind, args, kwargs)
     tracing = state.tracing or state.start()
     session = tracing.LOCAL.session
-    site = kind = None
+    site, kind = None, None
     if session is None:
         site = state.site() if state.twin else None
         if site is None:
@@ -77,15 +80,15 @@ def called(
 
 
 def _left(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, site: Any, kind: Any, args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: Callable[..., Any], shortcut: Shortcut, state: State, site: Any, kind: Any,
+    args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
     """Leave a call to the plain function, and the next of its kind to what tests for them."""
     result = kind.bypass(site, function, args, kwargs)
     if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
-        tracing, wrapper = state.tracing, state.wrapper()
+        wrapper = state.wrapper()
         if wrapper is not None:
-            shortcut.admit(wrapper, kind, args, kwargs, tracing.RUNNING, tracing.kind_of_argument)
+            shortcut.admit(wrapper, kind, args, kwargs)
     return result
 
 
