@@ -3,7 +3,7 @@
 Knows: what a kernel means, argument blocks. Must not know: how kernels are compiled.
 Receives a compiled kernel and what runs it; returns how its results differ.
 
-Kernels hold for all sizes, so few elements show what many would: a wrong instruction, a constant, an operand. It
+Kernels hold for all sizes, so few elements show what many would: a wrong instruction, constant or operand. It
 is no proof, and where functions without an exact result are involved it only finds what is far off.
 """
 
@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from jitla.fusion import Executable, Form, Geometry, Interpreted, InterpretedBackend, Kernel, Schedule
+from jitla.fusion import (
+    Executable,
+    Form,
+    Geometry,
+    Interpreted,
+    InterpretedBackend,
+    Kernel,
+    Schedule,
+)
 from jitla.hops import Hop, Kind
 from jitla.recompile.program import Launch
 from jitla.runtime import allocator
@@ -22,7 +30,7 @@ from jitla.runtime import allocator
 __all__ = ["difference"]
 
 ELEMENTS = 77  # whole vectors of every width, and some left over
-# What functions without an exact result may be off, in units of the last place of the largest; and how many of the
+# What functions without an exact result may be off, in units of the last place of the largest; how many of the
 # elements by more than that: where a value decides, or is at the border of what is defined.
 LOOSE, ODD = 1e5, 0.2
 
@@ -30,8 +38,9 @@ LOOSE, ODD = 1e5, 0.2
 def difference(
     kernel: Kernel, form: Form, schedule: Schedule, executable: Executable, launch: Launch, exact: bool,
 ) -> str:
-    """Return how a compiled kernel differs from what it means; nothing if not, or if that is not looked at."""
-    if form.ndim != 1 or form.mode not in ("cell", "full") or set(form.inner) - {"c", "b"} or schedule.delayed:
+    """Return how a compiled kernel differs from what it means; nothing if not, or if nobody looks."""
+    flat = form.ndim == 1 and form.mode in ("cell", "full") and not set(form.inner) - {"c", "b"}
+    if not flat or schedule.delayed:
         return ""
     empty = allocator()
     inputs = [h for h in kernel.inputs if h.op.name != "const"]
@@ -40,9 +49,9 @@ def difference(
     arrays = [h for h in inputs if h.meta.shape != ()] + list(kernel.outputs)
     strides = tuple((h.meta.dtype.itemsize * (next(letters) == "c"),) for h in arrays)
     geometry = Geometry((ELEMENTS,), strides)
-    interpreted, by_numpy = Interpreted(kernel, form), InterpretedBackend().launch
-    wanted, found = _run(kernel, given, interpreted, geometry, by_numpy, empty), _run(
-        kernel, given, executable, geometry, launch, empty)
+    by_numpy = Interpreted(kernel, form), InterpretedBackend().launch
+    wanted, found = (_run(kernel, given, what, how, geometry, empty)
+                     for what, how in (by_numpy, (executable, launch)))
     smooth = not exact or any(h.op.transcendental for h in kernel.body)
     for hop, a, b in zip(kernel.outputs, wanted, found, strict=True):
         if not (_near(a, b) if smooth else np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")):
@@ -51,7 +60,7 @@ def difference(
 
 
 def _run(
-    kernel: Kernel, given: list[Any], executable: Any, geometry: Geometry, launch: Launch,
+    kernel: Kernel, given: list[Any], executable: Any, launch: Launch, geometry: Geometry,
     empty: Callable[..., np.ndarray],
 ) -> list[np.ndarray]:
     """Run a kernel on small arrays; return its results."""

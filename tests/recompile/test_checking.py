@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from jitla.events import Event
-from jitla.fusion import Executable, Form, Geometry, Interpreted, InterpretedBackend, Kernel, Schedule
+from jitla.fusion import (
+    Executable,
+    Form,
+    Geometry,
+    Interpreted,
+    InterpretedBackend,
+    Kernel,
+    Schedule,
+)
 from jitla.hops import Meta, apply, const, leaf
 from jitla.recompile import Compiler
 from jitla.recompile.checking import difference
@@ -60,7 +68,8 @@ def test_a_kernel_that_differs_is_not_used(kernel: Kernel, form: Form, caplog: A
 @pytest.mark.parametrize(("kernel", "form"), kernels())
 def test_a_kernel_that_does_not_differ_is(kernel: Kernel, form: Form) -> None:
     made: Executable = BACKEND.compile(kernel, form, Schedule())
-    assert difference(kernel, form, Schedule(), Interpreted(kernel, form), InterpretedBackend().launch, True) == ""
+    launch = InterpretedBackend().launch
+    assert difference(kernel, form, Schedule(), Interpreted(kernel, form), launch, True) == ""
     told: list[Event] = []
     found, _ = Compiler(InterpretedBackend(), observe=told.append).executable(kernel, "key", form, Schedule())
     assert type(found) is Interpreted and [event.kind for event in told] == ["kernel"]
