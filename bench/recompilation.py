@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import jitla
-from bench.algorithms import logistic_regression, nmf, pagerank, svm
+from bench.algorithms.sparse import logistic_regression, nmf, pagerank, svm
 from bench.measure import settle
 from jitla.demo_algorithms import l2svm, logistic
 from jitla.tracing import pays
@@ -157,7 +157,7 @@ def drift(rows: int, columns: int) -> dict[str, Any]:
     v, whole = rng.normal(size=n), rng.normal(size=(n, n))
     run = jitla.jit(powers, compile="sync")
     phases = []
-    print(f"{'nonzeros':>10}{'dense ms':>11}{'stored ms':>11}{'drifting ms':>13}{'of best':>9}  zeros left out")
+    print(f"{'nonzeros':>10}{'dense ms':>11}{'stored ms':>11}{'drifting ms':>13}{'of best':>9}  left out")
     for density in DENSITIES:
         X = np.where(rng.random((n, n)) < density, whole, 0.0)
         stored, drifting = sp.csr_array(X), jitla.sparsify(X)

@@ -82,14 +82,18 @@ class Shortcut:
                 (self.process, self.local), self.running = in_force(), RUNNING
             kind.short = self.tables
             signature = self._signature
-            values = signature and signature.values(args, kwargs)
-            pattern = values and self._pattern(signature.names, values)  # type: ignore[union-attr]
-            table = pattern and self._table(wrapper, pattern)
-            if table is not None and values is not None:
-                elements = sum(value.size for value in values if type(value) is np.ndarray)
+            values = None if signature is None else signature.values(args, kwargs)
+            if signature is None or values is None:
+                return
+            pattern = self._pattern(signature.names, values)
+            table = None if pattern is None else self._table(signature, wrapper, pattern)
+            if table is not None:
+                elements = sum([value.size for value in values if type(value) is np.ndarray])
                 table[elements.bit_length()] = kind
 
-    def _table(self, wrapper: Any, pattern: tuple[str, ...]) -> dict[int, Any] | None:
+    def _table(
+        self, signature: _Signature, wrapper: Any, pattern: tuple[str, ...],
+    ) -> dict[int, Any] | None:
         """Return the kinds of calls with this pattern, which `wrapper` has a line for from now on."""
         if pattern not in self.tables:
             if pattern not in self._patterns:
@@ -98,8 +102,7 @@ class Shortcut:
                 self._patterns.append(pattern)
             made = self.tables[pattern] = {}
             setattr(self, f"t{self._patterns.index(pattern)}", made)
-            assert self._signature is not None
-            self._signature.give(wrapper, tuple(self._patterns))
+            signature.give(wrapper, tuple(self._patterns))
         return self.tables[pattern]
 
     def holds(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from numpy import ndarray as ndarray  # which code of `Shortcut` reads
 
 from jitla.bypass import Shortcut
+from jitla.events import log
 from jitla.gate import GATE, State
 
 __all__ = ["called_instead"]
@@ -87,8 +88,11 @@ def _left(
     result = kind.bypass(site, function, args, kwargs)
     if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
         wrapper = state.wrapper()
-        if wrapper is not None:
-            shortcut.admit(wrapper, kind, args, kwargs)
+        try:
+            if wrapper is not None:
+                shortcut.admit(wrapper, kind, args, kwargs)
+        except Exception as error:  # the result is there: it only takes longer
+            log.warning("%r cannot be given shorter code: %r", function, error)
     return result
 
 

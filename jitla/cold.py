@@ -107,7 +107,8 @@ class Payoff:
     @property
     def calls(self) -> int:
         """Calls that the plain function served."""
-        return self._calls + self.skipped + sum(kind.calls for kind in list(self.kinds.values()))
+        served: int = self._calls + self.skipped + sum(kind.calls for kind in list(self.kinds.values()))
+        return served
 
     @property
     def cold(self) -> bool:

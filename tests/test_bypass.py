@@ -170,6 +170,23 @@ def test_functions_of_any_arguments_and_methods() -> None:
         assert model.go(X, 2.0) == (model, X, 2.0) and other.go(X, state=None) == (other, X, None)
 
 
+def test_functions_of_nothing() -> None:
+    f = settled(auto(lambda: X.sum()))
+    for _ in range(CALLS):
+        assert f() == 15.0
+    assert f.stats().calls == 2 * CALLS
+
+
+def test_a_shorter_way_that_cannot_be_made_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(bypass, "_code", broken)
+    f = auto(lambda x: x + 1.0)
+    for _ in range(CALLS):
+        assert f(X)[0] == 1.0
+
+
 def test_defaults_that_are_changed_later() -> None:
     def f(x: Any, k: float = 1.0) -> Any:
         return x * k

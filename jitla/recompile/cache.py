@@ -219,9 +219,9 @@ class Compiler:
         except BackendError as wrong:
             self._observe(Event("kernel.failed", str(wrong), perf_counter() - start))
             return Interpreted(kernel, form), InterpretedBackend().launch
-        wrong = self._differs(kernel, form, schedule, made)
-        if wrong:
-            self._observe(Event("kernel.failed", wrong, perf_counter() - start))
+        found = self._differs(kernel, form, schedule, made)
+        if found:
+            self._observe(Event("kernel.failed", found, perf_counter() - start))
             return Interpreted(kernel, form), InterpretedBackend().launch
         data = {"template": kernel.template, "form": f"{form.mode}{form.ndim}{form.inner}"}
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
