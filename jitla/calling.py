@@ -85,15 +85,23 @@ def _left(
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
     """Leave a call to the plain function, and the next of its kind to what tests for them."""
-    result = kind.bypass(site, function, args, kwargs)
-    if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
-        wrapper = state.wrapper()
-        try:
-            if wrapper is not None:
-                shortcut.admit(wrapper, kind, args, kwargs)
-        except Exception as error:  # the result is there: it only takes longer
-            log.warning("%r cannot be given shorter code: %r", function, error)
-    return result
+    try:
+        return kind.bypass(site, function, args, kwargs)
+    finally:
+        if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
+            _shorten(function, shortcut, state, kind, args, kwargs)
+
+
+def _shorten(
+    function: Callable[..., Any], shortcut: Shortcut, state: State, kind: Any, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    wrapper = state.wrapper()
+    try:
+        if wrapper is not None:
+            shortcut.admit(wrapper, kind, args, kwargs)
+    except Exception as error:  # the call was done: others take longer, that is all
+        log.warning("%r cannot be given shorter code: %r", function, error)
 
 
 def _run(

@@ -170,6 +170,17 @@ def test_functions_of_any_arguments_and_methods() -> None:
         assert model.go(X, 2.0) == (model, X, 2.0) and other.go(X, state=None) == (other, X, None)
 
 
+def test_calls_that_raise_have_the_short_way() -> None:
+    def f(x: Any) -> Any:
+        return x[10]
+
+    fast = auto(f)
+    for _ in range(CALLS):
+        with pytest.raises(IndexError):
+            fast(X)
+    assert "_j3" in fast.__code__.co_varnames and fast.stats().calls == CALLS
+
+
 def test_functions_of_nothing() -> None:
     f = settled(auto(lambda: X.sum()))
     for _ in range(CALLS):

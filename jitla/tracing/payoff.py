@@ -76,14 +76,15 @@ class Kind:
         self.calls += gone
         self.skip = self.granted = 0
         start = perf_counter()
-        result = function(*args, **kwargs)
-        taken = perf_counter() - start
-        self.calls += 1
-        if taken > self._limit or self.calls >= self._until:
-            self._look(taken)
-        elif taken < BRIEF:
-            self.skip = self.granted = GRANT
-        return result
+        try:
+            return function(*args, **kwargs)
+        finally:
+            taken = perf_counter() - start
+            self.calls += 1
+            if taken > self._limit or self.calls >= self._until:
+                self._look(taken)
+            elif taken < BRIEF:
+                self.skip = self.granted = GRANT
 
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
