@@ -14,6 +14,7 @@ from typing import Any
 from numpy import ndarray as ndarray  # which code of `Shortcut` reads
 
 from jitla.bypass import Shortcut
+from jitla.config import PROCESS, local
 from jitla.events import log
 from jitla.gate import GATE, State
 
@@ -44,16 +45,22 @@ def called(
     kwargs: dict[str, Any],
 ) -> Any:
     """Do a call of a decorated function."""
-    early = state.early() if state.tracing is None else None
-    if early is not None:
-        kind = early.of(args, kwargs)
-        if kind.bypassed:
-            return _left(function, shortcut, state, None, kind, args, kwargs)
-    tracing = state.tracing or state.start()
+    tracing = state.tracing
+    if tracing is None:
+        early = state.early()
+        if early is not None:
+            kind = early.of(args, kwargs)
+            if kind.bypassed:
+                return _left(function, shortcut, state, None, kind, args, kwargs)
+        tracing = state.start()
     session = tracing.LOCAL.session
-    site, kind = None, None
+    site = kind = None
     if session is None:
-        site = state.site() if state.twin else None
+        if state.twin:
+            try:  # `state.site()`, without a step
+                site = state.sites[(local() or PROCESS[0]).epoch]
+            except KeyError:
+                site = state.site()
         if site is None:
             return function(*args, **kwargs)
         if site.looping is not None and not site.looping.traced:
