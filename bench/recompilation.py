@@ -1,6 +1,6 @@
 """What changing data costs: matrices that grow, ragged batches, sparsity that drifts, first calls.
 
-Knows: the public interface. Must not know: how plans are made.
+Knows: the public interface, and by which rule zeros are left out. Must not know: how plans are made.
 Receives which parts to run; prints tables, then the same as JSON.
 
 Growing: linear regression that takes in one feature after the other. Batches: gradient descent whose last
@@ -15,15 +15,17 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 import jitla
-from bench.algorithms import logistic_regression, nmf, pagerank, svm
+from bench.algorithms.sparse import logistic_regression, nmf, pagerank, svm
 from bench.measure import settle
 from jitla.demo_algorithms import l2svm, logistic
+from jitla.tracing import pays
 
 Array = np.ndarray
 WARM = 2  # sizes that count as warm-up
@@ -136,6 +138,57 @@ def first(rows: int, columns: int) -> list[dict[str, Any]]:
     return report
 
 
+DENSITIES = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
+ROUNDS = 15
+
+
+def powers(X: Any, v: Array) -> Array:
+    """Some steps of the power method."""
+    for _ in range(8):
+        w = X @ v
+        v = w / np.sqrt((w * w).sum())
+    return v
+
+
+def drift(rows: int, columns: int) -> dict[str, Any]:
+    """Let zeros become fewer from phase to phase; time products that look for them, and both fixed ways."""
+    n = rows // 10
+    rng = np.random.default_rng(8)
+    v, whole = rng.normal(size=n), rng.normal(size=(n, n))
+    run = jitla.jit(powers, compile="sync")
+    phases = []
+    print(f"{'nonzeros':>10}{'dense ms':>11}{'stored ms':>11}{'drifting ms':>13}{'of best':>9}  left out")
+    for density in DENSITIES:
+        X = np.where(rng.random((n, n)) < density, whole, 0.0)
+        stored, drifting = sp.csr_array(X), jitla.sparsify(X)
+        ways: tuple[Any, ...] = (X, stored, drifting)
+        for way in ways:
+            run(way, v)
+        settle()
+        taken = [[_timed(run, (way, v)) for way in ways] for _ in range(ROUNDS)]
+        dense_s, stored_s, drifting_s = np.median(taken, axis=0).tolist()
+        out = drifting is not X and pays(X.size, stored.nnz, 1, True)
+        phases.append({"density": density, "dense_s": dense_s, "stored_s": stored_s, "drifting_s": drifting_s,
+                       "left_out": out})
+        print(f"{density:10.3f}{dense_s * 1e3:11.3f}{stored_s * 1e3:11.3f}{drifting_s * 1e3:13.3f}"
+              f"{drifting_s / min(dense_s, stored_s):9.2f}  {'yes' if out else 'no'}", flush=True)
+    best = sum(min(p["dense_s"], p["stored_s"]) for p in phases)
+    total = sum(p["drifting_s"] for p in phases)
+    crossing = _crossing([p["density"] for p in phases], [p["stored_s"] / p["dense_s"] for p in phases])
+    switch = next((p["density"] for p in phases if not p["left_out"]), 1.0)
+    print(f"all phases {total / best:.3f} of the best fixed way of each; both ways take the same time at "
+          f"{crossing:.2f}, switched up to {switch:.2f}")
+    return {"phases": phases, "of_best": total / best, "crossing": crossing, "switch": switch}
+
+
+def _crossing(densities: list[float], ratios: list[float]) -> float:
+    """Return where a ratio comes to 1, between two densities by a line; 1.0: nowhere."""
+    for (a, p), (b, q) in pairwise(zip(densities, ratios, strict=True)):
+        if p < 1.0 <= q:
+            return a + (1.0 - p) / (q - p) * (b - a)
+    return 1.0
+
+
 def _timed(function: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
     start = time.perf_counter()
     function(*arguments)
@@ -147,9 +200,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--columns", type=int, default=40)
-    parser.add_argument("--parts", default="changing,first")
+    parser.add_argument("--parts", default="changing,drift,first")
     given = parser.parse_args()
-    parts = {"changing": changing, "first": first}
+    parts: dict[str, Callable[[int, int], Any]] = {"changing": changing, "drift": drift, "first": first}
     report = {name: parts[name](given.rows, given.columns) for name in given.parts.split(",")}
     print(json.dumps({"bench": "recompilation", **report}))
 

@@ -1,13 +1,15 @@
 """Never slower: a thousand calls in a row of a function that was just decorated, and of the plain one.
 
-Knows: the public interface, the rows of the semantics tests. Must not know: how calls are decided on.
+Knows: the public interface, the rows of the semantics tests, whether anything is compiled behind the program.
+Must not know: how calls are decided on.
 Receives names of sets; prints those that took longer than NumPy by more than 5 % and 5 µs a call, then a
 count for each set, and the same as JSON.
 
 Sets: "probes", programs of a line or a few that each show one thing of NumPy; "expressions" and "algorithms"
 from one element up; "loops" over elements; "examples" of the README and the demo. Functions of which a
-thousand calls take too long are called as often as there is time for, and what is left is reckoned as the last
-quarter of the calls. The plain function is timed before and after.
+thousand calls take too long are called as often as there is time for, and what is left is reckoned as the
+last quarter of the calls. The plain function is timed before and after. Something else was compiled in the
+process before: what that takes the first time is `bench.recompilation`'s.
 
 python -m bench.windows [--sets expressions,probes] [--part 2/8] [--seconds 0.5]
 """
@@ -30,6 +32,7 @@ from bench.algorithms import DENSE
 from bench.expressions import CASES
 from bench.loop_programs import PROGRAMS
 from jitla.demo_algorithms import l2svm, logistic
+from jitla.gate import GATE
 from tests.semantics import modes
 from tests.semantics.table import ROWS, cases
 
@@ -50,7 +53,7 @@ class Subject(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Seconds of a call: plain, decorated in all of a window, late in it; of the first call; how many calls."""
+    """Seconds of a call: plain, decorated in all of a window, late in it; of the first; how many calls."""
 
     name: str
     plain: float
@@ -157,6 +160,13 @@ def timed(function: Callable[..., Any], arguments: tuple[Any, ...], calls: int) 
     return taken
 
 
+def rest() -> None:
+    """Wait until nothing is compiled behind the program."""
+    begun = time.perf_counter()
+    while GATE.behind.busy and time.perf_counter() - begun < SETTLE:
+        time.sleep(0.01)
+
+
 def measure(subject: Subject, seconds: float) -> Window:
     """Time a window of one subject."""
     plain = subject.plain
@@ -166,9 +176,7 @@ def measure(subject: Subject, seconds: float) -> Window:
     before = timed(plain, subject.arguments, calls // 2)
     fast = jitla.jit(plain)
     taken = timed(fast, subject.arguments, calls)
-    begun = time.perf_counter()
-    while fast.stats().waiting and jitla.gate.GATE.behind.busy and time.perf_counter() - begun < SETTLE:
-        time.sleep(0.01)
+    rest()
     after = timed(plain, subject.arguments, calls // 2)
     usual = (sum(before) + sum(after)) / (len(before) + len(after))
     late = median(taken[-max(calls // 4, 3):])
@@ -192,6 +200,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print all, not only what is slower")
     given = parser.parse_args()
     part, parts = map(int, given.part.split("/"))
+    jitla.jit(softplus, compile="sync")(np.ones(10))
     print(f"{'µs a call':78}{'NumPy':>11}{'window':>11}{'late':>11}{'first ms':>10}{'calls':>6}")
     report = {}
     for name in given.sets.split(","):

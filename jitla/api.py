@@ -7,8 +7,7 @@ Receives functions from users; returns decorated functions, explanations, tables
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from weakref import ref

@@ -10,14 +10,14 @@ while, it is given code with the parameters of the plain function, in which a li
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
-from jitla.config import Config, in_force
+from jitla.cold import RUNNING, kind_of_argument
+from jitla.config import PROCESS, Config, in_force, local
 from jitla.locks import relock
 
 __all__ = ["MOST", "Shortcut", "test_of"]
@@ -26,7 +26,7 @@ MOST = 4  # patterns of arguments that have a line each
 _MANY = 16  # parameters for which testing takes too long
 _NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 # Names that the code means something by; all others of its own begin with `_OWN`.
-_TAKEN = frozenset({"type", "ndarray", "called", "local", "PROCESS", "int", "str", "float", "complex"})
+_TAKEN = frozenset({"type", "ndarray", "called", "int", "str", "float", "complex"})
 _OWN = "_j"
 _ADMITTING = relock()
 
@@ -34,7 +34,8 @@ _TEXT = """\
 def made({own}0, {own}1, {own}2):
     def wrapper({parameters}):
         try:
-            if not {own}1.running and {own}1.process is PROCESS[0] and local() is {own}1.local:
+            if not {own}1.running and {own}1.process is {own}1.standing[0] \\
+                    and {own}1.innermost() is {own}1.local:
                 {tests}
                 else:
                     {own}3 = None
@@ -52,13 +53,14 @@ def made({own}0, {own}1, {own}2):
 class Shortcut:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
-    __slots__ = ("running", "process", "local", "tables", "classes", "_plain", "_patterns", "_signature",
-                 "t0", "t1", "t2", "t3")
+    __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "classes",
+                 "_plain", "_patterns", "_signature", "t0", "t1", "t2", "t3")
 
     def __init__(self, plain: Any) -> None:
         self.running: Any = True  # no kind of calls is known yet
         self.process: Config | None = None
         self.local: Config | None = None
+        self.standing, self.innermost = PROCESS, local  # here: code that travels takes nothing else along
         # By pattern, and then by the bits of the number of elements: the kind of calls.
         self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
         self.classes: list[type] = []
@@ -71,27 +73,27 @@ class Shortcut:
         return Shortcut, (self._plain,)
 
     def admit(
-        self, wrapper: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], running: Any,
-        say: Callable[[Any], tuple[Any, ...]],
+        self, wrapper: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> None:
-        """Let calls like this one, which are of `kind`, be tested for in the code of `wrapper`.
-
-        `running` is true while anything is traced; `say` tells the kind of an argument other than an array.
-        """
+        """Let calls like this one, which are of `kind`, be tested for in the code of `wrapper`."""
         with _ADMITTING:
             if not self.holds():
                 self.forget()
-                (self.process, self.local), self.running = in_force(), running
+                (self.process, self.local), self.running = in_force(), RUNNING
             kind.short = self.tables
             signature = self._signature
-            values = signature and signature.values(args, kwargs)
-            pattern = values and self._pattern(signature.names, values, say)  # type: ignore[union-attr]
-            table = pattern and self._table(wrapper, pattern)
-            if table is not None and values is not None:
-                elements = sum(value.size for value in values if type(value) is np.ndarray)
+            values = None if signature is None else signature.values(args, kwargs)
+            if signature is None or values is None:
+                return
+            pattern = self._pattern(signature.names, values)
+            table = None if pattern is None else self._table(signature, wrapper, pattern)
+            if table is not None:
+                elements = sum([value.size for value in values if type(value) is np.ndarray])
                 table[elements.bit_length()] = kind
 
-    def _table(self, wrapper: Any, pattern: tuple[str, ...]) -> dict[int, Any] | None:
+    def _table(
+        self, signature: _Signature, wrapper: Any, pattern: tuple[str, ...],
+    ) -> dict[int, Any] | None:
         """Return the kinds of calls with this pattern, which `wrapper` has a line for from now on."""
         if pattern not in self.tables:
             if pattern not in self._patterns:
@@ -100,8 +102,7 @@ class Shortcut:
                 self._patterns.append(pattern)
             made = self.tables[pattern] = {}
             setattr(self, f"t{self._patterns.index(pattern)}", made)
-            assert self._signature is not None
-            self._signature.give(wrapper, tuple(self._patterns))
+            signature.give(wrapper, tuple(self._patterns))
         return self.tables[pattern]
 
     def holds(self) -> bool:
@@ -120,21 +121,17 @@ class Shortcut:
         assert self._signature is not None
         return self._signature.trimmed(args, named)
 
-    def _pattern(
-        self, names: tuple[str, ...], values: tuple[Any, ...], say: Callable[[Any], tuple[Any, ...]],
-    ) -> tuple[str, ...] | None:
-        tests = tuple(test_of(name, value, say, self.classes) for name, value in zip(names, values, strict=True))
+    def _pattern(self, names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[str, ...] | None:
+        tests = tuple(test_of(name, value, self.classes) for name, value in zip(names, values, strict=True))
         return None if None in tests else tests  # type: ignore[return-value]
 
 
-def test_of(
-    name: str, value: Any, say: Callable[[Any], tuple[Any, ...]], classes: list[type],
-) -> str | None:
+def test_of(name: str, value: Any, classes: list[type]) -> str | None:
     """Return the test for arguments of the kind of `value`; None: there is none that is quick."""
     kind = type(value)
     if kind is np.ndarray:
         return f"type({name}) is ndarray"
-    said = say(value)
+    said = kind_of_argument(value)
     if value is None or kind is bool:
         return f"{name} is {value}"
     if kind is int:
@@ -204,7 +201,8 @@ def _code(
         sizes = " + ".join(f"{name}.size" for name, test in zip(names, pattern, strict=True)
                            if test.endswith(" is ndarray")) or "0"
         tests += (f"{'elif' if number else 'if'} {' and '.join(pattern) or 'True'}:\n"
-                  f"                    {_OWN}3 = {_OWN}1.t{number}.get(({sizes}).bit_length())\n                ")
+                  f"                    {_OWN}3 = {_OWN}1.t{number}.get(({sizes}).bit_length())\n"
+                  "                ")
     ways, only = names[:positional], names[positional:]
     listed = [name + " = None" * (number >= positional - defaults) for number, name in enumerate(ways)]
     listed[ahead:ahead] = ["/"] * (ahead > 0)
@@ -216,6 +214,6 @@ def _code(
         handed=", ".join([*ways, *[f"{name}={name}" for name in only]]),
         general=f"{given}, {by_name}" if simple else f"*{_OWN}1.trimmed({given}, {by_name})")
     space: dict[str, Any] = {}
-    exec(compile(text, __file__, "exec"), space)  # noqa: S102  (its own text: names are identifiers)
+    exec(compile(text, __file__, "exec"), space)  # its own text: names are identifiers
     made: CodeType = space["made"](None, None, None).__code__
     return made

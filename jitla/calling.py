@@ -11,12 +11,11 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-# Names that code of `Shortcut` means: `ndarray`, `PROCESS`, `local`.
-from numpy import ndarray as ndarray
+from numpy import ndarray as ndarray  # which code of `Shortcut` reads
 
 from jitla.bypass import Shortcut
-from jitla.config import PROCESS as PROCESS
-from jitla.config import local as local
+from jitla.config import PROCESS, local
+from jitla.events import log
 from jitla.gate import GATE, State
 
 __all__ = ["called_instead"]
@@ -42,14 +41,26 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
 
 
 def called(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, args: tuple[Any, ...], kwargs: dict[str, Any],
+    function: Callable[..., Any], shortcut: Shortcut, state: State, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Do a call of a decorated function."""
-    tracing = state.tracing or state.start()
+    tracing = state.tracing
+    if tracing is None:
+        early = state.early()
+        if early is not None:
+            kind = early.of(args, kwargs)
+            if kind.bypassed:
+                return _left(function, shortcut, state, None, kind, args, kwargs)
+        tracing = state.start()
     session = tracing.LOCAL.session
     site = kind = None
     if session is None:
-        site = state.site() if state.twin else None
+        if state.twin:
+            try:  # `state.site()`, without a step
+                site = state.sites[(local() or PROCESS[0]).epoch]
+            except KeyError:
+                site = state.site()
         if site is None:
             return function(*args, **kwargs)
         if site.looping is not None and not site.looping.traced:
@@ -77,16 +88,27 @@ def called(
 
 
 def _left(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, site: Any, kind: Any, args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: Callable[..., Any], shortcut: Shortcut, state: State, site: Any, kind: Any,
+    args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
     """Leave a call to the plain function, and the next of its kind to what tests for them."""
-    result = kind.bypass(site, function, args, kwargs)
-    if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
-        tracing, wrapper = state.tracing, state.wrapper()
+    try:
+        return kind.bypass(site, function, args, kwargs)
+    finally:
+        if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
+            _shorten(function, shortcut, state, kind, args, kwargs)
+
+
+def _shorten(
+    function: Callable[..., Any], shortcut: Shortcut, state: State, kind: Any, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    wrapper = state.wrapper()
+    try:
         if wrapper is not None:
-            shortcut.admit(wrapper, kind, args, kwargs, tracing.RUNNING, tracing.kind_of_argument)
-    return result
+            shortcut.admit(wrapper, kind, args, kwargs)
+    except Exception as error:  # the call was done: others take longer, that is all
+        log.warning("%r cannot be given shorter code: %r", function, error)
 
 
 def _run(

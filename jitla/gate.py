@@ -14,6 +14,7 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from jitla.cold import Payoff, loops_back
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import MAKING, NothingNew, log
@@ -27,6 +28,8 @@ SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches 
 SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
 KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
 UNROLLED = 512  # operations of loops that stay together for an accelerator: taps of windows are turns of them
+# Frames of files that begin so are not the user's.
+_OWN = __file__[: -len("gate.py")]
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 
@@ -37,7 +40,7 @@ class Gate:
         self._recorder: Any = None
         self.states: WeakSet[State] = WeakSet()
         self._lock = relock()
-        self._rooms: dict[str, Any] = {}
+        self.rooms: dict[str, Any] = {}  # that are loaded
         self._compilers: dict[tuple[Any, ...], Any] = {}
         self._indexed: dict[tuple[str, int, bool], Any] = {}
         self._backends: dict[str, Any] = {}
@@ -51,9 +54,9 @@ class Gate:
 
     def room(self, name: str) -> Any:
         """Return the front door of room or file `name`."""
-        found = self._rooms.get(name)
+        found = self.rooms.get(name)
         if found is None:
-            found = self._rooms[name] = import_module(f"jitla.{name}")
+            found = self.rooms[name] = import_module(f"jitla.{name}")
         return found
 
     @property
@@ -198,7 +201,7 @@ class Gate:
 
     def looping(self, function: FunctionType) -> Any:
         """Return `function` as it is called where its loops over elements count; None if it has none."""
-        if not self.room("source").loops_back(function.__code__):
+        if not loops_back(function.__code__):
             return None
         with self._lock:
             self._loops = self._loops or self.room("loops").Loops(self._adopted, self._loaded)
@@ -301,6 +304,16 @@ def magnitude_text(number: int) -> str:
 GATE = Gate()
 
 
+def _waits(own: Config) -> bool:
+    """Say whether calls wait for the compiler whatever pays."""
+    return bool(own.verify or own.strict or own.memory_limit or own.accelerator)
+
+
+def _ways() -> tuple[Any, Any]:
+    tracing = GATE.room("tracing")
+    return tracing.Rising, tracing.Kind
+
+
 class State:
     """What belongs to one decorated function: its twin, and a site per configuration."""
 
@@ -308,6 +321,7 @@ class State:
         self.function = function
         self.changes = changes
         self.sites: dict[int, Site | None] = {}
+        self.payoffs: dict[int, tuple[Config, Payoff]] = {}
         self.tracing: Any = None
         self.twin: Callable[..., Any] | None = None
         # The function where its loops over elements count.
@@ -319,6 +333,28 @@ class State:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return State, (self.function, self.changes)  # what was learnt stays
+
+    def early(self) -> Payoff | None:
+        """Return what calls are judged by before there is a twin; None: it is needed at once."""
+        tracing = GATE.rooms.get("tracing")
+        if tracing is not None and tracing.LOCAL.session is not None:
+            return None
+        config = current()
+        try:
+            return self.payoffs[config.epoch][1]
+        except KeyError:
+            pass
+        own = config.with_changes(self.changes)
+        plain = type(self.function) is FunctionType and not loops_back(self.function.__code__)
+        if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules or not plain:
+            return None
+        return self.payoff(config)
+
+    def payoff(self, config: Config) -> Payoff:
+        """Return what is known of the kinds of calls under these options."""
+        code = self.function.__code__
+        made = Payoff(code.co_filename, code.co_firstlineno, _ways)
+        return self.payoffs.setdefault(config.epoch, (config, made))[1]
 
     def start(self) -> Any:
         """Load the tracer and make the twin; without one, `twin` stays None and NumPy runs the body."""
@@ -332,8 +368,12 @@ class State:
     def traceback(self, error: BaseException) -> TracebackType | None:
         """Return the traceback of `error` without frames of jitla."""
         found = error.__traceback__
-        made: TracebackType | None = self.tracing.user_traceback(found) if self.tracing else found
-        return made
+        if "tracing" in GATE.rooms:
+            made: TracebackType | None = GATE.room("tracing").user_traceback(found)
+            return made
+        while found is not None and found.tb_frame.f_code.co_filename.startswith(_OWN):
+            found = found.tb_next
+        return found or error.__traceback__  # a function of ours that is shown
 
     @property
     def journal(self) -> Any:
@@ -345,11 +385,12 @@ class State:
     @property
     def note(self) -> str:
         """Why calls are not traced, as far as that is known; else nothing."""
+        sites = self.all_sites()
         if self.tracing and self.twin is None:
             return "runs in NumPy: its source was not found, or is not that of the function"
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
-        few = all(s.payoff and s.payoff.cold for s in self.all_sites()) and bool(self.sites)
+        few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)
         return "runs in NumPy: calls on few elements have not taken long enough to be traced" if few else ""
 
     def site(self) -> Site | None:
@@ -371,13 +412,13 @@ class State:
             GATE.rules(own.without_rules)
         GATE.devices(own.accelerator)
 
-        if own.verify or own.strict or own.memory_limit or own.accelerator:
+        if _waits(own):
             own = own.with_changes({"compile": "sync"})
         site = self._made(own)
         site.epoch = config.epoch
         if own.compile == "auto":
-            code = self.function.__code__
-            site.payoff = self.tracing.Payoff(code.co_filename, code.co_firstlineno)
+            site.payoff = self.payoff(config)
+            site.calls = site.payoff.calls - site.payoff.skipped
             site.looping = self.looping
         return self.sites.setdefault(config.epoch, site)
 
@@ -409,13 +450,20 @@ class State:
         return current().recompile and getattr(self.wrapper(), "recompile", True)
 
     def all_sites(self) -> tuple[Site, ...]:
-        """Return the sites of all configurations so far."""
+        """Return the sites of all configurations so far, also of calls that needed no tracer."""
+        for config, _ in list(self.payoffs.values()):
+            if self.tracing is None:
+                self.start()
+            if self.twin is not None and config.epoch not in self.sites:
+                self._new_site(config)
         return tuple(site for site in self.sites.values() if site is not None)
 
     def clear(self) -> None:
         """Forget what was learnt in earlier calls."""
         if self.shortcut is not None:
             self.shortcut.forget()
+        for _, payoff in list(self.payoffs.values()):
+            payoff.clear()
         for site in self.all_sites():
             site.clear()
         if self.looping is not None:

@@ -23,8 +23,6 @@ from jitla.gate import GATE
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
-# Seconds of NumPy's for a byte, an operation and a call.
-BYTE, FLOP, CALL = 5e-11, 5e-11, 1e-6
 # Seconds that compiling is thought to take until some was done: for a block, and for each operation.
 BLOCK, OPERATION = 0.02, 0.002
 LOADING = 0.3  # the compiler itself
@@ -189,8 +187,8 @@ def learn(request: Request, seconds: float) -> None:
 def numpy_seconds(request: Request) -> float:
     """Return what NumPy is predicted to take for a block."""
     hops = GATE.room("hops")
-    seconds: float = sum(CALL + BYTE * hops.bytes_of(h) + FLOP * hops.flops(h)
-                         for h in hops.topo(request.roots) if h.inputs)
+    order = [h for h in hops.topo(request.roots) if h.inputs]
+    seconds: float = len(order) * hops.NUMPY_CALL + hops.numpy_work(order)
     return seconds
 
 

@@ -9,7 +9,9 @@ import pytest
 
 import jitla
 from jitla import tiers
+from jitla.cold import Cold
 from jitla.gate import GATE
+from jitla.hops import cost
 from jitla.tracing import onset
 from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
 from tests.fuzz.compare import compare, outcome
@@ -72,7 +74,7 @@ def test_where_numpy_takes_far_longer_the_call_waits(
     f = jitla.jit(lambda x: np.exp(x) * 2.5, compile="auto")
     f(x)
     assert f.stats().waiting == 1 and not nobody
-    monkeypatch.setattr(tiers, "BYTE", 1.0)
+    monkeypatch.setattr(cost, "NUMPY_BYTE", 1.0)
     g = jitla.jit(lambda x: np.exp(x) * 3.5, compile="auto")
     g(x)
     assert g.stats().kernel_runs == 1 and g.stats().waiting == 0
@@ -134,7 +136,7 @@ def test_calls_on_few_elements_are_not_traced_at_first(
     assert f.stats().bypassed == f.stats().calls == 50 and f.stats().plans == 0
     (site,) = f.__jitla_state__.all_sites()
     (cold,) = site.payoff.kinds.values()
-    assert type(cold) is onset.Cold
+    assert type(cold) is Cold
     cold._left, cold.skip = 0.0, 0
     bypassed = f.stats().bypassed
     f(np.ones(10))

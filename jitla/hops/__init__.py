@@ -5,7 +5,7 @@ table_sparse, table_special, table_take, sketch, estimate, interp, flags, cost, 
 """
 
 from jitla.hops import table_made as table_made  # its entries are registered
-from jitla.hops.cost import bytes_of, expressible, flops
+from jitla.hops.cost import NUMPY_CALL, bytes_of, expressible, flops, numpy_work
 from jitla.hops.estimate import ESTIMATORS, estimated
 from jitla.hops.exchange import given
 from jitla.hops.flags import (
@@ -67,7 +67,8 @@ __all__ = [
     "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NumpyBuilder", "of_rows", "OpSpec",
+    "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL", "numpy_work",
+    "NumpyBuilder", "of_rows", "OpSpec",
     "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
     "Safe",
     "ScalarBuilder", "Shape", "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak",

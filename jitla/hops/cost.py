@@ -6,7 +6,7 @@ Receives hops; returns numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -37,6 +37,8 @@ _WHOLE: dict[str, dict[int, float]] = {
     "floordiv": {8: 38.0, 4: 14.0, 2: 11.0, 1: 7.0}, "rem": {8: 38.0, 4: 14.0, 2: 11.0, 1: 8.0},
     "fmod": {8: 38.0, 4: 14.0, 2: 11.0, 1: 8.0},
 }
+# Seconds of NumPy's and SciPy's for a byte, an operation and a call, roughly: they tell what is worth a try.
+NUMPY_BYTE, NUMPY_FLOP, NUMPY_CALL = 5e-11, 5e-11, 1e-6
 _TO_LONG, _FROM_LONG = 12.0, 4.0  # casts of floats to integers of eight bytes, and back
 _MATH_OF_SINGLES = 0.35  # float32 over float64: shorter polynomials, too
 
@@ -161,3 +163,8 @@ def bytes_of(hop: Hop) -> int:
     if hop.op.kind is Kind.LEAF or hop.op.name in VIEWS:
         return 0
     return hop.meta.nbytes + sum(i.meta.nbytes for i in set(hop.inputs))
+
+
+def numpy_work(hops: Iterable[Hop]) -> float:
+    """Return the seconds that NumPy and SciPy take for operators, roughly, but for calls."""
+    return sum(NUMPY_BYTE * bytes_of(h) + NUMPY_FLOP * flops(h) for h in hops)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from jitla.errors import BackendError
-from jitla.events import MAKING, Event
+from jitla.events import MAKING, Event, log
 from jitla.fusion import (
     Backend,
     Combine,
@@ -34,6 +34,7 @@ from jitla.fusion import (
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine
 from jitla.locks import relock
+from jitla.recompile.checking import difference
 from jitla.recompile.invariants import worth_keeping
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.placing import Device
@@ -218,6 +219,10 @@ class Compiler:
         except BackendError as wrong:
             self._observe(Event("kernel.failed", str(wrong), perf_counter() - start))
             return Interpreted(kernel, form), InterpretedBackend().launch
+        found = self._differs(kernel, form, schedule, made)
+        if found:
+            self._observe(Event("kernel.failed", found, perf_counter() - start))
+            return Interpreted(kernel, form), InterpretedBackend().launch
         data = {"template": kernel.template, "form": f"{form.mode}{form.ndim}{form.inner}"}
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
         return made
@@ -225,6 +230,19 @@ class Compiler:
     def assembly(self, text: str) -> str:
         """Return the assembly language that the text of an executable is compiled to."""
         return self.backend.assembly(text)
+
+    def _differs(
+        self, kernel: Kernel, form: Form, schedule: Schedule, made: tuple[Executable, Launch],
+    ) -> str:
+        """Return how a kernel differs from NumPy, which is run on few elements; such a kernel is not used."""
+        try:
+            found = difference(kernel, form, schedule, *made, self.numerics != "relaxed")
+        except Exception as error:  # what cannot be told is not wrong
+            self._observe(Event("kernel.unchecked", repr(error)))
+            return ""
+        if found:
+            log.warning("a kernel is not used, as it differs from NumPy: %s", found)
+        return found
 
     def product(
         self, form: str, dtype: np.dtype, columns: int

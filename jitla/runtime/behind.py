@@ -22,7 +22,7 @@ Job = Callable[[], None]
 SHARE, AT_ONCE = 0.2, 0.03
 # Seconds that a thread sleeps at most before it looks again whether it may go on.
 NAP = 0.05
-# Seconds that the end of the process waits for the job under way.
+# Seconds that the end of the process, or a fork, waits for the job under way.
 LAST = 5.0
 
 
@@ -35,9 +35,10 @@ class Behind:
     ) -> None:
         self._clock, self._spent, self._share = clock, spent, share
         self._jobs: deque[tuple[Job, bool]] = deque()
-        self._change = threading.Condition(threading.Lock())
-        # Held while a job is under way: no fork happens meanwhile.
+        self._change = threading.Condition()
+        # Held while a job is under way: forks wait for that, if it does not take too long.
         self._working = threading.Lock()
+        self._waited = False
         self._thread: threading.Thread | None = None
         self._credit = AT_ONCE
         self._since = clock()
@@ -124,13 +125,16 @@ class Behind:
         return not self._jobs or self._jobs[0][1] or self._credit > 0.0 or self._hurry > 0
 
     def _before_fork(self) -> None:
-        self._working.acquire()
+        self._waited = self._working.acquire(timeout=LAST)
         self._change.acquire()
 
     def _after_fork(self) -> None:
         self._change.release()
-        self._working.release()
+        if self._waited:
+            self._working.release()
 
     def _in_child(self) -> None:
         self._thread = None
-        self._after_fork()
+        self._change.release()
+        # The thread that had it is not here; what it was in the midst of is locked, or made anew.
+        self._working = threading.Lock()

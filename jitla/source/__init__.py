@@ -8,9 +8,9 @@ from jitla.source.inserts import BARRIER, HOOK, NUMBERS
 from jitla.source.liveness import live_locals
 from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
 from jitla.source.twin import Twins, instrument
-from jitla.source.version import changed_code, loops_back, tree_of
+from jitla.source.version import changed_code, tree_of
 
 __all__ = [
     "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "Twins", "changed_code",
-    "instrument", "live_locals", "loops_back", "loops_in_python", "tree_of",
+    "instrument", "live_locals", "loops_in_python", "tree_of",
 ]

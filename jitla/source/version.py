@@ -7,7 +7,6 @@ Receives functions and changed trees; returns trees and code objects, or None wh
 from __future__ import annotations
 
 import ast
-import dis
 from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any
@@ -15,14 +14,7 @@ from typing import Any
 from jitla.source.exprs import FRAME_ATTRIBUTES, FRAME_READERS
 from jitla.source.origin import Source, compile_inside, copied, find_source
 
-__all__ = ["changed_code", "loops_back", "tree_of"]
-
-_BACK = frozenset(code for name, code in dis.opmap.items() if name.startswith(("JUMP_BACKWARD", "FOR_ITER")))
-
-
-def loops_back(code: CodeType) -> bool:
-    """Say whether there is a loop in `code`, by its instructions."""
-    return not _BACK.isdisjoint(code.co_code[::2])
+__all__ = ["changed_code", "tree_of"]
 
 
 def tree_of(function: FunctionType) -> Source | None:

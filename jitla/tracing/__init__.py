@@ -12,20 +12,21 @@ from jitla.tracing.frames import user_traceback
 from jitla.tracing.guards import NEW, Guard
 from jitla.tracing.hooks import HOOKS, TWINS
 from jitla.tracing.journal import Journal, Recompilation
+from jitla.tracing.onset import Rising
 from jitla.tracing.parts import Keeper
-from jitla.tracing.payoff import Bypass, Payoff, kind_of_argument
+from jitla.tracing.payoff import Kind
 from jitla.tracing.places import call_here
 from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
 from jitla.tracing.replay import Patience, Replay, Request, Standby
-from jitla.tracing.session import LOCAL, RUNNING, drive, looped, run
+from jitla.tracing.session import LOCAL, drive, looped, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
 from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "Bypass", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "LOCAL", "NEW", "Patience", "Payoff",
-    "RUNNING", "Recompilation", "Replay", "Request", "SIGHT", "Site", "Sparsified", "Standby", "TWINS",
-    "call_here", "calm", "drive", "kind_of_argument", "looped", "pays", "quicken", "run", "user_traceback",
+    "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW", "Patience", "Recompilation",
+    "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby", "TWINS", "call_here", "calm",
+    "drive", "looped", "pays", "quicken", "run", "user_traceback",
 ]

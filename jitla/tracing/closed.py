@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from jitla.hops import NUMPY_CALL
 from jitla.tracing.keeping import Watch, work_of
 from jitla.tracing.literals import is_same
 from jitla.tracing.tape import LEAF, SCALAR, Block, hops_of
 
 NOTHING = np.empty(0)  # stands for arrays that were read
 
-CALL = 1e-6  # seconds
 MOST_BYTES = 1 << 28  # of one value: what makes larger ones is not worth a try
 NEVER = 1e9  # seconds
 
@@ -57,7 +57,7 @@ class Closed:
             block = Block(self.entries, self.metas, [NOTHING] * leaves, [], {}, hops=[])
             calls = sum(entry[0] > SCALAR for entry in self.entries)
             most = max((h.meta.nbytes for h in hops_of(block)), default=0)
-            self._foreseen = NEVER if most > MOST_BYTES else work_of(block) + CALL * calls
+            self._foreseen = NEVER if most > MOST_BYTES else work_of(block) + NUMPY_CALL * calls
         return self._foreseen
 
     @property

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from jitla.cold import kinds
 from jitla.tracing import contracting, entries, merging, sampling
 from jitla.tracing.array import LazyArray
 from jitla.tracing.entries import is_scalar, is_sparse
-from jitla.tracing.pattern import LARGE, kinds
+from jitla.tracing.pattern import LARGE
 from jitla.tracing.stored import RECORDERS, LazySparse, install
 
 Session = Any  # the session that the arguments belong to

@@ -14,8 +14,9 @@ from weakref import ref
 
 import numpy as np
 
+from jitla.cold import kinds
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
-from jitla.tracing.pattern import Pattern, kinds, pattern_of
+from jitla.tracing.pattern import Pattern, pattern_of
 from jitla.tracing.stored import IN_MEMORY, LazySparse, Product, settled
 from jitla.tracing.tape import KIND_CODE
 

@@ -18,7 +18,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.hops import Flagged, bytes_of, flops
+from jitla.hops import Flagged, numpy_work
 from jitla.tracing.alarms import audible
 from jitla.tracing.alone import is_alone, threads
 from jitla.tracing.enacting import address
@@ -27,7 +27,6 @@ from jitla.tracing.parts import Use, divided, rest
 from jitla.tracing.site import Site
 from jitla.tracing.tape import Block, hops_of
 
-BYTE, FLOP = 5e-11, 5e-11  # seconds
 # Seconds, roughly, by which a block is not worth watching, worth new plans at once, or when it has taken so
 # many in all runs.
 LITTLE, SOON, PATIENCE = 5e-6, 5e-4, 2e-2
@@ -237,7 +236,7 @@ def watch(site: Site) -> Watch | None:
 
 def work_of(block: Block) -> float:
     """Return the seconds that the operations of a block take, roughly, without the calls of them."""
-    return sum(BYTE * bytes_of(h) + FLOP * flops(h) for h in hops_of(block))
+    return numpy_work(hops_of(block))
 
 
 def runs_due(block: Block) -> int:

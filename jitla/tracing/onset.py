@@ -3,9 +3,9 @@
 Knows: clocks, which blocks wait for programs. Must not know: how two ways are compared later.
 Receives calls, and the two ways to do them; returns what they return.
 
-Calls on few elements are not even traced before they have taken so long that it may pay. Of others the
-first is traced: its blocks are met, and swapped within it where that pays. Until all programs are there
-short calls are left to the plain function, long ones are traced.
+Calls on few elements are not even traced before they have taken so long that it may pay (`jitla.cold`). Of
+others the first is traced: its blocks are met, and swapped within it where that pays. Until all programs are
+there short calls are left to the plain function, long ones are traced.
 """
 
 from __future__ import annotations
@@ -14,56 +14,14 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from jitla.cold import Grow
 from jitla.tracing.replay import Patience
 from jitla.tracing.session import LOCAL, run, untraced
 
-# Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
-PATIENCE = ((9, 2.0), (13, 0.2), (17, 0.03))
-# Calls on few elements that are not timed after one that is.
-GRANT = 31
 # Seconds from which on a call is traced even if its programs are not there: they are swapped in.
 LONG = 0.03
 # Traced calls that may meet new blocks, at most.
 MEETINGS = 3
-
-Grow = Callable[[], Any]
-
-
-def patience(elements: int) -> float:
-    """Return the seconds of plain calls on so many elements, in bits, before one is traced."""
-    return next((seconds for most, seconds in PATIENCE if elements <= most), 0.0)
-
-
-class Cold:
-    """Calls on few elements that nothing is known of yet: the plain function does them."""
-
-    bypassed = True
-
-    def __init__(self, elements: int, grow: Grow) -> None:
-        self.elements = elements
-        self.calls = 0
-        self.best = (0.0, 0.0)
-        self.skip = self.granted = 0
-        self.short: Any = None
-        self._left = patience(elements)
-        self._grow = grow
-
-    def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        """Call the plain function; when enough time went into that, the next call is traced."""
-        seen = 1 + self.granted - self.skip
-        site.calls += seen
-        self.calls += seen
-        self.skip = self.granted = 0
-        start = perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            taken = perf_counter() - start
-            self._left -= seen * taken
-            if self._left < 0.0:
-                self._grow()
-            elif taken * GRANT < self._left / 4:
-                self.skip = self.granted = GRANT
 
 
 class Rising:

@@ -10,22 +10,16 @@ others afterwards is another one.
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from types import MethodType
 from typing import Any
 
 import numpy as np
 
+from jitla.cold import kinds
+
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
 _NARROW, _MOST = np.dtype(np.int32), int(np.iinfo(np.int32).max)
 LARGE = 1 << 16  # entries, or elements beside them: for fewer SciPy is as fast
-_FORMATS = ("csr", "csc", "coo")
-
-
-@lru_cache(maxsize=4)
-def kinds(scipy: Any) -> frozenset[type]:
-    """Return the classes of SciPy that are recorded."""
-    return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
 
 
 def is_large(function: Any, args: tuple) -> bool:

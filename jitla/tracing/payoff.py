@@ -3,8 +3,7 @@
 Knows: clocks, the sizes of arguments. Must not know: twins, plans, what a session does.
 Receives calls, and the two ways to do them; returns what they return, and records of what was found.
 
-Calls are alike if their arrays have as many elements, but for a factor below two, and their other
-arguments are of the same kinds. Of such calls some are timed while they are traced, some while the plain
+Of calls that are alike (see `jitla.cold`) some are timed while they are traced, some while the plain
 function runs; none runs twice. The least times decide, for a while: then both are timed again. Where the
 plain function all at once takes far longer, calls are traced again.
 
@@ -14,21 +13,14 @@ operation after the other, and if so much has been traced that what a try may lo
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import ceil, inf
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from jitla.tracing.onset import Cold, Rising, patience
-from jitla.tracing.pattern import kinds
 from jitla.tracing.session import LOCAL, run, untraced
 from jitla.tracing.site import LEARNING
 
-# Elements that are few, by their bits: see `Cold`.
-FEW = 17
 # Calls that are timed while they are traced, and while they are not.
 TRACED, PLAIN = 6, 4
 # Calls that may go by until no new plan is made.
@@ -48,30 +40,13 @@ REST, MOST, UNSURE = 1 << 12, 1 << 20, 1 << 8
 TIMES, SECONDS = 4.0, 5e-5
 # Some long calls in a row of so many are too many if they take so many times what all of them should.
 SOME, ROW, UNEVEN = 3, 1 << 10, 8.0
-# A text so long is a word, which may say what is to be done.
-WORD = 24
-# As many kinds of calls are kept apart.
-MOST_KINDS = 256
-_ndarray = np.ndarray
-_VALUES = frozenset({bool, type(None)})
-_CONTAINERS = frozenset({list, tuple})
-
-
-class Bypass(NamedTuple):
-    """Calls that the plain function served: elements from and to, how many, seconds of one, both ways."""
-
-    low: int
-    high: int
-    calls: int
-    plain: float
-    traced: float
 
 
 class Kind:
     """Calls that are alike: which way they go, and the times that say so."""
 
-    __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_rest", "_unsure",
-                 "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent",
+    __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_rest",
+                 "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent",
                  "_foreseen", "_seconds", "_lost")
 
     def __init__(self, elements: int) -> None:
@@ -101,14 +76,15 @@ class Kind:
         self.calls += gone
         self.skip = self.granted = 0
         start = perf_counter()
-        result = function(*args, **kwargs)
-        taken = perf_counter() - start
-        self.calls += 1
-        if taken > self._limit or self.calls >= self._until:
-            self._look(taken)
-        elif taken < BRIEF:
-            self.skip = self.granted = GRANT
-        return result
+        try:
+            return function(*args, **kwargs)
+        finally:
+            taken = perf_counter() - start
+            self.calls += 1
+            if taken > self._limit or self.calls >= self._until:
+                self._look(taken)
+            elif taken < BRIEF:
+                self.skip = self.granted = GRANT
 
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
@@ -211,101 +187,3 @@ class Kind:
             self.bypassed = False
             self.left = 0
             self._begin()
-
-
-class Payoff:
-    """What one site knows of the kinds of its calls."""
-
-    def __init__(self, file: str, line: int) -> None:
-        self.place = file, line
-        self.kinds: dict[Any, Kind] = {}
-        self._calls = 0
-
-    @property
-    def calls(self) -> int:
-        """Calls that the plain function served."""
-        return self._calls + self.skipped + sum(kind.calls for kind in list(self.kinds.values()))
-
-    @property
-    def cold(self) -> bool:
-        """Whether no call was traced because all were on few elements."""
-        kinds = list(self.kinds.values())
-        return bool(kinds) and all(type(kind) is Cold for kind in kinds)
-
-    @property
-    def skipped(self) -> int:
-        """Calls of these that were not even noted."""
-        return sum(kind.granted - kind.skip for kind in list(self.kinds.values()))
-
-    def of(self, args: tuple, kwargs: dict) -> Any:
-        """Return the kind of a call."""
-        elements = 0
-        others: tuple = ()
-        for value in args:
-            if type(value) is _ndarray:
-                elements += value.size
-            else:
-                others += kind_of_argument(value)
-        if kwargs:
-            for name, value in kwargs.items():
-                others += (name, *kind_of_argument(value))
-        bits = elements.bit_length()
-        key = (bits, others) if others else bits
-        found = self.kinds.get(key)
-        return self._meet(key, bits) if found is None else found
-
-    def _meet(self, key: Any, bits: int) -> Any:
-        if len(self.kinds) >= MOST_KINDS:
-            self._calls = self.calls
-            self.kinds.clear()
-        return self.kinds.setdefault(key, self._begun(key, bits))
-
-    def _begun(self, key: Any, bits: int) -> Any:
-        """Return a kind that was not met before: on few elements, then rising, then compared."""
-        def rise(spent: float = 0.0) -> Any:
-            return self._next(key, Rising(bits, lambda: self._next(key, Kind(bits)), spent))
-
-        return Cold(bits, lambda: rise(patience(bits))) if bits <= FEW else rise()
-
-    def _next(self, key: Any, kind: Any) -> Any:
-        before = self.kinds.get(key)
-        if before is not None:
-            kind.calls += before.calls + before.granted - before.skip
-            before.skip = 0
-        self.kinds[key] = kind
-        return kind
-
-    def bypasses(self) -> Iterator[Bypass]:
-        """Yield what is left to the plain function now, or was."""
-        for kind in list(self.kinds.values()):
-            calls = kind.calls + kind.granted - kind.skip
-            if calls and 0.0 < kind.best[1] < kind.best[0]:
-                low, high = (1 << kind.elements) >> 1, (1 << kind.elements) - 1
-                traced, plain = kind.best
-                yield Bypass(low, high, calls, plain, traced)
-
-    def clear(self) -> None:
-        """Forget everything learnt."""
-        self.kinds.clear()
-        self._calls = 0
-
-
-def kind_of_argument(value: Any) -> tuple:
-    """Say of an argument what the time of a call may depend on: bits of sizes, words, else its type."""
-    kind = type(value)
-    if kind is int:
-        return (kind, value.bit_length())
-    if kind is _ndarray:
-        return (kind, value.size.bit_length())
-    if kind is str:
-        return (value,) if len(value) <= WORD else (kind,)
-    if kind in _VALUES:
-        return (value,)
-    if kind in _CONTAINERS:
-        held = sum(each.size for each in value[:8] if type(each) is _ndarray)
-        return (kind, len(value).bit_length(), held.bit_length())
-    scipy = sys.modules.get("scipy.sparse")
-    if scipy is not None and kind in kinds(scipy):
-        stored = getattr(getattr(value, "data", None), "size", 0)
-        return (kind, stored.bit_length(), *[int(n).bit_length() for n in value.shape])
-    return (kind,)

@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from jitla.cold import RUNNING
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT
@@ -50,7 +51,6 @@ class _Local(threading.local):
 
 LOCAL = _Local()
 # Sessions under way: of calls, and of generators, which may never end.
-RUNNING: set[Session] = set()
 _DRIVEN: WeakSet[Session] = WeakSet()
 
 

@@ -154,10 +154,10 @@ def split_all() -> None:
 
 def take_turns() -> None:
     """Let NumPy serve two calls after each that is traced, whichever is faster."""
-    from jitla import tiers
+    from jitla import cold, tiers
     from jitla.tracing import payoff
 
-    payoff.FEW, tiers.TIMES = -1, -1.0  # calls are traced from the first on, and wait for the compiler
+    cold.FEW, tiers.TIMES = -1, -1.0  # calls are traced from the first on, and wait for the compiler
     payoff.TRACED = payoff.PLAIN = payoff.PATIENCE = payoff.REST = payoff.MOST = 1
     payoff.LEAST, payoff.LONG, payoff.UNEVEN = -1e9, 1e9, 1e9
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from jitla.runtime import behind as behind_file
 from jitla.runtime.behind import AT_ONCE, Behind
 
 
@@ -78,3 +79,27 @@ def test_a_child_goes_on_with_its_own_thread() -> None:
         behind.ask(lambda: done.append(1))
         os._exit(0 if behind.wait(10.0) and done == [1] else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_does_not_wait_for_ever_for_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(behind_file, "LAST", 0.05)
+    behind, begun, go = Behind(), threading.Event(), threading.Event()
+
+    def endless() -> None:
+        begun.set()
+        go.wait(20.0)
+
+    behind.ask(endless)
+    begun.wait(10.0)
+    child = os.fork()
+    if not child:
+        done: list[int] = []
+        behind.ask(lambda: done.append(1))
+        os._exit(0 if behind.wait(10.0) and done == [1] and not go.is_set() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    go.set()
+    assert behind.wait(10.0)
+    behind.ask(go.clear)
+    assert behind.wait(10.0) and not go.is_set()

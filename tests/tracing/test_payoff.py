@@ -16,10 +16,10 @@ import scipy.sparse as sp
 
 import jitla
 from jitla import tiers
+from jitla.cold import MOST_KINDS, Payoff
 from jitla.tracing import payoff
 from jitla.tracing.payoff import (
     HOPELESS,
-    MOST_KINDS,
     PATIENCE,
     PLAIN,
     REST,
@@ -28,7 +28,6 @@ from jitla.tracing.payoff import (
     TRIED,
     UNSURE,
     Kind,
-    Payoff,
 )
 from jitla.tracing.session import LOCAL
 from jitla.tracing.site import LEARNING, Site
@@ -178,7 +177,7 @@ def test_tries_of_long_calls_take_a_small_part_of_all(
 
 
 def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
-    kinds = Payoff("", 0)
+    kinds = Payoff("", 0, tuple)
     small, large, wide = (sp.random_array(shape, density=d, format="csr", rng=1)
                           for shape, d in (((20, 20), 0.1), ((20, 20), 0.9), ((20, 200), 0.01)))
     found = [kinds.of((x,), {}) for x in (small, large, wide, small.copy())]
@@ -304,7 +303,7 @@ def test_errors_come_through_and_leave_nothing_behind(clock: Clock) -> None:
 
 
 def test_kinds_are_bounded() -> None:
-    known = Payoff("file", 1)
+    known = Payoff("file", 1, tuple)
     for n in range(3 * MOST_KINDS):
         known.of((f"{n}",), {})
     assert len(known.kinds) <= MOST_KINDS

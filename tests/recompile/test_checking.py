@@ -1,0 +1,104 @@
+"""Kernels are compared with NumPy before they are used, and those that differ are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitla.events import Event
+from jitla.fusion import (
+    Executable,
+    Form,
+    Geometry,
+    Interpreted,
+    InterpretedBackend,
+    Kernel,
+    Schedule,
+)
+from jitla.hops import Meta, apply, const, leaf
+from jitla.recompile import Compiler
+from jitla.recompile.checking import difference
+from tests.codegen.driver import BACKEND, kernel_of
+
+F8 = Meta((4,), np.dtype(np.float64))
+X, Y = leaf(0, F8), leaf(1, F8)
+CELL, FULL = Form("cell", 1, "ccc"), Form("full", 1, "ccb")
+
+
+class Off(Interpreted):
+    """A kernel of which one element is not what it should be."""
+
+    def template(self, geometry: Geometry, more: bool = False) -> bytes:
+        block: Any = super().template(geometry, more)
+        run = block.run
+
+        def wrong(*operands: Any) -> None:
+            run(*operands)
+            last = operands[-1].reshape(-1)
+            last[-1] = last[-1] * 2 + 1
+
+        block.run = wrong
+        return block
+
+
+class Careless(InterpretedBackend):
+    """A compiler that makes such kernels."""
+
+    def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Interpreted:
+        return Off(kernel, form)
+
+
+def kernels() -> list[tuple[Kernel, Form]]:
+    total = apply("sum", apply("multiply", X, Y), axis=(0,), keepdims=False)
+    return [(kernel_of([apply("multiply", X, Y)]), CELL), (kernel_of([total]), FULL)]
+
+
+@pytest.mark.parametrize(("kernel", "form"), kernels())
+def test_a_kernel_that_differs_is_not_used(kernel: Kernel, form: Form, caplog: Any) -> None:
+    told: list[Event] = []
+    compiler = Compiler(Careless(), observe=told.append)
+    made, launch = compiler.executable(kernel, "key", form, Schedule())
+    assert type(made) is Interpreted
+    assert [event.kind for event in told] == ["kernel.failed"] and "in NumPy" in told[0].subject
+    assert "differs from NumPy" in caplog.text
+
+
+@pytest.mark.parametrize(("kernel", "form"), kernels())
+def test_a_kernel_that_does_not_differ_is(kernel: Kernel, form: Form) -> None:
+    made: Executable = BACKEND.compile(kernel, form, Schedule())
+    launch = InterpretedBackend().launch
+    assert difference(kernel, form, Schedule(), Interpreted(kernel, form), launch, True) == ""
+    told: list[Event] = []
+    found, _ = Compiler(InterpretedBackend(), observe=told.append).executable(kernel, "key", form, Schedule())
+    assert type(found) is Interpreted and [event.kind for event in told] == ["kernel"]
+    assert made.text
+
+
+def test_functions_without_exact_results_may_round_but_not_be_wrong() -> None:
+    kernel = kernel_of([apply("exp", apply("add", X, const(1.0, "f8")))])
+    form = Form("cell", 1, "cc")
+
+    class Rounded(Off):
+        def template(self, geometry: Geometry, more: bool = False) -> bytes:
+            block: Any = Interpreted.template(self, geometry, more)
+            run = block.run
+
+            def other(*operands: Any) -> None:
+                run(*operands)
+                operands[-1][...] = operands[-1] * factor
+
+            block.run = other
+            return block
+
+    launch = InterpretedBackend().launch
+    for factor, wrong in ((1.0, False), (1.0 + 4e-16, False), (1.001, True)):
+        assert bool(difference(kernel, form, Schedule(), Rounded(kernel, form), launch, True)) is wrong
+
+
+def test_other_forms_are_not_looked_at() -> None:
+    kernel, _ = kernels()[0]
+    launch = InterpretedBackend().launch
+    for form in (Form("cell", 2, "ccc"), Form("cell", 1, "csc"), Form("rows", 1, "ccb")):
+        assert difference(kernel, form, Schedule(), Off(kernel, form), launch, True) == ""
