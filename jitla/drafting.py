@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any
 
 from jitla.graph import NodeRecord
@@ -139,6 +139,8 @@ def _separation(hop: Any, step: Any, readers: list[Any], verdict: Any, outputs: 
         return f"{call.hop.op.name} is a call of NumPy: {why}"
     if hop in verdict.open:
         more = verdict.open[hop]
+        if isnan(more):
+            return "one loop may do both, but too many plans would have to be compared to say for how much"
         if isfinite(more):
             return f"one loop for both takes {duration(more)} more" if more > 0 else "one loop takes no less"
     if hop in outputs:

@@ -176,3 +176,25 @@ def test_each_function_is_explained_by_its_own_lines():
     assert "y = np.hypot(x, 3.25)" in texts[1] and "| return y - x" in texts[1]
     assert f":{second.__code__.co_firstlineno + 1}  hypot" in texts[1]
     assert f":{first.__code__.co_firstlineno + 1}\n" not in texts[1]
+
+
+def test_a_function_with_more_plans_than_can_be_compared_is_explained_all_the_same():
+    """The second plan, and every value the other way round, are asked for within the budget of a search."""
+    def long(X, y, w):
+        z = X @ w
+        p = 1 / (1 + np.exp(-z))
+        q = 1 - p
+        g, h = X.T @ (p - y), p * q
+        m, s = (X * h[:, None]).sum(axis=0), (X * X).sum(axis=0)
+        v = ((X - X.mean(axis=0)) ** 2).mean(axis=0)
+        t = np.tanh(z) + np.sin(z) * p
+        u = np.abs(t) - q * np.log1p(p)
+        a = (u * t).sum(), (u - t).max(), (t * p + u * q).mean()
+        c = np.maximum(u, t) * p - np.minimum(u, t) * q
+        d = (c - c.mean()) / c.std()
+        e = np.where(d > 0, d * p, -d * q)
+        return g, m, s, v, a, d, e, X.T @ e
+
+    X = np.random.default_rng(0).normal(size=(5000, 12))
+    found = jitla.explain(jitla.jit(long), X, (X[:, 0] > 0) * 1.0, X[0])
+    assert "second: " in str(found.at("cost")) and found.record.programs[0].apart

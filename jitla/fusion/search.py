@@ -226,10 +226,16 @@ class Search:
         assert found is not None
         return found
 
-    def seconds(self, kept: int) -> float:
-        """Return what the cheapest kernels cost that make what is in memory; inf if there are none."""
-        found = self._arrange(kept, inf)
-        return inf if found is None else found[0]
+    def within(self, kept: int) -> Grouped | None:
+        """Return the cheapest kernels that make what is in memory; None if that is more than the budget.
+
+        Without any their cost is inf.
+        """
+        self.purse.hurried = True
+        try:
+            return self._arrange(kept, inf) or (inf, ())
+        except Spent:
+            return None
 
     def _arrange(self, kept: int, most: float) -> Grouped | None:
         memory = self.kernels.in_memory(kept)

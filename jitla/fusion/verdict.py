@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import nan, prod
 
 from jitla.fusion.heuristics import RULES
 from jitla.fusion.kernel import Plan
@@ -18,7 +18,7 @@ from jitla.fusion.memory import peak
 from jitla.fusion.planner import Chosen, choose
 from jitla.fusion.price import Cost, Prices
 from jitla.fusion.recall import Recall
-from jitla.fusion.search import Search
+from jitla.fusion.search import BUDGET, Search
 from jitla.hops import Hop, Machine
 
 
@@ -42,7 +42,7 @@ class Verdict:
     `by_structure`: choices that are no plans of their own because partitions do not depend on each other.
     `spent`: the search ended before it was through. `free`: what the plan without a limit of memory
     would cost and take, where that is another one. `open`: values that may be in memory or not, and
-    what the cheapest plan with that one the other way round costs more.
+    what the cheapest plan with that one the other way round costs more (NaN: unknown).
     """
 
     costs: tuple[Cost, ...]
@@ -127,12 +127,16 @@ def _bound(chosen: Chosen, costs: Sequence[Cost], plan: Plan) -> float:
 
 
 def _turned(chosen: Chosen) -> dict[Hop, float]:
-    """Return what it costs more to decide otherwise about one value, for every value that is open."""
+    """Return what it costs more to decide otherwise about one value, for every value that is open.
+
+    NaN: finding out would take too long.
+    """
     memo, more = chosen.kernels.memo, {}
     for f in chosen.found:
-        search = Search(f.partition, memo, chosen.kernels)
+        search = Search(f.partition, memo, chosen.kernels, chosen.kernels.priced + BUDGET)
         for point in f.partition.points:
-            more[next(iter(memo.hops(1 << point)))] = search.seconds(f.chosen ^ 1 << point) - f.seconds
+            found = search.within(f.chosen ^ 1 << point)
+            more[next(iter(memo.hops(1 << point)))] = nan if found is None else found[0] - f.seconds
     return more
 
 
@@ -145,9 +149,10 @@ def _runner_up(chosen: Chosen) -> RunnerUp | None:
     found, memo = chosen.found[at], chosen.kernels.memo
     assert found.second is not None
     kept = found.second[1]
-    _, kernels = Search(found.partition, memo, chosen.kernels).arrange(kept)
+    rival = Search(found.partition, memo, chosen.kernels, chosen.kernels.priced + BUDGET).within(kept)
     theirs, ours = [
-        [sum(c.cost[k] for c in some if c.cost) for k in range(4)] for some in (kernels, found.kernels)]
+        [sum(c.cost[k] for c in some if c.cost) for k in range(4)]
+        for some in (rival[1] if rival else found.kernels, found.kernels)]
     read, write, compute, launch = (t - o for t, o in zip(theirs, ours, strict=True))
     return RunnerUp(tuple(memo.hops(kept & ~found.chosen)), tuple(memo.hops(found.chosen & ~kept)),
                     Cost(read, write, compute, launch, more))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import isnan
 
 import numpy as np
 import pytest
@@ -39,6 +40,8 @@ def test_what_is_said_is_what_plans_cost(seed: int):
     if said.runner_up is not None:
         assert said.runner_up.more.total >= 0
         assert said.runner_up.keeps or said.runner_up.drops
+    assert len(said.open) == said.points
+    assert said.spent or all(more >= -1e-12 for more in said.open.values() if not isnan(more))
 
 
 def twice() -> tuple[Hop, ...]:
