@@ -156,7 +156,7 @@ def _program(program: ProgramRecord, number: int, level: str) -> Iterator[str]:
         group = _group(stage)
         if group == "plan":
             planned = True
-        if level in (group, "all"):
+        if level == group or level == "all" and group != "loops":
             yield from _stage(stage, program)
     if level in ("plan", "all") and not planned:
         yield "-- plan"

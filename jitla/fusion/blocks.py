@@ -20,6 +20,7 @@ PACKED_BYTES = 768 << 10  # of all rows of such a block, if panels are made once
 PACKED_ROWS = 4 * WIDE_LEAST  # from so many rows on a matrix is copied into panels once,
 MAX_PANELS = 32 << 20  # if these take no more bytes
 PANEL_BYTES = 192  # of a panel's rows at most
+WINDOW_BYTES = 512 << 10  # of all rows of a block with a window that slides: they stay in the second level
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
@@ -64,6 +65,12 @@ def block_height(
             height = max(PACKED_BYTES // max(row_bytes, 1), WIDE_LEAST)
         height = min(height, WIDE_ROWS, max(rows // 4, WIDE_LEAST))
     return min((height + LEAST_HEIGHT // 2) // LEAST_HEIGHT * LEAST_HEIGHT, rows)
+
+
+def window_height(row_bytes: int, rows: int, ahead: int) -> int:
+    """Return how many of `rows` rows make a block whose stages are read up to `ahead` rows further on."""
+    height = max(WINDOW_BYTES // max(row_bytes, 1) & -LEAST_HEIGHT, LEAST_HEIGHT, 2 * ahead)
+    return min(height, rows)
 
 
 def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:

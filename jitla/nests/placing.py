@@ -91,6 +91,7 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
     stages: list[Stage] = []
     between: list[Statement] = []
     readers: list[Statement] = []
+    passed: list[Statement] = []  # what the stages are moved past
     for statement in body:
         found = [a for a in accesses((statement,), intrinsics) if a.buffer == buffer.name]
         if isinstance(statement, Alloc) and statement.buffer == buffer:
@@ -103,8 +104,10 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
             readers.append(statement)
         else:
             (readers if readers else between).append(statement)
+            if stages and not readers:
+                passed.append(statement)
     made = tuple(_written(s) for s in stages)
-    clash = conflict(made, (*between, *readers), intrinsics, buffer.name)
+    clash = conflict(made, (*passed, *readers), intrinsics, buffer.name)
     if clash:
         raise refuse("overwritten", f"{clash} changes between where {buffer.name} is made and read")
     return Parts(tuple(stages), tuple(between), tuple(readers))
@@ -203,17 +206,26 @@ def compute_at(nest: Nest, buffer: str, loop: str, scope: str = "cache") -> Nest
 
 def _needed(parts: Parts, buffer: Buffer, loop: str, nest: Nest) -> tuple[Loop, Region]:
     """Return the loop at which a buffer is to be computed, and the region that it reads."""
-    path = path_to(parts.readers, loop)
-    if path is None:
+    path, inside, outside = _reads(parts, buffer, loop, nest)
+    if outside:
+        raise refuse("used-outside", f"{buffer.name} is read outside {loop}, too")
+    return path[-1], region(inside, buffer.shape, path)
+
+
+def _reads(
+    parts: Parts, buffer: Buffer, loop: str, nest: Nest
+) -> tuple[tuple[Loop, ...], list[Access], list[Access]]:
+    """Return the loops around `loop` and itself, the elements of a buffer read in it, and others."""
+    path = path_to(nest.body, loop)
+    if path_to(parts.readers, loop) is None or path is None:
         raise refuse("no-use", f"{loop} does not read {buffer.name}")
-    whole = path_to(nest.body, loop)
-    assert whole is not None
     found = [a for a in accesses(nest.body, intrinsics_of(nest)) if a.buffer == buffer.name]
     stages = {x.name for s in parts.stages for x in s.loops}
     reads = [a for a in found if not stages & {x.name for x in a.loops}]
-    if not all(loop in {x.name for x in a.loops} for a in reads):
-        raise refuse("used-outside", f"{buffer.name} is read outside {loop}, too")
-    return path[-1], region(reads, buffer.shape, whole)
+    inside = [a for a in reads if loop in {x.name for x in a.loops}]
+    if not inside:
+        raise refuse("no-use", f"{loop} does not read {buffer.name}")
+    return path, inside, [a for a in reads if a not in inside]
 
 
 def moved(
@@ -248,12 +260,15 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
 
     def change(body: Body) -> Body:
         parts = _parts(body, there[buffer], nest)
-        inner, part = _needed(parts, there[buffer], loop, nest)
+        path, inside, before = _reads(parts, there[buffer], loop, nest)
+        inner, part = path[-1], region(inside, there[buffer].shape, path)
         holder, whole = _needed(parts, there[buffer], outer, nest)
         if inner not in holder.body or inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             raise refuse("not-in-order", f"{loop} does not stand, turn after turn, directly in {outer}")
         axis, step = _slides(part, whole, loop, buffer)
         kept = part.extent[axis] - step
+        if before:
+            _begins_with(region(before, there[buffer].shape, path[:-1]), whole, axis, kept, buffer)
         shape = list(whole.extent)
         if ring:
             shape[axis] = part.extent[axis]
@@ -273,12 +288,20 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
                for s in parts.stages]
         local = replace(there[buffer], shape=tuple(shape), scope=Scope.CACHE)
         turns = replace(inner, body=(*new, *moved(inner.body, buffer, whole.base, at=at)))
-        inside = (Alloc(local), *first, *(turns if s == inner else s for s in holder.body))
-        return (*parts.between, *with_loop(parts.readers, outer, lambda x: (replace(x, body=inside),)))
+        body = (Alloc(local), *first, *(
+            turns if s == inner else moved((s,), buffer, whole.base, at=at)[0] for s in holder.body))
+        return (*parts.between, *with_loop(parts.readers, outer, lambda x: (replace(x, body=body),)))
 
     loop_at(nest, loop)
     loop_at(nest, outer)
     return _in_sequence(nest, buffer, change)
+
+
+def _begins_with(early: Region, whole: Region, axis: int, kept: int, buffer: str) -> None:
+    """Refuse unless what is read before the turns begin is made by then."""
+    skipped = early.base[axis] - whole.base[axis]
+    if skipped.terms or skipped.plus < 0 or skipped.plus + early.extent[axis] > kept:
+        raise refuse("used-outside", f"{buffer} is read before the turns that make it")
 
 
 def _with(extent: Sequence[int], axis: int, size: int) -> list[int]:
