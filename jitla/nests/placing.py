@@ -32,12 +32,13 @@ from jitla.nests.nodes import (
     Value,
 )
 from jitla.nests.regions import Region, region
-from jitla.nests.splitting import checked, refuse
+from jitla.nests.splitting import checked, rebuffered, refuse
 from jitla.nests.walking import (
     Access,
     Body,
     accesses,
     all_loops,
+    allocated,
     buffers_of,
     fresh,
     intrinsics_of,
@@ -52,11 +53,15 @@ from jitla.nests.walking import (
 
 
 class Stage(NamedTuple):
-    """A statement that makes a buffer: its loops, of which `axes` walk the buffer's axes, and the store."""
+    """A statement that makes a buffer: its loops, of which `axes` walk the buffer's axes, and the store.
+
+    `body` is what the loops stand around: the store, and what it takes from registers of its own.
+    """
 
     loops: tuple[Loop, ...]
     axes: tuple[str, ...]
     store: Store | Update
+    body: Body
 
 
 class Parts(NamedTuple):
@@ -106,7 +111,7 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
             (readers if readers else between).append(statement)
             if stages and not readers:
                 passed.append(statement)
-    made = tuple(_written(s) for s in stages)
+    made = tuple(w for s in stages for w in _written(s))
     clash = conflict(made, (*passed, *readers), intrinsics, buffer.name)
     if clash:
         raise refuse("overwritten", f"{clash} changes between where {buffer.name} is made and read")
@@ -116,24 +121,28 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
 def _stage(statement: Statement, buffer: Buffer) -> Stage:
     """Take a statement apart that makes all of a buffer: loops, and one store."""
     loops: list[Loop] = []
-    while isinstance(statement, Loop) and len(statement.body) == 1:
-        loops.append(statement)
-        statement = statement.body[0]
-    if not isinstance(statement, (Store, Update)):
+    body: Body = (statement,)
+    while len(body) == 1 and isinstance(body[0], Loop):
+        loops.append(body[0])
+        body = body[0].body
+    store = body[-1]
+    own = {s.buffer.name for s in body if isinstance(s, Alloc)}
+    if not isinstance(store, (Store, Update)) or store.buffer != buffer.name or not all(
+            isinstance(s, Alloc) or isinstance(s, (Store, Update)) and s.buffer in own for s in body[:-1]):
         raise refuse("not-pure", f"{buffer.name} is not made by loops around one store")
-    axes = tuple(i.single or "" for i in statement.index)
+    axes = tuple(i.single or "" for i in store.index)
     extents = {loop.name: loop.extent for loop in loops}
     if len(set(axes)) != len(axes) or tuple(extents.get(a, 0) for a in axes) != buffer.shape:
         raise refuse("not-pure", f"not every element of {buffer.name} is made by a turn of its own")
-    if isinstance(statement, Store) and len(loops) != len(axes):
+    if isinstance(store, Store) and len(loops) != len(axes):
         raise refuse("not-pure", f"elements of {buffer.name} are stored several times")
-    return Stage(tuple(loops), axes, statement)
+    return Stage(tuple(loops), axes, store, body)
 
 
-def _written(stage: Stage) -> Statement:
-    made: Statement = stage.store
+def _written(stage: Stage) -> Body:
+    made = stage.body
     for loop in reversed(stage.loops):
-        made = replace(loop, body=(made,))
+        made = (replace(loop, body=made),)
     return made
 
 
@@ -143,17 +152,18 @@ def _partly(
 ) -> Statement:
     """Return the stage for a part of its buffer; `at` says where element number `index` of it lies."""
     places = {name: base[a] + variable(name) for a, name in enumerate(stage.axes)}
-    body = renamed((stage.store,), places)[0]
-    assert isinstance(body, (Store, Update))
-    made: Statement = replace(
-        body, index=tuple(at(a, variable(name)) for a, name in enumerate(stage.axes)))
+    body = renamed(stage.body, places)
+    store = body[-1]
+    assert isinstance(store, (Store, Update))
+    body = (*body[:-1], replace(
+        store, index=tuple(at(a, variable(name)) for a, name in enumerate(stage.axes))))
     for a, name in enumerate(stage.axes):
         if over[a]:
-            made = Guard(base[a] + variable(name), shape[a], (made,))
+            body = (Guard(base[a] + variable(name), shape[a], body),)
     sizes = dict(zip(stage.axes, extent, strict=True))
     for loop in reversed(stage.loops):
-        made = replace(loop, extent=sizes.get(loop.name, loop.extent), body=(made,))
-    return made
+        body = (replace(loop, extent=sizes.get(loop.name, loop.extent), body=body),)
+    return body[0]
 
 
 def compute_inline(nest: Nest, buffer: str) -> Nest:
@@ -162,7 +172,8 @@ def compute_inline(nest: Nest, buffer: str) -> Nest:
 
     def change(body: Body) -> Body:
         parts = _parts(body, there[buffer], nest)
-        if len(parts.stages) != 1 or isinstance(parts.stages[0].store, Update):
+        if len(parts.stages) != 1 or isinstance(parts.stages[0].store, Update) or \
+                len(parts.stages[0].body) > 1:
             raise refuse("not-pure", f"{buffer} is not the value of one expression")
         stage = parts.stages[0]
         if any(isinstance(s, Invoke) and buffer in [w.buffer for w in s.windows]
@@ -326,9 +337,10 @@ def _slides(part: Region, whole: Region, loop: str, buffer: str) -> tuple[int, i
 
 
 def _copied(statement: Statement, taken: set[str]) -> Statement:
-    """Return a copy whose loops have names of their own."""
+    """Return a copy whose loops and buffers have names of their own."""
     names = {x.name: fresh(taken, x.name + "_first") for x in all_loops((statement,))}
-    return renamed((statement,), {}, names)[0]
+    buffers = {b.name: fresh(taken, b.name + "_first") for b in allocated((statement,))}
+    return rebuffered(renamed((statement,), {}, names), buffers)[0]
 
 
 def cache_read(nest: Nest, buffer: str, loop: str, scope: str = "cache", name: str = "") -> Nest:
