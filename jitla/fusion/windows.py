@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from jitla.fusion.blocks import has_windows
 from jitla.fusion.kernel import Call, Kernel, Step, WindowKernel, tables
+from jitla.fusion.memory import window_row
 from jitla.fusion.price import Prices
 from jitla.fusion.templates import CELL
 from jitla.hops import Hop, Kind, margins
@@ -37,12 +39,19 @@ def windowed(steps: Sequence[Step], roots: Sequence[Hop], prices: Prices) -> lis
         tried.add(id(last))
         chain = _chain(last, found, frozenset(roots), prices)
         kernel = None if chain is None else _kernel(chain)
-        if chain is None or kernel is None:
+        if chain is None or kernel is None or not _is_near(kernel):
             continue
         apart = sum(prices.step(s).total for s in chain.stages)
         if prices.step(kernel).total < apart:
             gone = {id(s) for s in (*chain.stages, *chain.views)} - {id(last)}
             found = [kernel if s is last else s for s in found if id(s) not in gone]
+
+
+def _is_near(kernel: WindowKernel) -> bool:
+    """Tell whether what lies between the stages stays near, and there is something to share out."""
+    ahead = max(s.shape[0] for s in kernel.stages) - kernel.rows
+    kept = sum(h.meta.nbytes // h.meta.shape[0] for h in kernel.inner)
+    return has_windows(window_row(kernel), kept, kernel.rows, ahead)
 
 
 def _chain(last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], prices: Prices) -> _Chain | None:

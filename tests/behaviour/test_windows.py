@@ -115,6 +115,18 @@ def test_arrays_may_lie_anyhow(lie):
         same(jitla.jit(program, compile="sync")(a), program(a))
 
 
+@pytest.mark.parametrize("shape", ((12, 40_000), (9, 300_000)))
+def test_few_long_rows_are_no_windows(shape):
+    a = RNG.random(shape, dtype="f4")
+    fast = jitla.jit(harris, compile="sync")
+    same(fast(a), harris(a))
+    assert not is_window(fast, a)
+    long = RNG.random((300, 320), dtype="f4")  # what was planned for others runs on few long rows, too
+    fast = jitla.jit(harris, compile="sync")
+    fast(long)
+    same(fast(a), harris(a))
+
+
 def test_bits_do_not_depend_on_threads():
     a = RNG.random((700, 800))
     found = []
