@@ -26,7 +26,7 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz rules faults accel exactness numpy-suite bench kernels accuracy docs newcomer \
+.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite bench kernels accuracy docs newcomer \
 	lint clean
 
 all: test
@@ -72,6 +72,10 @@ matrix:
 
 demo: $(VENV)/.demo
 	$(PY) -m jitla demo
+
+# Random loop nests under random schedules.
+nests: $(VENV)/.test
+	$(PY) -m tests.nests.agree --count 2000
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)

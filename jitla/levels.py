@@ -55,7 +55,7 @@ def program_lines(program: ProgramRecord, number: int, level: str) -> Iterator[s
     for stage in program.stages:
         group = _group(stage)
         planned = planned or group == "plan"
-        if level in (group, "all"):
+        if level == group or level == "all" and group != "loops":
             yield from _stage(stage, program)
     if level in ("plan", "all") and not planned:
         yield "-- plan"

@@ -103,6 +103,99 @@ def blur_halide(hl: Any, A: Array) -> Callable[[], Array]:
     return banded(hl, out, x, y, (A.shape[1] - 2, A.shape[0] - 2))
 
 
+def blur_whole(A: Array) -> Array:
+    three = np.uint16(3)
+    rows = (A[:, :-2] + A[:, 1:-1] + A[:, 2:]) // three
+    return (rows[:-2] + rows[1:-1] + rows[2:]) // three
+
+
+def blur_whole_halide(hl: Any, A: Array) -> Callable[[], Array]:
+    given, x, y = hl.Buffer(A), hl.Var("x"), hl.Var("y")
+    rows, out, three = hl.Func("rows"), hl.Func("blur"), hl.u16(3)
+    rows[x, y] = (given[x, y] + given[x + 1, y] + given[x + 2, y]) / three
+    out[x, y] = (rows[x, y] + rows[x, y + 1] + rows[x, y + 2]) / three
+    return sliding(hl, out, [rows], x, y, A, 2, 32)
+
+
+def sliding(
+    hl: Any, last: Any, stages: list[Any], x: Any, y: Any, A: Array, border: int, lanes: int
+) -> Callable[[], Array]:
+    """Compile for bands of rows in which stages keep what the next row reads; the result is reused."""
+    band, row = hl.Var("band"), hl.Var("row")
+    last.split(y, band, row, BAND, hl.TailStrategy.GuardWithIf).parallel(band)
+    last.vectorize(x, lanes, hl.TailStrategy.GuardWithIf)
+    for stage in stages:
+        stage.store_at(last, band).compute_at(last, row).vectorize(x, lanes)
+    last.compile_jit()
+    made = np.empty((A.shape[0] - border, A.shape[1] - border), A.dtype)
+    out = hl.Buffer(made)
+
+    def run() -> Array:
+        last.realize(out)
+        return made
+
+    return run
+
+
+def unsharp(A: Array) -> Array:
+    near, half, more = np.float32(0.25), np.float32(0.5), np.float32(1.5)
+    rows = near * A[:-2] + half * A[1:-1] + near * A[2:]
+    blurred = near * rows[:, :-2] + half * rows[:, 1:-1] + near * rows[:, 2:]
+    inner = A[1:-1, 1:-1]
+    return inner + more * (inner - blurred)
+
+
+def unsharp_halide(hl: Any, A: Array) -> Callable[[], Array]:
+    given, x, y = hl.Buffer(A), hl.Var("x"), hl.Var("y")
+    rows, out = hl.Func("rows"), hl.Func("unsharp")
+    near, half, more = hl.f32(0.25), hl.f32(0.5), hl.f32(1.5)
+    rows[x, y] = near * given[x, y] + half * given[x, y + 1] + near * given[x, y + 2]
+    blurred = near * rows[x, y] + half * rows[x + 1, y] + near * rows[x + 2, y]
+    inner = given[x + 1, y + 1]
+    out[x, y] = inner + more * (inner - blurred)
+    return sliding(hl, out, [rows], x, y, A, 2, 16)
+
+
+def box(s: Array) -> Array:
+    return (s[:-2, :-2] + s[:-2, 1:-1] + s[:-2, 2:] + s[1:-1, :-2] + s[1:-1, 1:-1] + s[1:-1, 2:]
+            + s[2:, :-2] + s[2:, 1:-1] + s[2:, 2:])
+
+
+def harris(A: Array) -> Array:
+    two, twelfth, k = np.float32(2), np.float32(1 / 12), np.float32(0.04)
+    x = twelfth * ((A[:-2, 2:] - A[:-2, :-2]) + two * (A[1:-1, 2:] - A[1:-1, :-2]) + (A[2:, 2:] - A[2:, :-2]))
+    y = twelfth * ((A[2:, :-2] - A[:-2, :-2]) + two * (A[2:, 1:-1] - A[:-2, 1:-1]) + (A[2:, 2:] - A[:-2, 2:]))
+    xx, yy, xy = box(x * x), box(y * y), box(x * y)
+    return xx * yy - xy * xy - k * (xx + yy) * (xx + yy)
+
+
+def harris_halide(hl: Any, A: Array) -> Callable[[], Array]:
+    g, x, y = hl.Buffer(A), hl.Var("x"), hl.Var("y")
+    two, twelfth, k = hl.f32(2), hl.f32(1 / 12), hl.f32(0.04)
+    dx = twelfth * ((g[x + 2, y] - g[x, y]) + two * (g[x + 2, y + 1] - g[x, y + 1])
+                    + (g[x + 2, y + 2] - g[x, y + 2]))
+    dy = twelfth * ((g[x, y + 2] - g[x, y]) + two * (g[x + 1, y + 2] - g[x + 1, y])
+                    + (g[x + 2, y + 2] - g[x + 2, y]))
+    stages, sums = [], []
+    for name, value in (("xx", dx * dx), ("yy", dy * dy), ("xy", dx * dy)):
+        stage = hl.Func(name)
+        stage[x, y] = value
+        stages.append(stage)
+        terms = [stage[x + i, y + j] for j in range(3) for i in range(3)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        sums.append(total)
+    xx, yy, xy = sums
+    out = hl.Func("harris")
+    out[x, y] = xx * yy - xy * xy - k * (xx + yy) * (xx + yy)
+    return sliding(hl, out, stages, x, y, A, 4, 16)
+
+
+def photograph(rng: np.random.Generator, scale: float) -> tuple[Array]:
+    return (rng.integers(0, 1 << 14, (max(int(4000 * scale), 64), 6000)).astype("u2"),)
+
+
 ROWS = (
     Row("Jacobi step 4000x4000", jacobi, normals((4000, 4000)), numba=jacobi_loop,
         halide=jacobi_halide, array=lambda xp, A: jacobi(A)),
@@ -110,4 +203,9 @@ ROWS = (
         jax=heat_jax, torch=heat_torch, torch_steps=STEPS, writes=0, passes=STEPS),
     Row("blur 3x3 of 3000x4000 float32", blur, normals((3000, 4000), dtype="f4"), numba=blur_loop,
         halide=blur_halide, array=lambda xp, A: blur(A), tolerance=1e-5),
+    Row("blur 3x3 of 4000x6000 uint16", blur_whole, photograph, halide=blur_whole_halide),
+    Row("unsharp mask of 4000x6000 float32", unsharp, normals((4000, 6000), dtype="f4"),
+        halide=unsharp_halide, array=lambda xp, A: unsharp(A), tolerance=1e-5),
+    Row("Harris corners of 4000x6000 float32", harris, normals((4000, 6000), dtype="f4"),
+        halide=harris_halide, array=lambda xp, A: harris(A), tolerance=1e-4),
 )

@@ -2,7 +2,7 @@
 
 Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs,
 compressed, rows, memo, mates, links, cones, stages, candidates, points, waiting, floors, division, groups,
-search, recall, build, limits, heuristics, planner, interp, text, verdict, placement.
+search, recall, build, limits, heuristics, windows, planner, interp, text, verdict, placement.
 """
 
 from jitla.fusion.blocks import (
@@ -26,6 +26,7 @@ from jitla.fusion.blocks import (
     blocks_per_unit,
     packs_once,
     panels_bytes,
+    window_height,
 )
 from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
 from jitla.fusion.kernel import (
@@ -44,13 +45,14 @@ from jitla.fusion.kernel import (
     RowKernel,
     Schedule,
     Step,
+    WindowKernel,
     data_inputs,
     over_rows,
     tables,
 )
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
-from jitla.fusion.memory import peak
+from jitla.fusion.memory import peak, window_row
 from jitla.fusion.pairs import pairs_in
 from jitla.fusion.placement import HOST, Work, assigned, seconds_of
 from jitla.fusion.planner import plan
@@ -68,9 +70,9 @@ __all__ = [
     "Backend", "Call", "Combine", "Cost", "Cut", "Entries", "Executable", "Facts", "Form", "Geometry", "HOST",
     "Interpreted", "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices",
     "Product", "Recall", "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
-    "Work", "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous", "data_inputs",
-    "forecast", "geometry",
+    "WindowKernel", "Work", "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous",
+    "data_inputs", "forecast", "geometry",
     "is_certain", "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",
     "peak", "plan", "result_of", "run_kernel", "seconds_of", "seen_operands", "show",
-    "structure", "structure_key", "tables", "walk", "weigh",
+    "structure", "structure_key", "tables", "walk", "weigh", "window_height", "window_row",
 ]

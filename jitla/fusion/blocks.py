@@ -20,6 +20,9 @@ PACKED_BYTES = 768 << 10  # of all rows of such a block, if panels are made once
 PACKED_ROWS = 4 * WIDE_LEAST  # from so many rows on a matrix is copied into panels once,
 MAX_PANELS = 32 << 20  # if these take no more bytes
 PANEL_BYTES = 192  # of a panel's rows at most
+WINDOWS, LEAST_WINDOWS = 16, 8  # blocks for threads to share, where rows are many; of fewer there is no use
+MOST_KEPT = 8 << 20  # bytes that lie between stages: more is no longer near
+WINDOW_BYTES = 512 << 10  # of all rows of a block with a window that slides: they stay in the second level
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
@@ -64,6 +67,22 @@ def block_height(
             height = max(PACKED_BYTES // max(row_bytes, 1), WIDE_LEAST)
         height = min(height, WIDE_ROWS, max(rows // 4, WIDE_LEAST))
     return min((height + LEAST_HEIGHT // 2) // LEAST_HEIGHT * LEAST_HEIGHT, rows)
+
+
+def window_height(row_bytes: int, rows: int, ahead: int) -> int:
+    """Return how many of `rows` rows make a block whose stages are read up to `ahead` rows further on."""
+    height = WINDOW_BYTES // max(row_bytes, 1)
+    if row_bytes * rows > WINDOW_BYTES:
+        height = min(height, rows // WINDOWS)
+    least = LEAST_HEIGHT if row_bytes <= WINDOW_BYTES else 1
+    return min(max(height & -LEAST_HEIGHT, least, 2 * ahead), rows)
+
+
+def has_windows(row_bytes: int, kept_bytes: int, rows: int, ahead: int) -> bool:
+    """Tell whether rows are many enough to be shared out in such blocks, and what a block keeps is small."""
+    height = window_height(row_bytes, rows, ahead)
+    shared = row_bytes * rows <= WINDOW_BYTES or rows >= LEAST_WINDOWS * height
+    return shared and kept_bytes * (height + ahead) <= MOST_KEPT
 
 
 def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:

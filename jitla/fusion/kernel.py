@@ -177,7 +177,43 @@ def _space(product: Product) -> tuple[int, ...]:
     return shape[::-1] if product.turned else shape
 
 
-Step = Kernel | RowKernel | Call
+@dataclass(frozen=True, slots=True)
+class WindowKernel:
+    """Cells that are run one after the other on blocks of rows, and read each other's some rows further on.
+
+    `views` are slices of what stages make. A stage over more than `rows` rows begins with those that the
+    later ones read beyond theirs, and keeps as many from block to block. `axes` are those of a `RowKernel`.
+    """
+
+    rows: int
+    stages: tuple[Kernel, ...]
+    views: tuple[Hop, ...]
+    inputs: tuple[Hop, ...]
+    axes: tuple[int | None, ...]
+    outputs: tuple[Hop, ...]
+
+    @property
+    def template(self) -> str:
+        """Name of the template."""
+        return "Window"
+
+    @property
+    def body(self) -> tuple[Hop, ...]:
+        """All hops that are computed, operands first."""
+        return tuple(h for s in self.stages for h in s.body)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The space of the results."""
+        return self.stages[-1].shape
+
+    @property
+    def inner(self) -> tuple[Hop, ...]:
+        """What stages make for later ones."""
+        return tuple(h for s in self.stages[:-1] for h in s.outputs)
+
+
+Step = Kernel | RowKernel | WindowKernel | Call
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 
-from jitla.fusion.blocks import block_height, blocks_per_unit, packs_once, panels_bytes
-from jitla.fusion.kernel import Product, RowKernel, Step, over_rows
+from jitla.fusion.blocks import (
+    block_height,
+    blocks_per_unit,
+    packs_once,
+    panels_bytes,
+    window_height,
+)
+from jitla.fusion.kernel import Product, RowKernel, Step, WindowKernel, over_rows
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Shape
 
@@ -61,6 +67,8 @@ def _bytes(hop: Hop, resize: Resize) -> int:
 
 def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> int:
     """Return the bytes that a step needs beside its results: the blocks and sums of a row kernel."""
+    if isinstance(step, WindowKernel):
+        return _windows(step, threads, resize)
     if not isinstance(step, RowKernel):
         return 0
     rows = resize(step.shape)[0] if step.stages else step.rows
@@ -79,6 +87,20 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
     blocks = -(-rows // height)
     units = blocks if step.in_turn else -(-blocks // blocks_per_unit(blocks, each * height, part))
     return (units - 1) * part + min(threads, units) * inner * height + panels
+
+
+def _windows(step: WindowKernel, threads: int, resize: Resize) -> int:
+    """Return the bytes of what all threads keep between the stages of a window that slides."""
+    rows = resize(step.shape)[0]
+    ahead = max(resize(s.shape)[0] for s in step.stages) - rows
+    each = sum(_row(h, 0, resize) for h in step.inner)
+    return threads * each * (window_height(window_row(step, resize), rows, ahead) + ahead)
+
+
+def window_row(kernel: WindowKernel, resize: Resize = lambda shape: shape) -> int:
+    """Return the bytes of one row of all that a block is computed from, through and to."""
+    given = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0)
+    return sum(_row(h, 0, resize) for h in (*given, *kernel.inner, *kernel.outputs))
 
 
 def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:

@@ -21,8 +21,10 @@ from jitla.fusion.points import keep_apart, partitions
 from jitla.fusion.price import Prices
 from jitla.fusion.recall import Recall, search_all
 from jitla.fusion.results import all_layouts
+from jitla.fusion.rows import ROW
 from jitla.fusion.search import BUDGET, INSIDE, Found
 from jitla.fusion.templates import CELL, MAGG, Facts
+from jitla.fusion.windows import windowed
 from jitla.hops import REFERENCE, Hop, Machine
 
 MAX_TURNS = 4  # searches in which row kernels are chosen that turn out not to be loops over blocks of rows
@@ -69,7 +71,10 @@ def choose(
     memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
     most = Limit(limit, roots, machine.threads, frozenset(stored)) if limit and fusion == "cost" else None
     steps, found, kernels = _plan(memo, prices, BUDGET, fusion=fusion, limit=most, recall=recall)
-    return Chosen(Plan(tuple(in_turn(steps, roots)), roots), found, kernels)
+    order = in_turn(steps, roots)
+    if fusion == "cost" and ROW.name in templates and not limit:
+        order = windowed(order, roots, prices)
+    return Chosen(Plan(tuple(order), roots), found, kernels)
 
 
 def _plan(

@@ -14,9 +14,18 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.blocks import block_height, packs_once, panels_bytes
+from jitla.fusion.blocks import block_height, packs_once, panels_bytes, window_height
 from jitla.fusion.ends import BEGIN, Ends
-from jitla.fusion.kernel import EXTREMES, NARROW, Call, Kernel, RowKernel, Step, data_inputs
+from jitla.fusion.kernel import (
+    EXTREMES,
+    NARROW,
+    Call,
+    Kernel,
+    RowKernel,
+    Step,
+    WindowKernel,
+    data_inputs,
+)
 from jitla.fusion.layout import Layout
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, Meta, bytes_of, flops
@@ -198,11 +207,29 @@ class Prices:
             seconds = self.call(step.hop)
             launch = min(seconds, self.machine.call)
             return Cost(0.0, 0.0, seconds - launch, launch, seconds)
+        if isinstance(step, WindowKernel):
+            return self._windows(step)
         if isinstance(step, RowKernel):
             return self._rows(step)
         read = sum(self.reads(h) for h in step.inputs)
         write = sum(self.writes(h) for h in step.outputs)
         return self.terms(read, write, sum(map(self.work, step.body)) + self.ends(step.body))
+
+    def _windows(self, kernel: WindowKernel) -> Cost:
+        """Stages one after the other on blocks of rows, which begin with the last rows of another."""
+        ahead = max(s.shape[0] for s in kernel.stages) - kernel.rows
+        by_rows = [h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0]
+        row = sum(h.meta.nbytes // h.meta.shape[0] for h in (*by_rows, *kernel.inner, *kernel.outputs))
+        height = window_height(row, kernel.rows, ahead)
+        inside = {*kernel.views, *kernel.inner}
+        read = sum(self.reads(h) for h in kernel.inputs)
+        read += sum(self.again(h) for s in kernel.stages for h in s.inputs if h in inside)
+        write = sum(map(self.writes, kernel.outputs))
+        write += sum(self.passes(h) * (1.0 + 2.0 * ahead / height) for h in kernel.inner)
+        work = sum(sum(map(self.work, s.body)) + self.ends(s.body) for s in kernel.stages)
+        stages = len(kernel.stages) + len(kernel.inner)
+        work += STAGE * self._unit * stages * -(-kernel.rows // height)
+        return self.terms(read, write, work)
 
     def _rows(self, kernel: RowKernel) -> Cost:
         """Stages one after the other: what an earlier one has read or left is near."""

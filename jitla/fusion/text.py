@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from jitla.fusion.kernel import Call, Kernel, Plan, RowKernel
+from jitla.fusion.kernel import Call, Kernel, Plan, RowKernel, WindowKernel
 from jitla.hops import Hop, Kind, const_value, topo
 
 Key = tuple[Any, ...]
@@ -18,8 +18,8 @@ Key = tuple[Any, ...]
 def structure(plan: Plan) -> dict[str, int]:
     """Count the steps of `plan` by template."""
     count = Counter("Call" if isinstance(s, Call) else s.template for s in plan.steps)
-    names = ("Cell", "MAgg", "Row", "Outer", "Call")
-    return {name: count[name] for name in names if name not in ("Row", "Outer") or count[name]}
+    names = ("Cell", "MAgg", "Row", "Outer", "Window", "Call")
+    return {name: count[name] for name in names if name in ("Cell", "MAgg", "Call") or count[name]}
 
 
 def structure_key(kernel: Kernel) -> Key:
@@ -47,7 +47,7 @@ def show(plan: Plan) -> str:
     lines: list[str] = []
     kernels = 0
     for step in plan.steps:
-        if isinstance(step, (Kernel, RowKernel)):
+        if isinstance(step, (Kernel, RowKernel, WindowKernel)):
             lines += _kernel_lines(f"K{kernels}", step, names)
             kernels += 1
         else:
@@ -57,7 +57,7 @@ def show(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _kernel_lines(title: str, kernel: Kernel | RowKernel, names: dict[Hop, str]) -> list[str]:
+def _kernel_lines(title: str, kernel: Kernel | RowKernel | WindowKernel, names: dict[Hop, str]) -> list[str]:
     shape = "x".join(map(str, kernel.shape))
     reads = ", ".join(names[h] for h in kernel.inputs)
     writes = ", ".join(names[h] for h in kernel.outputs)

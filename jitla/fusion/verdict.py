@@ -87,7 +87,7 @@ def weigh(
     free_peak = peak(free.steps, free.outputs, machine.threads, stored)
     limited = free_peak > taken
     return Verdict(
-        costs, rules, _bound(chosen, costs, plan),
+        costs, rules, min(_bound(chosen, costs, plan), sum(c.total for c in costs)),
         partitions=len(found),
         points=sum(len(f.partition.points) for f in found),
         costed=sum(f.costed for f in found),

@@ -1,6 +1,6 @@
 """What a computation is: the DAG of high-level operators.
 
-Reading order: meta, spec, nnz, node, parts, table_cell, table_matrix, table_made, table_sums,
+Reading order: meta, spec, nnz, node, slices, parts, table_cell, table_matrix, table_made, table_sums,
 table_sparse, table_special, table_take, sketch, estimate, interp, flags, cost, exchange, machine, text.
 """
 
@@ -42,6 +42,7 @@ from jitla.hops.node import (
     verify,
 )
 from jitla.hops.sketch import Sketch, nnz_of_product, of_rows
+from jitla.hops.slices import Margins, margins
 from jitla.hops.spec import (
     Kind,
     OpSpec,
@@ -67,8 +68,8 @@ __all__ = [
     "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL", "numpy_work",
-    "NumpyBuilder", "of_rows", "OpSpec",
+    "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",
+    "numpy_work", "NumpyBuilder", "of_rows", "OpSpec",
     "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
     "Safe",
     "ScalarBuilder", "Shape", "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak",

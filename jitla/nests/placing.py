@@ -32,12 +32,13 @@ from jitla.nests.nodes import (
     Value,
 )
 from jitla.nests.regions import Region, region
-from jitla.nests.splitting import checked, refuse
+from jitla.nests.splitting import checked, rebuffered, refuse
 from jitla.nests.walking import (
     Access,
     Body,
     accesses,
     all_loops,
+    allocated,
     buffers_of,
     fresh,
     intrinsics_of,
@@ -52,11 +53,15 @@ from jitla.nests.walking import (
 
 
 class Stage(NamedTuple):
-    """A statement that makes a buffer: its loops, of which `axes` walk the buffer's axes, and the store."""
+    """A statement that makes a buffer: its loops, of which `axes` walk the buffer's axes, and the store.
+
+    `body` is what the loops stand around: the store, and what it takes from registers of its own.
+    """
 
     loops: tuple[Loop, ...]
     axes: tuple[str, ...]
     store: Store | Update
+    body: Body
 
 
 class Parts(NamedTuple):
@@ -91,6 +96,7 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
     stages: list[Stage] = []
     between: list[Statement] = []
     readers: list[Statement] = []
+    passed: list[Statement] = []  # what the stages are moved past
     for statement in body:
         found = [a for a in accesses((statement,), intrinsics) if a.buffer == buffer.name]
         if isinstance(statement, Alloc) and statement.buffer == buffer:
@@ -103,8 +109,10 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
             readers.append(statement)
         else:
             (readers if readers else between).append(statement)
-    made = tuple(_written(s) for s in stages)
-    clash = conflict(made, (*between, *readers), intrinsics, buffer.name)
+            if stages and not readers:
+                passed.append(statement)
+    made = tuple(w for s in stages for w in _written(s))
+    clash = conflict(made, (*passed, *readers), intrinsics, buffer.name)
     if clash:
         raise refuse("overwritten", f"{clash} changes between where {buffer.name} is made and read")
     return Parts(tuple(stages), tuple(between), tuple(readers))
@@ -113,24 +121,28 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
 def _stage(statement: Statement, buffer: Buffer) -> Stage:
     """Take a statement apart that makes all of a buffer: loops, and one store."""
     loops: list[Loop] = []
-    while isinstance(statement, Loop) and len(statement.body) == 1:
-        loops.append(statement)
-        statement = statement.body[0]
-    if not isinstance(statement, (Store, Update)):
+    body: Body = (statement,)
+    while len(body) == 1 and isinstance(body[0], Loop):
+        loops.append(body[0])
+        body = body[0].body
+    store = body[-1]
+    own = {s.buffer.name for s in body if isinstance(s, Alloc)}
+    if not isinstance(store, (Store, Update)) or store.buffer != buffer.name or not all(
+            isinstance(s, Alloc) or isinstance(s, (Store, Update)) and s.buffer in own for s in body[:-1]):
         raise refuse("not-pure", f"{buffer.name} is not made by loops around one store")
-    axes = tuple(i.single or "" for i in statement.index)
+    axes = tuple(i.single or "" for i in store.index)
     extents = {loop.name: loop.extent for loop in loops}
     if len(set(axes)) != len(axes) or tuple(extents.get(a, 0) for a in axes) != buffer.shape:
         raise refuse("not-pure", f"not every element of {buffer.name} is made by a turn of its own")
-    if isinstance(statement, Store) and len(loops) != len(axes):
+    if isinstance(store, Store) and len(loops) != len(axes):
         raise refuse("not-pure", f"elements of {buffer.name} are stored several times")
-    return Stage(tuple(loops), axes, statement)
+    return Stage(tuple(loops), axes, store, body)
 
 
-def _written(stage: Stage) -> Statement:
-    made: Statement = stage.store
+def _written(stage: Stage) -> Body:
+    made = stage.body
     for loop in reversed(stage.loops):
-        made = replace(loop, body=(made,))
+        made = (replace(loop, body=made),)
     return made
 
 
@@ -140,17 +152,18 @@ def _partly(
 ) -> Statement:
     """Return the stage for a part of its buffer; `at` says where element number `index` of it lies."""
     places = {name: base[a] + variable(name) for a, name in enumerate(stage.axes)}
-    body = renamed((stage.store,), places)[0]
-    assert isinstance(body, (Store, Update))
-    made: Statement = replace(
-        body, index=tuple(at(a, variable(name)) for a, name in enumerate(stage.axes)))
+    body = renamed(stage.body, places)
+    store = body[-1]
+    assert isinstance(store, (Store, Update))
+    body = (*body[:-1], replace(
+        store, index=tuple(at(a, variable(name)) for a, name in enumerate(stage.axes))))
     for a, name in enumerate(stage.axes):
         if over[a]:
-            made = Guard(base[a] + variable(name), shape[a], (made,))
+            body = (Guard(base[a] + variable(name), shape[a], body),)
     sizes = dict(zip(stage.axes, extent, strict=True))
     for loop in reversed(stage.loops):
-        made = replace(loop, extent=sizes.get(loop.name, loop.extent), body=(made,))
-    return made
+        body = (replace(loop, extent=sizes.get(loop.name, loop.extent), body=body),)
+    return body[0]
 
 
 def compute_inline(nest: Nest, buffer: str) -> Nest:
@@ -159,7 +172,8 @@ def compute_inline(nest: Nest, buffer: str) -> Nest:
 
     def change(body: Body) -> Body:
         parts = _parts(body, there[buffer], nest)
-        if len(parts.stages) != 1 or isinstance(parts.stages[0].store, Update):
+        if len(parts.stages) != 1 or isinstance(parts.stages[0].store, Update) or \
+                len(parts.stages[0].body) > 1:
             raise refuse("not-pure", f"{buffer} is not the value of one expression")
         stage = parts.stages[0]
         if any(isinstance(s, Invoke) and buffer in [w.buffer for w in s.windows]
@@ -203,17 +217,26 @@ def compute_at(nest: Nest, buffer: str, loop: str, scope: str = "cache") -> Nest
 
 def _needed(parts: Parts, buffer: Buffer, loop: str, nest: Nest) -> tuple[Loop, Region]:
     """Return the loop at which a buffer is to be computed, and the region that it reads."""
-    path = path_to(parts.readers, loop)
-    if path is None:
+    path, inside, outside = _reads(parts, buffer, loop, nest)
+    if outside:
+        raise refuse("used-outside", f"{buffer.name} is read outside {loop}, too")
+    return path[-1], region(inside, buffer.shape, path)
+
+
+def _reads(
+    parts: Parts, buffer: Buffer, loop: str, nest: Nest
+) -> tuple[tuple[Loop, ...], list[Access], list[Access]]:
+    """Return the loops around `loop` and itself, the elements of a buffer read in it, and others."""
+    path = path_to(nest.body, loop)
+    if path_to(parts.readers, loop) is None or path is None:
         raise refuse("no-use", f"{loop} does not read {buffer.name}")
-    whole = path_to(nest.body, loop)
-    assert whole is not None
     found = [a for a in accesses(nest.body, intrinsics_of(nest)) if a.buffer == buffer.name]
     stages = {x.name for s in parts.stages for x in s.loops}
     reads = [a for a in found if not stages & {x.name for x in a.loops}]
-    if not all(loop in {x.name for x in a.loops} for a in reads):
-        raise refuse("used-outside", f"{buffer.name} is read outside {loop}, too")
-    return path[-1], region(reads, buffer.shape, whole)
+    inside = [a for a in reads if loop in {x.name for x in a.loops}]
+    if not inside:
+        raise refuse("no-use", f"{loop} does not read {buffer.name}")
+    return path, inside, [a for a in reads if a not in inside]
 
 
 def moved(
@@ -248,12 +271,15 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
 
     def change(body: Body) -> Body:
         parts = _parts(body, there[buffer], nest)
-        inner, part = _needed(parts, there[buffer], loop, nest)
+        path, inside, before = _reads(parts, there[buffer], loop, nest)
+        inner, part = path[-1], region(inside, there[buffer].shape, path)
         holder, whole = _needed(parts, there[buffer], outer, nest)
         if inner not in holder.body or inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             raise refuse("not-in-order", f"{loop} does not stand, turn after turn, directly in {outer}")
         axis, step = _slides(part, whole, loop, buffer)
         kept = part.extent[axis] - step
+        if before:
+            _begins_with(region(before, there[buffer].shape, path[:-1]), whole, axis, kept, buffer)
         shape = list(whole.extent)
         if ring:
             shape[axis] = part.extent[axis]
@@ -273,12 +299,20 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
                for s in parts.stages]
         local = replace(there[buffer], shape=tuple(shape), scope=Scope.CACHE)
         turns = replace(inner, body=(*new, *moved(inner.body, buffer, whole.base, at=at)))
-        inside = (Alloc(local), *first, *(turns if s == inner else s for s in holder.body))
-        return (*parts.between, *with_loop(parts.readers, outer, lambda x: (replace(x, body=inside),)))
+        body = (Alloc(local), *first, *(
+            turns if s == inner else moved((s,), buffer, whole.base, at=at)[0] for s in holder.body))
+        return (*parts.between, *with_loop(parts.readers, outer, lambda x: (replace(x, body=body),)))
 
     loop_at(nest, loop)
     loop_at(nest, outer)
     return _in_sequence(nest, buffer, change)
+
+
+def _begins_with(early: Region, whole: Region, axis: int, kept: int, buffer: str) -> None:
+    """Refuse unless what is read before the turns begin is made by then."""
+    skipped = early.base[axis] - whole.base[axis]
+    if skipped.terms or skipped.plus < 0 or skipped.plus + early.extent[axis] > kept:
+        raise refuse("used-outside", f"{buffer} is read before the turns that make it")
 
 
 def _with(extent: Sequence[int], axis: int, size: int) -> list[int]:
@@ -303,9 +337,10 @@ def _slides(part: Region, whole: Region, loop: str, buffer: str) -> tuple[int, i
 
 
 def _copied(statement: Statement, taken: set[str]) -> Statement:
-    """Return a copy whose loops have names of their own."""
+    """Return a copy whose loops and buffers have names of their own."""
     names = {x.name: fresh(taken, x.name + "_first") for x in all_loops((statement,))}
-    return renamed((statement,), {}, names)[0]
+    buffers = {b.name: fresh(taken, b.name + "_first") for b in allocated((statement,))}
+    return rebuffered(renamed((statement,), {}, names), buffers)[0]
 
 
 def cache_read(nest: Nest, buffer: str, loop: str, scope: str = "cache", name: str = "") -> Nest:

@@ -1,7 +1,7 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, emit, resize, asked, cuts, rows, codes, program, checking, appraisal, splitting,
-placing, pipeline, invariants, cache.
+Reading order: stores, emit, resize, asked, cuts, rows, windows, codes, program, checking, appraisal,
+splitting, placing, listing, pipeline, invariants, cache.
 """
 
 from jitla.recompile.cache import Compiler, Recent

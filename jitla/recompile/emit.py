@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.fusion import Call, Kernel, RowKernel, Step, is_certain, is_view, seen_operands
+from jitla.fusion import (
+    Call,
+    Kernel,
+    RowKernel,
+    Step,
+    WindowKernel,
+    is_certain,
+    is_view,
+    seen_operands,
+)
 from jitla.hops import (
     HEARD,
     NARROWED,
@@ -171,7 +180,7 @@ class _Writer:
 
     def step(self, step: Step) -> None:
         """Write the lines of one step."""
-        if isinstance(step, (Kernel, RowKernel)):
+        if not isinstance(step, Call):
             self._kernel(step)
         else:
             hop = step.hop
@@ -187,7 +196,7 @@ class _Writer:
         """Tell whether a kernel relies on the strides of `hop`, or of a view or copy of it."""
         return hop.meta.shape != () and hop in self.last
 
-    def _kernel(self, kernel: Kernel | RowKernel) -> None:
+    def _kernel(self, kernel: Kernel | RowKernel | WindowKernel) -> None:
         at, self.kernels = self.kernels, self.kernels + 1
         launch = self.need(f"J{at}", "launch", at)
         words = [self.need(f"K{at}", "block", at)]

@@ -14,10 +14,11 @@ from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Kernel, Layout, Plan, Recall, RowKernel, all_layouts, plan, show, weigh
+from jitla.fusion import Call, Layout, Plan, Recall, all_layouts, plan, show, weigh
 from jitla.hops import Hop, Machine, make, place, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
+from jitla.recompile.listing import nests_text
 from jitla.recompile.placing import Device, Placed, placed, show_placed
 from jitla.recompile.placing import Terms as Moving
 from jitla.recompile.program import Program, Workshop
@@ -221,7 +222,7 @@ def _show_plan(draft: Draft) -> str:
 
 def covered_lines(found: Plan) -> list[str]:
     """Say for every kernel which of the user's lines it computes."""
-    kernels = [s for s in found.steps if isinstance(s, (Kernel, RowKernel))]
+    kernels = [s for s in found.steps if not isinstance(s, Call)]
     texts = []
     for at, kernel in enumerate(kernels):
         lines = dict.fromkeys(place(h.line) for h in kernel.body if h.line is not None)
@@ -240,6 +241,14 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
+def _show_loops(draft: Draft) -> str:
+    assert draft.plan is not None
+    return nests_text(draft.plan) or "no kernel"
+
+
+# Nothing is done here: machine code is made when a program is bound. It is what a reader may ask for.
+LOOPS = Stage("loops", "kernels as nests of loops", lambda draft, tools: draft, _verify_plan, _show_loops)
+
 # After all rewrites, so that parts are what is computed; before planning, for what is left to the host.
 PLACEMENT = Stage("placement", "which parts leave the host", _place, _verify_roots, _show_placed)
 
@@ -255,6 +264,7 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
             stage.verify(draft)
         traces.append(Trace(stage, draft, seconds))
         tools.observe(Event(f"pipeline.{stage.name}", seconds=seconds))
+    traces.append(Trace(LOOPS, draft, 0.0))
     assert draft.plan is not None
     start = perf_counter()
     places = all_layouts(draft.roots, draft.layouts)

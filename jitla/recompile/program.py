@@ -47,6 +47,7 @@ from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rows import RowLoop
 from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
+from jitla.recompile.windows import WindowLoop
 from jitla.rewrites import Chain, well_ordered
 
 NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
@@ -126,10 +127,10 @@ class Program:
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
         self._variants: list[tuple[Program, dict[int, int]]] = []
-        kernels = [s for s in self.order.steps if isinstance(s, (Kernel, RowKernel))]
+        kernels = [s for s in self.order.steps if not isinstance(s, Call)]
         self._loops = [
-            _Loop(k, structure_key(k), operands(k)) if isinstance(k, Kernel) else RowLoop(k)
-            for k in kernels]
+            _Loop(k, structure_key(k), operands(k)) if isinstance(k, Kernel)
+            else RowLoop(k) if isinstance(k, RowKernel) else WindowLoop(k) for k in kernels]
         hops = topo(plan.outputs)
         self._arrays = [h for h in hops if h.meta.shape != ()]
         lines = [h.inputs for h in topo(self.given) if h.op.name in COMPRESSED]
@@ -360,11 +361,11 @@ class Program:
         return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in seen_operands(hop)])
 
     def _block(
-        self, loop: _Loop | RowLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        self, loop: _Loop | RowLoop | WindowLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
         layouts: Mapping[int, Layout],
     ) -> tuple[bytes, Launch]:
         """Return the argument block of a kernel and what runs it."""
-        if isinstance(loop, RowLoop):
+        if not isinstance(loop, _Loop):
             made = loop.block(shapes, places, self._workshop)
             if made is None:
                 raise _Misfit

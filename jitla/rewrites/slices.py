@@ -15,17 +15,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitla.hops import Hop, Kind, expressible, flops, make, may_raise, substitute, topo, uses
+from jitla.hops import (
+    Hop,
+    Kind,
+    Margins,
+    expressible,
+    flops,
+    make,
+    margins,
+    may_raise,
+    substitute,
+    topo,
+    uses,
+)
 from jitla.rewrites.pattern import Var, ops
 from jitla.rewrites.rule import Hook, Rule, RuleSet, check
-
-#: Of one axis, how many elements are left out in front and behind; of a value, one for each.
-Margins = tuple[tuple[int, int], ...]
 
 # Additions that are made for every byte that is not written and read: measured of values that stay in a
 # cache, and of larger ones.
 PER_BYTE, PER_FAR_BYTE, FAR = 1.8, 3.0, 4 << 20
-WIDEST = 8  # elements left out at most
 MOST_SIZES = 256  # small shapes for which it is looked what slices leave out
 
 
@@ -87,21 +95,6 @@ def _looks_at_places(cell: Hop) -> bool:
     """Say whether NumPy may cast an element by where it lies: a float that no integer holds."""
     whole = cell.op.name == "cast" and cell.meta.dtype.kind in "iu"
     return whole and cell.inputs[0].meta.dtype.kind in "fc"
-
-
-def margins(view: Hop) -> Margins | None:
-    """Return what the slice `view` leaves out of its operand; None if it is none, or of another kind."""
-    if view.op.name != "getitem" or 0 in view.meta.shape:
-        return None
-    found = []
-    for item in view.attr("index"):
-        if item[0] != "s" or item[3] not in (None, 1):
-            return None
-        first, end = item[1] or 0, item[2] or 0
-        if not 0 <= first <= WIDEST or not -WIDEST <= end <= 0 or item[2] == 0:
-            return None
-        found.append((first, -end))
-    return (*found, *[(0, 0)] * (view.inputs[0].meta.ndim - len(found)))
 
 
 def _pays(found: _Found) -> bool:

@@ -265,6 +265,23 @@ def neighbours(draft: Draft) -> str | None:
     return _named(draft, f"(lambda t: {text})({source})")
 
 
+def stencils(draft: Draft) -> str | None:
+    """Combine slices of a value that is made of slices, where computing it several times would cost much."""
+    source = array_expression(draft)
+    value = source and draft.value(source)
+    if type(value) is not np.ndarray or value.ndim < 2:
+        return None
+    parts = draft.pick((
+        (":-2", "1:-1", "2:"), (":, :-2", ":, 1:-1", ":, 2:"), ("1:, 1:", ":-1, :-1", "1:, :-1"),
+        ("2:", ":-2"), (":-3, 1:", "3:, :-1", "2:-1, 1:")))
+    more = draft.pick((
+        (":-2", "1:-1", "2:"), (":, 1:", ":, :-1"), ("1:, 1:", ":-1, :-1"), ("4:", ":-4", "1:-3")))
+    sign, other = draft.pick(("+", "-", "*", "/")), draft.pick(("+", "-", "*"))
+    first = f" {sign} ".join(f"(t[{p}] * t[{p}])" for p in parts)
+    second = f" {other} ".join(f"(s[{p}] - s[{p}] * s[{p}] / 3)" for p in more)
+    return _named(draft, f"(lambda s: {second})((lambda t: {first})({source}))")
+
+
 def delete(draft: Draft) -> str | None:
     """Delete a name."""
     names = [n for n in draft.names if n[0] == "v" and n[1:].isdigit()]
@@ -284,6 +301,7 @@ SIMPLE = {
     call: 3,
     comprehend: 2,
     neighbours: 3,
+    stencils: 2,
     delete: 1,
 }
 

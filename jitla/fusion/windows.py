@@ -1,0 +1,128 @@
+"""Chains of cells linked by shifted slices, as one pass over blocks of rows with a window that slides.
+
+Knows: kernels of a plan, slices that leave out some elements at either end. Must not know: backends.
+Receives the steps of a plan; returns steps in which chains of kernels are one, where that costs less.
+
+What a stage makes is read by later ones some rows further on, too. It stays in the cache: of every block of
+rows a stage makes only those that are new, and keeps the last ones for the next block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jitla.fusion.blocks import has_windows
+from jitla.fusion.kernel import Call, Kernel, Step, WindowKernel, tables
+from jitla.fusion.memory import window_row
+from jitla.fusion.price import Prices
+from jitla.fusion.templates import CELL
+from jitla.hops import Hop, Kind, margins
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Kernels that could be one: the last of them makes the results."""
+
+    stages: list[Kernel]
+    views: list[Call]
+
+
+def windowed(steps: Sequence[Step], roots: Sequence[Hop], prices: Prices) -> list[Step]:
+    """Return the steps of a plan, in running order, with chains of stencils as one where that is cheaper."""
+    found = list(steps)
+    tried: set[int] = set()
+    while True:
+        last = next((s for s in reversed(found) if isinstance(s, Kernel) and id(s) not in tried), None)
+        if last is None:
+            return found
+        tried.add(id(last))
+        chain = _chain(last, found, frozenset(roots), prices)
+        kernel = None if chain is None else _kernel(chain)
+        if chain is None or kernel is None or not _is_near(kernel):
+            continue
+        apart = sum(prices.step(s).total for s in chain.stages)
+        if prices.step(kernel).total < apart:
+            gone = {id(s) for s in (*chain.stages, *chain.views)} - {id(last)}
+            found = [kernel if s is last else s for s in found if id(s) not in gone]
+
+
+def _is_near(kernel: WindowKernel) -> bool:
+    """Tell whether what lies between the stages stays near, and there is something to share out."""
+    ahead = max(s.shape[0] for s in kernel.stages) - kernel.rows
+    kept = sum(h.meta.nbytes // h.meta.shape[0] for h in kernel.inner)
+    return has_windows(window_row(kernel), kept, kernel.rows, ahead)
+
+
+def _chain(last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], prices: Prices) -> _Chain | None:
+    """Return the kernels that only make what `last` reads, by way of slices or as it is; None if none do."""
+    readers: dict[Hop, list[Step]] = {}
+    for step in steps:
+        for hop in step.inputs:
+            readers.setdefault(hop, []).append(step)
+    if not _fits(last, prices):
+        return None
+    chain = _Chain([last], [])
+    inside = {id(last)}
+    for step in reversed(steps):
+        if isinstance(step, Call) and margins(step.hop) is not None and step.hop not in roots:
+            if _only(readers.get(step.hop, ()), inside) and _whole(step.hop, readers):
+                inside.add(id(step))
+                chain.views.append(step)
+        elif isinstance(step, Kernel) and step is not last and _fits(step, prices):
+            if all(h not in roots and _only(readers.get(h, ()), inside) and _whole(h, readers)
+                   for h in step.outputs):
+                inside.add(id(step))
+                chain.stages.append(step)
+    made = {h for s in chain.stages for h in s.outputs}
+    chain.views = [v for v in chain.views if v.hop.inputs[0] in made]
+    chain.stages.reverse()
+    chain.views.reverse()
+    return chain if chain.views else None
+
+
+def _only(readers: Iterable[Step], inside: set[int]) -> bool:
+    """Tell whether somebody reads a value, and all who do are `inside`."""
+    every = [id(s) for s in readers]
+    return bool(every) and inside.issuperset(every)
+
+
+def _whole(hop: Hop, readers: dict[Hop, list[Step]]) -> bool:
+    """Tell whether kernels read `hop` element by element: nowhere is it repeated, or a table."""
+    return all(isinstance(s, Call) or isinstance(s, Kernel) and s.shape == hop.meta.shape
+               for s in readers[hop])
+
+
+def _fits(kernel: Kernel, prices: Prices) -> bool:
+    """Tell whether a kernel is cells over rows that lie one after the other."""
+    if kernel.template != CELL.name or len(kernel.shape) < 2 or tables(kernel.body):
+        return False
+    if min(kernel.shape) < 2 or any(h.op.kind is not Kind.CELL for h in kernel.body):
+        return False
+    return all(_by_rows(prices.layouts[h].strides) for h in (*kernel.inputs, *kernel.outputs)
+               if h.meta.shape == kernel.shape)
+
+
+def _by_rows(strides: Sequence[int]) -> bool:
+    return all(strides[0] >= abs(s) for s in strides[1:])
+
+
+def _kernel(chain: _Chain) -> WindowKernel | None:
+    """Return the chain as one kernel; None if its stages do not walk the same rows."""
+    last = chain.stages[-1]
+    rows = last.shape[0]
+    made = {h for s in chain.stages for h in s.outputs} | {v.hop for v in chain.views}
+    inputs: dict[Hop, int | None] = {}
+    for stage in chain.stages:
+        if len(stage.shape) != len(last.shape) or stage.shape[0] < rows:
+            return None
+        for hop in stage.inputs:
+            if hop in made:
+                continue
+            own = hop.meta.ndim == len(stage.shape) and hop.meta.shape[0] == stage.shape[0]
+            axis = 0 if own else None
+            if inputs.setdefault(hop, axis) != axis:
+                return None  # rows of one stage, and the same for all of another
+    return WindowKernel(
+        rows, tuple(chain.stages), tuple(v.hop for v in chain.views), tuple(inputs), tuple(inputs.values()),
+        last.outputs)

@@ -1,0 +1,182 @@
+"""A window kernel bound to sizes: blocks of rows, where stages find the rows of each other, what is kept.
+
+Knows: layouts, argument blocks, scratch memory. Must not know: machine code, how the kernel was chosen.
+Receives a `WindowKernel`, bound shapes and layouts; returns its argument block.
+
+A stage that is read `ahead` rows further on has made so many when a block begins: at the first block of a
+unit it makes them then, at others the block before has moved them to the front of its memory. Of every
+block it makes what lies behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from jitla.fusion import (
+    ALWAYS,
+    OPENING,
+    OPERAND,
+    ROOM,
+    Cut,
+    Geometry,
+    Kernel,
+    Layout,
+    Place,
+    Schedule,
+    Stage,
+    WindowKernel,
+    blocks_per_unit,
+    contiguous,
+    operands,
+    structure_key,
+    walk,
+    window_height,
+    window_row,
+)
+from jitla.hops import Hop, Meta, Shape, leaf, make, margins
+from jitla.recompile.asked import Launch, RowTools
+from jitla.recompile.cuts import BYTES_PER_NS, padded
+
+PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
+PAST_BYTES = 32 << 20  # results this large are stored past the caches
+
+
+@dataclass(slots=True)
+class WindowLoop:
+    """A window kernel of a program; its machine code is kept as long as the program."""
+
+    kernel: WindowKernel
+    kept: list[Any] = field(default_factory=list)
+
+    def block(
+        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools
+    ) -> tuple[bytes, Launch] | None:
+        """Return the argument block and what runs it."""
+        bound = _Binding(self.kernel, shapes, places, tools)
+        made = bound.block()
+        self.kept += bound.kept
+        return made
+
+
+class _Binding:
+    """One binding of a window kernel while its block is made."""
+
+    def __init__(
+        self, kernel: WindowKernel, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        tools: RowTools,
+    ) -> None:
+        self.kernel, self.shapes, self.places, self.tools = kernel, shapes, places, tools
+        self.kept: list[Any] = []
+        given = [h for h in kernel.inputs if h.op.name != "const"]
+        self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
+        self.number = {h: i for i, h in enumerate((*given, *kernel.outputs))}
+        self.rows = shapes[kernel.shape][0]
+        self.ahead = {h: shapes[s.shape][0] - self.rows for s in kernel.stages for h in s.outputs}
+        most = max(self.ahead.values())
+        each = window_row(kernel, lambda shape: shapes[shape])
+        self.height = window_height(each, self.rows, most)
+        self.each = max(each, 1)
+        self.room: dict[Hop, int] = {}
+        self.size = 0
+        for hop in kernel.inner:
+            self.room[hop] = self.size
+            self.size += padded(self._row(hop) * (self.height + self.ahead[hop]))
+
+    def _row(self, hop: Hop) -> int:
+        return prod(self.shapes[hop.meta.shape][1:]) * hop.meta.dtype.itemsize
+
+    def block(self) -> tuple[bytes, Launch]:
+        blocks = -(-self.rows // self.height)
+        last = self.rows - (blocks - 1) * self.height
+        stages: list[Stage] = []
+        spare = 0
+        for stage in self.kernel.stages:
+            ahead = self.ahead[stage.outputs[0]]
+            if ahead:
+                first, more = self._template(stage, ahead)
+                stages.append(Stage(first, first, self._places(stage, 0), OPENING))
+                spare = max(spare, more)
+            whole, more = self._template(stage, self.height)
+            end, less = self._template(stage, last)
+            stages.append(Stage(whole, end, self._places(stage, ahead), ALWAYS))
+            spare = max(spare, more, less)
+        if blocks > 1:
+            stages += [self._moving(h) for h in self.kernel.inner if self.ahead[h]]
+        per_unit = blocks_per_unit(
+            blocks, self.each * self.height, sum(self._row(h) * self.ahead[h] for h in self.kernel.inner))
+        cut = Cut(blocks, per_unit, 0, padded(self.size) + padded(spare), padded(self.size), 0)
+        scalars = tuple(
+            h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
+            for h in self.number)
+        moved = sum(prod(self.places[h].shape) * h.meta.dtype.itemsize for h in self.number if h.meta.shape)
+        return self.tools.rows_block(scalars, stages, [], cut, moved / BYTES_PER_NS)
+
+    def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:
+        """Return the argument block of one stage on so many rows, and the scratch memory it takes."""
+        layouts = {h: self._layout(h, rows) for h in (*stage.inputs, *stage.body)}
+        found = walk(operands(stage), (rows, *self.shapes[stage.shape][1:]), layouts, {})
+        assert found is not None, "cells can be walked in any way"
+        form, geometry = found
+        ends = form.inner[-len(stage.outputs):]
+        past = self.rows > rows and set(ends) == {"c"} and all(
+            h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= PAST_BYTES
+            for h in stage.outputs)
+        executable, _ = self.tools.executable(stage, structure_key(stage), form, PAST if past else PLAIN)
+        self.kept.append(executable)
+        return executable.template(geometry), executable.scratch(geometry)
+
+    def _layout(self, hop: Hop, rows: int) -> Layout:
+        """Return how `rows` rows of a value lie."""
+        if hop.meta.shape == ():
+            return Layout((), ())
+        shape = self.shapes[hop.meta.shape]
+        source = hop.inputs[0] if hop in self.kernel.views else hop
+        if source in self.room:
+            strides = contiguous(self.shapes[source.meta.shape], source.meta.dtype.itemsize).strides
+        elif hop in self.number:
+            if self.axis.get(hop, 0) is None:
+                return self.places[hop]
+            strides = self.places[hop].strides
+        else:  # computed on the way
+            strides = contiguous(shape, hop.meta.dtype.itemsize).strides
+        return Layout((rows, *shape[1:]), strides)
+
+    def _places(self, stage: Kernel, ahead: int) -> tuple[Place, ...]:
+        """Say where a stage finds its operands, the first `ahead` rows left out."""
+        every = (h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
+        return tuple(self._place(h, ahead) for h in every)
+
+    def _place(self, hop: Hop, ahead: int) -> Place:
+        if hop in self.kernel.views:
+            source = hop.inputs[0]
+            cut = margins(hop)
+            assert cut is not None
+            steps = contiguous(self.shapes[source.meta.shape], source.meta.dtype.itemsize).strides
+            skipped = sum(first * step for (first, _), step in zip(cut, steps, strict=True))
+            return Place(ROOM, self.room[source] + skipped + ahead * steps[0])
+        if hop in self.room:
+            return Place(ROOM, self.room[hop] + ahead * self._row(hop))
+        if self.axis.get(hop, 0) is None:
+            return Place(OPERAND, self.number[hop])
+        step = self.places[hop].strides[0]
+        return Place(OPERAND, self.number[hop], step * self.height, ahead * step)
+
+    def _moving(self, hop: Hop) -> Stage:
+        """Return the stage that moves the last rows of a value to the front of its memory."""
+        dtype = hop.meta.dtype
+        x = leaf(0, Meta((2,), dtype))
+        copy = make("cast", (x,), dtype=dtype)
+        kernel = Kernel("Cell", (2,), (x,), (copy,), (copy,))
+        size = prod(self.shapes[hop.meta.shape][1:]) * self.ahead[hop]
+        found = walk(operands(kernel), (size,), {x: contiguous((size,), dtype.itemsize),
+                                                 copy: contiguous((size,), dtype.itemsize)}, {})
+        assert found is not None
+        executable, _ = self.tools.executable(kernel, structure_key(kernel), found[0], PLAIN)
+        self.kept.append(executable)
+        block = executable.template(Geometry((size,), ((dtype.itemsize,),) * 2))
+        room = self.room[hop]
+        return Stage(block, block, (
+            Place(ROOM, room + self.height * self._row(hop)), Place(ROOM, room)), ALWAYS)
