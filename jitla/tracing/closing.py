@@ -51,7 +51,7 @@ def _listed() -> int:
     return [_getrefcount(each) for each in things][0]
 
 
-# Those that it sees in a comprehension: the list's, the variable's, before Python 3.14 its argument's as well.
+# Those that it sees in a comprehension: the list's, the variable's, before Python 3.14 its argument's too.
 LISTED = _listed()
 EXIT: tuple = ("exit",)
 NOTHING = (-1, 0)
