@@ -15,6 +15,7 @@ from typing import Any
 from jitla.source.exprs import ReadsFrame
 from jitla.source.inserts import CONSTANTS, HOOK, PROXY
 from jitla.source.origin import compile_inside, copied, find_source
+from jitla.source.owned import owned
 from jitla.source.percode import PerCode
 from jitla.source.rewrite import rewrite
 from jitla.source.scope import analyse
@@ -144,7 +145,7 @@ def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type) -> Made:
         return Made(None, {})
     if twin is None or not set(twin.co_freevars) <= {*code.co_freevars, HOOK}:
         return Made(None, {})
-    return Made(twin if HOOK in twin.co_freevars else code, statics.assumed)
+    return Made(owned(twin if HOOK in twin.co_freevars else code), statics.assumed)
 
 
 def instrument(

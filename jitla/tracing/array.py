@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.tracing.patterns import match_like_arrays
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, layout_id
 from jitla.tracing.tape import KIND_CODE, SCALAR
 
@@ -241,6 +242,8 @@ for _name in {*dir(np.ndarray)} - {*dir(LazyArray)}:
     if not _name.startswith("__") or _name == "__setstate__":
         setattr(LazyArray, _name, _forwarded(_name))
 LazyArray.__name__ = "numpy.ndarray"  # so Python calls the type that lacks an attribute
+LazyArray.__module__, LazyArray.__qualname__ = "numpy", "ndarray"  # or, since 3.14, is no key
+match_like_arrays(LazyArray)
 
 
 def pending(session: Any, entry: tuple, meta: int) -> Lazy:

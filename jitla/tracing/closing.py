@@ -53,6 +53,15 @@ from jitla.tracing.tape import (
 _getrefcount = sys.getrefcount
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
 BASE = next(map(_getrefcount, [object()]))
+
+
+def _listed() -> int:
+    things = [object()]
+    return [_getrefcount(each) for each in things][0]
+
+
+# Those that it sees in a comprehension: the list's, the variable's, before Python 3.14 its argument's too.
+LISTED = _listed()
 EXIT: tuple = ("exit",)
 NOTHING = (-1, 0)
 NOWHERE: tuple[tuple, Any] = ((), None)
@@ -345,7 +354,7 @@ class Closing:
 
     def _haunt(self, closed: Closed, key: tuple) -> None:
         recipe = Block(key[0], closed.metas, self.leaves, self.scalars, {})
-        self.ghosts = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None]
+        self.ghosts = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None]
         for i in closed.ghosts:
             ghost = self.nodes[i]
             ghost._n = -1

@@ -27,7 +27,7 @@ from jitla.tracing.callees import (
     Guarded,
     Managed,
 )
-from jitla.tracing.closing import Closing
+from jitla.tracing.closing import LISTED, Closing
 from jitla.tracing.dispatch import METHODS
 from jitla.tracing.functions import MUTATING
 from jitla.tracing.indexing import HOLDERS, Bound
@@ -47,8 +47,9 @@ from jitla.tracing.stored import LazySparse
 from jitla.tracing.twins import TwinTable
 
 _ArrayFunction = type(np.sum)
-# References to a pending temporary at a hook's call: its parameter, two arguments, and the tape.
-_OWN = 4
+# References to a pending temporary at a hook's call: its parameter, the tape, and where arguments are counted
+# (as one is among those that LISTED counts) those of two calls.
+_OWN = 2 + 2 * (LISTED - 2)
 _CREATORS: frozenset[Any] = frozenset({
     np.zeros, np.empty, np.ones, np.full, np.eye, np.identity, np.arange, np.linspace, np.array,
     np.copy, np.diag, np.tri, np.logspace, np.geomspace, np.meshgrid, np.asarray, np.asanyarray,
@@ -155,8 +156,11 @@ class Hooks(Lifting):
             if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
                 made = session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN)
                 return target if made is proxy else made
+            value = session.plain(value)
+            if is_wild(value):
+                return Foreign(op, session)(target, value)
             session.before_write(target)
-            return call_at(place_of(_getframe(1)), op, (target, session.plain(value)), {})
+            return call_at(place_of(_getframe(1)), op, (target, value), {})
         if kind in LAZY or kind in NUMBERS:
             value = self.lift(value, "r")
             if type(value) in LAZY or kind in _SAYING_NOTHING:
@@ -192,8 +196,11 @@ class Hooks(Lifting):
             if type(proxy) is LazyArray:
                 session.setitem(proxy, key, value, getrefcount(value) - _OWN)
             else:
-                session.before_write(obj)
                 given = obj, session.plain(key), session.plain(value)
+                if is_wild(given[2]):
+                    Foreign(operator.setitem, session)(*given)
+                    return
+                session.before_write(obj)
                 call_at(place_of(_getframe(1)), operator.setitem, given, {})
         elif kind is dict or kind is list:
             key = session.plain(key)

@@ -23,6 +23,7 @@ from jitla.hops import Meta, Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending, view_of
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
+from jitla.tracing.kinds import is_wild
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.picking import Picking
 from jitla.tracing.places import call_here
@@ -221,6 +222,9 @@ class Indexing(Picking):
                 if value._v is None and self._assign(target, value, others):
                     return
         value = self.plain(value)
+        if is_wild(value):  # it may write into any memory when it is asked for its elements
+            self.outside(operator.setitem, (memory, key, value), {})
+            return
         self.before_write(memory)
         call_here(operator.setitem, memory, key, value)
 
@@ -267,8 +271,11 @@ class Indexing(Picking):
         if lazy and self._update(array, memory, ufunc, other, others):
             return array
         other = self.plain(other)
-        self.before_write(memory)
-        result = call_here(_ufunc_in_place(ufunc), memory, other)
+        if is_wild(other):
+            result = self.outside(_ufunc_in_place(ufunc), (memory, other), {})
+        else:
+            self.before_write(memory)
+            result = call_here(_ufunc_in_place(ufunc), memory, other)
         return array if result is memory else self.wrap(result)  # the other's protocol may answer
 
     def _update(
@@ -288,6 +295,10 @@ class Indexing(Picking):
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
         """Record or run ``ufunc(x, y)``."""
+        raise NotImplementedError
+
+    def outside(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        """Call what may run code that jitla does not see."""
         raise NotImplementedError
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:

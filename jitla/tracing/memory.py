@@ -14,7 +14,7 @@ import numpy as np
 from jitla.source import live_locals
 from jitla.tracing import frames
 from jitla.tracing.array import Lazy, LazyArray, in_memory
-from jitla.tracing.closing import Closing, Store
+from jitla.tracing.closing import LISTED, Closing, Store
 from jitla.tracing.enacting import address
 from jitla.tracing.keeping import forget_written
 from jitla.tracing.signature import LAYOUTS, layout_id
@@ -51,7 +51,7 @@ class Memory(Closing):
             forget_known(self.known, target)
         if not self.ghosts:
             return
-        alive = [g for g in self.ghosts if _getrefcount(g) > 3 and g._r is not None and g._v is None]
+        alive = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None and g._v is None]
         self.ghosts = []
         proven = self._proven_dead(alive)
         for ghost in alive:
@@ -75,8 +75,7 @@ class Memory(Closing):
                     counts[id(names[name])] += 1
             if type(names) is dict:
                 names.clear()  # before Python 3.13 a copy that the frame keeps
-        # Each ghost is held by the list here and by getrefcount's argument and loop variable.
-        return {id(g) for g in ghosts if _getrefcount(g) - 3 <= counts[id(g)]}
+        return {id(g) for g in ghosts if _getrefcount(g) - LISTED <= counts[id(g)]}
 
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""

@@ -120,7 +120,8 @@ class TwinTable:
         watched = self._made.watched(function)
         if twin is function:
             return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
-        self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
+        if HOOK in code.co_freevars:
+            self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
         names = function.__code__.co_freevars
         places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
         return Entry(

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.resizing import skip_refused
 from tests.semantics.__main__ import entries
 from tests.semantics.modes import differences, has_pending
 from tests.semantics.permits import PERMITS
@@ -22,6 +23,7 @@ def parametrized(chosen: list[Case]) -> pytest.MarkDecorator:
 
 def judge(case: Case, entry: str) -> None:
     """Fail with the first differences of a program."""
+    skip_refused(case.body)
     found = differences(case, entry)
     if found:
         raise AssertionError(f"{case.body}\n" + "\n".join(found[:3]))

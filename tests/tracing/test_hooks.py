@@ -203,6 +203,24 @@ def f(a,b):
 def g(a):
     with sc(a) as q: return q*2
 """,
+    "converted": """
+class Holder:
+    def __init__(self, x): self.x = x
+    def __array__(self, dtype=None, copy=None): self.x[0] += 2.0; return np.ones(6)
+@jit
+def f(a, b):
+    o = Holder(a)
+    s = a * 2
+    b[:] = o
+    t = a * 3
+    b += o
+    u = a * 4
+    b[:3], c = np.ones(6, object)[:3], np.ones(6, object)
+    c[:] = o
+    v = a * 5
+    c += o
+    return s, t, u, v, a, b, c
+""",
     "match": """
 @jit
 def f(a, b):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jitla
+from tests.resizing import skip_refused
 from tests.tracing.sameness import same
 
 PROGRAMS = {
@@ -155,6 +156,7 @@ def f(a, b):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same(name):
+    skip_refused(PROGRAMS[name])
     same(PROGRAMS[name])
 
 
