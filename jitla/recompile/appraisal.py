@@ -76,15 +76,19 @@ class Appraisal:
         self._least: dict[Hop, tuple[float, float]] = {}
 
     def floor(self, roots: Roots) -> float:
-        """Return the least that reading leaves, computing and writing results takes, each once."""
+        """Return the least that reading leaves, computing and writing results takes, each once.
+
+        What is only looked at in another order is neither read nor written.
+        """
         hops = topo(roots)
         for hop in hops:
             if hop not in self._places:
                 self._places[hop] = self._place(hop)
         if any(self._places[roots[i]] != place for i, place in self._wanted.items()):
             return inf
-        terms = [self._once(h) for h in hops]
-        written = sum(self._prices.writes(r) for r in set(roots) if r.op.kind is not Kind.LEAF)
+        read = {_viewed(i) for h in hops if h.inputs and not is_view(h) for i in h.inputs}
+        terms = [self._once(h) for h in hops if h.inputs or h in read]
+        written = sum(self._prices.writes(r) for r in set(roots) if r.inputs and not is_view(r))
         return written + max(sum(t[0] for t in terms), sum(t[1] for t in terms))
 
     def guess(self, roots: Roots) -> float:

@@ -25,6 +25,7 @@ SMALL = {
     "multiply(matmul(multiply(A[200,30], s[30]), B[30,50]), c[200,1])": [r.name for r in SUBSTITUTIONS],
     "exp(matmul(A[60,400], B[400,30])), exp(matmul(A, C[400,20]))": ["products-side-by-side"],
     "matmul(A[100,100], matmul(B[100,90], matmul(C[90,80], v[80])))": [RIGHT, LEFT],
+    "transpose(X[1700,1700]), add(X, w[1700]), matmul(transpose(X), v[1700])": ["vector-in-front"],
     "add(matmul(matmul(A[80,70], B[70,60]), v[60]), matmul(A, w[70]))": [RIGHT, LEFT, "common-left-plus"],
 }
 every_small = pytest.mark.parametrize("text", SMALL)

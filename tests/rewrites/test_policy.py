@@ -43,6 +43,24 @@ def test_sums_of_factors_may_overflow_where_products_do_not():
     assert values(roots, given)[0] == 0.0 and np.isnan(values(after, given)[0])
 
 
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+@pytest.mark.parametrize("text", ["matmul(X[5,4], diag(v[4]))", "matmul(diag(v[5]), X[5,4])"])
+def test_a_diagonal_matrix_that_is_not_made_spreads_nothing(text: str, special: float):
+    """The other written exception: NumPy multiplies infinity and NaN by the zeros beside the diagonal."""
+    roots = Reader().read(text)
+    after = simplify(roots)
+    assert after != roots
+    given = operands(roots, np.random.default_rng(6), special=False)
+    for hit in given:
+        kept, hit.flat[1] = hit.flat[1], special
+        before, rewritten = values(roots, given)[0], values(after, given)[0]
+        finite = np.isfinite(before)
+        more = np.isfinite(rewritten).sum() - finite.sum()
+        assert not finite.all() and (more > 0 if hit.ndim == 2 else more == 0)
+        assert np.allclose(before[finite], rewritten[finite])
+        hit.flat[1] = kept
+
+
 def test_strict_does_none_of_it():
     for text in PRODUCTS:
         roots = Reader().read(text)
