@@ -26,6 +26,7 @@ from jitla.accel.layer import Layer, Step
 from jitla.accel.ready import Ready, Refused, placed, ready
 from jitla.accel.spec import Spec
 from jitla.accel.text import disassemble
+from jitla.accel.tiling import roofs
 from jitla.accel.timing import Timing
 from jitla.accel.unit import Unit, operator_of, units
 from jitla.errors import DeviceError, InternalError
@@ -266,9 +267,17 @@ class Part:
             lines.append(f"{stage.name}: tiles of {tiling.images} x {tiling.rows} x {tiling.columns} places, "
                          f"{tiling.filters} blocks of filters, {tiling.channels} of channels, "
                          f"{tiling.threads} threads")
+            if stage.layer.mode == "product":
+                unit, bus = roofs(stage.layer, self.device.spec)
+                bound = "the bus" if bus < unit else "its unit"
+                lines.append(f"{stage.name}: the array could be used {unit:.1%} for what is done beside "
+                             f"products, {bus:.1%} for the bytes; bound by {bound}")
         lines.append(f"micro-ops {micro.uops}; sets of them asked for {micro.asked} times, "
                      f"{micro.found} there already")
-        lines += [*line_of_time(made.timing), *_ends(disassemble(made.program).splitlines())]
+        stream = disassemble(made.program).splitlines()
+        first = next(i for i, line in enumerate(stream) if line.startswith(" "))
+        lines += [*line_of_time(made.timing), *_ends(stream[:first], SHOWN // 4)]
+        lines += _ends(stream[first:], SHOWN)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -290,8 +299,8 @@ def line_of_time(timing: Timing, width: int = 64) -> list[str]:
     return lines
 
 
-def _ends(lines: list[str]) -> list[str]:
+def _ends(lines: list[str], shown: int) -> list[str]:
     """Return lines without the middle of a long text."""
-    if len(lines) <= 2 * SHOWN:
+    if len(lines) <= 2 * shown:
         return lines
-    return [*lines[:SHOWN], f"... {len(lines) - 2 * SHOWN} lines ...", *lines[-SHOWN:]]
+    return [*lines[:shown], f"... {len(lines) - 2 * shown} lines ...", *lines[-shown:]]
