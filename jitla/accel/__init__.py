@@ -9,7 +9,7 @@ names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` g
 rules that a program breaks, `measure(program)` counts its cycles.
 
 Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, text, order, rules, verify,
-costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, lower, assemble, access,
+costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, slots, lower, assemble, access,
 nest, intrinsic, fits, unit, ready, device, quant.
 """
 

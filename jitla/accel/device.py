@@ -21,13 +21,12 @@ from jitla.accel.assemble import Job, Stage, best_tiling, job
 from jitla.accel.fits import INTRINSICS
 from jitla.accel.intrinsic import Intrinsic, Loops
 from jitla.accel.isa import AluOp
-from jitla.accel.isa import Unit as Engine
 from jitla.accel.layer import Layer, Step
 from jitla.accel.ready import Ready, Refused, placed, ready
 from jitla.accel.spec import Spec
 from jitla.accel.text import disassemble
 from jitla.accel.tiling import roofs
-from jitla.accel.timing import Timing
+from jitla.accel.timeline import line_of_time
 from jitla.accel.unit import Unit, operator_of, units
 from jitla.errors import DeviceError, InternalError
 from jitla.fusion import Layout, all_layouts
@@ -282,21 +281,6 @@ class Part:
 
     def __repr__(self) -> str:
         return f"{self.device.name}: " + "; ".join(u.name for u in self.group)
-
-
-def line_of_time(timing: Timing, width: int = 64) -> list[str]:
-    """Return a line per unit: at work most of the time (#), some of it (+), or not at all."""
-    lines = []
-    step = max(timing.cycles, 1) / width
-    for unit in Engine:
-        busy = np.zeros(width)
-        for at in timing.of_unit(unit):
-            begin, end = timing.begin[at] / step, timing.end[at] / step
-            cells = np.arange(width)
-            busy += np.clip(np.minimum(cells + 1, end) - np.maximum(cells, begin), 0, None)
-        marks = "".join("#" if b > 0.5 else "+" if b > 0.02 else " " for b in busy)
-        lines.append(f"{unit.name.lower():8}|{marks}|")
-    return lines
 
 
 def _ends(lines: list[str], shown: int) -> list[str]:

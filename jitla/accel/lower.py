@@ -7,13 +7,13 @@ Receives a layer, a tiling and regions; appends to a stream.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 
 from jitla.accel.alu import to_immediate
 from jitla.accel.isa import Alu, AluOp, Gemm, Load
 from jitla.accel.layer import Layer, Step
 from jitla.accel.program import Region
+from jitla.accel.slots import Slots
 from jitla.accel.spec import Memory
 from jitla.accel.stream import Stream
 from jitla.accel.tiling import Sizes, Tiling, even, held, sizes
@@ -36,26 +36,6 @@ PARTS = 4  # in which the results of the last tile are stored
 LEAST = 48  # accumulators that are worth a part of their own
 
 
-@dataclass(slots=True)
-class _Slots:
-    """Equal parts of a memory, and what lies in each; the one used longest ago makes room."""
-
-    memory: Memory
-    size: int
-    held: dict[int, Hashable]
-
-    def find(self, key: Hashable) -> tuple[int, bool]:
-        """Return the part for `key`, and whether it has to be filled."""
-        for slot, other in self.held.items():
-            if other == key:
-                self.held[slot] = self.held.pop(slot)
-                return slot, False
-        slot = next(iter(self.held))
-        del self.held[slot]
-        self.held[slot] = key
-        return slot, True
-
-
 def lower(stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Region]) -> None:
     """Append the statements of `layer`; `regions` are "images", "weights", "out" and its operands."""
     stream.fence()
@@ -75,11 +55,11 @@ class _Lowering:
         self.vectors: dict[tuple[int, int], Hashable] = {}
         self.pooled = layer.mode != "product"
 
-    def _parted(self, memory: Memory, size: int) -> _Slots:
+    def _parted(self, memory: Memory, size: int) -> Slots:
         """Return a memory in equal parts: one per thread, and if these take turns more to load ahead."""
         depth, threads = self.spec.element(memory).depth, self.tiling.threads
         count = max(threads, min(depth // size, AHEAD * threads)) if threads > 1 else 1
-        return _Slots(memory, depth // count, dict.fromkeys(range(count)))
+        return Slots(memory, depth // count, dict.fromkeys(range(count)))
 
     def run(self) -> None:
         """Make all tiles, as many at a time as there are threads."""

@@ -2,7 +2,7 @@
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, array, powers, operators,
 script, replay, records, guards, journal, literals, site, alone, parts, keeping, closed, learning, closing,
-pattern, stored, memory, picking, indexing, spellings, scatters, functions, kinds, recording, dispatch,
+pattern, stored, memory, picking, indexing, spellings, terms, scatters, functions, kinds, recording, dispatch,
 session, onset, payoff, quick, entries, sampling, contracting, unions, merging, compressed, skipping,
 sparsified, callees, twins, wild, lifting, hooks.
 """
