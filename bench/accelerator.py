@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Iterator
 from time import perf_counter
 
-from jitla.accel import AluOp, Layer, Step, Window, one_layer, preset, verify
+from jitla.accel import AluOp, Layer, Step, Window, one_layer, preset, roofs, verify
 
 # name: height and width, channels, filters, taps, stride
 LAYERS = {
@@ -34,18 +34,6 @@ def layer(name: str) -> Layer:
     return Layer(1, channels, filters, window, window, steps=STEPS)
 
 
-def roofs(made: Layer, block: int, beat: int) -> tuple[float, float]:
-    """Return the largest shares of cycles in which the array multiplies: by its unit, and by the bus."""
-    steps = made.rows.taps * made.columns.taps * -(-made.channels // block)
-    unit = steps / (steps + 1 + len(made.steps))
-    places = made.images * made.rows.outputs * made.columns.outputs
-    filters = -(-made.filters // block)
-    pixels = made.images * made.rows.size * made.columns.size * made.channels
-    weights = made.rows.taps * made.columns.taps * made.channels * made.filters
-    cycles = places * filters * steps
-    return unit, min(1.0, cycles * beat / (pixels + weights))
-
-
 def lines(names: list[str], machine: str, check: bool) -> Iterator[str]:
     """Yield the table."""
     spec = preset(machine)
@@ -59,7 +47,7 @@ def lines(names: list[str], machine: str, check: bool) -> Iterator[str]:
         seconds = perf_counter() - start
         alone, both = (j.timing for j in jobs)
         serial = jobs[1].serial_cycles
-        unit, bus = roofs(made, spec.block, spec.board.bus_bits // 8)
+        unit, bus = roofs(made, spec)
         bound = "bus" if bus < unit else "unit"
         yield (f"{name:5}{alone.cycles:>9} {alone.utilisation:>6.1%} {both.cycles:>9} "
                f"{both.utilisation:>6.1%} "

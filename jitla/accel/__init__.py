@@ -9,7 +9,7 @@ names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` g
 rules that a program breaks, `measure(program)` counts its cycles.
 
 Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, text, order, rules, verify,
-costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, lower, assemble, access,
+costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, slots, lower, assemble, access,
 nest, intrinsic, fits, unit, ready, device, quant.
 """
 
@@ -73,6 +73,7 @@ from jitla.accel.spec import (
     preset,
 )
 from jitla.accel.text import disassemble, show
+from jitla.accel.tiling import roofs
 from jitla.accel.timeline import perfetto, svg
 from jitla.accel.timing import Roofline, Timing, UnitTime
 from jitla.accel.verify import verify
@@ -86,7 +87,7 @@ __all__ = [
     "Window", "bits_of", "check", "dangling", "decode", "decode_one", "decode_uops", "disassemble",
     "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words", "job",
     "load_dump", "loads", "loops_of", "meaning", "measure", "noop", "observe", "one_layer", "order_of",
-    "peak_seconds", "perfetto", "pops", "preset", "pushes", "run", "save_dump", "show", "starts", "svg",
-    "to_immediate", "transfer_seconds", "unit_of", "uop_columns", "uop_fields", "verify",
+    "peak_seconds", "perfetto", "pops", "preset", "pushes", "roofs", "run", "save_dump", "show", "starts",
+    "svg", "to_immediate", "transfer_seconds", "unit_of", "uop_columns", "uop_fields", "verify",
     "without_tokens",
 ]

@@ -26,7 +26,7 @@ from jitla.accel.timing import Timing
 from jitla.errors import DeviceError
 
 Array = NDArray[Any]
-TRIED = 3  # tilings that are measured
+TRIED = 12  # tilings that are measured
 LARGE = 10_000_000  # multiplications of a layer for which that is worth it
 
 

@@ -21,12 +21,12 @@ from jitla.accel.assemble import Job, Stage, best_tiling, job
 from jitla.accel.fits import INTRINSICS
 from jitla.accel.intrinsic import Intrinsic, Loops
 from jitla.accel.isa import AluOp
-from jitla.accel.isa import Unit as Engine
 from jitla.accel.layer import Layer, Step
 from jitla.accel.ready import Ready, Refused, placed, ready
 from jitla.accel.spec import Spec
 from jitla.accel.text import disassemble
-from jitla.accel.timing import Timing
+from jitla.accel.tiling import roofs
+from jitla.accel.timeline import line_of_time
 from jitla.accel.unit import Unit, operator_of, units
 from jitla.errors import DeviceError, InternalError
 from jitla.fusion import Layout, all_layouts
@@ -266,32 +266,25 @@ class Part:
             lines.append(f"{stage.name}: tiles of {tiling.images} x {tiling.rows} x {tiling.columns} places, "
                          f"{tiling.filters} blocks of filters, {tiling.channels} of channels, "
                          f"{tiling.threads} threads")
+            if stage.layer.mode == "product":
+                unit, bus = roofs(stage.layer, self.device.spec)
+                bound = "the bus" if bus < unit else "its unit"
+                lines.append(f"{stage.name}: the array could be used {unit:.1%} for what is done beside "
+                             f"products, {bus:.1%} for the bytes; bound by {bound}")
         lines.append(f"micro-ops {micro.uops}; sets of them asked for {micro.asked} times, "
                      f"{micro.found} there already")
-        lines += [*line_of_time(made.timing), *_ends(disassemble(made.program).splitlines())]
+        stream = disassemble(made.program).splitlines()
+        first = next(i for i, line in enumerate(stream) if line.startswith(" "))
+        lines += [*line_of_time(made.timing), *_ends(stream[:first], SHOWN // 4)]
+        lines += _ends(stream[first:], SHOWN)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"{self.device.name}: " + "; ".join(u.name for u in self.group)
 
 
-def line_of_time(timing: Timing, width: int = 64) -> list[str]:
-    """Return a line per unit: at work most of the time (#), some of it (+), or not at all."""
-    lines = []
-    step = max(timing.cycles, 1) / width
-    for unit in Engine:
-        busy = np.zeros(width)
-        for at in timing.of_unit(unit):
-            begin, end = timing.begin[at] / step, timing.end[at] / step
-            cells = np.arange(width)
-            busy += np.clip(np.minimum(cells + 1, end) - np.maximum(cells, begin), 0, None)
-        marks = "".join("#" if b > 0.5 else "+" if b > 0.02 else " " for b in busy)
-        lines.append(f"{unit.name.lower():8}|{marks}|")
-    return lines
-
-
-def _ends(lines: list[str]) -> list[str]:
+def _ends(lines: list[str], shown: int) -> list[str]:
     """Return lines without the middle of a long text."""
-    if len(lines) <= 2 * SHOWN:
+    if len(lines) <= 2 * shown:
         return lines
-    return [*lines[:SHOWN], f"... {len(lines) - 2 * SHOWN} lines ...", *lines[-SHOWN:]]
+    return [*lines[:shown], f"... {len(lines) - 2 * shown} lines ...", *lines[-shown:]]

@@ -21,7 +21,13 @@ from jitla.accel.program import Layout, Program
 from jitla.accel.spec import Memory, Spec
 
 RESIDENT = 2048  # micro-ops that every implementation has room for
-Place = Hashable  # a part of a memory that is read and written as a whole
+DRAM = "dram"
+Place = Hashable  # a part of a memory, which it begins with; that is read and written as a whole
+
+
+def memory_of(place: Place) -> Hashable:
+    """Return the memory that a place is in."""
+    return place[0] if isinstance(place, tuple) else place
 
 
 @dataclass(slots=True)
@@ -50,34 +56,40 @@ class Stream:
         self.spec = spec
         self.layout = layout
         self._entries: list[_Entry] = []
-        self._last: dict[Unit, int] = {}
-        self._floor: dict[Unit, int] = {}  # of each unit, what first uses of places wait for
+        # Of each memory and unit, the last that used it, and what first uses of places wait for.
+        self._last: dict[Hashable, dict[Unit, int]] = {}
+        self._floor: dict[Hashable, dict[Unit, int]] = {}
         self._written: dict[Place, int] = {}
         self._read: dict[Place, dict[Unit, int]] = {}
+        self.stored: dict[str, list[tuple[Any, int]]] = {}  # of arrays, which parts were stored by what
         self._table: list[Uop] = []
         self._known: dict[tuple[Uop, ...], int] = {}  # where in the table
         self._resident: dict[int, tuple[int, int]] = {}  # of sets, by place in the table: from, to
         self._free = 0
         self._room = min(RESIDENT, spec.element(Memory.UOP).depth)
+        self._fits = True  # whether all micro-ops have been on the chip at the same time
         self._asked = self._found = 0
 
     # ------------------------------------------------------------------ statements
 
-    def put(self, instruction: Instruction, reads: Sequence[Place] = (), writes: Sequence[Place] = ()) -> int:
-        """Append an instruction; return its number."""
+    def put(self, instruction: Instruction, reads: Sequence[Place] = (), writes: Sequence[Place] = (),
+            after: Sequence[int] = ()) -> int:
+        """Append an instruction, which waits for those numbered `after`, too; return its number."""
         entry = _Entry(instruction, unit_of(instruction))
+        for other in after:
+            self._wait(entry, other)
         for place in (*reads, *writes):
             if place not in self._written and place not in self._read:
-                for unit, other in self._floor.items():
-                    if (unit, entry.unit) != (Unit.LOAD, Unit.STORE):  # what is stored waited for the load
-                        self._wait(entry, other)
+                for other in self._floor.get(memory_of(place), {}).values():
+                    self._wait(entry, other)
             self._wait(entry, self._written.get(place, -1))
         for place in writes:
             for other in self._read.get(place, {}).values():
                 self._wait(entry, other)
         at = len(self._entries)
         self._entries.append(entry)
-        self._last[entry.unit] = at
+        for place in (*reads, *writes):
+            self._last.setdefault(memory_of(place), {})[entry.unit] = at
         for place in reads:
             self._read.setdefault(place, {})[entry.unit] = at
         for place in writes:
@@ -86,9 +98,13 @@ class Stream:
         return at
 
     def fence(self) -> None:
-        """From here on memories are parted in another way: what uses a place first waits for all before."""
-        self._floor = dict(self._last)
-        self._written, self._read = {}, {}
+        """From here on memories on the chip are parted in another way.
+
+        What uses a place first waits for all that used its memory before; arrays in DRAM stay what they are.
+        """
+        self._floor = {memory: dict(last) for memory, last in self._last.items() if memory != DRAM}
+        self._written = {p: at for p, at in self._written.items() if memory_of(p) == DRAM}
+        self._read = {p: by for p, by in self._read.items() if memory_of(p) == DRAM}
 
     def _wait(self, entry: _Entry, other: int) -> None:
         if other >= 0:
@@ -114,23 +130,32 @@ class Stream:
             self._found += 1
             return found[0]
         if self._free + len(uops) > self._room:
-            self._free = 0
+            self._free, self._fits = 0, False
         begin, self._free = self._free, self._free + len(uops)
         self._resident = {k: (a, b) for k, (a, b) in self._resident.items()
                           if b <= begin or a >= self._free}
         self._resident[at] = begin, self._free
-        base = self.layout.end // self.spec.element(Memory.UOP).nbytes
-        self.put(Load(memory=Memory.UOP, sram_base=begin, dram_base=base + at, y_size=1,
-                      x_size=len(uops), x_stride=len(uops)))
+        self.put(self._uop_load(begin, at, len(uops)))
         return begin
+
+    def _uop_load(self, begin: int, at: int, count: int) -> Load:
+        base = self.layout.end // self.spec.element(Memory.UOP).nbytes
+        return Load(memory=Memory.UOP, sram_base=begin, dram_base=base + at, y_size=1, x_size=count,
+                    x_stride=count)
 
     # ------------------------------------------------------------------ the end
 
     def finish(self) -> Program:
-        """Return the program: tokens planned, everything stored before its end."""
+        """Return the program: tokens planned, everything stored before its end.
+
+        Micro-ops that all have room are loaded once, at the beginning, where others wait for data.
+        """
         planner = _Planner()
-        for number, entry in enumerate(self._entries):
-            planner.take(number, entry)
+        together = self._fits and bool(self._table)
+        if together:
+            planner.begin(self._uop_load(0, 0, len(self._table)))
+        for entry in self._entries:
+            planner.take(entry, together)
         made = planner.done()
         return Program(self.spec, tuple(made), encode_uops(self.spec, self._table), self.layout.end,
                        tuple(self.layout.regions))
@@ -160,8 +185,15 @@ class _Planner:
         self.relays: dict[Unit, list[tuple[int, int]]] = {Unit.LOAD: [], Unit.STORE: []}
         self.last_store = -1
 
-    def take(self, number: int, entry: _Entry) -> None:
-        """Append an entry behind what relays it needs."""
+    def begin(self, instruction: Instruction) -> None:
+        """Append an instruction that nobody waits for."""
+        self._append(instruction, set())
+
+    def take(self, entry: _Entry, loaded: bool) -> None:
+        """Append an entry behind what relays it needs; no loads of micro-ops if these are `loaded`."""
+        if loaded and isinstance(entry.instruction, Load) and entry.instruction.memory is Memory.UOP:
+            self.place.append(-1)
+            return
         givers: dict[Unit, int] = {}
         for unit, other in entry.after.items():
             at = self.place[other]

@@ -7,8 +7,8 @@ Receives a layer and a machine; returns tilings, the ones that promise most firs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import product, zip_longest
 from math import prod
 
 from jitla.accel.layer import Layer
@@ -69,16 +69,22 @@ def even(total: int, most: int) -> list[tuple[int, int]]:
     return list(zip(bounds, bounds[1:], strict=False))
 
 
+def held(tiling: Tiling, layer: Layer) -> tuple[int, int]:
+    """Return how many elements of pixels and of weights a piece has at most."""
+    pixels = tiling.images * layer.rows.span(tiling.rows) * layer.columns.span(tiling.columns)
+    taps = layer.rows.taps * layer.columns.taps
+    if layer.mode != "product":
+        return pixels * tiling.filters, 1
+    return pixels * tiling.channels, tiling.filters * tiling.channels * taps
+
+
 def fits(tiling: Tiling, layer: Layer, made: Sizes, spec: Spec) -> bool:
     """Tell whether a tile has room in all memories."""
     depth = {m: spec.element(m).depth // tiling.threads for m in (Memory.INP, Memory.WGT, Memory.ACC)}
     places = tiling.images * tiling.rows * tiling.columns
-    pixels = tiling.images * layer.rows.span(tiling.rows) * layer.columns.span(tiling.columns)
-    taps = layer.rows.taps * layer.columns.taps
-    weights = tiling.filters * tiling.channels * taps if layer.mode == "product" else 1
+    pixels, weights = held(tiling, layer)
     accumulators = tiling.filters * (places * made.copies + made.vectors)
-    pieces = tiling.channels if layer.mode == "product" else tiling.filters
-    return pixels * pieces <= depth[Memory.INP] and weights <= depth[Memory.WGT] and \
+    return pixels <= depth[Memory.INP] and weights <= depth[Memory.WGT] and \
         accumulators <= depth[Memory.ACC]
 
 
@@ -90,21 +96,30 @@ def smallest(tiling: Tiling, layer: Layer, made: Sizes) -> int:
 
 
 def tilings(layer: Layer, spec: Spec, threads: int = 2) -> list[Tiling]:
-    """Return possible tilings, by estimated cycles."""
+    """Return possible tilings by estimated cycles: by turns those with long pieces, and with short ones."""
     made = sizes(layer, spec)
-    found = sorted((estimate(t, layer, made, spec), i, t)
-                   for i, t in enumerate(_all(layer, made, spec, threads)))
-    return [t for _, _, t in found]
+    found = sorted((estimate(t, layer, made, spec), i, t, deepest)
+                   for i, (t, deepest) in enumerate(_all(layer, made, spec, threads)))
+    both = [[t for _, _, t, long in found if long is wanted] for wanted in (True, False)]
+    if found and not found[0][3]:
+        both.reverse()
+    return [t for pair in zip_longest(*both) for t in pair if t is not None]
 
 
-def _all(layer: Layer, made: Sizes, spec: Spec, threads: int) -> Iterator[Tiling]:
+def _all(layer: Layer, made: Sizes, spec: Spec, threads: int) -> Iterator[tuple[Tiling, bool]]:
+    """Yield tilings, and whether as many channels as there is room for are loaded together."""
     rows, columns = layer.rows.outputs, layer.columns.outputs
     for filters in _steps(made.filters):
         for images, height, width in _shapes(layer.images, rows, columns):
             for stay in ("weights", "pixels"):
                 one = Tiling(images, height, width, filters, 1, threads, stay)
                 if fits(one, layer, made, spec) and smallest(one, layer, made) >= APART:
-                    yield _deepest(one, layer, made, spec)
+                    deepest = _deepest(one, layer, made, spec)
+                    yield deepest, True
+                    # short pieces are there soon, so that the first products wait for less
+                    for channels in (1, 2, 4):
+                        if channels < deepest.channels:
+                            yield replace(one, channels=channels), False
 
 
 def _deepest(one: Tiling, layer: Layer, made: Sizes, spec: Spec) -> Tiling:
@@ -135,6 +150,19 @@ def _steps(total: int) -> list[int]:
     while parts[-1] < total:
         parts.append(parts[-1] * 5 // 4 + 1)
     return list(dict.fromkeys(-(-total // p) for p in parts))
+
+
+def roofs(layer: Layer, spec: Spec) -> tuple[float, float]:
+    """Return the largest shares of cycles in which the array multiplies: by its unit, and by the bus.
+
+    The unit also sets every accumulator to zero, and does all steps on it; the bus brings every byte once.
+    """
+    made = sizes(layer, spec)
+    products = layer.rows.taps * layer.columns.taps * made.channels
+    beside = 1 + sum(1 if s.form == "number" else 2 for s in layer.steps) + layer.stored - 1
+    cycles = prod(layer.output_shape[:4]) * made.filters * products
+    beats = (prod(layer.input_shape) + prod(layer.weight_shape)) / (spec.board.bus_bits // 8)
+    return products / (products + beside), min(1.0, cycles / beats)
 
 
 def estimate(tiling: Tiling, layer: Layer, made: Sizes, spec: Spec) -> float:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
+import numpy as np
+
 from jitla.accel.isa import Queue, Unit, pops, pushes, unit_of
 from jitla.accel.text import show
 from jitla.accel.timing import Timing, kind_of
@@ -145,3 +147,18 @@ def _arrows(timing: Timing) -> Iterator[dict[str, Any]]:
             common = {"name": queue.name.lower(), "cat": "token", "pid": 1, "id": f"{queue.name}{number}"}
             yield {**common, "ph": "s", "tid": rows[giver], "ts": max(int(timing.end[giver]) - 1, 0)}
             yield {**common, "ph": "f", "bp": "e", "tid": rows[taker], "ts": int(timing.begin[taker])}
+
+
+def line_of_time(timing: Timing, width: int = 64) -> list[str]:
+    """Return a line per unit: at work most of the time (#), some of it (+), or not at all."""
+    lines = []
+    step = max(timing.cycles, 1) / width
+    for unit in Unit:
+        busy = np.zeros(width)
+        for at in timing.of_unit(unit):
+            begin, end = timing.begin[at] / step, timing.end[at] / step
+            cells = np.arange(width)
+            busy += np.clip(np.minimum(cells + 1, end) - np.maximum(cells, begin), 0, None)
+        marks = "".join("#" if b > 0.5 else "+" if b > 0.02 else " " for b in busy)
+        lines.append(f"{unit.name.lower():8}|{marks}|")
+    return lines

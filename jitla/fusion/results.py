@@ -17,6 +17,8 @@ from jitla.fusion.layout import (
     axis_order,
     cast_layout,
     contiguous,
+    is_c,
+    is_f,
     ordered,
     reduced_layout,
     result_layout,
@@ -69,6 +71,8 @@ def result_of(
         return _stacked(shape, size, sources)
     if name == "einsum" and len(shape) > 1:
         return _einsum(hop, shape, attrs, sources)
+    if name == "pad":
+        return _padded(shape, size, sources[0], sizes[0])
     if name == "part":
         return Layout(shape, sources[0].strides)
     if name in VIEWS:
@@ -97,6 +101,13 @@ def _stacked(shape: Shape, size: int, sources: Sequence[Layout]) -> Layout:
     batch = shape[:max(len(s.shape) for s in sources) - 2]
     order = axis_order([spread(batch, Layout(s.shape[:-2], s.strides[:-2])) for s in sources], len(batch))
     return ordered(shape, size, [*range(len(shape) - 1, len(batch) - 1, -1), *order])
+
+
+def _padded(shape: Shape, size: int, source: Layout, source_size: int) -> Layout:
+    """Return the layout of an array with zeros around: Fortran's order if only that is the operand's."""
+    if is_f(*source, source_size) and not is_c(*source, source_size):
+        return ordered(shape, size, range(len(shape)))
+    return contiguous(shape, size)
 
 
 def _einsum(hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]) -> Layout:

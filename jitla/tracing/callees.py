@@ -21,7 +21,7 @@ from jitla.tracing.places import call_at, place_of
 from jitla.tracing.scatters import add_at
 from jitla.tracing.session import LOCAL, Session
 from jitla.tracing.sparsified import analysed
-from jitla.tracing.spellings import zeros
+from jitla.tracing.terms import zeros
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),

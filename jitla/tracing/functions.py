@@ -16,6 +16,7 @@ from jitla.tracing.array import LAZY, SUMS, LazyArray, LazyScalar, is_cut, pendi
 from jitla.tracing.scatters import SCATTERS
 from jitla.tracing.signature import TRACED
 from jitla.tracing.spellings import SPELLINGS, axes_of
+from jitla.tracing.terms import TERMS
 
 Session = Any  # the session that the arguments belong to
 _reduced: dict[Any, tuple[int, tuple, int]] = {}
@@ -270,7 +271,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
     np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
     np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
-    np.isrealobj: _is_complex(False), np.count_nonzero: _count_nonzero, **SPELLINGS, **SCATTERS,
+    np.isrealobj: _is_complex(False), np.count_nonzero: _count_nonzero, **SPELLINGS, **TERMS, **SCATTERS,
 }
 # Functions that write into their first argument whatever they are told.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})

@@ -10,8 +10,11 @@ import pytest
 from jitla.accel import (
     AluOp,
     Layer,
+    Load,
+    Memory,
     Stage,
     Step,
+    Store,
     Window,
     disassemble,
     job,
@@ -39,7 +42,7 @@ def conv(size: int, channels: int, filters: int) -> Layer:
 
 
 def test_a_blocked_convolution_with_two_virtual_threads_as_text():
-    """Halves of the buffers by turns, tokens in order, loops over places in the instruction."""
+    """Parts of the buffers by turns, tokens in order, loops over places in the instruction."""
     made = conv(8, 32, 64)
     stream = assemble(PYNQ, [Stage("out", made, "images")], [Tiling(1, 8, 8, 1, 1, 2)])
     text = disassemble(stream.program)
@@ -83,6 +86,23 @@ def test_layers_follow_each_other_on_the_device():
             given |= {f"u{i}.{k}": v for k, v in data.items() if k != "images"}
             values = wanted(each, data)
         assert np.array_equal(made.run(given), values)
+
+
+def test_a_layer_begins_while_the_one_before_still_stores():
+    made = conv(14, 64, 64)
+    both = job(PYNQ, [Stage("u0", made, "images"), Stage("u1", made, "u0")])
+    assert verify(both.program) == ()
+    region = next(r for r in both.program.regions if r.name == "u0")
+    inside = range(region.address // 16, region.end // 16)
+    steps = list(enumerate(both.program.instructions))
+    stored = max(both.timing.end[i] for i, s in steps if isinstance(s, Store) and s.dram_base in inside)
+    read = min(both.timing.begin[i] for i, s in steps
+               if isinstance(s, Load) and s.memory is Memory.INP and s.dram_base in inside)
+    weights = next(r for r in both.program.regions if r.name == "u1.weights")
+    loaded = min(both.timing.begin[i] for i, s in steps
+                 if isinstance(s, Load) and s.memory is Memory.WGT and s.dram_base * 256 == weights.address)
+    assert loaded < read < stored
+    assert both.timing.cycles < 2 * job(PYNQ, [Stage("u0", made, "images")]).timing.cycles
 
 
 @pytest.mark.parametrize("machine", ["vta-ultra96", "vta-extended"])

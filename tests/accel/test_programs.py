@@ -329,6 +329,7 @@ def test_cost_decides_where_it_is_not_forced():
     assert "us simulated" in told["small"] and "us transfers" in told["small"]
     assert "->  vta-pynq" in told["large"]
     assert "simulated cycles at 100 MHz" in told["large"] and "gemm uop" in told["large"]
+    assert "for what is done beside products" in told["large"] and "bound by" in told["large"]
 
 
 @pytest.mark.parametrize("name", ["dense", "residual", "perceptron"])
@@ -359,6 +360,9 @@ def test_results_in_other_orders_lie_as_numpys():
     for given in ((x, w, ints(8)), (x[::2], w, ints(8)), (x, w, np.asfortranarray(ints(20, 8)))):
         with jitla.options(accelerator="vta-pynq", placement="forced"):
             assert same(jitla.jit(dense)(*given), dense(*given))
+    turned = np.asfortranarray(bytes_(3, 6, 2, 4)), bytes_(3, 3, 4, 5)
+    with jitla.options(accelerator="vta-pynq", placement="forced"):
+        assert same(jitla.jit(padded)(*turned), padded(*turned))
 
 
 def test_a_second_intrinsic_is_declared_found_and_run():
