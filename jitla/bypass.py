@@ -26,7 +26,7 @@ MOST = 4  # patterns of arguments that have a line each
 _MANY = 16  # parameters for which testing takes too long
 _NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 # Names that the code means something by; all others of its own begin with `_OWN`.
-_TAKEN = frozenset({"type", "ndarray", "called", "int", "str", "float", "complex"})
+_TAKEN = frozenset({"BaseException", "type", "ndarray", "called", "int", "str", "float", "complex"})
 _OWN = "_j"
 _ADMITTING = relock()
 
