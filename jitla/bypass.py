@@ -26,7 +26,8 @@ MOST = 4  # patterns of arguments that have a line each
 _MANY = 16  # parameters for which testing takes too long
 _NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 # Names that the code means something by; all others of its own begin with `_OWN`.
-_TAKEN = frozenset({"type", "ndarray", "called", "int", "str", "float", "complex"})
+_TAKEN = frozenset({"BaseException", "type", "ndarray", "called",
+                     "kind_of_argument", "int", "str", "float", "complex"})
 _OWN = "_j"
 _ADMITTING = relock()
 
@@ -53,7 +54,7 @@ def made({own}0, {own}1, {own}2):
 class Shortcut:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
-    __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "classes",
+    __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
                  "_plain", "_patterns", "_signature", "t0", "t1", "t2", "t3")
 
     def __init__(self, plain: Any) -> None:
@@ -63,7 +64,7 @@ class Shortcut:
         self.standing, self.innermost = PROCESS, local  # here: code that travels takes nothing else along
         # By pattern, and then by the bits of the number of elements: the kind of calls.
         self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
-        self.classes: list[type] = []
+        self.known: list[Any] = []
         self._plain = plain
         self._patterns: list[tuple[str, ...]] = []
         self._signature = _Signature(plain) if type(plain) is FunctionType else None
@@ -85,8 +86,7 @@ class Shortcut:
             values = None if signature is None else signature.values(args, kwargs)
             if signature is None or values is None:
                 return
-            pattern = self._pattern(signature.names, values)
-            table = None if pattern is None else self._table(signature, wrapper, pattern)
+            table = self._table(signature, wrapper, self._pattern(signature.names, values))
             if table is not None:
                 elements = sum([value.size for value in values if type(value) is np.ndarray])
                 table[elements.bit_length()] = kind
@@ -121,13 +121,12 @@ class Shortcut:
         assert self._signature is not None
         return self._signature.trimmed(args, named)
 
-    def _pattern(self, names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[str, ...] | None:
-        tests = tuple(test_of(name, value, self.classes) for name, value in zip(names, values, strict=True))
-        return None if None in tests else tests  # type: ignore[return-value]
+    def _pattern(self, names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[str, ...]:
+        return tuple(test_of(name, value, self.known) for name, value in zip(names, values, strict=True))
 
 
-def test_of(name: str, value: Any, classes: list[type]) -> str | None:
-    """Return the test for arguments of the kind of `value`; None: there is none that is quick."""
+def test_of(name: str, value: Any, known: list[Any]) -> str:
+    """Return the test for arguments of the kind of `value`; `known` are objects that tests refer to."""
     kind = type(value)
     if kind is np.ndarray:
         return f"type({name}) is ndarray"
@@ -136,15 +135,16 @@ def test_of(name: str, value: Any, classes: list[type]) -> str | None:
         return f"{name} is {value}"
     if kind is int:
         return f"type({name}) is int and {name}.bit_length() == {value.bit_length()}"
-    if kind is str:
-        return f"type({name}) is str and {name} == {value!r}" if said == (value,) else None
+    if kind is str and said == (value,):
+        return f"type({name}) is str and {name} == {value!r}"
     if kind in (float, complex):
         return f"type({name}) is {kind.__name__}"
-    if said != (kind,):
-        return None
-    if kind not in classes:
-        classes.append(kind)
-    return f"type({name}) is {_OWN}1.classes[{classes.index(kind)}]"
+    simple = said == (kind,) and kind is not str
+    thing = kind if simple else said
+    if thing not in known:
+        known.append(thing)
+    place = f"{_OWN}1.known[{known.index(thing)}]"
+    return f"type({name}) is {place}" if simple else f"kind_of_argument({name}) == {place}"
 
 
 class _Signature:

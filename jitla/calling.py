@@ -11,9 +11,11 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from numpy import ndarray as ndarray  # which code of `Shortcut` reads
+# Code of `Shortcut` reads `ndarray` and `kind_of_argument` here.
+from numpy import ndarray as ndarray
 
 from jitla.bypass import Shortcut
+from jitla.cold import kind_of_argument as kind_of_argument
 from jitla.config import PROCESS, local
 from jitla.events import log
 from jitla.gate import GATE, State

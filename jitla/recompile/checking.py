@@ -29,7 +29,7 @@ from jitla.runtime import allocator
 
 __all__ = ["difference"]
 
-ELEMENTS = 77  # whole vectors of every width, and some left over
+ELEMENTS = 129  # one more than a block of a sum, and than whole vectors of every width
 # What functions without an exact result may be off, in units of the last place of the largest; how many of
 # the elements by more than that: where a value decides, or is at the border of what is defined.
 LOOSE, ODD = 1e5, 0.2

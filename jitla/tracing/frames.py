@@ -166,7 +166,14 @@ def _has_no_branch(code: CodeType) -> bool:
 
 def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
     """Return `traceback` without the frames of jitla, so that the user's line is innermost."""
+    while traceback is not None and kind_of(traceback.tb_frame.f_code) != USER:
+        traceback = traceback.tb_next
     kept: list[TracebackType] = []
+    rest = traceback
+    while rest is not None and kind_of(rest.tb_frame.f_code) == USER:
+        rest = rest.tb_next
+    if rest is None:  # as it is where the plain function was called
+        return traceback
     while traceback is not None:
         if kind_of(traceback.tb_frame.f_code) == USER:
             kept.append(traceback)

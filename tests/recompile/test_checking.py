@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitla.codegen import LlvmBackend, reduce
 from jitla.events import Event
 from jitla.fusion import (
     Executable,
@@ -17,10 +18,10 @@ from jitla.fusion import (
     Kernel,
     Schedule,
 )
-from jitla.hops import Meta, apply, const, leaf
+from jitla.hops import Meta, apply, const, leaf, lookup
 from jitla.recompile import Compiler
 from jitla.recompile.checking import difference
-from tests.codegen.driver import BACKEND, kernel_of
+from tests.codegen.driver import BACKEND, drive, kernel_of
 
 F8 = Meta((4,), np.dtype(np.float64))
 X, Y = leaf(0, F8), leaf(1, F8)
@@ -68,12 +69,43 @@ def test_a_kernel_that_differs_is_not_used(kernel: Kernel, form: Form, caplog: A
 @pytest.mark.parametrize(("kernel", "form"), kernels())
 def test_a_kernel_that_does_not_differ_is(kernel: Kernel, form: Form) -> None:
     made: Executable = BACKEND.compile(kernel, form, Schedule())
-    launch = InterpretedBackend().launch
-    assert difference(kernel, form, Schedule(), Interpreted(kernel, form), launch, True) == ""
+    assert difference(kernel, form, Schedule(), made, drive, True) == ""
     told: list[Event] = []
     found, _ = Compiler(InterpretedBackend(), observe=told.append).executable(kernel, "key", form, Schedule())
     assert type(found) is Interpreted and [event.kind for event in told] == ["kernel"]
     assert made.text
+
+
+def swapped(monkeypatch: pytest.MonkeyPatch) -> tuple[Kernel, Form]:
+    """The other value is taken where a condition holds."""
+    spec = lookup("where")
+    real = spec.emit
+    assert real is not None
+    condition = apply("less", X, Y)
+    kernel = kernel_of([apply("where", condition, X, Y)])
+    object.__setattr__(spec, "emit", lambda b, c, x, y, attrs: real(b, c, y, x, attrs))
+    return kernel, CELL
+
+
+def shortened(monkeypatch: pytest.MonkeyPatch) -> tuple[Kernel, Form]:
+    """Sums leave out the last element if it is the only one that fills no vector."""
+    real = reduce._leaf
+    monkeypatch.setattr(reduce, "_leaf", lambda *given: real(*given).replace(
+        "icmp ne i64 %rest, 0", "icmp ugt i64 %rest, 1"))
+    return kernels()[1]
+
+
+@pytest.mark.parametrize("put", [swapped, shortened])
+def test_a_wrong_instruction_is_found(put: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = lookup("where")
+    real = spec.emit
+    try:
+        kernel, form = put(monkeypatch)
+        backend = LlvmBackend(launch=drive, threads=1)
+        made = backend.compile(kernel, form, Schedule())
+        assert difference(kernel, form, Schedule(), made, drive, True)
+    finally:
+        object.__setattr__(spec, "emit", real)
 
 
 def test_functions_without_exact_results_may_round_but_not_be_wrong() -> None:
