@@ -56,7 +56,7 @@ class Arithmetic(Writer):
             return ""
         if left.kinds == right.kinds and left.tag == right.tag and left.tag:
             made = {pair: kind for pair, kind in made.items() if pair[0] == pair[1]}
-        name = self.fresh(f"{CODES[max(made.values())]}")
+        name = self.own(f"{CODES[max(made.values())]}")
         for (a, b), kind in made.items():
             if kind != max(made.values()):
                 asked = [f"{side.tag} == {CODES[each]}" for side, each in ((left, a), (right, b)) if side.tag]
@@ -124,7 +124,7 @@ class Arithmetic(Writer):
         low, high = RANGES[kind]
         surely = value.bits < BITS[kind] and (low < 0 or value.positive)
         if kind != "i8" and not surely:
-            self.bail(f"{text} < {low} or {text} > {high}")
+            self.bail(f"either({text} < {low}, {text} > {high})")
 
     def _integer(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         self._narrow(left, right)
@@ -163,7 +163,10 @@ class Arithmetic(Writer):
         if not (right.text.startswith("int64(") and right.text not in ("int64(0)", "int64(-1)")):
             self.bail(f"{b} == 0 or {b} == -1", hard=True)
         text = self.fresh(f"{'floor_div' if name == 'FloorDiv' else 'floor_mod'}({a}, {b})")
+        known = right.text.removeprefix("int64(").removesuffix(")")
         bits = left.bits if name == "FloorDiv" else right.bits
+        if name == "Mod" and known.isdigit():
+            bits = (int(known) - 1).bit_length()
         positive = right.positive and (name == "Mod" or left.positive)
         return Value(text, frozenset(), "i", "", bits, positive)
 

@@ -156,4 +156,6 @@ class Elements(Arithmetic):
     def store(self, name: str, place: str, value: Value) -> None:
         """Write an element."""
         text = self.element(name, value)
+        self.flush()
         self.put(f"p_{name}[{place}] = {text}")
+        self.forget("p_")

@@ -35,11 +35,15 @@ class Expressions(Elements):
     def others(self, name: str, both: bool, values: list[ast.expr]) -> None:
         """Compute the rest of ``and`` or ``or``, as far as needed."""
         self.put(f"if {name}:" if both else f"if not {name}:")
+        before, since = dict(self.known), len(self.pending)
         self.depth += 1
-        self.put(f"{name} = bool_({self.test(values[0])})")
+        test = self.test(values[0])
+        self.flush(since)
+        self.put(f"{name} = bool_({test})")
         if values[1:]:
             self.others(name, both, values[1:])
         self.depth -= 1
+        self.leave(before)
 
     def expression(self, node: ast.expr) -> Value:
         """Translate an expression."""

@@ -35,12 +35,13 @@ class Statements(Expressions):
     def block(self, body: list[ast.stmt]) -> None:
         """Translate statements one step further in."""
         self.depth += 1
-        start = len(self.lines)
+        start, before = len(self.lines), dict(self.known)
         for each in body:
             self.statement(each)
         if len(self.lines) == start:
             self.put("pass")
         self.depth -= 1
+        self.leave(before)
 
     def do_Pass(self, node: ast.Pass) -> None:
         """Do nothing."""
@@ -116,13 +117,16 @@ class Statements(Expressions):
             places.append(self.place(target))
         texts = [self.united_with(target, value) if place is None else (self.element(place[0], value), "")
                  for target, place, value in zip(targets, places, values, strict=True)]
+        self.flush()
         for target, place, (text, code) in zip(targets, places, texts, strict=True):
             if place is not None:
                 self.put(f"p_{place[0]}[{place[1]}] = {text}")
+                self.forget("p_")
             else:
                 assert isinstance(target, ast.Name)
                 self.put(f"v_{target.id} = {text}")
                 self.put(f"g_{target.id} = int64({code})")
+                self.forget(f"_{target.id}")
 
     def united_with(self, target: ast.expr, value: Value) -> tuple[str, str]:
         """Return text and code of a value as the variable `target` holds it."""
@@ -153,7 +157,9 @@ class Statements(Expressions):
 
     def do_If(self, node: ast.If) -> None:
         """Do one of two blocks."""
-        self.put(f"if {self.test(node.test)}:")
+        test = self.test(node.test)
+        self.flush()
+        self.put(f"if {test}:")
         before = set(self.definite)
         self.block(node.body)
         first, self.definite = self.definite, before

@@ -40,7 +40,7 @@ class Translator(Statements):
     def begin_round(self) -> None:
         """Forget what was written."""
         self.lines, self._count, self.counters, self.changed = [], 0, 0, False
-        self.unknown = set()
+        self.unknown, self.known, self.pending = set(), {}, []
         self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
         for name in self.definite:
             variable = self.variables[name]
@@ -65,8 +65,11 @@ class Translator(Statements):
     def do_While(self, node: ast.While) -> None:
         """Repeat a block as long as a test holds."""
         self.put("while True:")
+        self.known = {}
         self.depth += 1
-        self.put(f"if not {self.test(node.test)}: break")
+        test = self.test(node.test)
+        self.flush()
+        self.put(f"if not {test}: break")
         self.depth -= 1
         self.inside(node.body)
 
@@ -74,7 +77,7 @@ class Translator(Statements):
         """Translate the body of a loop: what it assigns may have been, or not."""
         before = set(self.definite)
         self.block(body)
-        self.definite = before
+        self.definite, self.known = before, {}
 
     def do_For(self, node: ast.For) -> None:
         """Write a loop; one that can be done again first notes only whether anything is wrong."""
@@ -88,6 +91,7 @@ class Translator(Statements):
             del self.lines[kept[0]:], self.proofs[kept[4]:]
             self._count, self.counters, self.definite, self.depth = kept[1], kept[2], set(kept[3]), kept[5]
             self.sticky, self.probes, self.deferred = False, [], set()
+            self.known, self.pending = {}, []
             self.counting(node)
             return
         self.counters, self.definite = kept[2], set(kept[3])
@@ -160,6 +164,8 @@ class Translator(Statements):
 
     def begin(self, k: int, start: str, stop: str, step: str) -> None:
         """Write the head of a loop that counts; what is left of it the interpreter could do."""
+        self.flush()
+        self.known = {}
         self.put(f"b{k} = {start}")
         self.put(f"e{k} = {stop}")
         self.put(f"s{k} = {step}")

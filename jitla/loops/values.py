@@ -92,6 +92,10 @@ class Writer:
         self.sticky = False
         # Sums that are no numbers if anything that was added to them is not finite.
         self.probes: list[str] = []
+        # What is left to check before the statement does anything; for each, what tells more, if it is rare.
+        self.pending: list[tuple[str, str]] = []
+        # Names of what was computed already, and checks that were done: they hold as long as their parts do.
+        self.known: dict[str, str] = {}
         self._count = 0
 
     def put(self, line: str) -> None:
@@ -99,20 +103,66 @@ class Writer:
         self.lines.append("    " * self.depth + line)
 
     def bail(self, condition: str, hard: bool = False) -> None:
-        """Leave the loop to the interpreter where `condition` holds; `hard` if nothing can go on then."""
-        if not self.sticky:
-            self.put(f"if rare({condition}): return @{self.label}@")
-        elif hard:
-            raise Hard
-        else:
+        """Leave the loop to the interpreter where `condition` holds; `hard` if nothing can go on then.
+
+        Others are looked at together, at the end of the statement: all of its elements are read before.
+        """
+        if self._again(f"? {condition}"):
+            return
+        if self.sticky:
+            if hard:
+                raise Hard
             self.put(f"bad = either(bad, {condition})")
+        elif hard:
+            self.put(f"if rare({condition}): return @{self.label}@")
+        else:
+            self.pending.append((condition, ""))
+
+    def flush(self, since: int = 0) -> None:
+        """Write the checks that are left, but the first `since`."""
+        found = self.pending[since:]
+        del self.pending[since:]
+        if not found:
+            return
+        whole = found[0][0]
+        for condition, _ in found[1:]:
+            whole = f"either({whole}, {condition})"
+        if len(found) == 1 and not found[0][1]:
+            self.put(f"if rare({whole}): return @{self.label}@")
+            return
+        self.put(f"if rare({whole}):")
+        self.depth += 1
+        for condition, more in found:
+            self.put(f"if {more or condition}: return @{self.label}@")
+        self.depth -= 1
+
+    def _again(self, text: str) -> bool:
+        """Say whether something was done already; remember that it is."""
+        done = text in self.known
+        self.known[text] = ""
+        return done
 
     def fresh(self, text: str) -> str:
         """Give what `text` computes a name."""
+        name = self.known.get(text)
+        if name is None:
+            name = self.known[text] = self.own(text)
+        return name
+
+    def own(self, text: str) -> str:
+        """Give what `text` computes a name that nothing else has: it may be assigned once more."""
         self._count += 1
         name = f"t{self._count}"
         self.put(f"{name} = {text}")
         return name
+
+    def forget(self, word: str) -> None:
+        """Forget all that was computed of what has another value now."""
+        self.known = {text: name for text, name in self.known.items() if word not in text}
+
+    def leave(self, before: dict[str, str]) -> None:
+        """Leave what may not have been done: only what was known before it, and still is, is known."""
+        self.known = {text: name for text, name in before.items() if self.known.get(text) == name}
 
     # -- conversions ---------------------------------------------------------------------------
 
@@ -146,10 +196,9 @@ class Writer:
             self.probes.append(name)
             self.put(f"{name} = probed(float64({value.text}), {name})")
             return self.calm(value)
-        self.put(f"if rare(not (abs({value.text}) <= {LARGEST[value.held]})):")
-        self.depth += 1
-        self.bail(" or ".join(f"flagged({a}, {b}, {r})" for a, b, r in value.steps))
-        self.depth -= 1
+        detail = " or ".join(f"flagged({a}, {b}, {r})" for a, b, r in value.steps)
+        if not self._again(f"? {value.text} {detail}"):
+            self.pending.append((f"not (abs({value.text}) <= {LARGEST[value.held]})", detail))
         return self.calm(value)
 
     def calm(self, value: Value) -> Value:
@@ -185,7 +234,9 @@ class Writer:
             self.put(word)
             self.depth += 1
             self.lines += lines
+            since = len(self.pending)
             text, code = self.united(value, kinds, how) if value.kinds else (f"{_CAST[how]}(0)", "1")
+            self.flush(since)
             self.put(f"{name} = {text}")
             self.put(f"{tag} = int64({code})")
             self.depth -= 1
@@ -196,10 +247,13 @@ class Writer:
     def _aside(self, make: Callable[[], Value]) -> tuple[Value, list[str]]:
         """Return what `make` returns, and the lines that it writes, one step further in."""
         kept, self.lines = self.lines, []
+        before, since = dict(self.known), len(self.pending)
         self.depth += 1
         try:
             value = self.settled(make())
+            self.flush(since)
             return value, self.lines
         finally:
             self.depth -= 1
             self.lines = kept
+            self.leave(before)

@@ -87,7 +87,8 @@ def _flagged(a: Any, b: Any, made: Any) -> bool:
 
 SPACE: dict[str, Any] = {
     "int64": _int64, "float64": float, "float32": _float32, "bool_": bool, "MIN": _LOW, "INF": math.inf,
-    "NAN": math.nan, "sqrt": math.sqrt, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
+    "NAN": math.nan, "sqrt": lambda a: math.nan if a < 0 else math.sqrt(a),
+    "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
     "ratio": lambda a, b: a / b if b else a * math.inf if a and a == a else math.nan,
     "shift": lambda a, b: ((a << b) + (1 << 63)) % (1 << 64) - (1 << 63),
     "floor_div": lambda a, b: a // b, "floor_mod": lambda a, b: a % b,
