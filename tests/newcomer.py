@@ -1,7 +1,7 @@
 """The five-minute guide followed to the letter, in an environment made from nothing.
 
-``make newcomer`` installs the checkout into a new environment, saves the program of `docs/guide.md` as five.py and runs
-it with the commands that the page names. It takes a minute or two and needs what pip needs.
+``make newcomer`` installs the checkout into a new environment, saves the program of `docs/guide.md` as
+five.py and runs it with the commands that the page names. It takes a minute or two and needs what pip needs.
 """
 
 from __future__ import annotations
