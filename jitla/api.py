@@ -102,7 +102,8 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
         The decorated function, with the name, signature and documentation of `function`, and with
         ``explain()``, ``stats()``, ``cache_clear()`` and ``__wrapped__``. ``compile(*arguments)`` makes it
         ready for calls with arguments like these, or like what `spec` describes: it is called with copies
-        of them, and with arrays made for that. ``recompile = False`` leaves all that is new to NumPy from then on.
+        of them, and with arrays made for that. ``recompile = False`` leaves all that is new to NumPy from
+        then on.
         Where ``JITLA_DISABLE=1`` it is `function` itself.
 
     Raises

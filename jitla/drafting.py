@@ -6,6 +6,7 @@ Receives programs; returns records.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite, isnan
@@ -27,6 +28,8 @@ from jitla.records import (
 )
 from jitla.rewrites import RULES, SUBSTITUTIONS
 
+_PLACE = re.compile(r"[^ ]+:\d+")
+
 
 class _Lines:
     """Where the hops of a program come from in one function; programs are shared by functions."""
@@ -34,6 +37,7 @@ class _Lines:
     def __init__(self, known: Mapping[Any, Any], outputs: Iterable[Any]) -> None:
         self._known = known
         self._own = set(known.values())
+        self._places = {place(line) for line in self._own if line is not None}
         self._reader = {i: hop for hop in topo(outputs) for i in hop.inputs}
         # A rewritten hop has the line that its original had in the function that came first.
         self._moved = {hop.line: line for hop, line in known.items() if hop.line is not None}
@@ -50,7 +54,17 @@ class _Lines:
     def told(self, text: str) -> str:
         """Return the text of a stage with these lines in it."""
         rows = (row.rpartition("  # ") for row in text.split("\n"))
-        return "\n".join(head + self._told.get(mark + end, mark + end) for head, mark, end in rows)
+        return "\n".join((head + self._ending(head, mark, end)).rstrip() for head, mark, end in rows)
+
+    def _ending(self, head: str, mark: str, end: str) -> str:
+        """Return what stands at the end of a row, but for lines of other functions, and for constants.
+
+        These are shared by all functions.
+        """
+        if not mark or not self._own or not _PLACE.fullmatch(end):
+            return mark + end
+        told = self._told.get(mark + end, mark + end)
+        return "" if ") const(" in head or told.removeprefix("  # ") not in self._places else told
 
 
 def program_record(program: Any, runs: int, known: Mapping[Any, Any], codes: bool = False) -> ProgramRecord:

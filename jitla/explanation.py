@@ -26,7 +26,7 @@ from jitla.levels import (
     stage_levels,
     times,
 )
-from jitla.page import document, fragment
+from jitla.page import document, fragment, preformatted
 from jitla.predictions import bytes_text, duration
 from jitla.records import (
     Covered,
@@ -118,6 +118,8 @@ class Explanation:
         return {level: str(self.at(level)) for level in levels if level not in DEEP or codes}
 
     def _repr_html_(self) -> str:
+        if self.level != "plan":  # who asks for a level wants to read that
+            return preformatted(f"{self.record.name}: {self.level}", str(self))
         return fragment(self.record, self._texts())
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:

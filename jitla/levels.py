@@ -115,7 +115,9 @@ def _steps(program: ProgramRecord) -> Iterator[str]:
     if program.cost is not None:
         yield f"   {summary_line(program.cost)}"
     if program.laps:
-        yield f"   measured: {duration(program.seconds)}, median of {times(len(program.laps), 'run')}"
+        laps = len(program.laps)
+        how = f"median of {laps} runs" if laps > 1 else "the first run"
+        yield f"   measured: {duration(program.seconds)}, {how}"
 
 
 def _predicted(program: ProgramRecord) -> list[float]:

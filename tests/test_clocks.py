@@ -113,3 +113,14 @@ def test_values_between_steps_have_a_reason():
 
     (program,) = jitla.explain(f, np.linspace(0.0, 1.0, 300), np.ones((300, 300))).record.programs
     assert program.apart and all(apart.reason and apart.readers for apart in program.apart)
+
+
+def test_what_numpy_ran_so_far_is_compiled_before_it_is_timed():
+    @jitla.jit(compile="auto")
+    def f(x):
+        return np.median(np.exp(x) * 3.5 + x)
+
+    x = np.linspace(0.0, 1.0, 300_000)
+    f(x)
+    programs = jitla.explain(f, x).record.programs
+    assert programs and all(p.runs >= 1 and p.laps for p in programs)

@@ -115,6 +115,12 @@ def test_a_file_is_of_the_kind_that_its_name_ends_in(tmp_path):
         e.save(tmp_path / "plan.pdf")
 
 
+def test_a_notebook_shows_the_level_that_was_asked_for():
+    shown = explanation(SHOWN, "runtime")._repr_html_()
+    assert "<h3>l2svm: runtime</h3>" in shown and "measured" in shown and "<svg" not in shown
+    assert "<svg" in explanation(SHOWN)._repr_html_()
+
+
 def test_what_never_ran_has_a_page():
     page = explanation(FunctionRecord("f", START, programs=(ProgramRecord("f.py:1"),)))._repr_html_()
     assert "f.py:1" in page and "svg" not in page

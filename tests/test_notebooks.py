@@ -21,6 +21,11 @@ def test_freezing_is_seen_in_the_table():
     assert jitla.config.recompile
 
 
+def test_pagerank_shows_what_steps_took():
+    made = page(GALLERY / "pagerank.ipynb")
+    assert "<h3>pagerank: runtime</h3>" in made and "<svg" in made and "np.float64(1.0)" in made
+
+
 def test_notebooks_are_kept_without_what_they_showed():
     for notebook in GALLERY.glob("*.ipynb"):
         assert '"outputs": []' in notebook.read_text(encoding="utf-8")
