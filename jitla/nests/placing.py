@@ -176,8 +176,9 @@ def _partly(
         return replace(found, index=here) if found.buffer in stage.made else found
 
     def stored(s: Statement) -> Statement:
-        mine = isinstance(s, (Store, Update)) and s.buffer in stage.made
-        return replace(s, index=here) if mine else s  # type: ignore[call-arg]
+        if isinstance(s, (Store, Update)) and s.buffer in stage.made:
+            return replace(s, index=here)
+        return s
 
     body = rebuilt(renamed(stage.body, places), load=load, statement=stored)
     for a, name in enumerate(stage.axes):
