@@ -8,7 +8,7 @@ A "yes" is proven, a "no" may be an index that is too hard: then the answer is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 
 import numpy as np
@@ -114,12 +114,14 @@ def _near(low: int, high: int, step: int, most: int) -> Iterable[int]:
     return [d for d in range(first, last + 1) if d]
 
 
-def conflict(first: Body, second: Body, intrinsics: Mapping[str, Intrinsic], besides: str) -> str | None:
-    """Return a buffer that one of two sequences writes and the other touches, `besides` one."""
+def conflict(
+    first: Body, second: Body, intrinsics: Mapping[str, Intrinsic], besides: Collection[str]
+) -> str | None:
+    """Return a buffer that one of two sequences writes and the other touches, `besides` some."""
     one: dict[str, bool] = {}
     for access in accesses(first, intrinsics):
         one[access.buffer] = access.writes or one.get(access.buffer, False)
     for access in accesses(second, intrinsics):
-        if access.buffer != besides and access.buffer in one and (access.writes or one[access.buffer]):
+        if access.buffer not in besides and access.buffer in one and (access.writes or one[access.buffer]):
             return access.buffer
     return None

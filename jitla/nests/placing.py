@@ -5,7 +5,7 @@ Receives a nest and names of buffers and loops; returns another nest, or raises 
 
 A buffer begins at the root: it is allocated, and all of it computed, before what reads it. From there it is
 computed at the element that reads it, at a loop, or at a loop with storage outside, which keeps what the
-turns before have made.
+turns before have made. Buffers of one shape that the same loops make are placed together.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ from jitla.nests.walking import (
 
 
 class Stage(NamedTuple):
-    """A statement that makes a buffer: its loops, of which `axes` walk the buffer's axes, and the store.
+    """A statement that makes buffers: its loops, of which `axes` walk their axes, and a store.
 
-    `body` is what the loops stand around: the store, and what it takes from registers of its own.
+    `body` is what the loops stand around: the stores, and what they take from registers of their own.
     """
 
     loops: tuple[Loop, ...]
     axes: tuple[str, ...]
     store: Store | Update
     body: Body
+    made: tuple[str, ...]
 
 
 class Parts(NamedTuple):
@@ -90,21 +91,33 @@ def _in_sequence(nest: Nest, name: str, change: Callable[[Body], Body]) -> Nest:
     return checked(made)
 
 
-def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
-    """Tell apart what makes a buffer and what reads it; refuse what is neither."""
-    intrinsics = intrinsics_of(nest)
+def _mates(body: Body, buffer: Buffer, nest: Nest) -> tuple[Buffer, ...]:
+    """Return a buffer and those of its shape that are allocated beside it and made by the same loops."""
+    beside = {s.buffer.name: s.buffer for s in body if isinstance(s, Alloc)}
+    found = {buffer.name: buffer}
+    for statement in body:
+        written = {a.buffer for a in accesses((statement,), intrinsics_of(nest)) if a.writes}
+        if buffer.name in written:
+            found |= {n: b for n, b in beside.items() if n in written and b.shape == buffer.shape}
+    return tuple(found.values())
+
+
+def _parts(body: Body, buffers: tuple[Buffer, ...], nest: Nest) -> Parts:
+    """Tell apart what makes buffers and what reads them; refuse what is neither."""
+    intrinsics, buffer = intrinsics_of(nest), buffers[0]
+    names = tuple(b.name for b in buffers)
     stages: list[Stage] = []
     between: list[Statement] = []
     readers: list[Statement] = []
     passed: list[Statement] = []  # what the stages are moved past
     for statement in body:
-        found = [a for a in accesses((statement,), intrinsics) if a.buffer == buffer.name]
-        if isinstance(statement, Alloc) and statement.buffer == buffer:
+        found = [a for a in accesses((statement,), intrinsics) if a.buffer in names]
+        if isinstance(statement, Alloc) and statement.buffer in buffers:
             continue
         if any(a.writes for a in found):
             if readers:
                 raise refuse("not-pure", f"{buffer.name} is written after it was read")
-            stages.append(_stage(statement, buffer))
+            stages.append(_stage(statement, buffer, names))
         elif found:
             readers.append(statement)
         else:
@@ -112,31 +125,36 @@ def _parts(body: Body, buffer: Buffer, nest: Nest) -> Parts:
             if stages and not readers:
                 passed.append(statement)
     made = tuple(w for s in stages for w in _written(s))
-    clash = conflict(made, (*passed, *readers), intrinsics, buffer.name)
+    clash = conflict(made, (*passed, *readers), intrinsics, names)
     if clash:
         raise refuse("overwritten", f"{clash} changes between where {buffer.name} is made and read")
     return Parts(tuple(stages), tuple(between), tuple(readers))
 
 
-def _stage(statement: Statement, buffer: Buffer) -> Stage:
+def _stage(statement: Statement, buffer: Buffer, names: tuple[str, ...]) -> Stage:
     """Take a statement apart that makes all of a buffer: loops, and one store."""
     loops: list[Loop] = []
     body: Body = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop):
         loops.append(body[0])
         body = body[0].body
-    store = body[-1]
     own = {s.buffer.name for s in body if isinstance(s, Alloc)}
-    if not isinstance(store, (Store, Update)) or store.buffer != buffer.name or not all(
-            isinstance(s, Alloc) or isinstance(s, (Store, Update)) and s.buffer in own for s in body[:-1]):
+    stores = [s for s in body if isinstance(s, (Store, Update)) and s.buffer in names]
+    if not stores or len({s.buffer for s in stores}) < len(stores) or not all(
+            isinstance(s, Alloc) or isinstance(s, (Store, Update)) and s.buffer in own or s in stores
+            for s in body):
         raise refuse("not-pure", f"{buffer.name} is not made by loops around one store")
+    store = stores[0]
+    again = [a.at for a in accesses(body, {}) if a.buffer in names]
+    if any(at != store.index for at in again):
+        raise refuse("not-pure", f"elements of {buffer.name} depend on each other")
     axes = tuple(i.single or "" for i in store.index)
     extents = {loop.name: loop.extent for loop in loops}
     if len(set(axes)) != len(axes) or tuple(extents.get(a, 0) for a in axes) != buffer.shape:
         raise refuse("not-pure", f"not every element of {buffer.name} is made by a turn of its own")
     if isinstance(store, Store) and len(loops) != len(axes):
         raise refuse("not-pure", f"elements of {buffer.name} are stored several times")
-    return Stage(tuple(loops), axes, store, body)
+    return Stage(tuple(loops), axes, store, body, names)
 
 
 def _written(stage: Stage) -> Body:
@@ -152,11 +170,17 @@ def _partly(
 ) -> Statement:
     """Return the stage for a part of its buffer; `at` says where element number `index` of it lies."""
     places = {name: base[a] + variable(name) for a, name in enumerate(stage.axes)}
-    body = renamed(stage.body, places)
-    store = body[-1]
-    assert isinstance(store, (Store, Update))
-    body = (*body[:-1], replace(
-        store, index=tuple(at(a, variable(name)) for a, name in enumerate(stage.axes))))
+    here = tuple(at(a, variable(name)) for a, name in enumerate(stage.axes))
+
+    def load(found: Load) -> Value:
+        return replace(found, index=here) if found.buffer in stage.made else found
+
+    def stored(s: Statement) -> Statement:
+        if isinstance(s, (Store, Update)) and s.buffer in stage.made:
+            return replace(s, index=here)
+        return s
+
+    body = rebuilt(renamed(stage.body, places), load=load, statement=stored)
     for a, name in enumerate(stage.axes):
         if over[a]:
             body = (Guard(base[a] + variable(name), shape[a], body),)
@@ -171,7 +195,7 @@ def compute_inline(nest: Nest, buffer: str) -> Nest:
     there = buffers_of(nest)
 
     def change(body: Body) -> Body:
-        parts = _parts(body, there[buffer], nest)
+        parts = _parts(body, (there[buffer],), nest)
         if len(parts.stages) != 1 or isinstance(parts.stages[0].store, Update) or \
                 len(parts.stages[0].body) > 1:
             raise refuse("not-pure", f"{buffer} is not the value of one expression")
@@ -203,11 +227,12 @@ def compute_at(nest: Nest, buffer: str, loop: str, scope: str = "cache") -> Nest
     there = buffers_of(nest)
 
     def change(body: Body) -> Body:
-        parts = _parts(body, there[buffer], nest)
-        found, part = _needed(parts, there[buffer], loop, nest)
+        mates = _mates(body, there[buffer], nest)
+        parts = _parts(body, mates, nest)
+        found, part = _needed(parts, mates, loop, nest)
         made = [_partly(s, part.base, part.extent, part.over, there[buffer].shape) for s in parts.stages]
-        local = replace(there[buffer], shape=part.extent, scope=Scope(scope))
-        inside = (Alloc(local), *made, *moved(found.body, buffer, part.base))
+        local = [Alloc(replace(b, shape=part.extent, scope=Scope(scope))) for b in mates]
+        inside = (*local, *made, *_all_moved(found.body, mates, part.base))
         return (*parts.between, *with_loop(
             parts.readers, loop, lambda x: (replace(x, body=inside),)))
 
@@ -215,27 +240,28 @@ def compute_at(nest: Nest, buffer: str, loop: str, scope: str = "cache") -> Nest
     return _in_sequence(nest, buffer, change)
 
 
-def _needed(parts: Parts, buffer: Buffer, loop: str, nest: Nest) -> tuple[Loop, Region]:
-    """Return the loop at which a buffer is to be computed, and the region that it reads."""
-    path, inside, outside = _reads(parts, buffer, loop, nest)
+def _needed(parts: Parts, mates: tuple[Buffer, ...], loop: str, nest: Nest) -> tuple[Loop, Region]:
+    """Return the loop at which buffers are to be computed, and the region that it reads."""
+    path, inside, outside = _reads(parts, mates, loop, nest)
     if outside:
-        raise refuse("used-outside", f"{buffer.name} is read outside {loop}, too")
-    return path[-1], region(inside, buffer.shape, path)
+        raise refuse("used-outside", f"{outside[0].buffer} is read outside {loop}, too")
+    return path[-1], region(inside, mates[0].shape, path)
 
 
 def _reads(
-    parts: Parts, buffer: Buffer, loop: str, nest: Nest
+    parts: Parts, mates: tuple[Buffer, ...], loop: str, nest: Nest
 ) -> tuple[tuple[Loop, ...], list[Access], list[Access]]:
-    """Return the loops around `loop` and itself, the elements of a buffer read in it, and others."""
+    """Return the loops around `loop` and itself, the elements of buffers read in it, and others."""
+    names = [b.name for b in mates]
     path = path_to(nest.body, loop)
     if path_to(parts.readers, loop) is None or path is None:
-        raise refuse("no-use", f"{loop} does not read {buffer.name}")
-    found = [a for a in accesses(nest.body, intrinsics_of(nest)) if a.buffer == buffer.name]
+        raise refuse("no-use", f"{loop} does not read {names[0]}")
+    found = [a for a in accesses(nest.body, intrinsics_of(nest)) if a.buffer in names]
     stages = {x.name for s in parts.stages for x in s.loops}
     reads = [a for a in found if not stages & {x.name for x in a.loops}]
     inside = [a for a in reads if loop in {x.name for x in a.loops}]
     if not inside:
-        raise refuse("no-use", f"{loop} does not read {buffer.name}")
+        raise refuse("no-use", f"{loop} does not read {names[0]}")
     return path, inside, [a for a in reads if a not in inside]
 
 
@@ -262,6 +288,15 @@ def moved(
     return rebuilt(body, load=load, statement=statement)
 
 
+def _all_moved(
+    body: Body, mates: tuple[Buffer, ...], base: Sequence[Index],
+    at: Callable[[int, Index], Index] = lambda axis, index: index,
+) -> Body:
+    for mate in mates:
+        body = moved(body, mate.name, base, at=at)
+    return body
+
+
 def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False) -> Nest:
     """Keep `buffer` over the turns of `outer`, and compute in those of `loop` what is new in each.
 
@@ -270,10 +305,11 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
     there = buffers_of(nest)
 
     def change(body: Body) -> Body:
-        parts = _parts(body, there[buffer], nest)
-        path, inside, before = _reads(parts, there[buffer], loop, nest)
+        mates = _mates(body, there[buffer], nest)
+        parts = _parts(body, mates, nest)
+        path, inside, before = _reads(parts, mates, loop, nest)
         inner, part = path[-1], region(inside, there[buffer].shape, path)
-        holder, whole = _needed(parts, there[buffer], outer, nest)
+        holder, whole = _needed(parts, mates, outer, nest)
         if inner not in holder.body or inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
             raise refuse("not-in-order", f"{loop} does not stand, turn after turn, directly in {outer}")
         axis, step = _slides(part, whole, loop, buffer)
@@ -297,10 +333,10 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
         bases = [b + variable(loop) * step + kept if a == axis else b for a, b in enumerate(whole.base)]
         new = [_partly(s, bases, _with(whole.extent, axis, step), whole.over, size, steady)
                for s in parts.stages]
-        local = replace(there[buffer], shape=tuple(shape), scope=Scope.CACHE)
-        turns = replace(inner, body=(*new, *moved(inner.body, buffer, whole.base, at=at)))
-        body = (Alloc(local), *first, *(
-            turns if s == inner else moved((s,), buffer, whole.base, at=at)[0] for s in holder.body))
+        local = [Alloc(replace(b, shape=tuple(shape), scope=Scope.CACHE)) for b in mates]
+        turns = replace(inner, body=(*new, *_all_moved(inner.body, mates, whole.base, at)))
+        body = (*local, *first, *(
+            turns if s == inner else _all_moved((s,), mates, whole.base, at)[0] for s in holder.body))
         return (*parts.between, *with_loop(parts.readers, outer, lambda x: (replace(x, body=body),)))
 
     loop_at(nest, loop)

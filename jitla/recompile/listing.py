@@ -171,6 +171,6 @@ def schedule_of(kernel: object) -> str:
     block = "i_o" if each == 1 else "i_o_i"
     for stage in reversed(kernel.stages[:-1]):
         slides = stage.shape[0] > kernel.rows and each > 1
-        lines += [f"store_at({names[h]}, i_o_o, {block})" if slides else f"compute_at({names[h]}, {block})"
-                  for h in stage.outputs]
+        first = names[stage.outputs[0]]  # what one stage makes is placed together
+        lines.append(f"store_at({first}, i_o_o, {block})" if slides else f"compute_at({first}, {block})")
     return "\n".join(lines)
