@@ -1,8 +1,8 @@
 """Whole algorithms, every system in turn, each run in a process of its own.
 
 Knows: cases, the worker, how processes are started and ended. Must not know: how systems run scripts.
-Receives which cases and systems; adds a line of JSON for each run to a file. Runs that are in the file already
-are not repeated, so a comparison can be made in pieces: `--budget 50` begins nothing new after 50 seconds.
+Receives which cases and systems; adds a line of JSON for each run to a file. Runs that are in the file
+already are not repeated, so a comparison can be made in pieces: `--budget 50` begins none after 50 seconds.
 `python -m bench.algorithms.report` makes the page.
 """
 
@@ -104,7 +104,7 @@ def chosen(options: argparse.Namespace) -> list[Case]:
     densities = [float(d) for d in options.densities.split(",") if d]
     found = cases(rows, options.dtypes.split(","), densities, options.real)
     parts = options.only.lower().split(";")
-    return [c for c in found if any(p.strip() in c.key.lower() for p in parts)]
+    return [c for c in found if any(p in c.key.lower() for p in parts)]
 
 
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
