@@ -45,7 +45,7 @@ run is not on it.
   machine code of earlier ones; systems take turns.
 - *First* is the first call of a process, with all that is loaded and compiled in it; *steady* the median
   of the later half of the calls within {seconds:g} s. That is how long jitla had to compile behind NumPy:
-  long calls may be faster later, see `jitla:sync` below, which waits for the compiler.
+  long calls may be faster later; the variant `jitla:sync` of the driver waits for the compiler.
 - Each case was run by {processes}. Other programs ran on the machine from time to time.
 - JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is
   its own. scikit-learn's estimators do not take the same steps: they are for orientation.

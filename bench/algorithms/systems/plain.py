@@ -22,7 +22,7 @@ def enter(name: str, script: str, plain: Any, arguments: tuple[Any, ...]) -> Ent
 
 
 def nudged(value: Any, rng: np.random.Generator) -> Any:
-    """Return an array of floats, columns together, whose elements are those before or after in the last place."""
+    """Return an array of floats, columns together, with every element moved by its last place."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     towards = np.where(rng.random(value.shape) < 0.5, -np.inf, np.inf).astype(value.dtype)
