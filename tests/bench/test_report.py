@@ -70,10 +70,11 @@ def test_promises_are_counted() -> None:
 
 def test_the_page_has_what_was_run_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, page = tmp_path / "runs.jsonl", tmp_path / "page.md"
-    file.write_text("\n".join(map(json.dumps, RUNS)) + "\n")
+    file.write_text("\n".join(map(json.dumps, [{"machine": "A machine."}, *RUNS])) + "\n")
     monkeypatch.setattr("sys.argv", ["report", str(file), "--page", str(page)])
     report.main()
     text = page.read_text()
+    assert "\nA machine.\n" in text
     assert "| PCA, 1,000 rows | 5,000 | 2,000 | 2.50 | jax 4,000 | 2.00 |" in text
     assert "1,000 (5,000) (!)" in text and "k-means" not in text
     assert "| PCA, 1,000 rows | dask | ValueError: a / b |" in text and "Without one thing" not in text

