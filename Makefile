@@ -16,6 +16,7 @@ FAULTS_ARGS ?=
 RULES_ARGS ?= --seeds 0:20000
 ACCURACY_ARGS ?= --exhaustive
 KERNELS_ARGS ?=
+ALGORITHMS_ARGS ?=
 PEERS_INDEX ?=
 EXACTNESS_ARGS ?=
 ACCEL_ARGS ?= --count 10000
@@ -26,8 +27,8 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite bench kernels accuracy docs newcomer \
-	lint clean
+.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite bench bench-algorithms \
+	kernels accuracy docs newcomer lint clean
 
 all: test
 
@@ -121,6 +122,12 @@ $(PEERS)/.done: pyproject.toml
 # Against numexpr, Numba, JAX, torch.compile and Halide, in an environment of their own (docs/kernels.md).
 kernels: $(PEERS)/.done
 	$(PEERS)/bin/python -m bench.kernels $(KERNELS_ARGS)
+
+# Whole algorithms on every system that is installed, then the page (docs/benchmarks.md): hours. Runs that are in
+# algorithms.jsonl are not repeated; ALGORITHMS_ARGS="--rows 1e5 --systems numpy,jitla,jax" makes a part of them.
+bench-algorithms: $(PEERS)/.done
+	$(PEERS)/bin/python -m bench.algorithms --real $(ALGORITHMS_ARGS)
+	$(PEERS)/bin/python -m bench.algorithms.report algorithms.jsonl
 
 accuracy: $(VENV)/.bench
 	$(PY) -m bench.accuracy $(ACCURACY_ARGS)

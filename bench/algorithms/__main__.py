@@ -1,8 +1,8 @@
 """Whole algorithms, every system in turn, each run in a process of its own.
 
 Knows: cases, the worker, how processes are started and ended. Must not know: how systems run scripts.
-Receives which cases and systems; adds a line of JSON for each run to a file. Runs that are in the file already
-are not repeated, so a comparison can be made in pieces: `--budget 50` begins nothing new after 50 seconds.
+Receives which cases and systems; adds a line of JSON for each run to a file. Runs that are in the file
+already are not repeated, so a comparison can be made in pieces: `--budget 50` begins none after 50 seconds.
 `python -m bench.algorithms.report` makes the page.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.algorithms.cases import DENSITIES, Case, cases
+from bench.algorithms.host import machine
 
 ALL = ("numpy", "jitla", "numba", "numba-expert", "jax", "torch-compile", "torch", "torch-port", "dask",
        "systemds", "systemds-codegen", "sklearn", "numpy-nudged")
@@ -74,11 +75,11 @@ def calibrated(folder: Path) -> Path:
 
 def one(case: Case, system: str, options: argparse.Namespace, kept: Path) -> dict[str, Any]:
     """Run one system on one case; return what its process said."""
-    told = json.dumps({"case": case.record(), "system": system, "seconds": options.seconds})
+    wanted = json.dumps({"case": case.record(), "system": system, "seconds": options.seconds})
     with tempfile.TemporaryDirectory() as fresh:
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "bench.algorithms.worker", told], capture_output=True, text=True,
+                [sys.executable, "-m", "bench.algorithms.worker", wanted], capture_output=True, text=True,
                 timeout=options.limit, env=environment(system, options.threads, kept, Path(fresh)))
         except subprocess.TimeoutExpired:
             return {"failed": f"not done within {options.limit:g} s"}
@@ -87,6 +88,13 @@ def one(case: Case, system: str, options: argparse.Namespace, kept: Path) -> dic
         return {"failed": f"ended with {ended.returncode}: " + " / ".join(lines)}
     found: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
     return found
+
+
+def told(file: Path, record: dict[str, Any]) -> None:
+    """Add a record to the file, which begins with the machine."""
+    lines = [record] if file.exists() else [{"machine": machine()}, record]
+    with file.open("a", encoding="utf-8") as out:
+        out.writelines(json.dumps(each) + "\n" for each in lines)
 
 
 def shown(case: Case, system: str, found: dict[str, Any]) -> str:
@@ -104,7 +112,7 @@ def chosen(options: argparse.Namespace) -> list[Case]:
     densities = [float(d) for d in options.densities.split(",") if d]
     found = cases(rows, options.dtypes.split(","), densities, options.real)
     parts = options.only.lower().split(";")
-    return [c for c in found if any(p.strip() in c.key.lower() for p in parts)]
+    return [c for c in found if any(p in c.key.lower() for p in parts)]
 
 
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -139,8 +147,7 @@ def main() -> None:
         found = one(case, system, options, kept)
         record = {"case": case.record(), "system": system, "process": number, "threads": options.threads,
                   "seconds": options.seconds, **found}
-        with options.file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(record) + "\n")
+        told(options.file, record)
         print(shown(case, system, found), flush=True)
 
 

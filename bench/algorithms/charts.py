@@ -17,8 +17,9 @@ HEIGHT, MARGIN = 300, 60
 
 
 def _frame(width: float, height: float, parts: Sequence[str]) -> str:
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" {FONT}>\n'
-            f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n")
+    head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" {FONT}>\n'
+            f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>\n')
+    return head + "\n".join(parts) + "\n</svg>\n"
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:

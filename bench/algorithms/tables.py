@@ -108,7 +108,7 @@ def calls_until_ahead(ours: Summary, plain: Summary) -> int | None:
     gain = plain.steady - ours.steady
     if gain <= 0:
         return None
-    more = math.ceil((total - count * plain.steady) / gain)
+    more = math.floor((total - count * plain.steady) / gain) + 1
     return count + more if count + more < LONG else None
 
 

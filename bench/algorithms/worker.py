@@ -72,7 +72,8 @@ def until_full_speed(times: list[float]) -> float:
 def summary(times: list[float]) -> dict[str, Any]:
     """Return what is kept of the times."""
     return {
-        "first": times[0], "steady": steady(times), "least": min(times), "to_full_speed": until_full_speed(times),
+        "first": times[0], "steady": steady(times), "least": min(times),
+        "to_full_speed": until_full_speed(times),
         "count": len(times), "total": sum(times), "times": [float(f"{t:.4g}") for t in times[:TOLD]],
     }
 

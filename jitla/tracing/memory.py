@@ -53,6 +53,11 @@ class Memory(Closing):
             return
         alive = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None and g._v is None]
         self.ghosts = []
+        blocks = {id(g._r[0]): g._r[0].leaves for g in alive}
+        if target is not None and not any(
+                np.may_share_memory(target, leaf) for leaves in blocks.values() for leaf in leaves):
+            self.ghosts = alive
+            return
         proven = self._proven_dead(alive)
         for ghost in alive:
             block = ghost._r[0]

@@ -14,7 +14,7 @@ from bench.algorithms import __main__ as driver
 from bench.algorithms import worker
 from bench.algorithms.cases import NAMES, Case, cases, iterations, objective, work
 from bench.algorithms.systems import FILES, Entered, NotHere, enter
-from bench.algorithms.systems.entered import lines_changed, statements
+from bench.algorithms.systems.entered import lines_changed, port, statements
 from bench.algorithms.systems.plain import nudged
 from jitla.demo_algorithms import Fit
 
@@ -51,10 +51,14 @@ def test_a_run_is_written_down_once(tmp_path: Path) -> None:
     kept = tmp_path / "calibrated"
     kept.mkdir()
     found = driver.one(SMALL, "numpy", given, kept)
-    assert found["count"] == worker.LEAST and found["objective"] == objective(work(SMALL).plain(
-        *work(SMALL).arguments))
-    given.file.write_text(json.dumps({"case": SMALL.record(), "system": "numpy", "process": 0, **found}) + "\n")
-    assert driver.done(given.file) == {(SMALL.key, "numpy", 0)}
+    wanted = objective(work(SMALL).plain(*work(SMALL).arguments))
+    assert found["count"] == worker.LEAST and found["objective"] == wanted
+    record = {"case": SMALL.record(), "system": "numpy", "process": 0, **found}
+    driver.told(given.file, record)
+    driver.told(given.file, record | {"process": 1})
+    assert driver.done(given.file) == {(SMALL.key, "numpy", 0), (SMALL.key, "numpy", 1)}
+    lines = given.file.read_text().splitlines()
+    assert ["machine" in json.loads(line) for line in lines] == [True, False, False]
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
@@ -120,3 +124,9 @@ def test_nudged_numbers_differ_in_the_last_place() -> None:
     assert moved.dtype == x.dtype and (moved != x).all()
     assert (np.abs(moved - x) <= np.spacing(np.abs(x)) + np.finfo(np.float32).tiny).all()
     assert nudged("logit", np.random.default_rng(0)) == "logit"
+
+
+def test_what_is_missing_in_a_port_is_told_from_what_is_not_written() -> None:
+    plain = work(Case("PCA", 100, "float64", "dense")).plain
+    with pytest.raises(NotHere, match="is written for loops"):
+        port("loops", plain)

@@ -1,1 +1,1 @@
-"""The scripts as people write them for other systems: one folder for each, files named as those they stand for."""
+"""The scripts as people write them for other systems: a folder for each, files named as what they replace."""

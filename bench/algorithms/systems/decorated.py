@@ -34,8 +34,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "kept-code": {},  # machine code of earlier processes is found on disk
 }
 COUNTERS = (
-    "calls", "bypassed", "plans", "programs", "kernels", "forces", "kernel_runs", "numpy_calls", "materialised",
-    "fallbacks", "failures", "kept", "reused", "waiting", "planned", "compiled", "found", "loops", "loop_runs",
+    "calls", "bypassed", "plans", "programs", "kernels", "forces", "kernel_runs", "numpy_calls",
+    "materialised", "fallbacks", "failures", "kept", "reused", "waiting", "planned", "compiled", "found",
+    "loops", "loop_runs",
 )
 
 

@@ -47,8 +47,8 @@ def statements(function: Any) -> list[str]:
 
 def lines_changed(before: Any, after: Any) -> int:
     """Return how many lines of `before` one has to touch, or to add, to get `after`."""
-    blocks = difflib.SequenceMatcher(None, statements(before), statements(after), autojunk=False).get_opcodes()
-    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in blocks if tag != "equal")
+    matched = difflib.SequenceMatcher(None, statements(before), statements(after), autojunk=False)
+    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matched.get_opcodes() if tag != "equal")
 
 
 def port(folder: str, plain: Any) -> tuple[Any, ModuleType]:
@@ -57,7 +57,9 @@ def port(folder: str, plain: Any) -> tuple[Any, ModuleType]:
     try:
         found = importlib.import_module(f"bench.algorithms.ports.{folder}.{module}")
     except ModuleNotFoundError as missing:
-        raise NotHere(str(missing)) from None
+        if missing.name is None or not missing.name.startswith("bench."):
+            raise
+        raise NotHere(f"nothing of {module} is written for {folder}") from None
     function = getattr(found, plain.__name__, None)
     if function is None:
         raise NotHere(f"{plain.__name__} is not written for {folder}")

@@ -1,4 +1,5 @@
-"""The scripts as they are; and on numbers that differ in their last bits, which says what a rounding can do.
+"""The scripts as they are; and on numbers that differ in their last bits and lie in another order in memory,
+which says what roundings and the order of sums can do.
 
 Knows: NumPy. Must not know: jitla. Receives it with arguments; returns the call.
 """
@@ -21,7 +22,8 @@ def enter(name: str, script: str, plain: Any, arguments: tuple[Any, ...]) -> Ent
 
 
 def nudged(value: Any, rng: np.random.Generator) -> Any:
-    """Return an array of floats with one unit added to, or taken from, the last place of every element."""
+    """Return an array of floats, columns together, with every element moved by its last place."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
-    return np.nextafter(value, np.where(rng.random(value.shape) < 0.5, -np.inf, np.inf).astype(value.dtype))
+    towards = np.where(rng.random(value.shape) < 0.5, -np.inf, np.inf).astype(value.dtype)
+    return np.asfortranarray(np.nextafter(value, towards))

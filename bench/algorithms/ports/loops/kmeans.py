@@ -12,7 +12,7 @@ import numpy as np
 
 
 @numba.njit(parallel=True)
-def _assigned(X, squares, C, nearest, distance):  # type: ignore[no-untyped-def]
+def _assigned(X, squares, C, nearest):  # type: ignore[no-untyped-def]
     norms = (C ** 2).sum(axis=1)
     total = 0.0
     for i in numba.prange(len(X)):
@@ -42,17 +42,16 @@ def _sums(X, nearest, k):  # type: ignore[no-untyped-def]
     return sums.sum(axis=0), counts.sum(axis=0)
 
 
-@numba.njit
 def kmeans(X: Any, starts: Any, steps: int = 20, tol: float = 1e-6) -> Any:
     """Start at each of `starts` and keep the best."""
     best, best_cost = starts[0], np.inf
     squares = (X ** 2).sum(axis=1)
-    nearest, distance = np.empty(len(X), np.int64), np.empty(len(X))
+    nearest = np.empty(len(X), np.int64)
     for start in starts:
         C = start.copy()
         cost = np.inf
         for _ in range(steps):
-            last, cost = cost, _assigned(X, squares, C, nearest, distance)
+            last, cost = cost, _assigned(X, squares, C, nearest)
             sums, counts = _sums(X, nearest, len(C))
             for k in range(len(C)):
                 if counts[k]:
