@@ -1,7 +1,7 @@
 """Whether NumPy may refuse to resize an array that one variable holds, and nothing else.
 
-On Python 3.14 counts of references are not what they were: since 2.5 NumPy refuses where it cannot tell, which
-depends on the instruction that loads the variable, and says that this may be wrong. jitla can tell.
+On Python 3.14 counts of references are not what they were: since 2.5 NumPy refuses where it cannot tell.
+That depends on the instruction that loads the variable, and NumPy says that it may be wrong. jitla can tell.
 """
 
 from __future__ import annotations
