@@ -21,9 +21,8 @@ HEADER = 8  # words before the operands
 ARRAY, VALUE, ADDRESS = range(3)
 #: Bit of block word 7 that asks for the GIL to be released whatever the number of units.
 RELEASE_GIL = 1 << 32
-# Attributes of functions that run once per thousands of elements, and of those that many call. None is
-# `optnone`: LLVM lowers the level of its target machine for such a function, and modules have been seen that
-# were compiled at that level.
+# Attributes of functions that run once per thousands of elements, and of those that many others call. For
+# these `optnone` would spare a tenth of compiling, and cost sums of short rows and columns a third of speed.
 COLD, PLAIN = "cold ", "noinline "
 PART = ";;; a part of level {}\n"  # begins a further module in a text, with LLVM's level for it
 BLOCK = 4096  # elements of the last dimension that make one unit, when it is longer

@@ -55,9 +55,10 @@ def _action(name: str, opcode: int) -> str | None:
 # By opcode: what it does with local variables, None if unknown; and how control goes on.
 ACTIONS = [_action(dis.opname[opcode], opcode) for opcode in range(256)]
 PAIRS = frozenset(dis.opmap[name] for name in TWO if name in dis.opmap)
+# Since 3.14 END_ASYNC_FOR says, for tracers, where its loop is: it does not go there.
 JUMPS = {
     opcode: -2 if "JUMP_BACKWARD" in dis.opname[opcode] else 2
-    for opcode in (*dis.hasjrel, *dis.hasjabs)
+    for opcode in (*dis.hasjrel, *dis.hasjabs) if dis.opname[opcode] != "END_ASYNC_FOR"
 }
 STOPS = frozenset(dis.opmap[name] for name in NEVER_FALL_THROUGH if name in dis.opmap)
 SILENT_CODES = frozenset(dis.opmap[name] for name in SILENT if name in dis.opmap)

@@ -6,6 +6,7 @@ Knows: a flag of classes. Must not know: proxies. Receives a class; changes it.
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ def match_like_arrays(kind: type) -> None:
     flags = kind.__flags__
     if flags & _SEQUENCE == np.ndarray.__flags__ & _SEQUENCE:
         return
-    words = (ctypes.c_ulong * (type.__basicsize__ // ctypes.sizeof(ctypes.c_ulong))).from_address(id(kind))
+    size: Any = type.__basicsize__  # of the class of classes it is a number
+    words = (ctypes.c_ulong * (size // ctypes.sizeof(ctypes.c_ulong))).from_address(id(kind))
     places = [i for i, word in enumerate(words) if word == flags]
     if len(places) == 1:
         words[places[0]] ^= _SEQUENCE

@@ -104,9 +104,14 @@ def settle_indices() -> None:
 
 
 def quick_kernels() -> None:
-    """Let LLVM make code of its level 0 from now on, in this process: the same IR, sooner."""
+    """Let LLVM make code of its level 0 from now on, in this process: the same IR, sooner.
+
+    None of it is kept on disk, where other processes would find it under the name of better code.
+    """
+    import jitla
     from jitla.codegen.jit import Jit
 
+    jitla.configure(disk_cache=False)
     global QUICK
     QUICK, emit = True, Jit._emit
     Jit._emit = lambda jit, text, level: emit(jit, text, 0)  # type: ignore[method-assign]
