@@ -77,6 +77,8 @@ def _steps(unit: Unit, touch: Touch, values: Mapping[Hop, Any], spec: Spec, arra
     number = const_value(touch.scalar) if touch.scalar.op.name == "const" else values[touch.scalar]
     number = float(number) if spec.is_float else int(number)
     if op is AluOp.SHR:
+        if not 0 <= number <= 31:  # not what a shift in the other direction would give
+            raise Refused(f"a shift by {number}")
         yield from _shift(int(number) if touch.name == "right_shift" else -int(number))
         return
     if touch.name == "subtract":
@@ -96,9 +98,7 @@ def _steps(unit: Unit, touch: Touch, values: Mapping[Hop, Any], spec: Spec, arra
 
 
 def _shift(amount: int) -> Iterator[Step]:
-    """Cut a shift into ones that every implementation does; none is defined beyond the width."""
-    if not -31 <= amount <= 31:
-        raise Refused(f"a shift by {amount}")
+    """Cut a shift into ones that every implementation does."""
     sign = 1 if amount > 0 else -1
     while amount:
         part = sign * min(abs(amount), SHIFT)

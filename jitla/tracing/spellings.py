@@ -59,6 +59,7 @@ def _norm(session: Session, x: Any, ord: Any = None, axis: Any = None, keepdims:
 
 
 def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False, **options: Any) -> Any:
+    """Record sums of products of floats over labelled axes."""
     if out is not None or options or not args or type(args[0]) is not str:
         return NotImplemented
     arrays = [_floats(session, x) for x in args[1:]]
