@@ -13,7 +13,7 @@ from collections import Counter
 import numpy as np
 
 from jitla.errors import ScheduleError
-from jitla.nests import Nest, parse, run, scheduled, show, verify
+from jitla.nests import Loop, Nest, parse, run, scheduled, show, verify
 from jitla.nests.walking import all_loops, allocated
 
 DTYPES = ("float32", "float64", "int32", "uint16")
@@ -83,7 +83,8 @@ def line_for(rng: random.Random, nest: Nest) -> str:
     loops = [x.name for x in all_loops(nest.body)]
     inner = [b.name for b in allocated(nest.body)] or ["out"]
     every = [*inner, "A", "W", "out"]
-    a, b = rng.choice(loops), rng.choice(loops)
+    nested = [(x.name, y.name) for x in all_loops(nest.body) for y in x.body if isinstance(y, Loop)]
+    a, b = rng.choice(nested) if nested and rng.random() < 0.7 else (rng.choice(loops), rng.choice(loops))
     tail = rng.choice(("masked", "masked", "shifted", "peeled"))
     return rng.choice((
         f"split({a}, {rng.randint(2, 5)}, '{tail}')", f"split({a}, {rng.randint(2, 5)}, '{tail}')",
@@ -93,6 +94,16 @@ def line_for(rng: random.Random, nest: Nest) -> str:
         f"compute_at({rng.choice(inner)}, {a})", f"compute_at({rng.choice(inner)}, {a})",
         f"store_at({rng.choice(inner)}, {a}, {b}, ring={rng.random() < 0.5})",
         f"cache_read({rng.choice(every)}, {a})", f"cache_write({rng.choice(every)}, {a})", f"rfactor({a})"))
+
+
+def sliding_lines(rng: random.Random, nest: Nest) -> list[str]:
+    """Return primitives that keep the last buffer over the turns of a loop."""
+    inner = [b.name for b in allocated(nest.body)]
+    last = [x.name for x in nest.body if isinstance(x, Loop)][-1]
+    if not inner:
+        return []
+    ring = rng.random() < 0.5
+    return [f"split({last}, {rng.randint(2, 4)})", f"store_at({inner[-1]}, {last}_o, {last}_i, ring={ring})"]
 
 
 def agree(seed: int, taken: Counter[str]) -> str | None:
@@ -105,9 +116,10 @@ def agree(seed: int, taken: Counter[str]) -> str | None:
     want = run(nest, arrays)["out"].tobytes()
     lines, changed = [], nest
     tries = 0
+    sliding = sliding_lines(rng, nest) if rng.random() < 0.4 else []
     while len(lines) < STEPS and tries < 10 * STEPS:
         tries += 1
-        line = line_for(rng, changed)
+        line = sliding.pop(0) if sliding else line_for(rng, changed)
         try:
             changed = scheduled(changed, line)
         except ScheduleError as error:
