@@ -24,6 +24,8 @@ from jitla.errors import (
     JitlaError,
     JitlaWarning,
     MemoryLimitWarning,
+    NestError,
+    ScheduleError,
     TraceError,
     UnsupportedError,
     VerificationError,
@@ -32,8 +34,7 @@ from jitla.notebook import load_ipython_extension
 
 __all__ = [
     "BackendError", "CacheWarning", "ConfigError", "DeviceError", "FallbackWarning", "InternalError",
-    "JitlaError",
-    "JitlaWarning", "MemoryLimitWarning", "TraceError", "UnsupportedError", "VerificationError", "calibrate",
-    "config", "configure", "coverage", "explain", "jit", "load_ipython_extension", "options", "quantize",
-    "recompilation", "recompilations", "sparsify", "spec",
+    "JitlaError", "JitlaWarning", "MemoryLimitWarning", "NestError", "ScheduleError", "TraceError",
+    "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage", "explain", "jit",
+    "load_ipython_extension", "options", "quantize", "recompilation", "recompilations", "sparsify", "spec",
 ]

@@ -72,16 +72,20 @@ class DeviceError(JitlaError, RuntimeError):
 class NestError(JitlaError, ValueError):
     """A loop nest, or its text, means nothing; `law` names what it breaks."""
 
+    code = "J108"
+
     def __init__(self, law: str, text: str) -> None:
         super().__init__(law, text)
         self.law = law
 
     def __str__(self) -> str:
-        return ": ".join(self.args)
+        return f"{': '.join(self.args)} [{self.code}]"
 
 
 class ScheduleError(NestError):
     """A change of a loop nest would change what it computes, or does not fit; `law` names why."""
+
+    code = "J109"
 
 
 class InternalError(JitlaError, RuntimeError):

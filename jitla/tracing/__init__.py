@@ -1,6 +1,6 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
-Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, patterns, array, kinds,
+Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, matching, array, kinds,
 powers, operators, script, replay, records, guards, journal, literals, site, alone, parts, keeping, closed,
 learning, closing, pattern, stored, memory, picking, indexing, spellings, terms, scatters, functions,
 recording, dispatch, session, onset, payoff, quick, entries, sampling, contracting, unions, merging,

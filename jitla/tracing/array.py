@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.patterns import match_like_arrays
+from jitla.tracing.matching import match_like_arrays
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, layout_id
 from jitla.tracing.tape import KIND_CODE, SCALAR
 
