@@ -139,7 +139,8 @@ class Loops:
         return Looping(function, _bound(function, changed), made, found.refused)
 
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
-        builtin = function.__builtins__
+        known: Any = function  # not every checker knows that functions have builtins
+        builtin = known.__builtins__
         return [Entry(nest, nest.takes, function.__globals__, builtin, self._foreman, self._link,
                       self._load, self._keeps)
                 for nest in nests]
