@@ -204,7 +204,7 @@ class Gate:
         if not loops_back(function.__code__):
             return None
         with self._lock:
-            self._loops = self._loops or self.room("loops").Loops(self._adopted, self._loaded)
+            self._loops = self._loops or self.room("loops").Loops(self._adopted, self._loaded, self._keeps)
         return self._loops.version(function)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
@@ -218,6 +218,11 @@ class Gate:
         with self._lock:
             made = self._native().jit.load(text, (name,))
         return made, made.addresses[name]
+
+    def _keeps(self) -> Any:
+        """Return what tells, later and in any thread, what keeps machine code by the options in force now."""
+        disk = self.disk()
+        return None if disk is None else lambda: (disk, self._native().jit.maker)
 
     def measured(self, config: Config) -> Any:
         """Return the constants of this machine that an earlier process measured, or None."""

@@ -1,7 +1,8 @@
 """Explicit loops over elements: found, handed to Numba in another process, and swapped in.
 
 Reading order: kinds, values, arithmetic, given, calls, nests, again, elements, expressions, statements,
-translate, kernel, versions, foreman, door, call, opening, entry, function, worker.
+translate, kernel, versions, foreman, keeping, door, call,
+opening, entry, function, worker.
 """
 
 from jitla.loops.function import Looping, Loops, Record

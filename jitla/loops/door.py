@@ -97,7 +97,8 @@ class Text:
 
     def field(self, thing: str, offset: int, kind: str = "ptr") -> str:
         """Read a field of an object."""
-        return self.get(f"load {kind}, ptr {self.get(f'getelementptr i8, ptr {thing}, i64 {offset}')}, align 1")
+        where = self.get(f"getelementptr i8, ptr {thing}, i64 {offset}")
+        return self.get(f"load {kind}, ptr {where}, align 1")
 
     def block(self) -> str:
         """Return a name for a place to go to."""
@@ -352,6 +353,7 @@ def _number(text: Text, place: int, kind: str, held: str) -> str:
     if kind in PYTHON:
         return made
     text.put(f"store ptr {made}, ptr %one")
-    found = text.call("PyObject_Vectorcall", "ptr", f"ptr {text.object(TYPES[kind])}, ptr %one, i64 1, ptr null")
+    args = f"ptr {text.object(TYPES[kind])}, ptr %one, i64 1, ptr null"
+    found = text.call("PyObject_Vectorcall", "ptr", args)
     text.call("Py_DecRef", "void", f"ptr {made}")
     return found

@@ -22,6 +22,7 @@ from jitla.loops.call import LARGE, Code, described, signature
 from jitla.loops.door import CLOCK, NAME, Found, door
 from jitla.loops.foreman import Foreman, Unavailable
 from jitla.loops.given import Given
+from jitla.loops.keeping import Kept, kept
 from jitla.loops.kernel import kernel
 from jitla.loops.kinds import Refused
 from jitla.loops.nests import EXITS, Nest
@@ -105,7 +106,7 @@ class Entry:
     def __init__(
         self, nest: Nest, names: tuple[str, ...], space: Mapping[str, Any], builtin: Mapping[str, Any],
         foreman: Foreman, link: Callable[[str, bytes], tuple[Any, int]],
-        load: Callable[[str, str], tuple[Any, int]],
+        load: Callable[[str, str], tuple[Any, int]], keeps: Callable[[], Kept] = lambda: None,
     ) -> None:
         self.nest = nest
         self.names = names
@@ -114,6 +115,8 @@ class Entry:
         self.foreman = foreman
         self.link = link
         self.load = load
+        # Returns what keeps machine code by the options in force.
+        self.keeps = keeps
         # What the version calls before the nest.
         self.ask: Callable[..., Any] = self.plainly
         self.variants: dict[Any, Variant] = {}
@@ -202,11 +205,12 @@ class Entry:
         """Have it translated and compiled, elsewhere."""
         variant.state = "waiting"
         self.rests = True
-        self.foreman.submit(lambda: self._make(variant))
+        keeper = self.keeps()
+        self.foreman.submit(lambda: self._make(variant, keeper))
 
-    def _make(self, variant: Variant) -> None:
+    def _make(self, variant: Variant, keeper: Kept) -> None:
         try:
-            self._translate(variant)
+            self._translate(variant, keeper)
         except Refused as refused:
             variant.refuse(refused.reason, refused.line or self.nest.line, refused.element)
         except Unavailable as error:
@@ -216,13 +220,13 @@ class Entry:
         finally:
             self._look()
 
-    def _translate(self, variant: Variant) -> None:
+    def _translate(self, variant: Variant, keeper: Kept) -> None:
         given = dict(zip((*self.names, *self.outside), variant.given, strict=True))
         given = {name: what for name, what in given.items()
                  if name not in self.outside or not isinstance(what, str)}
         made = kernel(self.nest, given, lambda name: self._resolve(name, variant))
         variant.kinds = ", ".join(f"{name} {_shown(what)}" for name, what in given.items())
-        name, data = self.foreman.ask(made.text, made.pointers)
+        name, data = kept(made.text, made.pointers, self.foreman.ask, self.foreman.program, keeper)
         library, address = self.link(name, data)
         variant.code = Code(made, self.nest.writes, library, address)
         self._build(variant, variant.code, given)

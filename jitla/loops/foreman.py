@@ -33,6 +33,7 @@ class Foreman:
 
     def __init__(self, program: str) -> None:
         # it is given no folder of this package to import from: it needs none of it
+        self.program = program
         self._command = [sys.executable, "-P", program]
         self._tasks: SimpleQueue[Callable[[], None]]
         self._lock: threading.Lock

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from jitla.loops.entry import Entry, Variant
 from jitla.loops.foreman import Foreman
+from jitla.loops.keeping import Kept
 from jitla.loops.nests import find
 from jitla.loops.versions import CONSTANTS, asked, replace
 from jitla.source import changed_code, tree_of
@@ -110,10 +111,12 @@ class Loops:
     """Makes the versions of functions; what compiles is shared by all of them."""
 
     def __init__(self, link: Callable[[str, bytes], tuple[Any, int]],
-                 load: Callable[[str, str], tuple[Any, int]]) -> None:
+                 load: Callable[[str, str], tuple[Any, int]],
+                 keeps: Callable[[], Kept] = lambda: None) -> None:
         self._foreman = Foreman(str(Path(__file__).with_name("worker.py")))
         self._link = link
         self._load = load
+        self._keeps = keeps
 
     def version(self, function: FunctionType) -> Looping | None:
         """Return a function with nests over elements as it is called; None if it has none."""
@@ -136,9 +139,10 @@ class Loops:
         return Looping(function, _bound(function, changed), made, found.refused)
 
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
-        builtin = function.__builtins__  # type: ignore[attr-defined]
+        known: Any = function  # not every checker knows that functions have builtins
+        builtin = known.__builtins__
         return [Entry(nest, nest.takes, function.__globals__, builtin, self._foreman, self._link,
-                      self._load)
+                      self._load, self._keeps)
                 for nest in nests]
 
 

@@ -18,7 +18,7 @@ from jitla.loops.door import ELSE, FINISH, FUNCTIONS, KERNEL, RUNS, TIME
 from jitla.runtime import builtin
 
 
-class Slots(np.ndarray):  # type: ignore[type-arg]
+class Slots(np.ndarray):
     """The memory that a door reads; its own attributes keep what it points to."""
 
     kept: list[Any]

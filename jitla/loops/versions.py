@@ -46,7 +46,8 @@ def asked(number: int) -> str:
 def _choice(number: int, nest: Nest, takes: Sequence[str]) -> list[ast.stmt]:
     """Return the statements that a nest becomes."""
     at = nest.loop
-    call = ast.Call(ast.Attribute(_constant(asked(number)), "ask", ast.Load()), [_name(each) for each in takes], [])
+    ask = ast.Attribute(_constant(asked(number)), "ask", ast.Load())
+    call = ast.Call(ask, [_name(each) for each in takes], [])
     done = ast.Call(ast.Attribute(_constant(asked(number)), "done", ast.Load()), [_name(FOUND)], [])
     count = sum(isinstance(node, ast.For) for node in nest.labels)
     outs = [f".{name}" for name in nest.writes]
@@ -54,7 +55,7 @@ def _choice(number: int, nest: Nest, takes: Sequence[str]) -> list[ast.stmt]:
     targets: list[ast.expr] = [_name(each, ast.Store()) for each in parts]
     ended = [*_taken(targets, nest.writes), *Resumed(nest).whole()]
     first = ast.Subscript(_name(FOUND), ast.Constant(0), ast.Load())
-    living = [_name(AT, ast.Store()), *(_name(f".{name}", ast.Store()) for name in nest.live)]
+    living: list[ast.expr] = [_name(AT, ast.Store()), *(_name(f".{name}", ast.Store()) for name in nest.live)]
     compiled: list[ast.stmt] = [ast.If(first, ended, _taken(living, nest.live))]
     finish = ast.If(
         ast.Compare(_name(FOUND), [ast.IsNot()], [ast.Constant(None)]),

@@ -17,6 +17,8 @@ def _names() -> dict[str, Any]:
 class Foreman:
     """Does tasks at once, and compiles here."""
 
+    program = __file__
+
     def submit(self, task) -> None:
         task()
 

@@ -112,6 +112,8 @@ SPACE |= {f"lib_{name}": _library(name) for name in (
 class Foreman:
     """Does tasks at once; what is made of a text is the text."""
 
+    program = __file__
+
     def submit(self, task) -> None:
         task()
 

@@ -100,6 +100,55 @@ def test_a_decorated_function_calls_one_with_loops(at_once):
     assert inner.stats().loop_runs > 3
 
 
+class Shelf(dict):
+    """Keeps machine code in memory."""
+
+    def get(self, key, maker):
+        return dict.get(self, (key, maker))
+
+    def put(self, key, maker, code):
+        self[key, maker] = code
+
+
+def test_what_is_kept_is_not_compiled_again(eager, monkeypatch):
+    asked = []
+
+    class Foreman(emulated.Foreman):
+        def ask(self, text, pointers):
+            asked.append(text)
+            return super().ask(text, pointers)
+
+    shelf = Shelf()
+    for _ in range(2):
+        loops = Loops(emulated._link, GATE._loaded, lambda: lambda: (shelf, "this processor"))
+        loops._foreman = Foreman()
+        fast = loops.version(programs.reversed_down)
+        for _ in range(5):
+            assert (fast.version(np.arange(9.0)) == programs.reversed_down(np.arange(9.0))).all()
+        assert fast.records()[0].runs == 2
+    assert len(asked) == len(shelf) == 1
+    shelf.clear()
+    loops.version(programs.reversed_down).version(np.arange(9.0))
+    assert len(asked) == 2
+
+
+def test_a_function_that_waits_for_its_loop_is_not_traced(at_once, monkeypatch):
+    """The runs that are not timed count, too, when it is asked what a function lives by."""
+    monkeypatch.setattr(loops_function, "ENOUGH", 1e-3)
+    monkeypatch.setattr(emulated.Foreman, "submit", lambda self, task: None)
+
+    def sweeps(x):
+        for _ in range(50):
+            y = x * 2.0
+            for i in range(1, len(x)):
+                x[i] = 0.5 * (x[i - 1] + y[i])
+        return x
+
+    fast = called(sweeps, np.ones(300), times=3)
+    assert fast.stats().loops_waiting == 1
+    assert fast.stats().forces == 0
+
+
 def test_code_that_is_exchanged_is_met(at_once):
     def f(x):
         for i in range(len(x)):

@@ -1,0 +1,67 @@
+"""Functions that users compiled with Numba themselves, called from traced code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+
+numba = pytest.importorskip("numba")
+
+
+@pytest.fixture(scope="module")
+def total():
+    @numba.njit
+    def total(x):
+        s = 0.0
+        for i in range(len(x)):
+            s += x[i] * x[i]
+        return s
+
+    return total
+
+
+def made_by(kind):
+    if kind == "vectorize":
+        return numba.vectorize(["float32(float32,float32)", "float64(float64,float64)"])(
+            lambda a, b: a * b + 1.0)
+
+    def running(x, y, out):
+        s = 0.0
+        for i in range(len(x)):
+            s += x[i]
+            out[i] = s * y[i]
+
+    types = ["void(float64[:],float64[:],float64[:])", "void(float32[:],float32[:],float32[:])"]
+    return numba.guvectorize(types, "(n),(n)->(n)")(running)
+
+
+def test_a_compiled_function_is_called_between_blocks(total):
+    def f(x, y):
+        z = x * 2.0 + y
+        return (z + total(z)) * 0.5 - x
+
+    x, y = np.linspace(0, 1, 1000), np.linspace(1, 3, 1000)
+    fast = jitla.jit(f, strict=True)
+    for _ in range(3):
+        assert (fast(x, y) == f(x, y)).all()
+    assert fast.stats().fallbacks == 0
+
+
+@pytest.mark.parametrize("kind", ["vectorize", "guvectorize"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_compiled_ufunc_takes_and_gives_arrays(kind, dtype):
+    ufunc = made_by(kind)
+
+    def f(x, y):
+        w = ufunc(x * dtype(2.0) + y, y)
+        return w, (w + x) * dtype(0.5)
+
+    x, y = np.linspace(0, 1, 1000, dtype=dtype), np.linspace(1, 3, 1000, dtype=dtype)
+    fast = jitla.jit(f, strict=True)
+    for found, wanted in zip(fast(x, y), f(x, y), strict=True):
+        assert type(found) is np.ndarray
+        assert found.dtype == wanted.dtype
+        assert (found == wanted).all()
+    assert fast.stats().fallbacks == 0
