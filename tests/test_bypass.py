@@ -41,7 +41,7 @@ VALUES: list[Any] = [
     sp.csr_matrix(np.eye(3)), sp.csr_matrix(np.eye(30)), np.dtype("f4"), np.ma.masked_array(X)]
 
 
-@pytest.mark.parametrize("made_of", VALUES, ids=lambda v: repr(v)[:30])
+@pytest.mark.parametrize("made_of", VALUES, ids=lambda v: type(v).__name__)
 def test_a_test_holds_for_arguments_of_one_kind_and_no_other(made_of: Any) -> None:
     known: list[Any] = [int, (list, 1, 2)]
     test = bypass.test_of("v", made_of, known)
