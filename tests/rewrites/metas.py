@@ -266,8 +266,8 @@ def _near(before: Hop, given: list[Any], x: Any, y: Any) -> bool:
     if all(np.all(np.isfinite(v)) for v in values(topo((before,)), given)):
         return close(x, y)
     known = np.isfinite(x) & np.isfinite(y)
-    x, y = np.where(known, x, 0), np.where(known, y, 0)
-    return x.dtype == y.dtype and (x.dtype.kind in "biu" or close(x, y))
+    same = x.dtype == y.dtype
+    return same and (x.dtype.kind in "biu" or close(np.where(known, x, 0), np.where(known, y, 0)))
 
 
 def main() -> int:
