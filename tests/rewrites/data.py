@@ -66,12 +66,18 @@ def same_bits(x: Any, y: Any, zeros: bool = True) -> bool:
     return bool(np.all(equal))
 
 
-def close(x: Any, y: Any) -> bool:
-    """Equal but for roundings."""
+def grain(roots: tuple[Hop, ...]) -> float:
+    """Relative size of the largest roundings on the way to `roots`: those of the narrowest floats."""
+    kinds = {h.meta.dtype for h in topo(roots)}
+    return max((float(np.finfo(kind).eps) for kind in kinds if kind.kind in "fc"), default=0.0)
+
+
+def close(x: Any, y: Any, eps: float = 0.0) -> bool:
+    """Equal but for roundings, which may have been those of narrower floats, of relative size `eps`."""
     x, y = np.asarray(x), np.asarray(y)
     if x.shape != y.shape or x.dtype != y.dtype or x.dtype.kind in "biu":
         return same_bits(x, y)
-    eps = float(np.finfo(x.dtype).eps)
+    eps = max(eps, float(np.finfo(x.dtype).eps))
     return bool(np.allclose(x, y, rtol=1e3 * eps, atol=1e3 * eps, equal_nan=True))
 
 
