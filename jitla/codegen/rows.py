@@ -36,6 +36,8 @@ def pack_rows(
     table: list[int] = []
     blobs = b""
     for stage in stages:
+        if not stage.whole:  # of a kernel that failed and that NumPy runs
+            raise BackendError("a stage of rows has no machine code")
         at: list[int] = []
         for blob in (stage.whole, stage.last, stage.first):
             at.append(blobs_at + len(blobs) // 8 if blob else at[0])

@@ -14,8 +14,8 @@ from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Call, Layout, Plan, Recall, all_layouts, plan, show, weigh
-from jitla.hops import Hop, Machine, make, place, topo, verify
+from jitla.fusion import Layout, Plan, Recall, all_layouts, plan, show, weigh
+from jitla.hops import Hop, Machine, make, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
 from jitla.recompile.listing import nests_text
@@ -217,18 +217,7 @@ def _show_placed(draft: Draft) -> str:
 
 def _show_plan(draft: Draft) -> str:
     assert draft.plan is not None
-    return show(draft.plan) + "\n" + "\n".join(covered_lines(draft.plan))
-
-
-def covered_lines(found: Plan) -> list[str]:
-    """Say for every kernel which of the user's lines it computes."""
-    kernels = [s for s in found.steps if not isinstance(s, Call)]
-    texts = []
-    for at, kernel in enumerate(kernels):
-        lines = dict.fromkeys(place(h.line) for h in kernel.body if h.line is not None)
-        if lines:
-            texts.append(f"K{at} covers " + "; ".join(lines))
-    return texts
+    return show(draft.plan)
 
 
 STAGES: tuple[Stage, ...] = (

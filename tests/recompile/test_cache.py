@@ -152,12 +152,12 @@ def test_strict_leaves_transcendentals_to_numpy():
 
 
 def test_text_tells_every_stage_and_the_users_lines():
-    x = leaf(0, Meta((5,), F8))
+    x = leaf(0, Meta((5077,), F8))  # nobody else has such hops, and so lines for them
     root = apply("multiply", apply("add", x, x, line=("/home/me/train.py", 7)), x, line="train.py:8")
-    text = Compiler(Counting()).build((root,), {0: Layout((5,), (8,))}).text()
+    text = Compiler(Counting()).build((root,), {0: Layout((5077,), (8,))}).text()
     assert "/home" not in text
-    for part in ("== hops", "== rewrites", "== rules fired", "== plan", "K0 Cell 5", "== program",
-                 "K0 covers train.py:7; train.py:8", "def run(L):"):
+    for part in ("== hops", "== rewrites", "== rules fired", "== plan", "K0 Cell 5077", "== program",
+                 "# train.py:7", "# train.py:8", "def run(L):"):
         assert part in text
 
 

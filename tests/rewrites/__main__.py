@@ -73,8 +73,8 @@ def differs(seed: int, numerics: str) -> str | None:
 
 def _largest(roots: Roots, given: list[Any]) -> float:
     """Return the largest value on the way: products of products may cancel, but for its roundings."""
-    return max((float(np.max(np.abs(v), initial=1.0, where=np.isfinite(v))) for v in values(topo(roots), given)
-                if v.dtype.kind in "fc"), default=1.0)
+    floats = [v for v in values(topo(roots), given) if v.dtype.kind in "fc"]
+    return max((float(np.max(np.abs(v), initial=1.0, where=np.isfinite(v))) for v in floats), default=1.0)
 
 
 def beyond_reals(roots: Roots, given: list[Any]) -> bool:

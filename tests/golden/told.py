@@ -1,0 +1,29 @@
+"""`python -m tests.golden.told`: explanations of fifteen programs at every level, as JSON on standard output.
+
+Knows: the programs, the public interface. Must not know: what the texts should be. It is a process of its
+own because programs are shared: where a test has run an equal one, some lines are those of that test.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import jitla
+from jitla.levels import LEVELS
+from tests.golden.programs import programs
+
+LEVEL = "x86-64-v3"
+PATIENT = 10_000  # milliseconds: no search ends because the machine is busy
+
+
+def explanations() -> dict[str, jitla.explanation.Explanation]:
+    """Return what is explained of one call of every program."""
+    with jitla.options(cpu=LEVEL, compile="sync", search_ms=PATIENT):
+        return {name: jitla.explain(jitla.jit(f), *args) for name, (f, args) in programs().items()}
+
+
+if __name__ == "__main__":
+    with jitla.options(cpu=LEVEL):
+        json.dump({name: {level: str(found.at(level)) for level in LEVELS}
+                   for name, found in explanations().items()}, sys.stdout)
