@@ -43,6 +43,7 @@ run is not on it.
   of the later half of the calls within {seconds:g} s. That is how long jitla had to compile behind NumPy:
   long calls may be faster later; the variant `jitla:sync` of the driver waits for the compiler.
 - Each case was run by {processes}. Other programs ran on the machine from time to time.
+- Runs that ended at their limit of time are absent, and with them one case that they disturbed visibly.
 - JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is
   its own. scikit-learn's estimators do not take the same steps: they are for orientation.
 - A peer counts as one where its objective is NumPy's within 1e-8, or within ten times what the last bits of
