@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,29 @@ def test_short_calls_are_plain_while_programs_are_made(
     nobody[0]()
     f(x)
     assert f.stats().kernel_runs == 1
+
+
+@pytest.mark.parametrize("plain, traced, wanted", [
+    (0.008, 0.05, "ttppppp"), (0.04, 0.05, "ttptttt"), (0.04, 0.2, "ttptppp")])
+def test_long_calls_are_traced_while_that_does_not_take_much_longer(
+        monkeypatch: pytest.MonkeyPatch, plain: float, traced: float, wanted: str) -> None:
+    done: list[str] = []
+
+    def call(way: str, seconds: float) -> Any:
+        def act(*given: Any) -> None:
+            done.append(way)
+            clock[0] += seconds
+        return act
+
+    clock = [0.0]
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "run", call("t", traced))
+    monkeypatch.setattr(onset, "untraced", call("p", plain))
+    kind = onset.Rising(10, pytest.fail)
+    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9)], hurry=pytest.fail)
+    for _ in range(7):
+        kind.weigh(site, len, len, (), {})
+    assert "".join(done) == wanted
 
 
 def test_explain_shows_programs_whatever_pays() -> None:

@@ -5,7 +5,9 @@ Receives calls, and the two ways to do them; returns what they return.
 
 Calls on few elements are not even traced before they have taken so long that it may pay (`jitla.cold`). Of
 others the first is traced: its blocks are met, and swapped within it where that pays. Until all programs are
-there short calls are left to the plain function, long ones are traced.
+there short calls are left to the plain function, long ones are traced. The plain function says what is long,
+for a traced call in which NumPy runs many small blocks may take several times as long. Then calls are left to
+the plain function until more programs are there.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from jitla.tracing.session import LOCAL, run, untraced
 
 # Seconds from which on a call is traced even if its programs are not there: they are swapped in.
 LONG = 0.03
-# Traced calls that may meet new blocks, at most.
-MEETINGS = 3
+# Traced calls that may meet new blocks, at most; those after which the plain function is timed.
+MEETINGS, ENOUGH = 3, 2
+DEARER = 1.3  # times the plain function's seconds that a traced call may take, so that others are traced
 
 
 class Rising:
@@ -39,6 +42,8 @@ class Rising:
         self._spent = spent
         self._meetings = 0
         self._long = True
+        self._plain = 0.0  # seconds of the plain function, when it was called last
+        self._dear = 0  # blocks that waited when a traced call took too long
 
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
@@ -53,7 +58,7 @@ class Rising:
     def _timed(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
     ) -> Any:
-        traced = self._long or self._meetings < MEETINGS and not site.standbys
+        traced = self._is_traced(len(site.standbys))
         start = perf_counter()
         try:
             if traced:
@@ -66,6 +71,17 @@ class Rising:
             self._long = taken > LONG
             self._spent += taken
             if not traced:
+                self._plain = taken
                 Patience.seconds += taken
+            elif 0.0 < self._plain * DEARER < taken:
+                self._dear = len(site.standbys)
             if self._spent >= sum(standby.due for standby in list(site.standbys)):
                 site.hurry()
+
+    def _is_traced(self, waiting: int) -> bool:
+        """Say whether the next call is traced, while so many blocks wait for their programs."""
+        if 0 < self._dear <= waiting:
+            return False
+        if self._long:
+            return self._meetings < ENOUGH or self._plain > LONG
+        return self._meetings < MEETINGS and not waiting
