@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 0.030
 PAIRS = 7
-ROUNDS = 3  # more only where the first did not do: a busy machine needs more tries
+ROUNDS = 6  # more only where the first did not do: a busy machine needs more tries
 HEAVY = ("scipy", "llvmlite", "numba", "cloudpickle")
 
 TIME_NUMPY = "import time; t = time.perf_counter(); import numpy; print(time.perf_counter() - t)"
