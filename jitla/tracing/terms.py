@@ -59,7 +59,8 @@ def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
     if type(axes) not in (tuple, list) or len(axes) != 2:
         return NotImplemented
     pairs = [each if type(each) in (tuple, list) else (each,) for each in axes]
-    over = [tuple(i % z.ndim for i in each if type(i) is int) for each, z in zip(pairs, (x, y), strict=True)]
+    over = [tuple(i % z.ndim for i in each if type(i) is int and -z.ndim <= i < z.ndim)
+            for each, z in zip(pairs, (x, y), strict=True)]
     if not len(over[0]) == len(over[1]) == len(pairs[0]) == len(pairs[1]) == len(set(over[0])) == \
             len(set(over[1])) or [x.shape[i] for i in over[0]] != [y.shape[i] for i in over[1]]:
         return NotImplemented

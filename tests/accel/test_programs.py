@@ -412,3 +412,15 @@ def test_floats_run_on_the_machine_for_them():
         strict = jitla.jit(layer, numerics="strict")
         assert same(strict(*given), layer(*given))
         assert parts_of(strict) == []
+
+
+@pytest.mark.parametrize("axes", [([5], [0]), ([-4], [0]), ([0], [2])])
+def test_axes_that_are_not_there_are_refused_as_numpy_does(axes):
+    def sums(x, w):
+        return np.tensordot(x.astype(WIDE), w.astype(WIDE), axes=axes)
+
+    x, w = bytes_(2, 3, 4), bytes_(4, 3)
+    with pytest.raises(IndexError, match="tuple index out of range"):
+        sums(x, w)
+    with pytest.raises(IndexError, match="tuple index out of range"):
+        jitla.jit(sums, target="vta")(x, w)
