@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -49,20 +50,30 @@ def _unfilter(kind: int, line: bytearray, above: bytearray, step: int) -> None:
             line[i] = line[i] + (left, up, left + up >> 1)[kind - 1] & 255
 
 
+def drawn(page: Path, shot: Path, scheme: int) -> list[bytes]:
+    """Return the rows of a picture of a page, in the browser's light or dark scheme."""
+    subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+         "--run-all-compositor-stages-before-draw", "--virtual-time-budget=2000",
+         f"--window-size={SIZE[0]},{SIZE[1]}", f"--blink-settings=preferredColorScheme={scheme}",
+         f"--user-data-dir={shot.parent / 'profile'}", f"--screenshot={shot}", page.as_uri()],
+        check=True, capture_output=True, timeout=100)
+    return pixels(shot.read_bytes())
+
+
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser")
 @pytest.mark.parametrize(("mode", "ground", "scheme"), [
     ("light", (255, 255, 255), 1), ("dark", (0x17, 0x17, 0x1B), 0)])
 def test_a_page_is_drawn_on_its_ground(tmp_path, mode, ground, scheme):
     page, shot = tmp_path / "plan.html", tmp_path / f"{mode}.png"
     explanation(SHOWN).save(page)
-    subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-         f"--window-size={SIZE[0]},{SIZE[1]}", f"--blink-settings=preferredColorScheme={scheme}",
-         f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={shot}", page.as_uri()],
-        check=True, capture_output=True, timeout=100)
-    rows = pixels(shot.read_bytes())
-    step = len(rows[0]) // SIZE[0]
+    wanted = {bytes.fromhex("cfe3ff"),  # what the first kernel computes
+              bytes.fromhex("888888")}  # lines between values
+    for _ in range(3):  # a busy browser hands out pictures it has not finished
+        rows = drawn(page, shot, scheme)
+        step = len(rows[0]) // SIZE[0]
+        colours = {row[at:at + 3] for row in rows for at in range(0, len(row), step)}
+        if wanted <= colours:
+            break
     assert tuple(rows[2][:3]) == ground
-    colours = {row[at:at + 3] for row in rows for at in range(0, len(row), step)}
-    assert bytes.fromhex("cfe3ff") in colours  # what the first kernel computes
-    assert bytes.fromhex("888888") in colours  # lines between values
+    assert wanted <= colours
