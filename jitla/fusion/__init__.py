@@ -56,7 +56,7 @@ from jitla.fusion.memory import peak, window_row
 from jitla.fusion.pairs import pairs_in
 from jitla.fusion.placement import HOST, Work, assigned, seconds_of
 from jitla.fusion.planner import plan
-from jitla.fusion.price import PACK, Cost, Prices
+from jitla.fusion.price import PACK, STREAMED, Cost, Prices
 from jitla.fusion.recall import Recall
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
@@ -66,7 +66,7 @@ from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
     "ALONE", "ALWAYS", "BEFORE", "CELL", "COMPRESSED", "MAGG", "NARROW", "OPENING", "OPERAND", "PACK",
-    "PACKED", "PACKS", "PAIRS", "PARTIAL", "ROOM", "SHARED", "TEMPLATES",
+    "PACKED", "PACKS", "PAIRS", "PARTIAL", "ROOM", "SHARED", "STREAMED", "TEMPLATES",
     "Backend", "Call", "Combine", "Cost", "Cut", "Entries", "Executable", "Facts", "Form", "Geometry", "HOST",
     "Interpreted", "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices",
     "Product", "Recall", "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",

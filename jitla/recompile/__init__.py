@@ -1,6 +1,6 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, emit, resize, asked, cuts, rows, windows, codes, program, checking, appraisal,
+Reading order: stores, emit, resize, asked, cuts, rows, windows, loops, codes, program, checking, appraisal,
 splitting, placing, listing, pipeline, invariants, cache.
 """
 

@@ -7,7 +7,7 @@ Receives a plan with its store targets; returns results for the objects at the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from math import prod
 from types import CodeType
@@ -20,15 +20,14 @@ from jitla.errors import InternalError
 from jitla.events import MAKING
 from jitla.fusion import (
     COMPRESSED,
+    STREAMED,
     Call,
     Executable,
     Form,
     Geometry,
     Kernel,
     Layout,
-    Operands,
     Plan,
-    RowKernel,
     Schedule,
     Verdict,
     contiguous,
@@ -44,13 +43,11 @@ from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.asked import RowTools
 from jitla.recompile.codes import Code, codes
 from jitla.recompile.emit import Need, Script, write_script
+from jitla.recompile.loops import BlockLoop, CellLoop
 from jitla.recompile.resize import compose, rebuild
-from jitla.recompile.rows import RowLoop
 from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
-from jitla.recompile.windows import WindowLoop
 from jitla.rewrites import Chain, well_ordered
 
-NONTEMPORAL_BYTES = 32 << 20  # beyond the caches, a result is better written around them
 MAX_VARIANTS = 4
 DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
 RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
@@ -92,16 +89,6 @@ class _Misfit(Exception):
     """The plan cannot be bound to these sizes and layouts; another plan is needed."""
 
 
-@dataclass(slots=True)
-class _Loop:
-    """A kernel of a program with what its bindings look up."""
-
-    kernel: Kernel
-    key: Any
-    operands: Operands
-    variants: dict[tuple[Form, Schedule], tuple[Executable, Launch]] = field(default_factory=dict)
-
-
 class Program:
     """A compiled DAG, for all sizes and layouts of its class."""
 
@@ -129,8 +116,8 @@ class Program:
         self._variants: list[tuple[Program, dict[int, int]]] = []
         kernels = [s for s in self.order.steps if not isinstance(s, Call)]
         self._loops = [
-            _Loop(k, structure_key(k), operands(k)) if isinstance(k, Kernel)
-            else RowLoop(k) if isinstance(k, RowKernel) else WindowLoop(k) for k in kernels]
+            CellLoop(k, structure_key(k), operands(k)) if isinstance(k, Kernel)
+            else BlockLoop(k) for k in kernels]
         hops = topo(plan.outputs)
         self._arrays = [h for h in hops if h.meta.shape != ()]
         lines = [h.inputs for h in topo(self.given) if h.op.name in COMPRESSED]
@@ -214,7 +201,7 @@ class Program:
         waiting: dict[Hop, int] = {}
         for loop in self._loops:
             late = [h for h in loop.kernel.outputs if h in self.order.delayed]
-            if late and isinstance(loop, _Loop):  # it has one result
+            if late and isinstance(loop, CellLoop):  # it has one result
                 executable, _, geometry = self._variant(loop, shapes, places, layouts)
                 waiting[late[0]] = executable.scratch(geometry)
         return waiting
@@ -361,11 +348,11 @@ class Program:
         return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in seen_operands(hop)])
 
     def _block(
-        self, loop: _Loop | RowLoop | WindowLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        self, loop: CellLoop | BlockLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
         layouts: Mapping[int, Layout],
     ) -> tuple[bytes, Launch]:
         """Return the argument block of a kernel and what runs it."""
-        if not isinstance(loop, _Loop):
+        if not isinstance(loop, CellLoop):
             made = loop.block(shapes, places, self._workshop)
             if made is None:
                 raise _Misfit
@@ -374,7 +361,7 @@ class Program:
         return executable.template(geometry), launch
 
     def _variant(
-        self, loop: _Loop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        self, loop: CellLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
         layouts: Mapping[int, Layout],
     ) -> tuple[Executable, Launch, Geometry]:
         """Return a kernel compiled for these layouts, what runs it, and how it walks over them."""
@@ -400,7 +387,7 @@ class Program:
         return *loop.variants[form, schedule], geometry
 
     def _streams(
-        self, loop: _Loop, form: Form, places: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
+        self, loop: CellLoop, form: Form, places: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
     ) -> bool:
         """Tell whether results are contiguous, too large for the caches, and not read on the way."""
         outputs = loop.operands.outputs
@@ -412,7 +399,7 @@ class Program:
         if any(h.op.name == "leaf" and h.attr("slot") in overwritten for h in loop.operands.inputs):
             return False  # what was just read is in the cache
         sizes = [prod(places[outputs[i]].shape) * outputs[i].meta.dtype.itemsize for i in cells]
-        return max(sizes) >= NONTEMPORAL_BYTES
+        return max(sizes) >= STREAMED
 
 
 _SCALAR = Layout((), ())

@@ -7,7 +7,6 @@ Receives a `RowKernel`, bound shapes and layouts; returns its argument block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -66,25 +65,7 @@ UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where 
 FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
 
 
-@dataclass(slots=True)
-class RowLoop:
-    """A row kernel of a program; its machine code is kept as long as the program."""
-
-    kernel: RowKernel
-    kept: list[Any] = field(default_factory=list)
-
-    def block(
-        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools
-    ) -> tuple[bytes, Launch] | None:
-        """Return the argument block and what runs it; None if rows do not lie as they have to."""
-        bound = _Binding(self.kernel, shapes, places, tools)
-        made = bound.block()
-        if made is not None:
-            self.kept += bound.kept
-        return made
-
-
-class _Binding:
+class RowBinding:
     """One binding of a row kernel while its block is made."""
 
     def __init__(
@@ -190,6 +171,7 @@ class _Binding:
         return found
 
     def block(self) -> tuple[bytes, Launch] | None:
+        """Return the argument block and what runs it; None if rows do not lie as they have to."""
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height
         whole_layouts, last_layouts = self._layouts(self.height), self._layouts(last)

@@ -11,7 +11,6 @@ block it makes what lies behind.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -20,6 +19,7 @@ from jitla.fusion import (
     OPENING,
     OPERAND,
     ROOM,
+    STREAMED,
     Cut,
     Geometry,
     Kernel,
@@ -41,27 +41,9 @@ from jitla.recompile.asked import Launch, RowTools
 from jitla.recompile.cuts import BYTES_PER_NS, padded
 
 PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
-PAST_BYTES = 32 << 20  # results this large are stored past the caches
 
 
-@dataclass(slots=True)
-class WindowLoop:
-    """A window kernel of a program; its machine code is kept as long as the program."""
-
-    kernel: WindowKernel
-    kept: list[Any] = field(default_factory=list)
-
-    def block(
-        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools
-    ) -> tuple[bytes, Launch] | None:
-        """Return the argument block and what runs it."""
-        bound = _Binding(self.kernel, shapes, places, tools)
-        made = bound.block()
-        self.kept += bound.kept
-        return made
-
-
-class _Binding:
+class WindowBinding:
     """One binding of a window kernel while its block is made."""
 
     def __init__(
@@ -89,6 +71,7 @@ class _Binding:
         return prod(self.shapes[hop.meta.shape][1:]) * hop.meta.dtype.itemsize
 
     def block(self) -> tuple[bytes, Launch]:
+        """Return the argument block and what runs it."""
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height
         stages: list[Stage] = []
@@ -122,7 +105,7 @@ class _Binding:
         form, geometry = found
         ends = form.inner[-len(stage.outputs):]
         past = self.rows > rows and set(ends) == {"c"} and all(
-            h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= PAST_BYTES
+            h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= STREAMED
             for h in stage.outputs)
         executable, _ = self.tools.executable(stage, structure_key(stage), form, PAST if past else PLAIN)
         self.kept.append(executable)

@@ -182,3 +182,13 @@ def test_a_limit_of_memory_holds():
     a = RNG.random((600, 700))
     fast = jitla.jit(harris, compile="sync", memory_limit="1GB")
     same(fast(a), harris(a))
+
+
+@pytest.mark.parametrize("level", ["llvm", "asm"])
+def test_the_code_of_windows_can_be_read(level):
+    fast = jitla.jit(far, compile="sync")
+    a = RNG.random((211, 640))
+    fast(a)
+    assert is_window(fast, a)
+    told = str(jitla.explain(fast, a, level=level))
+    assert told.count(" of K1") >= 2, told  # what makes `b`, what reads it
