@@ -232,7 +232,8 @@ def written_windows(x):
 
 def test_windows_that_are_written_to_are_numpys():
     for _ in range(2):
-        assert_same(written_windows(np.arange(6.0)), jitla.jit(written_windows, compile="sync")(np.arange(6.0)))
+        jitted = jitla.jit(written_windows, compile="sync")
+        assert_same(written_windows(np.arange(6.0)), jitted(np.arange(6.0)))
 
 
 def pooled(x):
