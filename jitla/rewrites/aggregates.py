@@ -7,6 +7,8 @@ Must not know: products. Returns `EXTREMES_AND_BLOCKS`.
 from __future__ import annotations
 
 from functools import reduce
+from itertools import product
+from math import prod
 
 from jitla.hops import Hop, make
 from jitla.rewrites.conditions import (
@@ -145,6 +147,26 @@ def combined(root: Hop, b: Bound) -> Hop:
     return reduce(lambda p, q: make(_COMBINED[root.op.name], (p, q), root.line), parts)
 
 
+def few_apart(root: Hop, b: Bound) -> bool:
+    """A few floats that do not lie one after the other are joined for each of many results."""
+    axis, shape = b["axis"], b["X"].meta.shape
+    apart = len(shape) - 1 not in axis and shape[-1] > 1 and axis != tuple(range(len(axis)))
+    few = 1 < prod(shape[i] for i in axis) <= _MOST_BLOCKS
+    return apart and few and root.meta.size >= _MANY_RESULTS and x_is_float(root, b)
+
+
+def from_slices(root: Hop, b: Bound) -> Hop:
+    """Build the extremes of slices, one for each place along the axes, in NumPy's order."""
+    shape, axis = b["X"].meta.shape, b["axis"]
+    parts = []
+    for places in product(*(range(shape[i]) for i in axis)):
+        index: list[tuple[object, ...]] = [("s", None, None, None)] * len(shape)
+        for i, place in zip(axis, places, strict=True):
+            index[i] = ("s", place, place + 1, None) if b["keepdims"] else ("i", place)
+        parts.append(make("getitem", (b["X"],), root.line, index=tuple(index)))
+    return reduce(lambda p, q: make(_COMBINED[root.op.name], (p, q), root.line), parts)
+
+
 def nothing_to_join(root: Hop, b: Bound) -> bool:
     """There are no elements along the axes."""
     return any(b["X"].meta.shape[i] == 0 for i in b["axis"])
@@ -156,6 +178,7 @@ def neutral(root: Hop, b: Bound) -> Hop:
 
 
 _MOST_BLOCKS = 8
+_MANY_RESULTS = 1 << 10  # for fewer, NumPy's loops are as good
 BLOCKS = RuleSet([
     *(Rule(f"{name}-of-joined", _agg(name, once(ops.concatenate(X, MORE, axis=JOINED)), **_OVER),
            build=combined,
@@ -164,6 +187,9 @@ BLOCKS = RuleSet([
     Rule("total-of-joined", ops.sum(once(ops.concatenate(X, MORE, axis=JOINED)), **_OVER), build=combined,
          when=floats_along_the_joint, exactness="rounding",
          doc="block by block, nothing is joined in memory; sums are added up in another order"),
+    *(Rule(f"{name}-of-few", _agg(name, X, **_OVER), build=from_slices, when=few_apart,
+           doc="NumPy visits a few elements at a time; slices are joined in a loop over all results")
+      for name in ("min", "max")),
     *(Rule(f"{name}-over-nothing", _agg(name, X, **_OVER), build=neutral, when=nothing_to_join,
            doc="no element, the neutral one") for name in ("sum", "prod")),
 ])

@@ -78,10 +78,27 @@ def _form(given: tuple[str, ...], result: str) -> str | None:
             return "product"
         if label in left and label in right and _stack(left, right, result) is not None:
             return "stacks"
+    if len(given) == 2 and _sides(given, result) is not None:
+        return "matrices"
     if not summed and len(given) == 1:
         return None
     covered = any(set(labels) == every for labels in given)
     return "cells" if covered or not summed and len(given) == 2 else None
+
+
+def _sides(given: tuple[str, ...], result: str) -> tuple[int, int] | None:
+    """Say which operand has the first labels of the result and which the last, all others being summed.
+
+    The result then is a product of two matrices, whose axes are several of the operands' each.
+    """
+    for first, second in ((0, 1), (1, 0)):
+        rows, columns = ([c for c in labels if c in result] for labels in (given[first], given[second]))
+        both = set(given[first]) & set(given[second])
+        if rows and columns and both and set(given[0]) | set(given[1]) == both | set(result) \
+                and both.isdisjoint(result) and set(result[:len(rows)]) == set(rows) \
+                and set(result[len(rows):]) == set(columns):
+            return first, second
+    return None
 
 
 def _stack(left: str, right: str, result: str) -> tuple[str, bool] | None:
@@ -106,6 +123,8 @@ def spelled_einsum(root: Hop, b: Bound) -> Hop:
         return _product(root, given, result)
     if _form(given, result) == "stacks":
         return _stacks(root, given, result)
+    if _form(given, result) == "matrices":
+        return _matrices(root, given, result)
     space = max(given, key=len)
     if set(space) != set("".join(given)):
         space = result
@@ -140,6 +159,27 @@ def _stacks(root: Hop, given: tuple[str, ...], result: str) -> Hop:
     x = _permuted(x, left, (stack if len(left) > 2 else "") + result[-2] + label)
     y = _permuted(y, right, (stack if len(right) > 2 else "") + label + result[-1])
     return make("matmul", (x, y), root.line)
+
+
+def _matrices(root: Hop, given: tuple[str, ...], result: str) -> Hop:
+    sides = _sides(given, result)
+    assert sides is not None
+    (left, x), (right, y) = ((given[n], root.inputs[n]) for n in sides)
+    larger = left if x.meta.size >= y.meta.size else right  # not to be copied where that can be helped
+    summed = "".join(c for c in larger if c not in result)
+    rows, columns = result[:len(left) - len(summed)], result[len(left) - len(summed):]
+    x = _folded(_permuted(x, left, rows + summed), len(rows))
+    y = _folded(_permuted(y, right, summed + columns), len(summed))
+    found = make("matmul", (x, y), root.line)
+    return found if root.meta.ndim == 2 else make("reshape", (found,), root.line, shape=root.meta.shape)
+
+
+def _folded(x: Hop, first: int) -> Hop:
+    """Return `x` as a matrix: its `first` axes are one, and the others."""
+    if x.meta.ndim == 2:
+        return x
+    shape = x.meta.shape
+    return make("reshape", (x,), x.line, shape=(math.prod(shape[:first]), math.prod(shape[first:])))
 
 
 def _aligned(x: Hop, labels: str, space: str) -> Hop:

@@ -200,3 +200,56 @@ def test_rules_can_be_left_out():
     with jitla.options(without_rules="sum-of-products"):
         with pytest.raises(jitla.ConfigError, match="no rewrite is called sum-of-products"):
             jitla.jit(lambda a: a + 1, compile="sync")(A)
+
+
+def windows_and_writes(image, filters):
+    seen = np.lib.stride_tricks.sliding_window_view(image, (3, 3))
+    maps = np.einsum("ijab,abk->ijk", seen, filters)
+    image += 1.0
+    later = np.einsum("ijab,abk->ijk", seen, filters)
+    image[2:, 1:] = image[:-2, :-1] * 2.0
+    return maps, later, seen[3].sum(), (seen * 2.0)[0]
+
+
+@pytest.mark.parametrize("numerics", ["numpy", "strict"])
+def test_windows_are_of_the_memory_they_are_taken_of(numerics):
+    """Sums of products over windows are products of matrices, whatever is written between them."""
+    image, filters = np.sin(np.arange(99.0).reshape(9, 11)), np.cos(np.arange(36.0).reshape(3, 3, 4))
+    jitted = jitla.jit(windows_and_writes, compile="sync", numerics=numerics)
+    for _ in range(3):
+        mine, yours = image.copy(), image.copy()
+        wanted, got = windows_and_writes(mine, filters), jitted(yours, filters)
+        assert_same(wanted, got, 10)
+        assert_same(mine, yours)
+    assert ("einsum-of-two" in fired(jitted)) == (numerics == "numpy")
+
+
+def written_windows(x):
+    seen = np.lib.stride_tricks.sliding_window_view(x, 2, writeable=True)
+    seen += 1.0
+    return x * 2.0, seen.sum()
+
+
+def test_windows_that_are_written_to_are_numpys():
+    for _ in range(2):
+        jitted = jitla.jit(written_windows, compile="sync")
+        assert_same(written_windows(np.arange(6.0)), jitted(np.arange(6.0)))
+
+
+def pooled(x):
+    n, r, c, k = x.shape
+    blocks = (x * 1.0).reshape(n, r // 2, 2, c // 2, 2, k)
+    return blocks.max(axis=(2, 4)), blocks.min(axis=(2, 4), keepdims=True), x.max(axis=1)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_extremes_of_few_are_numpys_with_zeros_and_nans(order):
+    """Pooling joins a few slices, each in one pass."""
+    values = np.array([0.0, -0.0, 1.0, -1.0, np.nan, 0.0, -0.0])
+    x = np.asarray(values[np.random.default_rng(5).integers(0, 7, (5, 8, 10, 70))], order=order)
+    jitted = jitla.jit(pooled, compile="sync")
+    for _ in range(2):
+        for wanted, got in zip(pooled(x), jitted(x), strict=True):
+            assert_same(np.nan_to_num(wanted, nan=7.0), np.nan_to_num(got, nan=7.0))
+            assert wanted.strides == got.strides
+    assert "max-of-few" in fired(jitted)

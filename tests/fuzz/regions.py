@@ -96,6 +96,11 @@ PRODUCTS = (
     "{o} = np.einsum('ij,ik->jk', {X}, {X})",
     "{o} = np.einsum('i,i->', {w}, {w})",
     "{o} = np.einsum('ij->ji', {X} + 1)\n{o} *= 2",
+    "{o} = np.einsum('iab,abk->ik', np.lib.stride_tricks.sliding_window_view({X}, 2, axis=0)"
+    ", np.ones({X}.shape[1:] + (2, 3)) / 7)",
+    "{o} = np.lib.stride_tricks.sliding_window_view({X}, 2, axis=0)\n{p} = {o} * {n}\n{s} = {o}.sum()",
+    "{o} = np.lib.stride_tricks.sliding_window_view({X}, 2, axis=0).max(axis=2)\n{X} = {X} * 1\n"
+    "{p} = np.lib.stride_tricks.sliding_window_view({X}, 2, axis=0)\n{X} += 1\n{o} = {o} + {p}[..., 0]",
     "{o} = np.linalg.norm({X}, axis=1)",
     "{o} = {X} / (np.linalg.norm({X}, axis=1, keepdims=True) + 1)",
     "{o} = np.linalg.norm({X} - {v}, axis=0)",
