@@ -51,7 +51,8 @@ def main(arguments: list[str]) -> int:
             print(USAGE, end="")
             return 0
         case _:
-            print(USAGE, end="", file=sys.stderr)
+            said = f"python -m jitla: there is no command {' '.join(arguments)}\n" if arguments else ""
+            print(said + USAGE, end="", file=sys.stderr)
             return 2
 
 

@@ -17,6 +17,8 @@ __all__ = ["advice"]
 MOST = 6  # pieces of advice
 CHANGES = 8  # compilations because of one guard, from which on that is worth a word
 MAIN = 0.5  # part of a program's time from which on one call of NumPy matters
+# How notes end that say all that can be done.
+COMPLETE = ("methods", "generator", "function of Python", "disable is on")
 #: By the word that a reason has: what can be done about a call that is not traced.
 CURES = (
     ("whole calls", "is faster in NumPy: hand it more data at a time, or decorate what calls it"),
@@ -42,7 +44,9 @@ def advice(record: FunctionRecord) -> tuple[str, ...]:
 def _all(record: FunctionRecord) -> Iterator[tuple[float, str]]:
     """Yield advice with the seconds it is about, as far as these are known."""
     if record.note:
-        yield 1.0, _note(record.note)
+        told = _note(record.note)
+        if told:
+            yield 1.0, told
     for f in record.fallbacks:
         yield f.seconds, _fallback(f)
     for program in record.programs:
@@ -65,6 +69,8 @@ def _all(record: FunctionRecord) -> Iterator[tuple[float, str]]:
 
 
 def _note(note: str) -> str:
+    if note.endswith(COMPLETE):
+        return ""
     if "source" in note:
         return "the function's source was not found: define it in a file, or in a cell of a notebook"
     if "compile=" in note:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import update_wrapper
+from functools import partial, update_wrapper
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from weakref import ref
 
 import numpy as np
 
+from jitla.callables import awaited, behind
 from jitla.calling import called_instead
 from jitla.config import current
 from jitla.errors import TraceError
@@ -135,6 +137,10 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
 def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(_decorated(function.__func__, changes))
+    if isinstance(function, MethodType):
+        return MethodType(_decorated(function.__func__, changes), function.__self__)
+    if isinstance(function, partial):
+        return partial(_decorated(function.func, changes), *function.args, **function.keywords)
     if not callable(function):
         raise TraceError(f"jit needs a function, not {function!r}; use it as a decorator")
     if current().disable or inspect.isasyncgenfunction(function) or isinstance(function, type) \
@@ -159,11 +165,12 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     Parameters
     ----------
     function : callable
-        A decorated function; a plain one is decorated first.
+        A decorated function, or a method, a `functools.partial` or an object that calls one; a plain one
+        is decorated first.
     *args, **kwargs
         If given, the function is called with them before, compiled, and every step is timed; what `spec`
-        describes is made for that. Else programs that calls were waiting for are waited for, and times
-        are those of the first runs.
+        describes is made for that. Of a generator the first 100 values are asked for. Else programs that
+        calls were waiting for are waited for, and times are those of the first runs.
     level : str
         What is shown. "plan": the loops, what they were predicted to take and did take, what NumPy
         runs and why, what would make it faster. "trace": what was recorded, line by line; "hops": the
@@ -181,10 +188,16 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     ------
     ConfigError
         If there is no such level.
+    TraceError
+        If `function` is not callable, or arguments are given and it has to be awaited.
     """
+    function, first, named = behind(function)
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
-    watch = call_traced(state, decorated, args, kwargs) if args or kwargs else None
+    watch = None
+    if args or kwargs:
+        awaited(state.function)
+        watch = call_traced(state, decorated, (*first, *args), {**named, **kwargs})
     finish(state)
     return _explained(state, level, watch)
 

@@ -13,18 +13,24 @@ __all__ = ["decorate", "functions"]
 
 
 def functions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    """Return the functions that a module defines at its outermost level, by name."""
-    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    """Return the functions of a module's outermost level by name, methods as ``Class.method``."""
+    found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for owner in tree.body:
+        if isinstance(owner, ast.ClassDef):
+            found |= {f"{owner.name}.{node.name}": node for node in owner.body
+                      if isinstance(node, ast.FunctionDef)}
+    return found
 
 
 def decorate(tree: ast.Module, names: Collection[str] | None = None,
              options: Mapping[str, str | int | bool] | None = None) -> ast.Module:
-    """Put ``jitla.jit`` below all decorators of the functions called `names`, all if None.
+    """Put ``jitla.jit`` below all decorators of the functions called `names`, all but methods if None.
 
     Lines and columns stay as they are. Functions that `jit` decorates already stay as well.
     """
     for name, function in functions(tree).items():
-        if (names is None or name in names) and not any(map(_is_jit, function.decorator_list)):
+        chosen = "." not in name if names is None else name in names
+        if chosen and not any(map(_is_jit, function.decorator_list)):
             function.decorator_list.append(_jit(options or {}, function))
     return tree
 

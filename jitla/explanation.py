@@ -145,9 +145,10 @@ def coverage_table(fallbacks: Iterable[FallbackRecord], loops: Iterable[LoopReco
 
 def _function(record: FunctionRecord, level: str) -> Iterator[str]:
     facts = [times(record.calls, "call"), times(len(record.programs), "program")]
-    yield f"{record.name}  ({record.line.place})  {', '.join(facts)}"
-    if record.note:
-        yield f"   {record.note}"
+    place = f"  ({record.line.place})" if record.line.place else ""
+    yield f"{record.name}{place}  {', '.join(facts)}"
+    if record.remark:
+        yield f"   {record.remark}"
     shown = _shown(record) if level == "plan" else set(range(len(record.programs)))
     if level != "recompilations":
         for at in sorted(shown):

@@ -14,6 +14,7 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from jitla.callables import kind_note
 from jitla.cold import Payoff, loops_back
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
@@ -390,7 +391,11 @@ class State:
     @property
     def note(self) -> str:
         """Why calls are not traced, as far as that is known; else nothing."""
+        if current().disable:
+            return "runs in NumPy: the option disable is on"
         sites = self.all_sites()
+        if kind_note(self.function):
+            return kind_note(self.function)
         if self.tracing and self.twin is None:
             return "runs in NumPy: its source was not found, or is not that of the function"
         if None in self.sites.values():

@@ -7,16 +7,18 @@ Receives the rest of a line, and a cell; returns what is shown.
 from __future__ import annotations
 
 import ast
+import inspect
+import shlex
 from typing import Any
 
-from jitla.api import coverage, explain, recompilations
+from jitla.api import coverage, explain, jit, recompilations
 from jitla.config import configure, current
 from jitla.decorating import decorate
-from jitla.errors import ConfigError
+from jitla.errors import ConfigError, JitlaError
 
 __all__ = ["load_ipython_extension"]
 
-USAGE = """%jitla explain FUNCTION [LEVEL]   what became of a decorated function
+USAGE = """%jitla explain FUNCTION [LEVEL]   what became of a decorated function; of a call: FUNCTION(...)
 %jitla stats FUNCTION             what it has done, in numbers
 %jitla coverage                   what decorated functions handed to NumPy
 %jitla recompilations FUNCTION    what was compiled for it when, and why
@@ -38,18 +40,27 @@ class Text(str):
 def load_ipython_extension(ipython: Any) -> None:
     """Add the magic ``jitla`` to a running IPython; called by ``%load_ext jitla``."""
     def jitla(line: str, cell: str | None = None) -> Any:
-        return _line(ipython, line.split()) if cell is None else _cell(ipython, line.split(), cell)
+        try:
+            return _line(ipython, line) if cell is None else _cell(ipython, line, cell)
+        except JitlaError as wrong:  # what the line says is wrong, and where that was found is of no use
+            told = f"{type(wrong).__name__}: {wrong}"
+            raise _shown_as(wrong, [told]).with_traceback(None) from None
 
     jitla.__doc__ = USAGE
     ipython.register_magic_function(jitla, "line_cell", "jitla")
 
 
-def _line(ipython: Any, words: list[str]) -> Any:
-    match words:
-        case ["explain", name]:
-            return explain(_function(ipython, name))
-        case ["explain", name, level]:
-            return explain(_function(ipython, name), level=level)
+def _shown_as(error: BaseException, lines: list[str]) -> BaseException:
+    """Let IPython show `error` by `lines`, if it can carry them."""
+    if hasattr(error, "__dict__"):
+        error._render_traceback_ = lambda: lines  # type: ignore[attr-defined]
+    return error
+
+
+def _line(ipython: Any, line: str) -> Any:
+    match line.split():
+        case ["explain", _, *_]:
+            return _explained(ipython, line.strip().removeprefix("explain").strip())
         case ["stats", name]:
             return _function(ipython, name).stats()
         case ["coverage"]:
@@ -58,9 +69,28 @@ def _line(ipython: Any, words: list[str]) -> Any:
             return recompilations(_function(ipython, name))
         case ["recompile", "on" | "off" | "status" as word]:
             return _recompile(word)
-        case []:
+        case [] | ["help" | "-h" | "--help"]:
             return Text(USAGE)
-    raise ConfigError(f"there is no %jitla {' '.join(words)}; use\n{USAGE}")
+    raise ConfigError(f"there is no %jitla {line}; use\n{USAGE}")
+
+
+def _explained(ipython: Any, text: str) -> Any:
+    """Explain what `text` names or calls; a level may follow."""
+    target, _, level = text.rpartition(" ")
+    if not target or not level.isidentifier():
+        target, level = text, "plan"
+    try:
+        tree = ast.parse(target.strip(), mode="eval")
+    except SyntaxError:
+        raise ConfigError(f"there is no %jitla explain {text}; use\n{USAGE}") from None
+    call = tree.body
+    if not isinstance(call, ast.Call):
+        return explain(_function(ipython, target.strip()), level=level)
+    call.args.insert(0, call.func)
+    call.func = ast.copy_location(ast.Name("__jitla_explain__", ast.Load()), call)
+    names = {**ipython.user_ns, "__jitla_explain__": lambda f, *args, **kwargs: explain(
+        f, *args, level=level, **kwargs)}
+    return eval(compile(tree, "<%jitla explain>", "eval"), names)
 
 
 def _recompile(word: str) -> Text:
@@ -82,23 +112,51 @@ def _function(ipython: Any, name: str) -> Any:
     return found
 
 
-def _cell(ipython: Any, words: list[str], cell: str) -> None:
-    """Run a cell whose functions are decorated; its lines and its results stay as they are."""
-    options = dict(_option(word) for word in words)
-    current().with_changes(options)
-    once = _Once(options)
+def _cell(ipython: Any, line: str, cell: str) -> None:
+    """Run a cell whose functions are decorated; its lines, results and errors stay as they are."""
+    options = dict(_option(word) for word in shlex.split(line))
+    jit(**options)
+    once, shown = _Once(options), _Shown(ipython)
     ipython.ast_transformers.append(once)
-    told = vars(ipython).get("showtraceback", _NOT_SET)
-    ipython.showtraceback = lambda *args, **kwargs: None  # the cell around this one shows it
     try:
-        ipython.run_cell(cell).raise_error()
+        with shown:
+            result = ipython.run_cell(cell)
     finally:
-        if told is _NOT_SET:
-            del ipython.showtraceback
-        else:
-            ipython.showtraceback = told
         if once in ipython.ast_transformers:
             ipython.ast_transformers.remove(once)
+    error = result.error_before_exec or result.error_in_exec
+    if error is None:
+        return
+    if isinstance(error, SyntaxError):  # IPython shows these in a way of its own, with what led to them
+        raise _shown_as(CellSyntaxError(str(error)), shown.lines) from None
+    raise _shown_as(error, shown.lines) if shown.lines else error
+
+
+class CellSyntaxError(Exception):
+    """What is below ``%%jitla`` is no Python."""
+
+
+class _Shown:
+    """Takes what IPython would show of an error in a ``with`` block: the cell around shows it, once."""
+
+    def __init__(self, ipython: Any) -> None:
+        self._ipython = ipython
+        self._own: dict[str, Any] = {}
+        self.lines: list[str] = []
+
+    def __enter__(self) -> None:
+        self._own = {name: vars(self._ipython).get(name, _NOT_SET) for name in ("_showtraceback",)}
+        self._ipython._showtraceback = self._take
+
+    def _take(self, kind: Any, value: Any, lines: Any) -> None:
+        self.lines = lines if isinstance(lines, list) else str(lines).split("\n")
+
+    def __exit__(self, *error: object) -> None:
+        for name, value in self._own.items():
+            if value is _NOT_SET:
+                delattr(self._ipython, name)
+            else:
+                setattr(self._ipython, name, value)
 
 
 class _Once(ast.NodeTransformer):
@@ -117,6 +175,7 @@ class _Once(ast.NodeTransformer):
 
 def _option(word: str) -> tuple[str, Any]:
     name, equals, value = word.partition("=")
-    if not equals:
-        raise ConfigError(f"{word} is no option; use %%jitla [OPTION=VALUE ...]")
+    known = list(inspect.signature(jit).parameters)[1:]
+    if not equals or name not in known:
+        raise ConfigError(f"{word} is no option; use %%jitla [OPTION=VALUE ...] with {', '.join(known)}")
     return name, value

@@ -46,10 +46,10 @@ def document(record: FunctionRecord, texts: Mapping[str, str]) -> str:
 def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
     """Return what a notebook shows: drawings and steps, and `texts`, level by level, folded."""
     rows = [f"<style>{STYLE}</style>", '<div class="jitla">',
-            f"<h3><code>{escape(record.name)}</code> <span class=\"muted\">{escape(record.line.place)}, "
-            f"{times(record.calls, 'call')}</span></h3>"]
-    if record.note:
-        rows.append(f"<p>{escape(record.note)}</p>")
+            f"<h3><code>{escape(record.name)}</code> <span class=\"muted\">{escape(record.place)}"
+            "</span></h3>"]
+    if record.remark:
+        rows.append(f"<p>{escape(record.remark)}</p>")
     for number, program in enumerate(record.programs, 1):
         rows += _program(program, number, opened=number == 1)
     rows += _fallbacks(record)

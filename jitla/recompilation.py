@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jitla.callables import behind, check_arguments
 from jitla.clocks import Watch, watching
 from jitla.config import Config, options
-from jitla.errors import TraceError
+from jitla.errors import ConfigError, TraceError
 from jitla.gate import GATE, State
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = ["Recompilations", "Spec", "call_traced", "finish", "recompilation", "
            "warm_up"]
 
 SEED = 1  # of the numbers that arguments are made of
+MANY = 100  # values that a generator is asked for, if it is called to be explained
 PATIENCE = 60.0  # seconds that are waited for programs at most
 
 
@@ -124,7 +126,7 @@ class Spec:
 
 def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float = 1.0,
          kind: Any = None) -> Spec:
-    """Describe an array that ``f.compile`` is to make ready for.
+    """Describe an array that ``f.compile`` is to make ready for, or ``explain`` to make up.
 
     Parameters
     ----------
@@ -139,11 +141,23 @@ def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float =
     kind : type, optional
         A class of SciPy's sparse matrices, such as ``scipy.sparse.csr_matrix``; without, an ndarray.
 
+    Raises
+    ------
+    ConfigError
+        If there can be no such array.
+
     Examples
     --------
     >>> jitla.spec(1000, 20, dtype="float32").make().shape
     (1000, 20)
     """
+    sizes: tuple[Any, ...] = shape
+    if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in sizes):
+        raise ConfigError(f"spec{shape} is not possible; use sizes, such as spec(1000, 20)")
+    if order not in ("C", "F") or not 0.0 <= density <= 1.0:
+        raise ConfigError(f"order={order!r}, density={density!r} is not possible; use 'C' or 'F', and 0 to 1")
+    if kind is not None and (len(shape) != 2 or not callable(kind)):
+        raise ConfigError(f"kind={kind!r} is not possible; use a class of SciPy's for a matrix of two sizes")
     return Spec(shape, np.dtype(dtype), order, density, kind)
 
 
@@ -154,6 +168,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
     """
     args = tuple(a.make() if isinstance(a, Spec) else a for a in args)
     kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
+    check_arguments(state.function, args, kwargs)
     finish(state)  # what NumPy runs so far is not what is to be timed
     clocks = GATE.room("account").clocks_of(state.all_sites())
     with GATE.room("tiers").waiting(), watching(clocks) as watch:
@@ -161,10 +176,19 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
         if site is None or site.payoff is None:
-            function(*args, **kwargs)
+            _run(function, args, kwargs)
         else:
             tracing.run(site, state.twin, args, kwargs)
     return watch
+
+
+def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call `function`; ask what is a generator for some values, and end it."""
+    result = function(*args, **kwargs)
+    if inspect.isgenerator(result):
+        for _ in zip(range(MANY), result, strict=False):
+            pass
+        result.close()
 
 
 def _is_plain(function: Any) -> bool:
@@ -186,6 +210,7 @@ def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str
     """Compile what `function` needs for arguments like these, by calls on arrays that are made for it."""
     tracing = state.tracing or state.start()
     site, twin = state.site(), state.twin
+    check_arguments(function, args, kwargs)
     if site is None or twin is None:
         return
     with GATE.room("tiers").waiting():
@@ -200,7 +225,7 @@ def _made(value: Any) -> Any:
 
 
 def _state(function: Any) -> State:
-    state = getattr(function, "__jitla_state__", None)
+    state = getattr(behind(function)[0], "__jitla_state__", None)
     if not isinstance(state, State):
         raise TraceError(f"{function!r} is not decorated by jitla.jit")
     return state

@@ -54,7 +54,9 @@ class SourceLine:
 
     @property
     def place(self) -> str:
-        """The line as ``file:number``, without folders; that of a cell as ``In[3]:2``."""
+        """The line as ``file:number``, without folders; that of a cell as ``In[3]:2``; nothing if unknown."""
+        if self.file == "?":
+            return ""
         cell = _CELL.fullmatch(self.file)
         return f"In[{cell[1]}]:{self.line}" if cell else f"{basename(self.file)}:{self.line}"
 
@@ -294,3 +296,20 @@ class FunctionRecord:
     failures: tuple[str, ...] = ()
     assumed: bool = False
     call: CallRecord | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the function is, and how often it was called."""
+        called = f"{self.calls} call{'' if self.calls == 1 else 's'}"
+        return f"{self.line.place}, {called}" if self.line.place else called
+
+    @property
+    def remark(self) -> str:
+        """What to know before anything else: why nothing is compiled, or was so far."""
+        if self.note or self.programs or self.fallbacks or self.waiting or self.loops or self.nests:
+            return self.note
+        if not self.calls:
+            return ("has not been called: explain(f, *arguments) does that; "
+                    "jitla.spec(sizes) may stand for arrays")
+        return ("nothing was compiled: it asked for no work on arrays, or for SciPy's on small matrices, "
+                "or it ended before")

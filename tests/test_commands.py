@@ -79,10 +79,55 @@ def test_all_functions_of_a_script_and_its_status(folder):
 @pytest.mark.parametrize(("arguments", "told"), [
     (["script.py"], "nothing to decorate"), (["--jit", "nope", "--once", "script.py"], "no function nope"),
     (["--jit", "kept:nope", "--once", "script.py"], "kept:nope is no function"),
-    (["--jit", "step", "script.py", "stop"], "ends with status 3 without jitla, too")])
+    (["--jit", "step", "script.py", "stop"], "ends with status 3 without jitla, too"),
+    (["--jit-all", "nope.py"], "there is no file nope.py"),
+    (["--jit", ":", "--once", "script.py"], "no function"),
+])
 def test_what_cannot_be_run_is_said(folder, arguments, told):
     done = run(folder, *arguments, status=1)
     assert told in done.stderr and "Traceback" not in done.stderr
+
+
+def test_errors_of_scripts_are_shown_as_python_shows_them(folder):
+    (folder / "wrong.py").write_text("def f(x):\n    return x[3]\n\nf([])\n", encoding="utf-8")
+    (folder / "odd.py").write_text("def f(:\n", encoding="utf-8")
+    for script in ("wrong.py", "odd.py"):
+        plain = subprocess.run([sys.executable, script], cwd=folder, text=True, capture_output=True,
+                               check=False)
+        done = run(folder, "--jit-all", "--once", script, status=1)
+        assert done.stderr.startswith(plain.stderr) and f"{script} took " in done.stderr
+
+
+def test_methods_are_decorated_by_name(folder):
+    source = ("import numpy as np\n\nclass C:\n    def m(self, x):\n        return x * 2.0\n\n"
+              "print(C().m(np.ones(2)), hasattr(C.m, 'stats'), __file__)\n")
+    (folder / "methods.py").write_text(source, encoding="utf-8")
+    done = run(folder, "--jit", "C.m", "--once", "methods.py")
+    assert done.stdout == f"[2. 2.] True {folder / 'methods.py'}\n"
+
+
+def test_files_that_cannot_be_read_or_written_are_named(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "kept", raising=False)
+    np.save("one.npy", np.ones(9))
+    assert main(["explain", "kept:twice", "--data", "one.npy"]) == 0
+    assert "arctan multiply" in capsys.readouterr().out
+    for file in ("missing.npz", "kept.py"):
+        with pytest.raises(ConfigError, match=f"no arrays can be read from {file}"):
+            main(["explain", "kept:twice", "--data", file])
+    with pytest.raises(ConfigError, match="nothing can be written to none/plan.html"):
+        main(["explain", "kept:twice", "--data", "one.npy", "--html", "none/plan.html"])
+    (folder / "spoilt.py").write_text("def f(:\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="spoilt:f is no function: "):
+        main(["explain", "spoilt:f"])
+
+
+def test_wrong_commands_are_named(capsys):
+    assert main(["dance"]) == 2 and "there is no command dance" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["bench", "--rows", "-3"])
+    assert "'-3' is no number of rows" in capsys.readouterr().err
 
 
 def test_a_function_is_explained_on_the_arrays_of_a_file(folder, monkeypatch, capsys):
@@ -112,6 +157,8 @@ def test_decorators_go_below_others_and_not_twice():
              "    def m(self): pass\n"
     tree = decorate(ast.parse(source), None, {"numerics": "strict"})
     found = {name: [ast.unparse(d) for d in node.decorator_list] for name, node in functions(tree).items()}
+    assert found.pop("C.m") == []
+    assert decorate(ast.parse(source), ["C.m"]).body[-1].body[0].decorator_list
     assert found == {"f": ["a", "__import__('jitla').jit(numerics='strict')"], "g": ["jitla.jit"],
                      "h": ["jit(strict=True)"]}
 
@@ -157,6 +204,29 @@ def test_what_goes_wrong_in_a_cell_is_shown_once(shell, capsys):
     assert not shell.run_cell("%%jitla\n1 / 0").success
     assert capsys.readouterr().out.count("division by zero") == 1
     assert "showtraceback" not in vars(shell)
+
+
+def test_a_line_may_call_what_it_explains(shell):
+    shell.run_cell("import numpy as np\nz = np.ones(9)").raise_error()
+    shell.run_cell("%%jitla 'numerics=strict'\ndef f(x, y=1.0):\n    return x * 2.5 + y").raise_error()
+    assert "multiply add" in str(shell.run_line_magic("jitla", "explain f(z, y=np.ones(9)) plan"))
+    assert "rewrites" in str(shell.run_line_magic("jitla", "explain f( z ) rewrites"))
+    assert "FUNCTION(...)" in shell.run_line_magic("jitla", "--help")
+
+
+def test_errors_of_cells_are_shown_as_those_of_other_cells(shell, capsys):
+    shell.run_cell("%%jitla\ndef f(x:\n    return x")
+    told = capsys.readouterr().out
+    assert told.count("never closed") == 1 and "notebook.py" not in told
+    shell.run_cell("%%jitla\ndef f(x):\n    return x[9]\n\nf([])")
+    told = capsys.readouterr().out
+    assert told.count("list index out of range") == 1 and "notebook.py" not in told and "return" in told
+    for cell, word in (("%%jitla num_threads=1\nx = 1", "num_threads=1 is no option"),
+                       ("%%jitla numerics=odd\nx = 1", "is not possible"), ("%jitla dance", "%jitla dance")):
+        shell.run_cell(cell)
+        told = capsys.readouterr().out
+        assert word in told and "Traceback" not in told
+    assert "_showtraceback" not in vars(shell)
 
 
 @pytest.mark.parametrize("line", ["explain missing", "stats np", "dance", "explain f plan more"])

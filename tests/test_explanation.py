@@ -104,7 +104,9 @@ def test_another_level_of_the_same():
 
 def test_a_function_that_never_ran_has_an_explanation():
     text = str(explanation(FunctionRecord("f", START)))
-    assert text == "f  (svm.py:12)  0 calls, 0 programs\n\n== handed to NumPy: nothing\n"
+    assert text == (
+        "f  (svm.py:12)  0 calls, 0 programs\n   has not been called: explain(f, *arguments) does that; "
+        "jitla.spec(sizes) may stand for arrays\n\n== handed to NumPy: nothing\n")
 
 
 def test_loops_that_are_in_no_plan_have_a_table():

@@ -1,0 +1,80 @@
+"""What users call a function: methods, partial calls and objects have one behind them.
+
+Knows: Python's kinds of callables. Must not know: how functions are decorated, traced or explained.
+Receives what a user named and arguments; returns the function behind it and the arguments it is called with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+from jitla.errors import TraceError
+
+__all__ = ["awaited", "behind", "check_arguments", "kind_note"]
+
+
+def behind(given: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the function that `given` calls, and what it passes to it before and beside other arguments."""
+    first: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    while True:
+        if isinstance(given, partial):
+            first, named = (*given.args, *first), {**given.keywords, **named}
+            given = given.func
+        elif isinstance(given, MethodType):
+            first, given = (given.__self__, *first), given.__func__
+        elif isinstance(given, property) and given.fget is not None:
+            given = given.fget
+        elif _calls_function(given):
+            first, given = (given, *first), type(given).__call__
+        else:
+            return given, first, named
+
+
+def _calls_function(given: Any) -> bool:
+    """Tell whether `given` is an object of a class that says itself, in Python, what calling it does."""
+    is_plain = isinstance(given, (FunctionType, type)) or hasattr(given, "__jitla_state__")
+    return not is_plain and isinstance(inspect.getattr_static(type(given), "__call__", None), FunctionType)
+
+
+def check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise `TypeError` if a method is called without its object, and say what to do; else nothing.
+
+    ``m.f.explain(x)`` reaches the function of the class, and `m` is lost.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # something that is built in may have none
+        return
+    first = next(iter(signature.parameters), "")
+    if first not in ("self", "cls"):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as wrong:
+        name = function.__qualname__
+        raise TypeError(
+            f"{name}: {wrong}; of a method, write jitla.explain(object.{function.__name__}, ...), "
+            f"or {name}.explain(object, ...) and {name}.compile(object, ...)") from None
+
+
+def awaited(function: Callable[..., Any]) -> None:
+    """Raise `TraceError` if only a loop of events can run `function`."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TraceError(f"{getattr(function, '__qualname__', function)} runs in a loop of events: "
+                         "await a call of it, then explain it without arguments")
+
+
+def kind_note(function: Any) -> str:
+    """Say why nothing of `function` can be traced, from what it is; nothing for functions of Python."""
+    if isinstance(function, type):
+        return "is a class, which is not compiled: decorate its methods"
+    if inspect.isasyncgenfunction(function):
+        return "runs in NumPy: it is an asynchronous generator"
+    if not isinstance(function, FunctionType):
+        return "runs in NumPy: it is no function of Python"
+    return ""
