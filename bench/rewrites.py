@@ -7,17 +7,19 @@ Receives names of cases; prints a table, then how many cases are slower, and the
 from __future__ import annotations
 
 import argparse
+import json
 import linecache
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import jitla
 from bench.expressions import CASES, Array, Case
-from bench.measure import repeats, seconds, settle
+from bench.measure import Estimate, estimate, repeats, seconds, settle
 from jitla.gate import GATE
 from jitla.hops import bytes_of, flops, topo
 from jitla.recompile import Program
@@ -26,6 +28,7 @@ LEAST = 2e-3  # seconds that a batch lasts at least
 TURN, TURNS = 10, 300  # calls in a row, and how many times, of what is small
 SLOWER = 1.03  # bar: nothing takes longer by more
 AGAIN = 4  # how many times as many rounds what looks slower gets at most
+BATCH, BATCHES = 5e-4, 7  # seconds of a batch at least; of so many in turn the least is one of a pair
 
 # ------------------------------------------------------------------------------ measuring
 
@@ -115,6 +118,53 @@ def least_of(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
             calls[way]()
             least[way] = min(least[way], min(seconds(calls[way]) for _ in range(times[way])))
     return [least[0], least[-1]]
+
+
+def pairs(cases: list[Case], count: int, notes: Path) -> None:
+    """Time each case `count` times without and with rewrites, in turn, and add the pairs to `notes`.
+
+    One process may be lucky with its memory, so this is run in several, and `judged` tells of all of them.
+    """
+    for case in cases:
+        arguments = arguments_of(case)
+        made = [compiled(case, arguments, rewrites=on) for on in (False, True)]
+        if made[0][1].plan.outputs == made[1][1].plan.outputs:
+            continue  # its code is the same
+        calls = [call for call, _ in made]
+        times = max(repeats(call, BATCH) for call in calls)
+        taken = []
+        for turn in range(count):
+            settle()
+            order = calls if turn % 2 else calls[::-1]
+            order[0]()  # wakes threads
+            batches = [[seconds(call, times) for call in order] for _ in range(BATCHES)]
+            pair = [min(column) for column in zip(*batches, strict=True)]
+            taken.append(pair if turn % 2 else pair[::-1])
+        with notes.open("a") as out:
+            out.write(json.dumps({"case": case.name, "pairs": taken}) + "\n")
+
+
+def judged(notes: Path) -> str:
+    """Say for all pairs in `notes` what of the time is left with rewrites, in intervals of 95 %."""
+    every: dict[str, list[list[list[float]]]] = {}
+    for line in notes.read_text().splitlines():
+        found = json.loads(line)
+        every.setdefault(found["case"], []).append(found["pairs"])
+    lines, slower, means = [], [], []
+    for name, processes in sorted(every.items()):
+        ratio = ratio_of([pair for process in processes for pair in process])
+        apart = " ".join(f"{ratio_of(process).value:.3f}" for process in processes)
+        means.append(ratio.value)
+        slower += [name] * (ratio.low > SLOWER)
+        lines.append(f"{name:<26}{ratio.show(digits=3)}  processes: {apart}")
+    mean = math.exp(sum(map(math.log, means)) / len(means))
+    told = f"{len(lines)} cases, geometric mean {1 / mean:.2f} times faster; slower: {slower}"
+    return "\n".join([*lines, told])
+
+
+def ratio_of(taken: list[list[float]]) -> Estimate:
+    """Return the time with rewrites, of that without."""
+    return estimate([after / before for before, after in taken])
 
 
 def _flat(result: Any) -> list[Array]:
@@ -221,11 +271,20 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=0, help="compare so many chains of small products")
     parser.add_argument("--uphill", action="store_true", help="compare with searches that never go uphill")
     parser.add_argument("--times", action="store_true", help="time the searches only")
+    parser.add_argument("--pairs", type=int, default=0, help="time each case so many times; adds to --notes")
+    parser.add_argument("--notes", type=Path, default=Path("pairs.jsonl"), help="file with pairs of times")
+    parser.add_argument("--judged", action="store_true", help="say what the pairs in --notes come to")
     given = parser.parse_args()
+    if given.judged:
+        print(judged(given.notes))
+        return
     if given.small:
         print(small(given.small))
         return
     chosen = [c for c in CASES if not given.names or c.name.rstrip("*") in given.names]
+    if given.pairs:
+        pairs(chosen, given.pairs, given.notes)
+        return
     if given.uphill:
         print(uphill(chosen, given.rounds))
         return
