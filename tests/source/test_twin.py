@@ -242,6 +242,13 @@ def test_code_without_hooks_stays_or_only_ceases_to_borrow() -> None:
     assert (found is plain) == (sys.version_info < (3, 14))
 
 
+def test_functions_that_twins_make_have_twins() -> None:
+    twins = Twins(Hook())
+    make = twins.instrument(define("def make(n):\n    n[0] = 0\n    return lambda a: a is None", "make"))
+    assert make is not None
+    assert twins.instrument(make([1])) is not None
+
+
 def test_twins_are_forgotten_with_their_code() -> None:
     twins = Twins(Hook())
     f = define("def f(a):\n    a[0] = 1")
