@@ -21,10 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import machine
 from bench.measure import contest, estimate
 from bench.peers import ROWS
 from bench.peers.contestants import MAKERS, Contestant, enter
-from bench.peers.outcome import HEADER, PEERS, Outcome, line, markdown, means, measured
+from bench.peers.outcome import HEADER, PEERS, Limits, Outcome, line, markdown, means, measured
 from bench.peers.row import Row, differs
 
 VARIABLES = (
@@ -57,14 +58,19 @@ def entered(
             yield name, contestant
 
 
-def run(row: Row, names: Sequence[str], rounds: int, scale: float) -> Outcome:
-    """Check all contestants, then time them in turn."""
+def run(
+    row: Row, names: Sequence[str], rounds: int, scale: float, bench: machine.Bench,
+) -> Outcome:
+    """Check all contestants, then time them in turn, and behind jitla the machine itself."""
     rng = np.random.default_rng(5)
+    limits: list[Limits] = []
     outcome = Outcome(row)
     calls = {name: c.call for name, c in entered(outcome, row.make(rng, scale), names)}
-    taken = contest(calls, rounds, rng)
+    taken = contest(calls, rounds, rng, {"jitla": lambda: limits.append(Limits(*machine.glance(bench)))})
     outcome.seconds = {name: estimate([t for t in ts if t == t]) for name, ts in taken.items()}
     outcome.least = {name: float(np.nanmin(ts)) for name, ts in taken.items()}
+    if "jitla" in taken:
+        outcome.share = outcome.of_limits([t for t in taken["jitla"] if t == t], limits)
     peers = {name: outcome.seconds[name].value for name in PEERS if name in taken}
     if peers and "jitla" in taken:
         outcome.best = min(peers, key=lambda name: peers[name])
@@ -114,26 +120,27 @@ def main() -> None:
     options = parsed()
     environment(options.threads)
     names = [n for n in MAKERS if n in options.peers.split(",") or n == "jitla"]
-    limits = measured(options.threads)
+    bench = machine.prepare()
+    limits = measured(bench, options.threads)
     print(f"{options.threads} threads, {options.rounds} rounds, sizes times {options.scale:g}: medians, and "
           f"ratios with 95 % interval\n{versions()}")
     print(line(HEADER))
     outcomes = []
     for row in chosen(options.only, options.long):
-        outcomes.append(run(row, names, options.rounds, options.scale))
-        print(line(outcomes[-1].cells(limits)), flush=True)
+        outcomes.append(run(row, names, options.rounds, options.scale, bench))
+        print(line(outcomes[-1].cells()), flush=True)
         gc.collect()
-    limits = limits.or_better(measured(options.threads))
+    limits = limits.or_better(measured(bench, options.threads))
     for o in outcomes:
         for name, note in o.notes.items():
             print(f"not shown: {o.row.name}, {name}: {note}")
     print("geometric means of peer ÷ jitla: ", {k: round(v, 2) for k, v in means(outcomes).items()})
     if options.markdown:
-        options.markdown.write_text(markdown(outcomes, limits) + "\n", encoding="utf-8")
+        options.markdown.write_text(markdown(outcomes) + "\n", encoding="utf-8")
     print(json.dumps({
         "bench": "kernels", "threads": options.threads, "scale": options.scale, "versions": versions(),
         "limits": vars(limits), "means": means(outcomes),
-        "rows": {o.row.name: o.record(limits) for o in outcomes},
+        "rows": {o.row.name: o.record() for o in outcomes},
     }))
     if any("jitla" in o.notes for o in outcomes):
         raise SystemExit("jitla is among what is not shown")

@@ -180,6 +180,17 @@ def measure(bench: Bench, rounds: int = 5) -> dict[str, dict[str, float]]:
     return rows
 
 
+def glance(bench: Bench) -> tuple[float, float, float]:
+    """Bytes read, and copied, and multiply-adds of float64 per second, on all threads, by one run each."""
+    units, every = BYTES // 8 // UNIT, runtime.threads()
+    pieces = 64 * every
+    reads, copies, computes = (
+        bench.seconds(kernel, n, every, repeats=1)
+        for kernel, n in (("read0", units), ("stream", units), ("arithmetic", pieces)))
+    runtime.set_threads(None)
+    return BYTES / reads, 2 * BYTES / copies, 12.0 * bench.width * TURNS * pieces / computes
+
+
 def numpy_rows(bench: Bench) -> dict[str, dict[str, float]]:
     """The same of NumPy, on its one thread."""
     def gbs(amount: float, run: Callable[[], object]) -> dict[str, float]:

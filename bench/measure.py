@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -94,8 +95,12 @@ def compare(first: Callable[[], object], second: Callable[[], object], pairs: in
 
 def contest(
     calls: dict[str, Callable[[], object]], rounds: int, rng: np.random.Generator,
+    behind: Mapping[str, Callable[[], object]] = MappingProxyType({}),
 ) -> dict[str, list[float]]:
-    """Time `calls`, which are warm, `rounds` times in random order: seconds by name, nan where not run."""
+    """Time `calls`, which are warm, `rounds` times in random order: seconds by name, nan where not run.
+
+    What is `behind` one of them is called, untimed, whenever that one was timed.
+    """
     least = {name: seconds(call) for name, call in calls.items()}
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(rounds):
@@ -109,4 +114,6 @@ def contest(
                 calls[name]()  # wakes its threads
             taken[name].append(seconds(calls[name], times))
             least[name] = min(least[name], taken[name][-1])
+            if name in behind:
+                behind[name]()
     return taken

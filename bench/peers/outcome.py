@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import geometric_mean
 
 from bench import machine
-from bench.measure import Estimate
+from bench.measure import Estimate, estimate
 from bench.peers.contestants import MAKERS
 from bench.peers.row import Row
 
@@ -43,9 +43,9 @@ class Limits:
                       max(self.issuing, other.issuing))
 
 
-def measured(threads: int) -> Limits:
+def measured(bench: machine.Bench, threads: int) -> Limits:
     """Measure, with as many threads as the contestants have."""
-    rows = machine.measure(machine.prepare())
+    rows = machine.measure(bench)
     key = "one" if threads == 1 else "all"
     best = {kind: max(row[key] for name, row in rows.items() if name.startswith(kind))
             for kind in ("read", "copy", "multiply-add")}
@@ -54,7 +54,10 @@ def measured(threads: int) -> Limits:
 
 @dataclass
 class Outcome:
-    """What must move and be done, medians by contestant, the ratio to the best peer, what went wrong."""
+    """What must move and be done, medians by contestant, the ratio to the best peer, what went wrong.
+
+    `share` is the least possible over measured time, by what the machine could do in the same round.
+    """
 
     row: Row
     read: int = 0
@@ -64,6 +67,7 @@ class Outcome:
     least: dict[str, float] = field(default_factory=dict)
     best: str = ""
     ratio: Estimate | None = None
+    share: Estimate | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
     def rate(self) -> str:
@@ -75,33 +79,37 @@ class Outcome:
             return f"{2 * self.work / time:.1f} GFLOP/s"
         return f"{(self.read + self.written) / time:.1f} GB/s"
 
-    def share(self, limits: Limits) -> float | None:
-        """Least possible over measured time."""
-        if "jitla" not in self.seconds:
-            return None
-        return limits.seconds(self.read, self.written, self.work) / self.seconds["jitla"].value
+    def of_limits(self, taken: Sequence[float], limits: Sequence[Limits]) -> Estimate:
+        """Least possible over the seconds `taken` by jitla, each round by its own limits."""
+        possible = (each.seconds(self.read, self.written, self.work) for each in limits)
+        return estimate([least / t for least, t in zip(possible, taken, strict=True)])
 
     def of_leasts(self) -> float | None:
         """Best peer over jitla, each by its least time: what other programs disturb least."""
         peers = [t for n, t in self.least.items() if n in PEERS]
         return min(peers) / self.least["jitla"] if peers and "jitla" in self.least else None
 
-    def cells(self, limits: Limits) -> list[str]:
+    def cells(self) -> list[str]:
         """The row of the table."""
         times = [f"{self.seconds[n].value * 1e3:.2f}" if n in self.seconds else "-" for n in MAKERS]
-        share, leasts = self.share(limits), self.of_leasts()
-        return [self.row.name, *times, self.rate(), f"{share:.0%}" if share else "-",
+        share, leasts = self.share, self.of_leasts()
+        return [self.row.name, *times, self.rate(), f"{share.value:.0%}" if share else "-",
                 self.ratio.show() if self.ratio else "-", f"{leasts:.2f}" if leasts else "-",
                 self.best or "-"]
 
-    def record(self, limits: Limits) -> dict[str, object]:
+    def record(self) -> dict[str, object]:
         """The same for JSON."""
         return {
             "seconds": {n: e.value for n, e in self.seconds.items()}, "least": self.least,
-            "rate": self.rate(), "of_limit": self.share(limits), "best": self.best,
-            "ratio": self.ratio and [self.ratio.value, self.ratio.low, self.ratio.high],
+            "rate": self.rate(), "best": self.best,
+            "of_limit": listed(self.share), "ratio": listed(self.ratio),
             "of_leasts": self.of_leasts(), "notes": self.notes,
         }
+
+
+def listed(estimate: Estimate | None) -> list[float] | None:
+    """A median and its interval for JSON."""
+    return estimate and [estimate.value, estimate.low, estimate.high]
 
 
 def line(cells: Sequence[str]) -> str:
@@ -110,10 +118,10 @@ def line(cells: Sequence[str]) -> str:
         c.rjust(w) for c, w in zip(cells[1:], WIDTHS[1:], strict=True))
 
 
-def markdown(outcomes: Sequence[Outcome], limits: Limits) -> str:
+def markdown(outcomes: Sequence[Outcome]) -> str:
     """The whole table as the documentation has it."""
     rows = [HEADER, ["---", *["---:"] * (len(HEADER) - 2), "---"]]
-    rows += [o.cells(limits) for o in outcomes]
+    rows += [o.cells() for o in outcomes]
     return "\n".join("| " + " | ".join(r) + " |" for r in rows)
 
 

@@ -110,10 +110,18 @@ class ExpressionRewriter(OperandRewriter):
             node.value = self.spread(node.value)
         return node
 
-    def spread(self, node: ast.expr) -> ast.expr:
-        """Rewrite `node`, whose elements are taken by ``*``."""
+    def spread(self, node: ast.expr, how: str = "spread") -> ast.expr:
+        """Rewrite `node`, whose elements are taken by ``*``; `how` names the hook."""
         made: ast.expr = self.visit(node)
-        return made if isinstance(node, DISPLAYS) else hook("spread", [made], node)
+        return made if isinstance(node, DISPLAYS) else hook(how, [made], node)
+
+    def positional(self, nodes: list[ast.expr]) -> list[ast.expr]:
+        """Rewrite positional arguments; of ``*x`` alone a tuple is made, of others a list first."""
+        match nodes:
+            case [ast.Starred(value=value) as alone]:
+                alone.value = self.spread(value, "alone")
+                return nodes
+        return [self.visit(each) for each in nodes]
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         for i, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):
@@ -149,7 +157,7 @@ class ExpressionRewriter(OperandRewriter):
             node.lineno = node.func.end_lineno or node.lineno
             node.col_offset = max((node.func.end_col_offset or 0) - 1, 0)
         node.func = self.callee(node.func, len(node.args))
-        node.args = [self.visit(each) for each in node.args]
+        node.args = self.positional(node.args)
         for keyword in node.keywords:
             visit = self.visit if keyword.arg else self.mapping
             keyword.value = visit(keyword.value)

@@ -20,6 +20,7 @@ from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from jitla.locks import relock
+from jitla.source.owned import owned_words
 from jitla.source.scope import FunctionNode
 
 __all__ = ["Source", "compile_inside", "copied", "find_source"]
@@ -305,7 +306,7 @@ def _rename(code: CodeType, old: str, new: str, constants: Mapping[str, Any]) ->
 
 def _same(a: CodeType, b: CodeType, lines: bool) -> bool:
     return (
-        a.co_code == b.co_code
+        owned_words(a) == owned_words(b)  # a function that a twin makes does not borrow
         and a.co_exceptiontable == b.co_exceptiontable
         and a.co_names == b.co_names
         and a.co_varnames == b.co_varnames

@@ -13,7 +13,7 @@ import dis
 import operator
 from types import CodeType
 
-__all__ = ["owned"]
+__all__ = ["owned", "owned_words"]
 
 _OWNED = {
     dis.opmap[borrows]: dis.opmap[owns]
@@ -28,9 +28,17 @@ def owned(code: CodeType) -> CodeType:
     """Return `code` and the code inside of it without borrowed references; itself, if there are none."""
     if not _OWNED:
         return code
-    words = bytearray(code.co_code)  # caches are zeros in it
-    words[::2] = words[::2].translate(_TABLE)
+    words = owned_words(code)
     inside = tuple(owned(each) if isinstance(each, CodeType) else each for each in code.co_consts)
     if words == code.co_code and all(map(operator.is_, inside, code.co_consts)):
         return code
-    return code.replace(co_code=bytes(words), co_consts=inside)
+    return code.replace(co_code=words, co_consts=inside)
+
+
+def owned_words(code: CodeType) -> bytes:
+    """Return the instructions of `code` without borrowed references: the same for both sorts of code."""
+    if not _OWNED:
+        return code.co_code
+    words = bytearray(code.co_code)  # caches are zeros in it
+    words[::2] = words[::2].translate(_TABLE)
+    return bytes(words)

@@ -165,8 +165,12 @@ class Lifting:
         return value
 
     def spread(self, value: Any) -> Any:
-        """Return what is unpacked as arguments or elements."""
+        """Return what is unpacked as arguments or elements beside others."""
         return self._steps(value, lambda given, session: Foreign(list, session)(given))
+
+    def alone(self, value: Any) -> Any:
+        """Return what is unpacked as all arguments: since Python 3.14 no length is asked for then."""
+        return self._steps(value, lambda given, session: Foreign(tuple, session)(given))
 
     def _steps(self, value: Any, foreign: Callable[[Any, Session], Any]) -> Any:
         """Return what is iterated over: what `foreign` makes of `value` if its steps may run any code."""

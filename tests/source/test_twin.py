@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitla.source.owned import owned
 from jitla.source.twin import Twins, instrument
 from tests.source.twin_corpus import COROUTINES, SNIPPETS
 from tests.source.twin_kit import Hook, Outcome, define
@@ -231,8 +232,21 @@ def test_one_code_object_has_one_twin_code() -> None:
     assert first is not None and second is not None
     assert first.__code__ is second.__code__ and first.__closure__ != second.__closure__
     assert twins.instrument(first) is first
+
+
+def test_code_without_hooks_stays_or_only_ceases_to_borrow() -> None:
+    twins = Twins(Hook())
     plain = define("def f(a):\n    return a is None")
-    assert twins.instrument(plain) is plain
+    found = twins.instrument(plain)
+    assert found is not None and found.__code__ == owned(plain.__code__)
+    assert (found is plain) == (sys.version_info < (3, 14))
+
+
+def test_functions_that_twins_make_have_twins() -> None:
+    twins = Twins(Hook())
+    make = twins.instrument(define("def make(n):\n    n[0] = 0\n    return lambda a: a is None", "make"))
+    assert make is not None
+    assert twins.instrument(make([1])) is not None
 
 
 def test_twins_are_forgotten_with_their_code() -> None:

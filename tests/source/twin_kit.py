@@ -84,7 +84,7 @@ class Hook:
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "opened", "hashed", "asked",
-                        "calm", "mapping", "spread"):
+                        "calm", "mapping", "spread", "alone"):
             raise AttributeError(name)
 
         def same(value: Any) -> Any:
