@@ -66,7 +66,8 @@ class Site:
         self.unrolls = 0  # operations up to which turns of loops stay together
         self.bitwise = False  # products have to be NumPy's
         self.exact: dict[tuple, Any] = {}
-        self._entries = 0  # of those
+        # Entries of those; whether so many classes were met that older ones were forgotten.
+        self._entries, self._many = 0, False
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
@@ -76,7 +77,6 @@ class Site:
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
-        self._many = False  # whether so many were met that older ones were forgotten
         # By program: the user's line of each hop. Equal hops and programs are shared by functions.
         self.lines: dict[Any, dict[Hop, Any]] = {}
         # By class: where the entries come from, as it was noted last.
@@ -87,8 +87,7 @@ class Site:
         self.literals: dict[tuple, dict[int, Any]] = {}
         # By operator: values of literals that plans know.
         self.asked = asked or {}
-        self.calls = 0
-        self.learning = LEARNING
+        self.calls, self.learning = 0, LEARNING
         # Where sparse matrices that were merged have entries together.
         self.unions: Any = None
         # Elements that indices, masks or labels were read for.
@@ -108,8 +107,7 @@ class Site:
         self.standbys: set[Any] = set()
         # Who is told of every record of the journal; the number of the options in force.
         self.told: Callable[[str, Any], None] = _untold
-        self.epoch = 0
-        self.generation = 0
+        self.epoch = self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
         self.keeper = keeper  # decides which values are kept from run to run of a block; None: none are
