@@ -147,7 +147,11 @@ class Gate:
         """Return which values of literals rewrites ask for, by operator."""
         if not config.rewrites:
             return {}
-        found: Mapping[str, Collection[Any]] = self.rules(config.without_rules).at(config.numerics).asked
+        found: Mapping[str, Collection[Any]]
+        if config.without_rules:
+            found = self.rules(config.without_rules).at(config.numerics).asked
+        else:  # known beforehand: no call waits until rewrites are loaded
+            found = self.room("tracing").ASKED[config.numerics]
         return found
 
     def _native(self, cpu: str = "") -> Any:

@@ -12,6 +12,7 @@ from jitla.tracing.frames import user_traceback
 from jitla.tracing.guards import NEW, Guard
 from jitla.tracing.hooks import HOOKS, TWINS
 from jitla.tracing.journal import Journal, Recompilation
+from jitla.tracing.literals import ASKED
 from jitla.tracing.onset import Rising
 from jitla.tracing.parts import Keeper
 from jitla.tracing.payoff import Kind
@@ -26,7 +27,7 @@ from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW", "Patience", "Recompilation",
+    "ASKED", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW", "Patience", "Recompilation",
     "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby", "TWINS", "call_here", "calm",
     "drive", "looped", "pays", "quicken", "run", "user_traceback",
 ]

@@ -14,8 +14,8 @@ from jitla.events import Made
 from jitla.tracing.guards import NEW, Guard, Met, failed, met
 from jitla.tracing.tape import SCALAR, Block
 
-KEPT = 512  # records; places that are remembered are as many as exact blocks
-MOST_PLACES = 8192
+KEPT = 512  # records
+MOST_PLACES = 1024
 
 
 class Recompilation(NamedTuple):

@@ -21,6 +21,15 @@ from jitla.tracing.tape import KIND_CODE, OPS, SCALAR, Block, split
 #: By operator: the values of scalars that some rewrite asks for.
 Asked = Mapping[str, Collection[Any]]
 
+#: The same by level of numerics, for all rewrites: the rewrites themselves are not loaded before there is a compiler.
+ASKED: dict[str, Asked] = {"strict": {
+    "add": frozenset({-0.0}), "subtract": frozenset({0}), "multiply": frozenset({1, 2, -1}),
+    "divide": frozenset({0.5, 1, 2.0}), "power": frozenset({0.5, 1, 2, -1}),
+    "logical_and": frozenset({True}), "logical_or": frozenset({False}),
+}}
+ASKED["numpy"] = {**ASKED["strict"], "power": frozenset({0.5, 1, 2, 3, 4, -1})}
+ASKED["relaxed"] = {**ASKED["numpy"], "multiply": frozenset({0, 1, 2, -1}), "where": frozenset({0})}
+
 _KINDS = frozenset({KIND_CODE[int], KIND_CODE[float]})
 _LOADS = ("LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST")
 _EQUAL = frozenset({int, bool, str, np.int64, np.bool_})

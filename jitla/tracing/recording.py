@@ -31,7 +31,7 @@ _inferred: dict[tuple, int] = {}
 _cell_dtypes: dict[tuple, np.dtype] = {}
 # Metas that results may have.
 _recordable: set[int] = set()
-_MAX_INFERRED = 100_000
+_MAX_INFERRED = 1 << 15
 
 
 class Recording(Indexing):

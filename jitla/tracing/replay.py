@@ -81,12 +81,12 @@ class Replay:
 
 
 class Stopped:
-    """What NumPy did for blocks until their programs were there, as a program that is counted."""
+    """What was run for blocks before their programs were there, or by those forgotten: a program that is counted."""
 
     kernels = calls = written = 0
 
 
-MEANWHILE = Stopped()
+MEANWHILE, FORGOTTEN = Stopped(), Stopped()
 
 
 class Patience:

@@ -28,12 +28,12 @@ from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.recording import forget_inferred
-from jitla.tracing.signature import LAYOUTS, SIGHT, is_traced, layout_id
+from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import Site
 from jitla.tracing.tape import OWN_METAS
 
 MAX_NODES = 512
-MAX_LAYOUTS = 200_000
+MAX_LAYOUTS = 1 << 14
 # So many arrays from outside are kept before those that are gone elsewhere are looked for.
 CROWD = 8
 _ndarray = np.ndarray
@@ -337,7 +337,7 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
     finally:
         RUNNING.discard(session)
         del session  # this frame lives as long as an error's traceback
-        if len(LAYOUTS) > MAX_LAYOUTS:
+        if len(LAYOUTS) > MAX_LAYOUTS or len(METAS) > MAX_LAYOUTS:
             forget_sizes()
 
 

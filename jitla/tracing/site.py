@@ -27,14 +27,17 @@ from jitla.tracing.journal import Journal, ending
 from jitla.tracing.literals import Asked, is_same, literals_of
 from jitla.tracing.places import Places, call_at, place_of
 from jitla.tracing.records import Fallback, Loop
-from jitla.tracing.replay import MEANWHILE, Replay, Request
+from jitla.tracing.replay import FORGOTTEN, MEANWHILE, Replay, Request
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.signs import Sign
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64
-MAX_EXACT = 8192
+# What is remembered of sizes is bounded in number and in bytes: an operation of an exact block takes about 1 KB.
+MAX_EXACT = 4096
+MAX_EXACT_ENTRIES = 1 << 15
+MAX_CLASSES = 1024
 LEARNING = 2  # calls that note lines, from the one on that meets a new class of plans
 LINES_ALWAYS = 1 << 62
 LEAST_AT_ONCE = 1 << 13  # indices: for fewer, NumPy is as fast as a loop that has to be launched
@@ -63,6 +66,8 @@ class Site:
         self.unrolls = 0  # operations up to which turns of loops stay together
         self.bitwise = False  # products have to be NumPy's
         self.exact: dict[tuple, Any] = {}
+        # Entries of those; whether so many classes were met that older ones were forgotten.
+        self._entries, self._many = 0, False
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
@@ -82,8 +87,7 @@ class Site:
         self.literals: dict[tuple, dict[int, Any]] = {}
         # By operator: values of literals that plans know.
         self.asked = asked or {}
-        self.calls = 0
-        self.learning = LEARNING
+        self.calls, self.learning = 0, LEARNING
         # Where sparse matrices that were merged have entries together.
         self.unions: Any = None
         # Elements that indices, masks or labels were read for.
@@ -103,8 +107,7 @@ class Site:
         self.standbys: set[Any] = set()
         # Who is told of every record of the journal; the number of the options in force.
         self.told: Callable[[str, Any], None] = _untold
-        self.epoch = 0
-        self.generation = 0
+        self.epoch = self.generation = 0
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
         self.keeper = keeper  # decides which values are kept from run to run of a block; None: none are
@@ -118,7 +121,7 @@ class Site:
     @property
     def many_plans(self) -> bool:
         """Whether this site has seen so many classes that values of attributes look like data."""
-        return len(self.classes) > MANY_PLANS
+        return self._many or len(self.classes) > MANY_PLANS
 
     def pin(self, key: tuple, index: int) -> None:
         """Remember that entry `index` of a block was asked for after all: it is live from now on."""
@@ -136,7 +139,7 @@ class Site:
 
             if key not in self.classes:
                 self.learning = LEARNING
-                self.classes.add(key)
+                self._meet(key)
             guard = self.journal.why(path, block, (roots, outs, aliases), key, self.epoch)
             line, count = ending(block, roots)
 
@@ -152,6 +155,16 @@ class Site:
                 self.places[key] = block.places
             made.effects = Effects(self.places.get(key, block.places))
             return made
+
+    def _meet(self, key: tuple) -> None:
+        """Remember a class of blocks; programs are not kept for ever because they were run once."""
+        if len(self.classes) >= MAX_CLASSES:
+            self.retire(list(self.exact))
+            self.past = {FORGOTTEN: sum(self.past.values())}
+            for memory in (self.classes, self.places, self.lines):
+                memory.clear()
+            self._many = True
+        self.classes.add(key)
 
     def _made(
         self, key: tuple, sizes: tuple[int, ...], block: Block, make: Callable[[], Request],
@@ -267,20 +280,27 @@ class Site:
         self.learning = LINES_ALWAYS
 
     def keep(self, key: tuple, closed: Any) -> None:
-        """Remember how an exact block is run; when there are too many, all are forgotten."""
-        if len(self.exact) >= MAX_EXACT:
-            self.retire(list(self.exact))
-        self.exact[key] = closed
+        """Remember how an exact block is run; when there are too many, the older half is forgotten."""
+        with self.lock:
+            if len(self.exact) >= MAX_EXACT or self._entries >= MAX_EXACT_ENTRIES:
+                self.retire(list(self.exact)[:(len(self.exact) + 1) // 2])
+                self._forget_parts()
+            if key not in self.exact:
+                self._entries += len(key[0])
+            self.exact[key] = closed
         if closed.bound is not None and closed.bound.frozen:
             self.frozen.append(key)
 
     def outdate(self, generation: int) -> None:
         """Forget exact blocks because the ids in their keys have been given up."""
         self.retire(list(self.exact))
-        for part in self.parts.values():
+        self._forget_parts()
+        self.generation = generation
+
+    def _forget_parts(self) -> None:
+        for part in list(self.parts.values()):
             self.count_past(part.bound)
         self.parts.clear()
-        self.generation = generation
 
     def retire(self, keys: list[tuple]) -> None:
         """Forget exact blocks, but not what they have done."""
@@ -288,11 +308,13 @@ class Site:
         if len(self.tapes) >= MAX_EXACT:
             self.tapes.clear()
             self.literals.clear()
-        for key in keys:
-            closed = self.exact.pop(key, None)
-            if closed is not None:
-                self.count_past(closed.bound)
-                closed.stop_watching(self)
+        with self.lock:
+            for key in keys:
+                closed = self.exact.pop(key, None)
+                if closed is not None:
+                    self._entries -= len(key[0])
+                    self.count_past(closed.bound)
+                    closed.stop_watching(self)
 
     def runs(self) -> dict[Any, int]:
         """Return how often each program has run."""
@@ -391,6 +413,7 @@ class Site:
         self.unions = None
         self.journal.clear()
         self.frozen = []
+        self._entries, self._many = 0, False
         self.standbys.clear()
         if self.payoff is not None:
             self.payoff.clear()

@@ -6,11 +6,10 @@ Receives functions; returns their twins, or None where jitla must not look insid
 
 from __future__ import annotations
 
+import os
 import site
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import ref
@@ -22,12 +21,9 @@ from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
 
 _ArrayFunction = type(np.sum)
-_OWN = str(Path(__file__).parents[1])
-_LIBRARIES = tuple({
-    _OWN,
-    sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"),
-    sysconfig.get_path("platlib"), *site.getsitepackages(),
-})
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The library lies where its module `os` does; `sysconfig` knows as much, and takes long to load.
+_LIBRARIES = tuple({_OWN, os.path.dirname(os.__file__), *site.getsitepackages()})
 
 
 @dataclass(frozen=True, slots=True)

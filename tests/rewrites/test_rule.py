@@ -8,6 +8,7 @@ import pytest
 from jitla.errors import InternalError
 from jitla.hops import Meta, leaf, make
 from jitla.rewrites import RULES, Num, Rule, RuleSet, Var, ops, simplify
+from jitla.tracing import ASKED
 
 X, Y = Var("X"), Var("Y")
 x = leaf(0, Meta((3, 4), np.dtype("f8")))
@@ -24,6 +25,11 @@ x = leaf(0, Meta((3, 4), np.dtype("f8")))
 def test_a_bad_rule_is_refused(arguments, message):
     with pytest.raises(InternalError, match=message):
         Rule("bad", ops.negative(X), **arguments)
+
+
+@pytest.mark.parametrize("numerics", ["strict", "numpy", "relaxed"])
+def test_what_tracing_notes_is_what_rules_ask_for(numerics):
+    assert ASKED[numerics] == RULES.at(numerics).asked
 
 
 def test_names_are_unique():

@@ -64,8 +64,42 @@ def test_exact_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jitla.tracing.site.MAX_EXACT", 4)
     site = Site("f", None, strict=False)  # type: ignore[arg-type]
     for i in range(20):
-        site.keep((i,), Closed(None, (), (), (), {}))
+        site.keep(((i,),), Closed(None, (), (), (), {}))
+        assert ((i,),) in site.exact and ((i - 1,),) in site.exact or not i
     assert len(site.exact) <= 4
+
+
+def test_exact_blocks_are_bounded_by_their_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitla.tracing.site.MAX_EXACT_ENTRIES", 10)
+    site = Site("f", None, strict=False)  # type: ignore[arg-type]
+    for i in range(20):
+        site.keep(((i, 0, 0),), Closed(None, (), (), (), {}))
+    assert sum(len(key[0]) for key in site.exact) <= 12
+    site.keep((tuple(range(50)),), Closed(None, (), (), (), {}))
+    site.keep(((1,),), Closed(None, (), (), (), {}))
+    assert ((1,),) in site.exact
+    site.retire(list(site.exact))
+    for i in range(3):
+        site.keep(((i, 0, 0),), Closed(None, (), (), (), {}))
+    assert len(site.exact) == 3
+
+
+def test_classes_are_bounded_and_runs_stay_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitla.tracing.site.MAX_CLASSES", 3)
+    monkeypatch.setattr("jitla.tracing.site.MANY_PLANS", 2)
+
+    @jitla.jit(compile="sync")
+    def raised(x):
+        for _ in range(x.ndim):
+            x = x * 2.0 + 1.0
+        return x
+
+    for ndim in range(1, 6):
+        x = np.ones((3,) * ndim)
+        assert np.array_equal(raised(x), raised.__wrapped__(x))
+    (site,) = raised.__jitla_state__.all_sites()
+    assert len(site.classes) <= 3 and len(site.lines) <= 3 and site.many_plans
+    assert raised.stats()["forces"] == 1 + 2 + 3 + 4 + 5
 
 
 def test_a_program_that_fails_is_replayed() -> None:
