@@ -114,6 +114,7 @@ def many(x):
         if x[0] > 2.0:
             break
     return x
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs behind it is started without
 fast, long = jitla.jit(step), jitla.jit(many)
 x = np.random.default_rng(0).random(2_000_000)
 want = fast(x)
