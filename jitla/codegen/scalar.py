@@ -80,10 +80,19 @@ class LlvmBuilder(VectorText):
                 return self._float_to_int(x, dtype)
             return self._conv("fpext" if dtype.itemsize > src.itemsize else "fptrunc", x, dtype)
         if dtype.kind == "f":
+            if src == BOOL and self.width == 1:
+                return self._one_or_zero(x, dtype)
             return self._conv("sitofp" if src.kind == "i" else "uitofp", x, dtype)
         if dtype.itemsize < src.itemsize:
             return self._conv("trunc", x, dtype)
         return self._conv("sext" if src.kind == "i" else "zext", x, dtype)
+
+    def _one_or_zero(self, x: Value, dtype: np.dtype) -> Value:
+        """Return a bool as a float, by its bits: LLVM makes `1.0 / float(x)` a choice that sets no flag."""
+        word = np.dtype(f"i{dtype.itemsize}")
+        one = self.const(dtype.type(1).view(word), word)
+        bits = self._op("and", word, self._conv("sext", x, word), one)
+        return self._conv("bitcast", bits, dtype)
 
     def _known(self, dtype: np.dtype) -> None:
         reason = refuse(dtype)

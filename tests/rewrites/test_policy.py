@@ -43,6 +43,19 @@ def test_sums_of_factors_may_overflow_where_products_do_not():
     assert values(roots, given)[0] == 0.0 and np.isnan(values(after, given)[0])
 
 
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_rows_that_are_scaled_afterwards_may_overflow_or_vanish(size: float):
+    """The next one: what is divided into the usual range by NumPy is not yet when it is summed."""
+    roots = Reader().read("matmul(divide(A[5,4], C[5,1]), B[4,2])")
+    given = [np.full((5, 4), size), np.full((5, 1), size), np.full((4, 2), size)]
+    after = simplify(roots, RULES.only("divided-rows-times"))
+    assert after != roots
+    with np.errstate(all="ignore"):
+        before, rewritten = values(roots, given)[0], values(after, given)[0]
+    assert np.allclose(before, 4 * size, atol=0)
+    assert np.isinf(rewritten).all() if size > 1 else not rewritten.any()
+
+
 @pytest.mark.parametrize("special", [np.inf, np.nan])
 @pytest.mark.parametrize("text", ["matmul(X[5,4], diag(v[4]))", "matmul(diag(v[5]), X[5,4])"])
 def test_a_diagonal_matrix_that_is_not_made_spreads_nothing(text: str, special: float):

@@ -859,3 +859,20 @@ def inner(x, k):
 def make(n):
     return np.full(n, 3e38, "f4"), {}
 """, sizes=(3, 70), filters=("always", "default", "error"))
+
+
+@pytest.mark.parametrize("expression", [
+    "1 / m", "1 / (k != 0)", "np.reciprocal(m.astype(np.float32))", "1.0 / (m & (k > 0))", "(1 / m).sum()",
+])
+def test_s1_quotients_by_bools_warn_wherever_one_is_false(expression: str):
+    """The rest behind whole vectors is code for one element, where more is known of what is divided by."""
+    check(f"""
+def make(n):
+    k = np.ones(n, np.int64)
+    k[-1] = 0
+    return k != 0, k
+
+@jit
+def f(m, k):
+    return {expression}
+""", filters=("always",), sizes=(1, 5, 37), calls=2, threads=(1,))
