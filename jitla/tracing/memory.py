@@ -59,13 +59,13 @@ class Memory(Closing):
             self.ghosts = alive
             return
         proven = self._proven_dead(alive)
+        written = {key for key, leaves in blocks.items()
+                   if target is None or any(np.may_share_memory(target, leaf) for leaf in leaves)}
         for ghost in alive:
-            block = ghost._r[0]
-            hit = target is None or any(np.may_share_memory(target, leaf) for leaf in block.leaves)
-            if hit and id(ghost) not in proven:
-                self.value(ghost)
-            else:
+            if id(ghost._r[0]) not in written:
                 self.ghosts.append(ghost)
+            elif id(ghost) not in proven:
+                self.value(ghost)  # of others nobody asks again
 
     def _proven_dead(self, ghosts: list[Lazy]) -> set[int]:
         """Return ids of ghosts that only dead local variables refer to."""

@@ -29,7 +29,7 @@ PATIENCE = 16
 LONG = 1e-3
 # Of a long call the plain function is not tried if it is foreseen to take so many times as long; what is
 # foreseen may be wrong by so much of it, and tries may take such a part of all seconds so far.
-HOPELESS, DOUBT, TRIED = 2.0, 0.25, 0.05
+HOPELESS, DOUBT, TRIED = 4.0, 0.25, 0.05
 # It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
 LEAST, SHARE = 1.5e-6, 0.02
 # A plain call is brief, and is timed only once in so many then, the first not counted.

@@ -8,6 +8,7 @@ import numpy as np
 
 import jitla
 from jitla.tracing.enacting import address, same_view
+from jitla.tracing.memory import Memory
 from tests.tracing.sameness import proxies_alive, same
 
 
@@ -73,3 +74,35 @@ def test_a_ghost_asked_for_is_right_twice() -> None:
             r.append(s)
         return r, y
     """)
+
+
+def learnt(x, parts):
+    """Steps of a gradient: what is computed on the way is never read again, but is the parameters'."""
+    moved = [np.zeros_like(p) for p in parts]
+    for _ in range(3):
+        inner = np.tanh(x * parts[0])
+        outer = inner * parts[1] + parts[2]
+        error = outer - x
+        gradients = (error * inner, error * outer, error * 1.0)
+        for p, v, g in zip(parts, moved, gradients, strict=True):
+            v *= 0.9
+            v -= 0.1 * g
+            p += v
+    return error.sum()
+
+
+def test_what_is_dead_is_looked_at_once_when_its_memory_is_written(monkeypatch) -> None:
+    x, parts = np.linspace(0.1, 1.0, 40), [np.full(40, v) for v in (0.5, 0.25, -0.5)]
+    mine = [p.copy() for p in parts]
+    wanted = learnt(x, mine)
+    jitted = jitla.jit(learnt, compile="sync")
+    for _ in range(2):
+        yours = [p.copy() for p in parts]
+        assert np.isclose(wanted, jitted(x, yours), rtol=1e-12, atol=0)
+        assert all(np.allclose(a, b, rtol=1e-13, atol=0) for a, b in zip(mine, yours, strict=True))
+    looked: list[int] = []
+    before = Memory._proven_dead
+    monkeypatch.setattr(
+        Memory, "_proven_dead", lambda self, ghosts: looked.append(len(ghosts)) or before(self, ghosts))
+    jitted(x, [p.copy() for p in parts])
+    assert 0 < len(looked) <= 3, looked  # once in a turn, not for each part
