@@ -127,7 +127,8 @@ class Translator(Counting):
         end, sign = f"m{k} + int64({PART * step})", "<" if step > 0 else ">"
         self.put(f"z{k} = {end} if {end} {sign} e{k} else e{k}")
         undone = self.saved(node)
-        save, restore = [], []
+        save: list[str] = []
+        restore: list[str] = []
         for number, place in enumerate(places.values()):
             name, _ = self.place_of(place)
             room = f"k{number}_{self.arrays[name].kind}"  # all loops have the same

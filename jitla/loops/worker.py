@@ -29,6 +29,7 @@ def intrinsic(code: Callable[..., Any]) -> Any:
 
 
 _declared: Any = numba.core.cgutils.get_or_insert_function
+_reserved: Any = numba.core.cgutils.alloca_once
 
 _OPTIONS = {"error_model": "numpy", "fastmath": False, "boundscheck": False,
             "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -72,7 +73,7 @@ def _either(context: Any, a: Any, b: Any) -> Any:
 def _room(context: Any, pointer: Any) -> Any:
     """Return memory of the function's own for 256 elements of what a pointer points to."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return numba.core.cgutils.alloca_once(builder, args[0].type.pointee, 256)
+        return _reserved(builder, args[0].type.pointee, 256)
     return pointer(pointer), code
 
 
