@@ -1,7 +1,7 @@
 """Explicit loops over elements: found, handed to Numba in another process, and swapped in.
 
 Reading order: kinds, values, arithmetic, given, calls, nests, again, elements, expressions, statements,
-translate, kernel, versions, foreman, keeping, door, call,
+counting, translate, kernel, versions, foreman, keeping, door, call,
 opening, entry, function, worker.
 """
 

@@ -162,8 +162,12 @@ class Arithmetic(Writer):
     def _divided(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
         if not (right.text.startswith("int64(") and right.text not in ("int64(0)", "int64(-1)")):
             self.bail(f"{b} == 0 or {b} == -1", hard=True)
-        text = self.fresh(f"{'floor_div' if name == 'FloorDiv' else 'floor_mod'}({a}, {b})")
         known = right.text.removeprefix("int64(").removesuffix(")")
+        text = f"{'floor_div' if name == 'FloorDiv' else 'floor_mod'}({a}, {b})"
+        if known.isdigit() and int(known).bit_count() == 1:  # bits of negative numbers are those of the floor
+            text = f"{a} >> int64({int(known).bit_length() - 1})" if name == "FloorDiv" \
+                else f"{a} & int64({int(known) - 1})"
+        text = self.fresh(text)
         bits = left.bits if name == "FloorDiv" else right.bits
         if name == "Mod" and known.isdigit():
             bits = (int(known) - 1).bit_length()

@@ -17,6 +17,7 @@ from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
 from jitla.loops.nests import Nest
 from jitla.loops.values import WIDE, Value
 
+FLOATS = ("f4", "f8")  # kinds of elements
 SIZE = 40  # bits of lengths of arrays
 ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
 
@@ -40,7 +41,9 @@ class Elements(Arithmetic):
         # Whether indices are not checked that were proven to be in bounds before the loop; how.
         self.fast = False
         self.proofs: list[str] = []
+        # Loops that may be done again; where elements are kept for that, each with its array.
         self.regions = 0
+        self.rooms: dict[str, str] = {}
         # Sums that are looked at once they are complete.
         self.deferred: set[str] = set()
         # Variables that were read before it is known what they may hold.
@@ -65,8 +68,8 @@ class Elements(Arithmetic):
         bound = f"float64({text})"
         return Value(text, frozenset({"int"}), "i", "", SIZE, True, (), (bound, bound))
 
-    def place(self, node: ast.Subscript) -> tuple[str, str]:
-        """Return array and position of an element, after its indices were checked."""
+    def place_of(self, node: ast.Subscript) -> tuple[str, list[ast.expr]]:
+        """Return array and indices of an element."""
         indices: list[ast.expr] = []
         inner: ast.expr = node
         while isinstance(inner, ast.Subscript):
@@ -78,6 +81,11 @@ class Elements(Arithmetic):
         name = inner.id
         if len(indices) != self.arrays[name].ndim:
             raise Refused(f"{ast.unparse(node)} is no element", element=False)
+        return name, indices
+
+    def place(self, node: ast.Subscript) -> tuple[str, str]:
+        """Return array and position of an element, after its indices were checked."""
+        name, indices = self.place_of(node)
         parts = []
         for axis, index in enumerate(indices):
             place = self.index(self.integer(index, " as an index"), f"d_{name}_{axis}")

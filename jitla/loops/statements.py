@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from jitla.loops.elements import ZERO
+from jitla.loops.elements import FLOATS, ZERO
 from jitla.loops.expressions import Expressions
 from jitla.loops.given import Variable
 from jitla.loops.kinds import Refused
@@ -36,8 +36,11 @@ class Statements(Expressions):
         """Translate statements one step further in."""
         self.depth += 1
         start, before = len(self.lines), dict(self.known)
+        noticed, self.noticed = self.noticed, []
         for each in body:
             self.statement(each)
+        self.probe()
+        self.noticed = noticed
         if len(self.lines) == start:
             self.put("pass")
         self.depth -= 1
@@ -51,10 +54,12 @@ class Statements(Expressions):
 
     def do_Break(self, node: ast.Break) -> None:
         """Leave a loop."""
+        self.probe()
         self.put("break")
 
     def do_Continue(self, node: ast.Continue) -> None:
         """Go on with a loop."""
+        self.probe()
         self.put("continue")
 
     def do_Return(self, node: ast.stmt) -> None:
@@ -96,7 +101,8 @@ class Statements(Expressions):
         else:
             raise Refused("an attribute is assigned")
         value = self.operation(node.op, left, node.value)
-        summed_up = isinstance(node.target, ast.Name) and node.target.id in self.deferred
+        key = node.target.id if isinstance(node.target, ast.Name) else ast.unparse(node.target)
+        summed_up = key in self.deferred and (store is None or self.arrays[store[0]].kind in FLOATS)
         value = self.calm(value) if summed_up else self.settled(value)
         if store is None:
             self.assign(node.target, value)
@@ -159,6 +165,8 @@ class Statements(Expressions):
         """Do one of two blocks."""
         test = self.test(node.test)
         self.flush()
+        if any(isinstance(part, (ast.Break, ast.Continue)) for part in ast.walk(node)):
+            self.probe()
         self.put(f"if {test}:")
         before = set(self.definite)
         self.block(node.body)

@@ -1,24 +1,30 @@
 """From the syntax tree of a nest to the lines of a function over memory and numbers.
 
-Knows: what loops do, which can be done again. Must not know: compilers, calls.
+Knows: rounds, which loops can be done again. Must not know: compilers, calls.
 Receives a nest and the kinds of what it reads; returns lines, or says why the interpreter keeps it.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
-from jitla.loops.again import again, stored_names, stored_places, summed
+from jitla.loops.again import again, parted, stored_names, stored_places
+from jitla.loops.counting import Counting, Range
 from jitla.loops.given import Scalar
-from jitla.loops.kinds import BITS, HELD, INTEGERS, Refused
-from jitla.loops.statements import PATIENCE, Statements
-from jitla.loops.values import EXACT, LARGEST, WIDE, Hard, Span, Value, number
+from jitla.loops.kinds import INTEGERS, Refused
+from jitla.loops.statements import PATIENCE
+from jitla.loops.values import Hard
 
 ROUNDS = 24
+PART = 256  # turns of a loop that are done again together: elements that they store are kept in as much room
+MOST_KEPT = 4  # elements of one turn that are kept
+MOST_STEP = 1 << 20
+FOOLED = 4  # times that nothing was wrong after all, before a loop is done with all checks at once
 SMALL = 31  # bits of integers that bounds are computed of
 
 
-class Translator(Statements):
+class Translator(Counting):
     """Translates one nest; kinds of variables grow from round to round until nothing changes."""
 
     def run(self) -> list[str]:
@@ -41,6 +47,7 @@ class Translator(Statements):
         """Forget what was written."""
         self.lines, self._count, self.counters, self.changed = [], 0, 0, False
         self.unknown, self.known, self.pending = set(), {}, []
+        self.regions, self.rooms = 0, {}
         self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
         for name in self.definite:
             variable = self.variables[name]
@@ -57,144 +64,146 @@ class Translator(Statements):
         self.statement(self.nest.loop)
         self.depth -= 1
         made, proofs = self.lines, list(dict.fromkeys(self.proofs))
-        if not proofs:
-            return lines if not self.regions else made
-        tests = [f"    fast = {proofs[0]}", *(f"    fast = fast and {each}" for each in proofs[1:])]
+        if not proofs and not self.regions:
+            return lines
+        tests = [f"    fast = {proofs[0]}"] if proofs else ["    fast = True"]
+        tests += [f"    fast = fast and {each}" for each in proofs[1:]]
+        tests += [f"    f{region} = int64(0)" for region in range(self.regions)]
+        tests += [f"    {name} = room256(p_{array})" for name, array in self.rooms.items()]
         return [*tests, "    if fast:", *made, "    else:", *("    " + line for line in lines)]
-
-    def do_While(self, node: ast.While) -> None:
-        """Repeat a block as long as a test holds."""
-        self.put("while True:")
-        self.known = {}
-        self.depth += 1
-        test = self.test(node.test)
-        self.flush()
-        self.put(f"if not {test}: break")
-        self.depth -= 1
-        self.inside(node.body)
-
-    def inside(self, body: list[ast.stmt]) -> None:
-        """Translate the body of a loop: what it assigns may have been, or not."""
-        before = set(self.definite)
-        self.block(body)
-        self.definite, self.known = before, {}
 
     def do_For(self, node: ast.For) -> None:
         """Write a loop; one that can be done again first notes only whether anything is wrong."""
-        if not self.fast or self.sticky or not again(node):
+        if not self.fast or self.sticky or self.again:
             self.counting(node)
             return
+        for able, way in ((again, self.noted), (parted, self.by_parts)):
+            if able(node) and self.attempt(node, way):
+                return
+        self.counting(node)
+
+    def attempt(self, node: ast.For, way: Callable[[ast.For], None]) -> bool:
+        """Write a loop in a way that may turn out to be none; say whether it was one."""
         kept = len(self.lines), self._count, self.counters, set(self.definite), len(self.proofs), self.depth
+        rooms = dict(self.rooms)
+        self.flush()
+        self.known = {}
         try:
-            restore = self.noted(node)
+            way(node)
         except Hard:
             del self.lines[kept[0]:], self.proofs[kept[4]:]
             self._count, self.counters, self.definite, self.depth = kept[1], kept[2], set(kept[3]), kept[5]
-            self.sticky, self.probes, self.deferred = False, [], set()
-            self.known, self.pending = {}, []
-            self.counting(node)
-            return
-        self.counters, self.definite = kept[2], set(kept[3])
-        self.put("if rare(bad):")
-        self.depth += 1
-        for line in restore:
-            self.put(line)
-        self.fast = False
-        self.counting(node)
-        self.fast = True
-        self.depth -= 1
-        self.regions += 1
+            self.sticky, self.again, self.probes, self.deferred = False, False, [], set()
+            self.known, self.pending, self.noticed, self.rooms = {}, [], [], rooms
+            return False
+        self.known = {}
+        return True
 
-    def noted(self, node: ast.For) -> list[str]:
-        """Write a loop that only notes whether something is wrong; return what undoes it."""
-        names = list(dict.fromkeys(stored_names(node)))
+    def noted(self, node: ast.For) -> None:
+        """Write a loop that stores one element again and again, or none."""
+        restore = self.saved(node)
         self.sticky = True
-        self.label = self.nest.labels[node]
-        restore = [f"v_{name}, g_{name} = w_{name}, h_{name}" for name in names]
-        for name in names:
-            self.put(f"w_{name}, h_{name} = v_{name}, g_{name}")
         for target in stored_places(node):
             name, place = self.place(target)
             kept = self.fresh(f"p_{name}[{place}]")
             restore.insert(0, f"p_{name}[{place}] = {kept}")
-        at = len(self.lines)
-        self.counting(node)
+        if self.pending or self.noticed:
+            raise Hard
         self.sticky = False
-        indent = "    " * self.depth
-        self.lines[at:at] = [f"{indent}bad = bool_(0)", *(f"{indent}{each} = 0.0" for each in self.probes)]
+        self.twice(node, None, [], restore)
+
+    def by_parts(self, node: ast.For) -> None:
+        """Write a loop that stores elements along its way: it is done, and done again, in parts."""
+        self.label = self.nest.labels[node]
+        k = self.counters + 1
+        found = self.source(k, node)
+        step = int(found.step[6:-1]) if found.step.startswith("int64(") else MOST_STEP + 1
+        places = {ast.unparse(place): place for place in stored_places(node)}
+        if abs(step) > MOST_STEP or len(places) > MOST_KEPT:
+            raise Hard
+        self.begin(k, found)
+        self.put(f"for m{k} in range(b{k}, e{k}, {PART * step}):")
+        self.depth += 1
+        end, sign = f"m{k} + int64({PART * step})", "<" if step > 0 else ">"
+        self.put(f"z{k} = {end} if {end} {sign} e{k} else e{k}")
+        undone = self.saved(node)
+        save: list[str] = []
+        restore: list[str] = []
+        for number, place in enumerate(places.values()):
+            name, _ = self.place_of(place)
+            room = f"k{number}_{self.arrays[name].kind}"  # all loops have the same
+            self.rooms.setdefault(room, name)
+            self.along(node, k, found, place, save, f"{room}[x{k}]", "{0} = {1}")
+            self.along(node, k, found, place, restore, f"{room}[x{k}]", "{1} = {0}")
+        self.twice(node, (f"m{k}", f"z{k}"), save, [*restore, *undone])
+        self.depth -= 1
+
+    def along(self, node: ast.For, k: int, found: Range, target: ast.Subscript, into: list[str],
+              room: str, how: str) -> None:
+        """Add to `into` a loop over the elements of a part that it stores."""
+        kept, self.lines, depth, definite = self.lines, [], self.depth, set(self.definite)
+        try:
+            self.moved(node, k, found, target, room, how)
+        finally:
+            into += self.lines
+            self.lines, self.depth, self.definite = kept, depth, definite
+
+    def moved(self, node: ast.For, k: int, found: Range, target: ast.Subscript, room: str, how: str) -> None:
+        """Write a loop over the elements of a part, and nothing around it."""
+        self.depth = 0
+        self.put(f"x{k} = int64(0)")
+        self.count(k, found.step, (f"m{k}", f"z{k}"))
+        self.depth = 1
+        self.sticky = True
+        assert isinstance(node.target, ast.Name)
+        self.assign(node.target, found.value)
+        name, place = self.place(target)
+        if self.pending or self.noticed:
+            raise Hard
+        self.put(how.format(room, f"p_{name}[{place}]"))
+        self.put(f"x{k} += int64(1)")
+        self.sticky, self.known = False, {}
+
+    def saved(self, node: ast.For) -> list[str]:
+        """Write what keeps the variables of a loop; return what brings them back."""
+        names = list(dict.fromkeys(stored_names(node)))
+        for name in names:
+            self.put(f"w_{name}, h_{name} = v_{name}, g_{name}")
+        return [f"v_{name}, g_{name} = w_{name}, h_{name}" for name in names]
+
+    def twice(self, node: ast.For, part: tuple[str, str] | None, save: list[str],
+              restore: list[str]) -> None:
+        """Write a loop that only notes whether something is wrong, and one with all checks for then."""
+        region, counters, definite = self.regions, self.counters, set(self.definite)
+        self.put("bad = bool_(1)")
+        self.put(f"if f{region} < int64({FOOLED}):")
+        self.depth += 1
+        start = len(self.lines)
+        self.sticky = True
+        self.label = self.nest.labels[node]
+        self.counting(node, part)
+        self.probe()
+        self.sticky = False
         for each in self.probes:
             self.put(f"bad = either(bad, {each} != {each})")
+        checks = self.probes or any(line.lstrip().startswith("bad = ") for line in self.lines[start:])
+        if not checks:
+            self.depth -= 1
+            self.lines[start - 2:] = [line[4:] for line in self.lines[start:]]
+            return
+        indent = "    " * self.depth
+        self.lines[start:start] = [indent + line for line in (
+            *save, "bad = bool_(0)", *(f"{each} = 0.0" for each in self.probes))]
         self.probes = []
-        return restore
-
-    def counting(self, node: ast.For) -> None:
-        """Count, or go through the elements of an array."""
-        self.label = self.nest.labels[node]
-        self.counters += 1
-        later = (summed(node) if self.sticky else set()) - self.deferred
-        self.deferred |= later
-        k = self.counters
-        assert isinstance(node.target, ast.Name)
-        match node.iter:
-            case ast.Call(func=ast.Name(id="range"), args=args) if "range" not in self.given \
-                    and "range" not in self.variables and self.resolve("range") is range:
-                value = self.counted(k, args)
-            case ast.Name(id=name) if name in self.arrays and self.arrays[name].ndim == 1:
-                array = self.arrays[name]
-                self.begin(k, "int64(0)", f"d_{name}_0", "int64(1)")
-                value = Value(f"p_{name}[c{k} * {self.stride(name, 0)}]", frozenset({array.kind}),
-                              HELD[array.kind], "", BITS.get(array.kind, WIDE))
-            case _:
-                raise Refused(f"a loop over {ast.unparse(node.iter)}", element=False)
-        before = set(self.definite)
-        self.depth += 1
-        if not value.text.startswith("c"):
-            value = self.fetched(value)
-        if self.variables[node.target.id].held != value.held and value.bits > EXACT:
-            raise Refused("the variable of a loop holds other numbers, too")
-        self.assign(node.target, value)
+        self.put("if rare(bad):")
+        self.lines += [indent + "    " + line for line in restore]
         self.depth -= 1
-        self.inside(node.body)
-        self.definite = before
-        self.deferred -= later
-        for name in sorted(later):
-            variable = self.variables[name]
-            if variable.kinds and variable.held in "ds":
-                self.put(f"bad = either(bad, not (abs(v_{name}) <= {LARGEST[variable.held]}))")
-
-    def begin(self, k: int, start: str, stop: str, step: str) -> None:
-        """Write the head of a loop that counts; what is left of it the interpreter could do."""
-        self.flush()
-        self.known = {}
-        self.put(f"b{k} = {start}")
-        self.put(f"e{k} = {stop}")
-        self.put(f"s{k} = {step}")
-        by = {"int64(1)": "", "int64(-1)": ", -1"}.get(step, f", s{k}")
-        self.put(f"for c{k} in range(b{k}, e{k}{by}):")
-
-    def counted(self, k: int, args: list[ast.expr]) -> Value:
-        """Begin a loop over a range; return what its variable holds."""
-        values = [self.integer(arg) for arg in args]
-        if not 1 <= len(values) <= 3:
-            raise Refused("a range of that many arguments")
-        zero, one = number(0), number(1)
-        start, stop, step = {1: (zero, *values, one), 2: (*values, one), 3: tuple(values)}[len(values)]
-        if not step.text.startswith("int64("):
-            self.bail(f"{step.text} == 0", hard=True)
-        elif step.text == "int64(0)":
-            raise Refused("a range without a step")
-        for value in (start, stop):
-            if value.bits >= WIDE - 1:
-                self.bail(f"huge({value.text})", hard=True)
-        self.begin(k, start.text, stop.text, step.text)
-        up = step.positive and step.text.startswith("int64(")
-        down = step.text.startswith("int64(-")
-        # counting down ends before it stops, at -1 at the latest
-        low = start.positive and up or down and (stop.positive or stop.text == "int64(-1)")
-        span: Span = None
-        if start.span and stop.span and (up or down):
-            span = start.span[0], f"({stop.span[1]} - 1.0)"
-            if down:
-                span = f"({stop.span[0]} + 1.0)", start.span[1]
-        bits = min(max(start.bits, stop.bits), WIDE - 1)
-        return Value(f"c{k}", frozenset({"int"}), "i", "", bits, low, (), span if bits <= EXACT else None)
+        self.counters, self.definite = counters, definite
+        self.put("if rare(bad):")
+        self.depth += 1
+        self.put(f"f{region} += int64(1)")
+        self.again = True
+        self.counting(node, part)
+        self.again = False
+        self.depth -= 1
+        self.regions += 1

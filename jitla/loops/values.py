@@ -18,6 +18,10 @@ _CAST = {"i": "int64", "d": "float64", "s": "float32", "b": "bool_"}
 LARGEST = {"d": "1.7976931348623157e308", "s": "float32(3.4028234663852886e38)"}
 
 
+# Lines that are computed rather than jumped over, and what is too dear for that.
+CHEAP = 6
+_DEAR = ("lib_", "power", "ratio", "sqrt", "float_div", "float_mod", "floor(", "ceil(")
+
 Span = tuple[str, str] | None
 LONGEST = 300  # characters of a text of a bound
 
@@ -90,8 +94,11 @@ class Writer:
         self.label = 0
         # Whether what is wrong is only noted, since all can be done again.
         self.sticky = False
-        # Sums that are no numbers if anything that was added to them is not finite.
+        # Whether what is written is done when something was wrong, with all checks.
+        self.again = False
+        # Sums that are no numbers if anything that was added to them is not finite; what is to be added.
         self.probes: list[str] = []
+        self.noticed: list[str] = []
         # What is left to check before the statement does anything; for each, what tells more, if it is rare.
         self.pending: list[tuple[str, str]] = []
         # Names of what was computed already, and checks that were done: they hold as long as their parts do.
@@ -112,7 +119,7 @@ class Writer:
         if self.sticky:
             if hard:
                 raise Hard
-            self.put(f"bad = either(bad, {condition})")
+            self.pending.append((condition, ""))
         elif hard:
             self.put(f"if rare({condition}): return @{self.label}@")
         else:
@@ -122,6 +129,10 @@ class Writer:
         """Write the checks that are left, but the first `since`."""
         found = self.pending[since:]
         del self.pending[since:]
+        if self.sticky:
+            for condition, _ in found:
+                self.put(f"bad = either(bad, {condition})")
+            return
         if not found:
             return
         whole = found[0][0]
@@ -135,6 +146,14 @@ class Writer:
         for condition, more in found:
             self.put(f"if {more or condition}: return @{self.label}@")
         self.depth -= 1
+
+    def probe(self) -> None:
+        """Write what notes whether anything is not finite that was computed since the last time."""
+        if self.noticed:
+            name = f"n{len(self.probes)}"
+            self.probes.append(name)
+            self.put(f"{name} = probed({' + '.join(self.noticed)}, {name})")
+            self.noticed = []
 
     def _again(self, text: str) -> bool:
         """Say whether something was done already; remember that it is."""
@@ -192,9 +211,8 @@ class Writer:
         if not value.steps:
             return value
         if self.sticky:
-            name = f"n{len(self.probes)}"
-            self.probes.append(name)
-            self.put(f"{name} = probed(float64({value.text}), {name})")
+            if not self._again(f"? {value.text}"):
+                self.noticed.append(self.own(f"float64({value.text})"))
             return self.calm(value)
         detail = " or ".join(f"flagged({a}, {b}, {r})" for a, b, r in value.steps)
         if not self._again(f"? {value.text} {detail}"):
@@ -222,7 +240,7 @@ class Writer:
     def choose(
         self, test: str, first: Callable[[], Value], second: Callable[[], Value]
     ) -> Value:
-        """Return what one of two expressions makes; the other is not computed."""
+        """Return what one of two expressions makes; the other is not computed, or for nothing."""
         self._count += 1
         name, tag = f"t{self._count}", f"g{self._count}"
         parts = [self._aside(each) for each in (first, second)]
@@ -230,30 +248,56 @@ class Writer:
         if not kinds:
             return parts[0][0]
         how = held_by(kinds)
-        for word, (value, lines) in zip((f"if {test}:", "else:"), parts, strict=True):
+        bits = max(part[0].bits for part in parts)
+        positive = all(part[0].positive for part in parts)
+        if len(kinds) == 1 and all(value.kinds and _cheap(lines) for value, lines, _ in parts):
+            return Value(self._picked(name, test, parts), kinds, how, "", bits, positive)
+        for word, (value, lines, pending) in zip((f"if {test}:", "else:"), parts, strict=True):
             self.put(word)
             self.depth += 1
             self.lines += lines
             since = len(self.pending)
+            self.pending += pending
             text, code = self.united(value, kinds, how) if value.kinds else (f"{_CAST[how]}(0)", "1")
             self.flush(since)
             self.put(f"{name} = {text}")
             self.put(f"{tag} = int64({code})")
             self.depth -= 1
-        bits = max(value.bits for value, _ in parts)
-        positive = all(value.positive for value, _ in parts)
         return Value(name, kinds, how, tag if len(kinds) > 1 else "", bits, positive)
 
-    def _aside(self, make: Callable[[], Value]) -> tuple[Value, list[str]]:
-        """Return what `make` returns, and the lines that it writes, one step further in."""
+    def _picked(self, name: str, test: str, parts: list[Part]) -> str:
+        """Compute both of two values that cost little, and take one: without a jump that is guessed."""
+        asked = self.own(f"bool_({test})")
+        for (_, lines, pending), when in zip(parts, (asked, f"(not {asked})"), strict=True):
+            self.lines += [line[4:] for line in lines]
+            self.pending += [(f"({when} & ({condition}))", more and f"{when} and ({more})")
+                             for condition, more in pending]
+        self.put(f"{name} = {parts[0][0].text} if {asked} else {parts[1][0].text}")
+        return name
+
+    def _aside(self, make: Callable[[], Value]) -> Part:
+        """Return what `make` returns, the lines that it writes, one step further in, and its checks."""
         kept, self.lines = self.lines, []
         before, since = dict(self.known), len(self.pending)
+        noticed, self.noticed = self.noticed, []
         self.depth += 1
         try:
             value = self.settled(make())
-            self.flush(since)
-            return value, self.lines
+            self.probe()
+            pending = self.pending[since:]
+            del self.pending[since:]
+            return value, self.lines, pending
         finally:
             self.depth -= 1
-            self.lines = kept
+            self.lines, self.noticed = kept, noticed
             self.leave(before)
+
+
+# A value, the lines that compute it, and the checks that are left.
+Part = tuple[Value, list[str], list[tuple[str, str]]]
+
+
+def _cheap(lines: list[str]) -> bool:
+    """Say whether lines only compute, and little."""
+    return len(lines) <= CHEAP and all(
+        line.lstrip().startswith("t") and not any(word in line for word in _DEAR) for line in lines)

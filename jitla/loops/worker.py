@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
 import numba
 import numba.extending
 import numpy as np
@@ -30,13 +29,13 @@ def intrinsic(code: Callable[..., Any]) -> Any:
 
 
 _declared: Any = numba.core.cgutils.get_or_insert_function
+_reserved: Any = numba.core.cgutils.alloca_once
 
 _OPTIONS = {"error_model": "numpy", "fastmath": False, "boundscheck": False,
             "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _LIBRARY = {name: 1 for name in (
     "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh")}
 _LIBRARY |= {"atan2": 2, "pow": 2}
-_FUSES = bool(llvm.get_host_cpu_features().get("fma"))
 _HIDING = {"x86_64": "=x,0", "AMD64": "=x,0", "aarch64": "=w,0", "arm64": "=w,0"}
 
 
@@ -71,16 +70,20 @@ def _either(context: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def _room(context: Any, pointer: Any) -> Any:
+    """Return memory of the function's own for 256 elements of what a pointer points to."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _reserved(builder, args[0].type.pointee, 256)
+    return pointer(pointer), code
+
+
+@intrinsic
 def _probed(context: Any, value: Any, total: Any) -> Any:
     """Add nothing to a sum, or what is no number if a value is not finite."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        double = ir.DoubleType()
-        nothing = double(0.0)
-        if not _FUSES:
-            return builder.fadd(builder.fmul(args[0], nothing), args[1])
-        found = _declared(
-            builder.module, ir.FunctionType(double, [double] * 3), "llvm.fma.f64")
-        return builder.call(found, [args[0], nothing, args[1]])
+        # not in one step: of what comes round only the sum is waited for
+        nothing = ir.DoubleType()(0.0)
+        return builder.fadd(builder.fmul(args[0], nothing), args[1])
     return types.float64(types.float64, types.float64), code
 
 
@@ -156,7 +159,7 @@ def _names() -> dict[str, Any]:
               for short in ("int", "uint") for size in (1, 2, 4, 8)}
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
-    found |= {"rare": _rare, "either": _either, "probed": _probed}
+    found |= {"rare": _rare, "either": _either, "probed": _probed, "room256": _room}
     found["power"] = found["lib_pow"]
     found["floor"], found["ceil"] = make(lambda a: np.floor(a)), make(lambda a: np.ceil(a))
     return found

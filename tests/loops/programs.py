@@ -231,3 +231,26 @@ def large_or_float(x, s):
     for i in range(len(x)):
         s += x[i]
     return s
+
+
+def products(x, y):
+    for i in range(len(x)):
+        if x[i] > 3:
+            y[i] = x[i] * x[i] + y[i]
+        else:
+            y[i] -= x[i]
+    return y
+
+
+def row_sums(a, s):
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            s[i] += a[i, j] * a[i, j]
+    return s
+
+
+def stepping(x, n):
+    for i in range(len(x)):
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        x[i] = n % 16 - n // 8
+    return n

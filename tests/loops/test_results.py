@@ -58,6 +58,12 @@ CASES = [
     ("exponentials", lambda: (f8(),), [(f8(3) * 1000,)]),
     ("sliced", lambda: (f8(), f8()), [(f8(3), f8(3))]),
     ("attempted", lambda: (f8(),), [(np.zeros(2),)]),
+    ("products", lambda: (f8(), f8()), [
+        (f8() * 2e153, f8()), (f8(20) * 1e154, f8(20)), (np.full(30, np.inf), f8(30)), (f8(7)[::-1], f8(9)),
+        (np.array([1e200] * 9 + [np.nan]), np.full(10, -np.inf)), (f8(9), f8(7))]),
+    ("row_sums", lambda: (np.ones((4, 6)), f8(4)), [
+        (np.full((4, 6), 1e154), f8(4)), (np.full((3, 9), -np.inf), f8(5)), (np.ones((4, 6)), f8(3))]),
+    ("stepping", lambda: (i8(), 7), [(i8(20), -7), (i8(), -2**40), (i8(30), 2**60 + 1)]),
     ("neighbours", lambda: (f8(), f8()), [(f8(3), f8(2))]),
 ]
 
@@ -94,6 +100,14 @@ def test_compiled_code_runs_what_it_may(eager, name):
     fast = compiled(eager, name, (f8(),))
     assert states(fast) == {"trusted"}
     assert all(record.runs == 2 and not record.left for record in fast.records())
+
+
+@pytest.mark.parametrize(("name", "args"), [("products", (f8(), f8())), ("running_sum", (f8(),))])
+def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
+    fast = compiled(eager, name, args)
+    made = next(iter(fast.entries[0].variants.values())).code.kernel
+    assert "room256(" in made.text
+    assert states(fast) == {"trusted"}
 
 
 @pytest.mark.parametrize(("name", "args", "reason"), [

@@ -1,0 +1,135 @@
+"""Loops: how they count, and what their variables may hold.
+
+Knows: what Python's loops do. Must not know: rounds, which loops can be done again.
+Receives syntax trees of loops; writes lines.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from jitla.loops.again import summed, summed_up
+from jitla.loops.elements import FLOATS
+from jitla.loops.kinds import BITS, HELD, Refused
+from jitla.loops.statements import Statements
+from jitla.loops.values import EXACT, LARGEST, WIDE, Span, Value, number
+
+
+class Range(NamedTuple):
+    """What a loop counts through, and what its variable holds."""
+
+    start: str
+    stop: str
+    step: str
+    value: Value
+
+
+class Counting(Statements):
+    """Translates loops."""
+
+    def do_While(self, node: ast.While) -> None:
+        """Repeat a block as long as a test holds."""
+        self.put("while True:")
+        self.known = {}
+        self.depth += 1
+        test = self.test(node.test)
+        self.flush()
+        self.put(f"if not {test}: break")
+        self.depth -= 1
+        self.inside(node.body)
+
+    def inside(self, body: list[ast.stmt]) -> None:
+        """Translate the body of a loop: what it assigns may have been, or not."""
+        before = set(self.definite)
+        self.block(body)
+        self.definite, self.known = before, {}
+
+    def counting(self, node: ast.For, part: tuple[str, str] | None = None) -> None:
+        """Count, or go through the elements of an array; from the one to the other of a `part` only."""
+        self.label = self.nest.labels[node]
+        self.counters += 1
+        later = (summed(node) if self.sticky else set()) - self.deferred
+        element = summed_up(node) if self.sticky else None
+        key = ast.unparse(element) if element else ""
+        self.deferred |= later | {key}
+        k = self.counters
+        assert isinstance(node.target, ast.Name)
+        found = self.source(k, node)
+        if part is None:
+            self.begin(k, found)
+        self.count(k, found.step, part or (f"b{k}", f"e{k}"))
+        before = set(self.definite)
+        self.depth += 1
+        value = found.value if found.value.text.startswith("c") else self.fetched(found.value)
+        if self.variables[node.target.id].held != value.held and value.bits > EXACT:
+            raise Refused("the variable of a loop holds other numbers, too")
+        self.assign(node.target, value)
+        self.depth -= 1
+        self.inside(node.body)
+        self.definite = before
+        self.deferred -= later | {key}
+        if element:
+            name, place = self.place(element)
+            if self.arrays[name].kind in FLOATS:
+                self.put(f"bad = either(bad, not (abs(p_{name}[{place}])"
+                         f" <= {LARGEST[HELD[self.arrays[name].kind]]}))")
+            self.known = {}
+        for name in sorted(later):
+            variable = self.variables[name]
+            if variable.kinds and variable.held in "ds":
+                self.put(f"bad = either(bad, not (abs(v_{name}) <= {LARGEST[variable.held]}))")
+
+    def source(self, k: int, node: ast.For) -> Range:
+        """Return what a loop goes through."""
+        match node.iter:
+            case ast.Call(func=ast.Name(id="range"), args=args) if "range" not in self.given \
+                    and "range" not in self.variables and self.resolve("range") is range:
+                return self.counted(k, args)
+            case ast.Name(id=name) if name in self.arrays and self.arrays[name].ndim == 1:
+                array = self.arrays[name]
+                value = Value(f"p_{name}[c{k} * {self.stride(name, 0)}]", frozenset({array.kind}),
+                              HELD[array.kind], "", BITS.get(array.kind, WIDE))
+                return Range("int64(0)", f"d_{name}_0", "int64(1)", value)
+        raise Refused(f"a loop over {ast.unparse(node.iter)}", element=False)
+
+    def begin(self, k: int, found: Range) -> None:
+        """Keep where a loop is to begin and to end; what is left of it the interpreter could do."""
+        self.flush()
+        self.put(f"b{k} = {found.start}")
+        self.put(f"e{k} = {found.stop}")
+        self.put(f"s{k} = {found.step}")
+
+    def count(self, k: int, step: str, part: tuple[str, str]) -> None:
+        """Write the head of a loop that counts."""
+        self.flush()
+        self.known = {}
+        by = {"int64(1)": "", "int64(-1)": ", -1"}.get(step, f", s{k}")
+        self.put(f"for c{k} in range({part[0]}, {part[1]}{by}):")
+
+    def counted(self, k: int, args: list[ast.expr]) -> Range:
+        """Return what a range counts through."""
+        values = [self.integer(arg) for arg in args]
+        if not 1 <= len(values) <= 3:
+            raise Refused("a range of that many arguments")
+        zero, one = number(0), number(1)
+        start, stop, step = {1: (zero, *values, one), 2: (*values, one), 3: tuple(values)}[len(values)]
+        if not step.text.startswith("int64("):
+            self.bail(f"{step.text} == 0", hard=True)
+        elif step.text == "int64(0)":
+            raise Refused("a range without a step")
+        for value in (start, stop):
+            if value.bits >= WIDE - 1:
+                self.bail(f"huge({value.text})", hard=True)
+        up = step.positive and step.text.startswith("int64(")
+        down = step.text.startswith("int64(-")
+        # counting down ends before it stops, at -1 at the latest
+        low = start.positive and up or down and (stop.positive or stop.text == "int64(-1)")
+        span: Span = None
+        if start.span and stop.span and (up or down):
+            span = start.span[0], f"({stop.span[1]} - 1.0)"
+            if down:
+                span = f"({stop.span[0]} + 1.0)", start.span[1]
+        bits = min(max(start.bits, stop.bits), WIDE - 1)
+        value = Value(f"c{k}", frozenset({"int"}), "i", "", bits, low, (), span if bits <= EXACT else None)
+        return Range(start.text, stop.text, step.text, value)
