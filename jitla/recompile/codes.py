@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from jitla.recompile.asked import RowTools
 from jitla.recompile.rows import RowLoop
+from jitla.recompile.windows import WindowLoop
 
 
 class Code(NamedTuple):
@@ -30,7 +31,7 @@ def codes(loops: Sequence[Any], tools: RowTools) -> Iterator[Code]:
 
 
 def _texts(loop: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(loop, RowLoop):
+    if isinstance(loop, (RowLoop, WindowLoop)):
         texts = dict.fromkeys(getattr(made, "text", "") for made in loop.kept)
         yield from (("part of a pass over rows", text) for text in texts if text)
         return
