@@ -8,15 +8,16 @@ memory_list, memory, empty, known, tape_slots, tape_taking, tape_repeats, tape, 
 passes, pair_code, pairs, skinny, panels, wide_tile, wide, order, extremes, products, rows_code, rows,
 take_code, lookup_code, compress_code, positions_code, bounds_code, spread_code, running_code,
 histogram_code, bins, kinds, indexed, located, stored_code, csr_entries, csr_vectors, csr_lines, csr_code,
-csr_sums, csr, sampled_code, stored, turns, backend.
+csr_sums, csr, sampled_code, stored, turns, nest_code, nests, backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable
 from jitla.codegen.jit import Jit, Library, Shelf, host_target, lacking, level_target, modules
 from jitla.codegen.layout import Target
 from jitla.codegen.native import load_native
+from jitla.codegen.nests import CompiledNest
 
 __all__ = [
-    "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Shelf", "Target", "host_target", "lacking",
-    "level_target", "load_native", "modules",
+    "CompiledNest", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Shelf", "Target", "host_target",
+    "lacking", "level_target", "load_native", "modules",
 ]

@@ -23,6 +23,7 @@ from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kin
 from jitla.codegen.located import Located
 from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
+from jitla.codegen.nests import CompiledNest
 from jitla.codegen.pairs import lies, pack_pairs, pairs_text
 from jitla.codegen.passes import pack_product
 from jitla.codegen.products import product_text
@@ -52,6 +53,7 @@ from jitla.fusion import (
     Tile,
 )
 from jitla.hops import Hop, Kind
+from jitla.nests import Nest
 from jitla.runtime import threads as runtime_threads
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
@@ -211,11 +213,17 @@ class LlvmBackend:
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
         """Return machine code for `kernel` in layout `form`."""
         loop = lay_out(kernel, form, schedule, self.jit.target)
-        text = module_text(loop, MathFunctions(loop))
+        math = MathFunctions(loop.lanes, "fma" in self.jit.target.features, not loop.calls)
+        text = module_text(loop, math)
         names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
         library = self.jit.load(text, names)
         threads = schedule.threads or self._threads or 0
         return LlvmExecutable(loop, library, threads, self.serial_ns, self._turned)
+
+    def nest(self, nest: Nest, threads: int = 0, serial_ns: float | None = None) -> CompiledNest:
+        """Return machine code for a loop nest, run on up to `threads` threads; 0: as is usual."""
+        least = self.serial_ns if serial_ns is None else serial_ns
+        return CompiledNest(nest, self.jit, self.launch, threads or self._threads or 0, least)
 
     def assembly(self, text: str) -> str:
         """Return the assembly language that `text` of a kernel is compiled to here."""

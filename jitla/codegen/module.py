@@ -110,12 +110,12 @@ def _width(hop: Hop) -> int:
 
 
 class MathFunctions:
-    """Writes the transcendentals of one module: inline in vectors, as functions in tails."""
+    """Writes the transcendentals of one module: `inline` in vectors of `lanes`, as functions elsewhere."""
 
-    def __init__(self, loop: Loop) -> None:
-        self._lanes = loop.lanes
-        self._fma = "fma" in loop.target.features
-        self._inline = not loop.calls
+    def __init__(self, lanes: int, fma: bool, inline: bool) -> None:
+        self._lanes = lanes
+        self._fma = fma
+        self._inline = inline
         self._found: dict[tuple[str, np.dtype], str] = {}
         self._defined: dict[str, str] = {}
 

@@ -20,6 +20,7 @@ from jitla.codegen.vector import (
     part_of,
     refuse,
     whole,
+    whole_number,
 )
 from jitla.errors import BackendError
 
@@ -175,6 +176,9 @@ class LlvmBuilder(VectorText):
     def _divmod(self, x: Value, y: Value) -> tuple[Value, Value]:
         if x.dtype.kind == "f":
             return self._float_divmod(x, y)
+        known = whole_number(y)
+        if known is not None and known > 0 and x.dtype.itemsize <= 4:
+            return self._divmod_by_number(x, y)
         if y.fixed and x.dtype.kind in "iu" and (x.dtype.itemsize < 8 or self._has_functions):
             return self._divmod_by_fixed(x, y)
         q, r = self._int_divide(x, y)
@@ -230,6 +234,19 @@ class LlvmBuilder(VectorText):
         xf, yf = self.cast(self.cast(x, wide), f), self.cast(self.cast(y, wide), f)
         how = "fptosi" if wide.kind == "i" else "fptoui"
         return self.cast(self._conv(how, self.div(xf, yf), wide), d)
+
+    def _divmod_by_number(self, x: Value, y: Value) -> tuple[Value, Value]:
+        """Floor quotient and remainder by a positive number that LLVM knows, and multiplies for.
+
+        Lanes stay as narrow as they are. Of a negative x the complement is divided: it is no less than 0.
+        """
+        d = x.dtype
+        if d.kind == "i":
+            sign = self._op("ashr", d, x, self.const(8 * d.itemsize - 1, d))
+            q = self.xor(self._op("udiv", d, self.xor(x, sign), y), sign)
+        else:
+            q = self._op("udiv", d, x, y)
+        return q, self.sub(x, self.mul(q, y))
 
     def _divmod_by_fixed(self, x: Value, y: Value) -> tuple[Value, Value]:
         """Floor quotient and remainder of integers by a divisor that does not vary.

@@ -8,24 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from jitla.codegen.layout import COLD, Loop, Operand, is_const, word
 from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall
 from jitla.codegen.vecmath import some_far
 from jitla.codegen.vector import Value, memory_type, named
 from jitla.errors import BackendError
-from jitla.hops import Hop, Kind, const_value
+from jitla.hops import Hop, Kind, OpSpec, const_value
 
 SPAN = "ptr %ops, ptr %steps, i64 %start, i64 %count, ptr %acc"
 
 
 def emit_hop(b: LlvmBuilder, hop: Hop, values: list[Value]) -> Value:
     """Write the recipe of the cell `hop`."""
-    result: Value | None = hop.op.emit(b, *values, dict(hop.attrs)) if hop.op.emit else None
+    return emit_cell(b, hop.op, hop.meta.dtype, dict(hop.attrs), values)
+
+
+def emit_cell(
+    b: LlvmBuilder, op: OpSpec, dtype: np.dtype, attrs: Mapping[str, Any], values: list[Value]
+) -> Value:
+    """Write the recipe of the cell `op`, whose value is of `dtype`."""
+    result: Value | None = op.emit(b, *values, dict(attrs)) if op.emit else None
     if result is None:
-        dtypes = ", ".join(str(i.meta.dtype) for i in hop.inputs)
-        raise BackendError(f"{hop.op.name} of {dtypes} has no recipe")
-    return replace(result, dtype=hop.meta.dtype, fixed=all(v.fixed for v in values))
+        dtypes = ", ".join(str(v.dtype) for v in values)
+        raise BackendError(f"{op.name} of {dtypes} has no recipe")
+    return replace(result, dtype=dtype, fixed=all(v.fixed for v in values))
 
 
 @dataclass(slots=True)

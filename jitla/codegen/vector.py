@@ -6,6 +6,7 @@ Receives pointers and values; appends lines to a body and returns IR values.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -87,6 +88,15 @@ def literal(value: Any, dtype: np.dtype) -> str:
         wide = np.array(value, dtype).astype(np.float64)
         return f"0x{struct.unpack('<Q', wide.tobytes())[0]:016X}"
     return str(int(value))
+
+
+_WHOLE = re.compile(r"splat \(i\d+ (-?\d+)\)")
+
+
+def whole_number(x: Value) -> int | None:
+    """Return the integer that is written into the code in every lane of `x`; None if it is not known here."""
+    found = _WHOLE.fullmatch(x.text)
+    return int(found[1]) if found else None
 
 
 def _code(kind: str) -> str:

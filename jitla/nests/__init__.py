@@ -14,7 +14,7 @@ after every primitive, parsed back, and run by the interpreter, which is what it
   which is itself declared by a nest. The order of a reduction is the order of its loops' turns.
 - **Indices** (`index`) are sums of multiples of loop variables, of quotients and rests of them (loops that
   were joined, buffers used in a ring), and of the smaller of two (tails shifted inwards), in one normal form.
-- **Laws** (`verify`) have names. That no index leaves its buffer and that turns that are not serial are
+- **Laws** (`laws`) have names. That no index leaves its buffer and that turns that are not serial are
   independent is proven from ranges, not tried out.
 - **Dependence** (`dependence`) is asked for pairs of elements: whether they differ wherever two turns do.
   Updates of whole numbers may change places, as they wrap; those of floats may not.
@@ -25,12 +25,24 @@ after every primitive, parsed back, and run by the interpreter, which is what it
 Sizes are numbers: a nest is the picture of one binding. Legality is judged with care: what cannot be
 proven is refused, with the name of the reason.
 
-Reading order: index, nodes, walking, text, interp, dependence, verify, splitting, regions, placing,
+Reading order: index, nodes, walking, text, interp, dependence, laws, splitting, regions, placing,
 factoring, schedule.
 """
 
-from jitla.nests.index import Index, least, number, quotient, rest, variable
+from jitla.nests.index import (
+    Index,
+    Least,
+    Quotient,
+    Rest,
+    least,
+    number,
+    quotient,
+    reach,
+    rest,
+    variable,
+)
 from jitla.nests.interp import run
+from jitla.nests.laws import LAWS, verify
 from jitla.nests.nodes import (
     Alloc,
     Apply,
@@ -52,10 +64,20 @@ from jitla.nests.nodes import (
 )
 from jitla.nests.schedule import PRIMITIVES, scheduled
 from jitla.nests.text import apply, parse, show
-from jitla.nests.verify import LAWS, verify
+from jitla.nests.walking import (
+    accesses,
+    all_loops,
+    allocated,
+    buffers_of,
+    intrinsics_of,
+    rebuilt,
+    renamed,
+)
 
 __all__ = [
-    "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Load",
-    "Loop", "LoopKind", "Nest", "Number", "Scope", "Statement", "Store", "Update", "Value", "Window", "apply",
-    "least", "number", "parse", "quotient", "rest", "run", "scheduled", "show", "variable", "verify",
+    "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Least",
+    "Load", "Loop", "LoopKind", "Nest", "Number", "Quotient", "Rest", "Scope", "Statement", "Store",
+    "Update", "Value", "Window", "accesses", "all_loops", "allocated", "apply", "buffers_of",
+    "intrinsics_of", "least", "number", "parse", "quotient", "reach", "rebuilt", "renamed", "rest",
+    "run", "scheduled", "show", "variable", "verify",
 ]

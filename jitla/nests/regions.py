@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jitla.nests.index import Index, number, parted, reach
+from jitla.nests.laws import within
 from jitla.nests.nodes import Guard, Loop
-from jitla.nests.verify import within
 from jitla.nests.walking import Access, ranges_of
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from jitla.errors import NestError, ScheduleError
 from jitla.nests.dependence import carried
 from jitla.nests.index import Index, least, number, quotient, rest, variable
+from jitla.nests.laws import verify
 from jitla.nests.nodes import Guard, Invoke, Loop, LoopKind, Nest, Store, Update
-from jitla.nests.verify import verify
 from jitla.nests.walking import (
     Body,
     accesses,

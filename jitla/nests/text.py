@@ -174,7 +174,9 @@ class _Reader:
             case ast.For(ast.Name(name), ast.Call(ast.Name(kind), [extent], []), body) if kind in KINDS:
                 return Loop(name, _constant(extent, int), self.body(body), KINDS[kind])
             case ast.If(ast.Compare(index, [ast.Lt()], [below]), body, []):
-                return Guard(read_index(index), _constant(below, int), self.body(body))
+                most = read_index(below)
+                if not most.terms:
+                    return Guard(read_index(index), most.plus, self.body(body))
             case ast.Assign([ast.Name(name)], ast.Call(ast.Name("alloc"), [kind], [])):
                 self.buffers[name] = _buffer(name, _constant(kind, str))
                 return Alloc(self.buffers[name])
@@ -242,8 +244,8 @@ def read_index(node: ast.expr) -> Index:
             return read_index(left) + read_index(right)
         case ast.BinOp(left, ast.Sub(), right):
             return read_index(left) - read_index(right)
-        case ast.BinOp(ast.Constant(int(times)), ast.Mult(), right):
-            return read_index(right) * times
+        case ast.BinOp(times, ast.Mult(), right) if not read_index(times).terms:
+            return read_index(right) * read_index(times).plus
         case ast.BinOp(left, ast.FloorDiv(), ast.Constant(int(by))):
             return quotient(read_index(left), by)
         case ast.BinOp(left, ast.Mod(), ast.Constant(int(by))):

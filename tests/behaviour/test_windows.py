@@ -94,6 +94,7 @@ def test_nothing_between_the_stages_is_in_memory():
     fast(a)
     assert during(fast, lambda: fast(a)).kernel_runs == 1
     assert "0 intermediates in memory" in str(jitla.explain(fast, a))
+    assert "define" in str(jitla.explain(fast, a, level="llvm"))
 
 
 def test_sizes_change_without_compiling_anew():

@@ -1,0 +1,370 @@
+"""Loop nests as IR: functions that run whole statements, or some turns of a loop.
+
+Knows: every kind of node of a nest, vectors. Must not know: threads, how much memory there is, schedules.
+Receives statements and where their buffers lie; returns the text of functions.
+
+Where an element lies is added up loop by loop: what no inner loop changes is computed outside of it. Turns
+side by side are run as many at a time as a vector has lanes, and the rest of them one by one; so are those
+that a guard cuts off in part, and all whose elements do not lie evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from jitla.codegen.scalar import LlvmBuilder, MathCall
+from jitla.codegen.span import emit_cell
+from jitla.codegen.vector import Value
+from jitla.hops import lookup
+from jitla.nests import (
+    Alloc,
+    Apply,
+    Buffer,
+    Guard,
+    Index,
+    Intrinsic,
+    Invoke,
+    Least,
+    Load,
+    Loop,
+    LoopKind,
+    Number,
+    Quotient,
+    Rest,
+    Statement,
+    Store,
+    Update,
+    Window,
+    accesses,
+    number,
+    reach,
+    rebuilt,
+    renamed,
+)
+from jitla.nests import Value as Term
+
+__all__ = ["NestWriter", "strides_of"]
+
+UNROLLED = 256  # times that a statement is written at most; loops beyond that are run as usual
+Body = tuple[Statement, ...]
+
+
+def strides_of(buffer: Buffer) -> tuple[int, ...]:
+    """Return how many bytes lie between neighbours along every axis."""
+    steps, step = [], buffer.dtype.itemsize
+    for size in reversed(buffer.shape):
+        steps.append(step)
+        step *= size
+    return tuple(reversed(steps))
+
+
+@dataclass(slots=True)
+class _Level:
+    """A loop that is being written: its variable, what is computed at the beginning of every turn."""
+
+    name: str
+    value: str
+    ends: tuple[int, int]
+    before: list[str] = field(default_factory=list)
+    made: dict[object, str] = field(default_factory=dict)
+
+
+class NestWriter:
+    """Writes statements of one function; `outer` are variables that are given, with their ranges.
+
+    `buffers` are all there are, each a pointer ``%<name>.p`` of the function. Vectors have at most `lanes`.
+    """
+
+    def __init__(
+        self, buffers: Mapping[str, Buffer], intrinsics: Mapping[str, Intrinsic],
+        outer: Mapping[str, tuple[int, int]], lanes: int, math: MathCall,
+    ) -> None:
+        self.buffers, self.intrinsics = buffers, intrinsics
+        self.lines: list[str] = []
+        self.lanes, self.math = lanes, math
+        self.levels = [_Level("", "", (0, 0))]
+        self.levels += [_Level(name, f"%{name}.v", ends) for name, ends in outer.items()]
+        self._builders: dict[int, LlvmBuilder] = {}
+        self._count = 0
+        self._copies = 1  # how often the statements that are written now are
+
+    def text(self) -> str:
+        """Return the lines of the function so far, what is computed once first."""
+        return "\n".join([*(line for level in self.levels for line in level.before), *self.lines]) + "\n"
+
+    # ------------------------------------------------------------------ statements
+
+    def body(self, body: Body, width: int = 1, lane: str = "") -> None:
+        """Write statements, for so many turns of the loop `lane` at a time."""
+        for statement in body:
+            match statement:
+                case Store(buffer, index, value):
+                    self._store(buffer, index, self._value(value, width, lane), width, lane)
+                case Update(buffer, index, op, value):
+                    old = self._load(buffer, index, width, lane)
+                    new = self._value(value, width, lane)
+                    made = emit_cell(self._builder(width), lookup(op), old.dtype, {}, [old, new])
+                    self._store(buffer, index, made, width, lane)
+                case Loop():
+                    self._loop(statement)
+                case Guard():
+                    self._guard(statement, width, lane)
+                case Invoke(name, windows):
+                    self.body(self._invoked(self.intrinsics[name], windows))
+                case Alloc():
+                    pass  # where it lies is known
+
+    def turns(self, loop: Loop, begin: str, end: str) -> None:
+        """Write the turns of `loop` from `begin` to `end`, one by one."""
+        self._turns(loop.name, (begin, end), 1, loop.extent, lambda: self.body(loop.body))
+
+    def _loop(self, loop: Loop) -> None:
+        if loop.kind is LoopKind.UNROLLED and self._copies * loop.extent <= UNROLLED:
+            self._copies *= loop.extent
+            for turn in range(loop.extent):
+                self.body(renamed(loop.body, {loop.name: number(turn)}))
+            self._copies //= loop.extent
+            return
+        width = self._width(loop) if loop.kind is LoopKind.VECTORISED else 1
+        whole = loop.extent - loop.extent % width if width > 1 else 0
+        if whole:
+            self._turns(loop.name, ("0", str(whole)), width, whole, lambda: self._abreast(loop, width))
+        if whole < loop.extent:
+            self.turns(loop, str(whole), str(loop.extent))
+
+    def _turns(
+        self, name: str, ends: tuple[str, str], step: int, extent: int, write: Callable[[], None]
+    ) -> None:
+        """Write a loop around what `write` writes."""
+        tag = f"{name}.{self._number()}"
+        level = _Level(name, f"%{tag}", (0, extent - 1))
+        outside, self.lines = self.lines, []
+        self.levels.append(level)
+        self._retarget()
+        write()
+        self.levels.pop()
+        inside, self.lines = self.lines, outside
+        self._retarget()
+        self.lines += [
+            f"  br label %{tag}.in", f"{tag}.in:", f"  br label %{tag}.head", f"{tag}.head:",
+            f"  %{tag} = phi i64 [ {ends[0]}, %{tag}.in ], [ %{tag}.next, %{tag}.end ]",
+            f"  %{tag}.more = icmp slt i64 %{tag}, {ends[1]}",
+            f"  br i1 %{tag}.more, label %{tag}.turn, label %{tag}.out", f"{tag}.turn:",
+            *level.before, *inside,
+            f"  br label %{tag}.end", f"{tag}.end:", f"  %{tag}.next = add i64 %{tag}, {step}",
+            f"  br label %{tag}.head", f"{tag}.out:"]
+
+    def _guard(self, guard: Guard, width: int, lane: str) -> None:
+        """Write statements that are run only if a guard lets them."""
+        if width > 1 and lane in guard.index.variables:
+            self.body(guard.body, width, lane)  # it lets all lanes, or there were none
+            return
+        self.guarded(guard, lambda: self.body(guard.body, width, lane))
+
+    def guarded(self, guard: Guard, write: Callable[[], None]) -> None:
+        """Write what `write` does where `guard` holds."""
+        self._choice([guard], write, None)
+
+    def _choice(
+        self, guards: list[Guard], then: Callable[[], None], other: Callable[[], None] | None
+    ) -> None:
+        """Write `then` where all `guards` hold, else `other`."""
+        tag = f"guard.{self._number()}"
+        holds = "true"
+        for guard in guards:
+            at = self._index(guard.index)
+            fits = self._word(f"icmp slt i64 {at}, {guard.below}", self.lines)
+            holds = fits if holds == "true" else self._word(f"and i1 {holds}, {fits}", self.lines)
+        last = f"{tag}.out" if other is None else f"{tag}.else"
+        self.lines += [f"  br i1 {holds}, label %{tag}.then, label %{last}", f"{tag}.then:"]
+        then()
+        self.lines.append(f"  br label %{tag}.out")
+        if other is not None:
+            self.lines.append(f"{last}:")
+            other()
+            self.lines.append(f"  br label %{tag}.out")
+        self.lines.append(f"{tag}.out:")
+
+    def _invoked(self, intrinsic: Intrinsic, windows: tuple[Window, ...]) -> Body:
+        """Return what an intrinsic stands for, on windows of buffers."""
+        operands = [b.name for b in intrinsic.operands]
+        at = dict(zip(operands, windows, strict=True))
+
+        def moved(x: Load) -> Load:
+            window = at[x.buffer]
+            return Load(window.buffer, tuple(a + b for a, b in zip(window.index, x.index, strict=True)))
+
+        def statement(s: Statement) -> Statement:
+            if isinstance(s, (Store, Update)):
+                there = moved(Load(s.buffer, s.index))
+                return replace(s, buffer=there.buffer, index=there.index)
+            return s
+
+        return rebuilt(intrinsic.body, load=moved, statement=statement)
+
+    # ------------------------------------------------------------------ turns side by side
+
+    def _width(self, loop: Loop) -> int:
+        """Return how many turns are run at a time; 1 where they cannot be."""
+        if loop.extent < 2 or not self._is_even(loop):
+            return 1
+        return min(self.lanes, 1 << loop.extent.bit_length() - 1)
+
+    def _is_even(self, loop: Loop) -> bool:
+        """Tell whether neighbouring turns are at places evenly apart, and write no place twice."""
+        def times(index: Index) -> int | None:
+            mixed = any(not isinstance(a, str) and loop.name in a.of.variables for a, _ in index.terms)
+            return None if mixed else dict(index.terms).get(loop.name, 0)
+
+        if any(not isinstance(s, (Store, Update, Guard)) for s in _flat(loop.body)):
+            return False
+        for found in accesses(loop.body, self.intrinsics):
+            steps = strides_of(self.buffers[found.buffer])
+            moves = [times(i) for i in found.at]
+            if None in moves:
+                return False
+            if found.writes and not sum(m * s for m, s in zip(moves, steps, strict=True) if m):
+                return False
+            if any((times(g.index) or -1) < 0 for g in found.guards if loop.name in g.index.variables):
+                return False
+        return True
+
+    def _abreast(self, loop: Loop, width: int) -> None:
+        """Write some turns at a time; one by one where guards hold for some of them only."""
+        guards = [g for g in _flat(loop.body) if isinstance(g, Guard) and loop.name in g.index.variables]
+        if not guards:
+            self.body(loop.body, width, loop.name)
+            return
+        first = self.levels[-1].value
+        times = [dict(g.index.terms)[loop.name] for g in guards]
+        last = [replace(g, index=g.index + t * (width - 1)) for g, t in zip(guards, times, strict=True)]
+
+        def singly() -> None:
+            end = self._word(f"add i64 {first}, {width}", self.lines)
+            self.levels[-1].name += " "  # its variable is now that of the inner loop
+            self.turns(loop, first, end)
+            self.levels[-1].name = loop.name
+
+        self._choice(last, lambda: self.body(loop.body, width, loop.name), singly)
+
+    # ------------------------------------------------------------------ values
+
+    def _value(self, value: Term, width: int, lane: str) -> Value:
+        match value:
+            case Load(buffer, index):
+                return self._load(buffer, index, width, lane)
+            case Number(dtype, bits):
+                return self._builder(width).const(np.frombuffer(bits, dtype)[0], dtype)
+            case Apply(op, args, dtype, attrs):
+                given = [self._value(a, width, lane) for a in args]
+                return emit_cell(self._builder(width), lookup(op), dtype, dict(attrs), given)
+
+    def _load(self, name: str, index: tuple[Index, ...], width: int, lane: str) -> Value:
+        dtype, b = self.buffers[name].dtype, self._builder(width)
+        at = self._pointer(name, index)
+        step = self._step(name, index, lane) if width > 1 else dtype.itemsize
+        if step == dtype.itemsize:
+            return b.load(at, dtype)
+        if step == 0:
+            return replace(b.splat(at, dtype), fixed=False)  # it is the same in this turn alone
+        if step == 2 * dtype.itemsize and dtype.kind != "c":
+            return b.every_second(at, dtype)
+        return b.gather(at, str(step), dtype)
+
+    def _store(self, name: str, index: tuple[Index, ...], value: Value, width: int, lane: str) -> None:
+        at, b = self._pointer(name, index), self._builder(width)
+        step = self._step(name, index, lane) if width > 1 else value.dtype.itemsize
+        if step == value.dtype.itemsize:
+            b.store(value, at)
+        else:
+            b.scatter(value, at, str(step))
+
+    def _step(self, name: str, index: tuple[Index, ...], lane: str) -> int:
+        """Return how many bytes on an element of the next lane lies."""
+        steps = strides_of(self.buffers[name])
+        return sum(dict(i.terms).get(lane, 0) * s for i, s in zip(index, steps, strict=True))
+
+    def _builder(self, width: int) -> LlvmBuilder:
+        if width not in self._builders:
+            self._builders[width] = LlvmBuilder(self.lines, width, self.math, prefix=f"v{width}.")
+        return self._builders[width]
+
+    def _retarget(self) -> None:
+        for b in self._builders.values():
+            b.lines = self.lines
+
+    # ------------------------------------------------------------------ places
+
+    def _pointer(self, name: str, index: tuple[Index, ...]) -> str:
+        """Write the address of an element: what moves with a loop is added within it."""
+        steps = strides_of(self.buffers[name])
+        whole = number(0)
+        for at, step in zip(index, steps, strict=True):
+            whole = whole + at * step
+        found = f"%{name}.p"
+        for depth, level in enumerate(self.levels):
+            terms = tuple(t for t in whole.terms if self._depth(t[0]) == depth)
+            key = (found, terms)
+            if terms and key not in level.made:
+                by = self._sum(Index(terms), depth)
+                level.made[key] = self._word(f"getelementptr i8, ptr {found}, i64 {by}", level.before)
+            found = level.made[key] if terms else found
+        return self._word(f"getelementptr i8, ptr {found}, i64 {whole.plus}", self.lines) \
+            if whole.plus else found
+
+    def _index(self, index: Index) -> str:
+        """Write the number that an index is."""
+        return self._sum(index, max((self._depth(a) for a, _ in index.terms), default=0))
+
+    def _depth(self, atom: str | Quotient | Rest | Least) -> int:
+        """Return the innermost level whose variable is in `atom`."""
+        names = {atom} if isinstance(atom, str) else atom.of.variables
+        return max((n for n, level in enumerate(self.levels) if level.name in names), default=0)
+
+    def _sum(self, index: Index, depth: int) -> str:
+        level = self.levels[depth]
+        if index in level.made:
+            return level.made[index]
+        total = str(index.plus) if index.plus or not index.terms else ""
+        for atom, times in index.terms:
+            one = self._atom(atom, depth)
+            part = one if times == 1 else self._word(f"mul i64 {one}, {times}", level.before)
+            total = self._word(f"add i64 {total}, {part}", level.before) if total else part
+        level.made[index] = total
+        return total
+
+    def _atom(self, atom: str | Quotient | Rest | Least, depth: int) -> str:
+        if isinstance(atom, str):
+            return next(level.value for level in reversed(self.levels) if level.name == atom)
+        lines, of = self.levels[depth].before, self._sum(atom.of, depth)
+        if isinstance(atom, Least):
+            less = self._word(f"icmp slt i64 {of}, {atom.most}", lines)
+            return self._word(f"select i1 {less}, i64 {of}, i64 {atom.most}", lines)
+        ranges = {level.name: level.ends for level in self.levels}
+        # what is added to make it no less than 0 is a multiple of the divisor
+        lift = max(-(reach(atom.of, ranges)[0] // atom.by), 0)
+        lifted = self._word(f"add i64 {of}, {lift * atom.by}", lines) if lift else of
+        if isinstance(atom, Rest):
+            return self._word(f"urem i64 {lifted}, {atom.by}", lines)
+        found = self._word(f"udiv i64 {lifted}, {atom.by}", lines)
+        return self._word(f"sub i64 {found}, {lift}", lines) if lift else found
+
+    def _word(self, text: str, lines: list[str]) -> str:
+        name = f"%w{self._number()}"
+        lines.append(f"  {name} = {text}")
+        return name
+
+    def _number(self) -> int:
+        self._count += 1
+        return self._count
+
+
+def _flat(body: Body) -> Iterator[Statement]:
+    """Yield statements, and those that are guarded."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Guard):
+            yield from _flat(statement.body)
