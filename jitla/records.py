@@ -75,7 +75,8 @@ class StepRecord:
 
     `reads` and `writes` count the arrays a kernel touches, of `nbytes` together; `reason` says why a call
     is no kernel. `nnz`: how many elements of its result are other than 0 at most, None if maybe all.
-    `seconds` are measured, the median of some runs; 0.0 where it never was.
+    `seconds` are measured, the median of some runs; 0.0 where it never was. `shares` are estimates of the parts
+    of its time that go to what it `covers`.
     """
 
     kind: str
@@ -87,6 +88,11 @@ class StepRecord:
     nbytes: int = 0
     nnz: int | None = None
     seconds: float = 0.0
+    shares: tuple[float, ...] = ()
+
+    def share(self, line: SourceLine) -> float:
+        """Estimate what part of its time goes to operators of `line`."""
+        return sum(s for s, c in zip(self.shares, self.covers, strict=False) if c.line == line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,11 @@ class ApartRecord:
     maker: str
     readers: tuple[str, ...]
     reason: str
+
+    @property
+    def text(self) -> str:
+        """Say so in a line."""
+        return f"{self.maker} and {', '.join(self.readers)} are apart, {self.value} between: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
