@@ -77,8 +77,10 @@ def program_record(program: Any, runs: int, known: Mapping[Any, Any], codes: boo
     stages = tuple(StageRecord(s.name, lines.told(s.text()), s.seconds) for s in program.stages)
     names, times = _names(program.plan), _times(program)
     verdict = program.weigh()
+    counts = {program.order.steps[at]: found for at, found in dict(program.clock.counts).items()}
     steps = tuple(
-        replace(_step(step, lines, program.layouts, times.get(step, 0.0)), shares=shares)
+        replace(_step(step, lines, program.layouts, times.get(step, 0.0)), shares=shares,
+                counted=counts.get(step))
         for step, shares in zip(program.plan.steps, verdict.shares, strict=True))
     roots = ", ".join(h.op.name for h in program.plan.outputs)
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())

@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from jitla.predictions import CostRecord, bytes_text, duration, rival_line, search_lines, summary_line
+from jitla.predictions import (
+    CostRecord,
+    bytes_text,
+    duration,
+    rival_line,
+    search_lines,
+    summary_line,
+)
 from jitla.records import (
     CodeRecord,
     Covered,
@@ -101,8 +108,8 @@ def _steps(program: ProgramRecord) -> Iterator[str]:
         facts = [step.title]
         if step.kind == "kernel":
             facts += [f"reads {step.reads}", f"writes {step.writes}"]
-        if step.nnz is not None:
-            facts.append(f"at most {step.nnz} other than 0")
+        if step.nonzeros:
+            facts.append(step.nonzeros)
         if predicted:
             facts.append(f"about {duration(predicted)}")
         if step.seconds:
@@ -180,8 +187,9 @@ def _runtime(program: ProgramRecord) -> Iterator[str]:
                      _rate(step) if step.seconds and step.nbytes else ""))
     rows.append(("all", *_compared(sum(_predicted(program)), program.seconds), "", ""))
     yield from aligned(rows)
-    rows = list(_by_line(program))
-    yield from aligned([("line", "predicted", "measured", "ratio", "own part", "steps"), *rows])
+    rows: list[tuple[str, ...]] = [("line", "predicted", "measured", "ratio", "own part", "steps")]
+    rows += _by_line(program)
+    yield from aligned(rows)
     if any("*" in row[-1] for row in rows):
         yield "   * with other lines; a line's own part of it is an estimate, by predicted work and bytes"
 

@@ -104,7 +104,7 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
 
 
 def _nnz(step: StepRecord) -> str:
-    return f' <span class="muted">at most {step.nnz} other than 0</span>' if step.nnz is not None else ""
+    return f' <span class="muted">{step.nonzeros}</span>' if step.nonzeros else ""
 
 
 def _reason(step: StepRecord) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["CostRecord", "RivalRecord", "bytes_text", "duration", "rival_line", "search_lines", "summary_line"]
+__all__ = ["CostRecord", "RivalRecord", "bytes_text", "duration", "rival_line", "search_lines",
+           "summary_line"]
 
 TERMS = ("read", "write", "work", "launch")
 

@@ -123,6 +123,15 @@ def test_loops_that_are_in_no_plan_have_a_table():
     assert coverage_table((), loops).startswith("== done when met: 2 places\n")
 
 
+def test_elements_other_than_zero_are_counted_beside_their_estimate():
+    x = np.arange(40.0) % 2  # half of them
+    found = jitla.explain(jitla.jit(lambda x: np.diag(x) * 2.0, compile="sync"), x)
+    text = str(found)
+    assert "at most 40 other than 0, 20 were" in text
+    assert [s["counted"] for s in found.to_dict()["programs"][0]["steps"]] == [20, 20]
+    assert "20 were" in found.to_html()
+
+
 def test_what_a_line_takes_of_a_kernel_is_estimated():
     """The first line does one addition for each element, the second an exponential."""
     def f(x):

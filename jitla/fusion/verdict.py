@@ -38,8 +38,9 @@ class RunnerUp:
 class Verdict:
     """How a plan was found. Counts are choices of values to keep in memory; `points` of them are open.
 
-    `costs` are those of the plan's steps, `shares` what part of a step's time its operators take, in the order
-    of its body: of what it computes, and of what they are the first to read, or write. `rules` the seconds predicted for the plans by rule of thumb.
+    `costs` are those of the plan's steps. `shares` are the parts of a step's time that its operators take, in
+    the order of its body: of computing, and of what they are the first to read, or write. `rules` are the
+    seconds predicted for the plans by rule of thumb.
     `by_structure`: choices that are no plans of their own because partitions do not depend on each other.
     `spent`: the search ended before it was through. `free`: what the plan without a limit of memory
     would cost and take, where that is another one. `open`: values that may be in memory or not, and
@@ -89,7 +90,8 @@ def weigh(
     free_peak = peak(free.steps, free.outputs, machine.threads, stored)
     limited = free_peak > taken
     return Verdict(
-        costs, tuple(_shares(s, prices) for s in plan.steps), rules, min(_bound(chosen, costs, plan), sum(c.total for c in costs)),
+        costs, tuple(_shares(s, prices) for s in plan.steps), rules,
+        min(_bound(chosen, costs, plan), sum(c.total for c in costs)),
         partitions=len(found),
         points=sum(len(f.partition.points) for f in found),
         costed=sum(f.costed for f in found),
