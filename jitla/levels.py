@@ -187,10 +187,10 @@ def _runtime(program: ProgramRecord) -> Iterator[str]:
                      _rate(step) if step.seconds and step.nbytes else ""))
     rows.append(("all", *_compared(sum(_predicted(program)), program.seconds), "", ""))
     yield from aligned(rows)
-    rows: list[tuple[str, ...]] = [("line", "predicted", "measured", "ratio", "own part", "steps")]
-    rows += _by_line(program)
-    yield from aligned(rows)
-    if any("*" in row[-1] for row in rows):
+    by_line: list[tuple[str, ...]] = [("line", "predicted", "measured", "ratio", "own part", "steps")]
+    by_line += _by_line(program)
+    yield from aligned(by_line)
+    if any("*" in row[-1] for row in by_line):
         yield "   * with other lines; a line's own part of it is an estimate, by predicted work and bytes"
 
 
