@@ -42,10 +42,11 @@ def moment(name: str, begun: float, seconds: float) -> None:
 class Clock:
     """The laps of one program; `on`: whether its next run is timed."""
 
-    __slots__ = ("laps", "on", "steps")
+    __slots__ = ("counts", "laps", "on", "steps")
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
+        self.counts: dict[int, int] = {}  # elements other than 0 of what steps made when somebody watched
         self.on = True
         self.laps: deque[Lap] = deque(maxlen=KEPT)
 
@@ -70,9 +71,11 @@ def _median(values: tuple[float, ...]) -> float:
 class Lap:
     """One run of a program: when it `begun`, the seconds of its steps and of all of it, in which thread."""
 
-    __slots__ = ("begun", "seconds", "whole", "thread", "_clock", "_last")
+    __slots__ = ("begun", "seconds", "watched", "whole", "thread", "_aside", "_clock", "_last")
 
     def __init__(self, clock: Clock) -> None:
+        self.watched = bool(_WATCHES)
+        self._aside = 0.0
         self._clock = clock
         self.seconds = [0.0] * clock.steps
         self.whole = 0.0
@@ -85,9 +88,16 @@ class Lap:
         self.seconds[at] = now - self._last
         self._last = perf_counter()
 
+    def count(self, at: int, found: int) -> None:
+        """Take note of how many elements other than 0 step number `at` made; counting is nobody's time."""
+        self._clock.counts[at] = found
+        now = perf_counter()
+        self._aside += now - self._last
+        self._last = now
+
     def end(self) -> None:
         """Take note that the run is done."""
-        self.whole = perf_counter() - self.begun
+        self.whole = perf_counter() - self.begun - self._aside
         clock = self._clock
         clock.laps.append(self)
         clock.on = len(clock.laps) < FIRST or bool(_WATCHES)

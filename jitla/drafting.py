@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import isfinite, isnan
 from typing import Any
 
@@ -75,8 +76,12 @@ def program_record(program: Any, runs: int, known: Mapping[Any, Any], codes: boo
     lines = _Lines(known, program.plan.outputs)
     stages = tuple(StageRecord(s.name, lines.told(s.text()), s.seconds) for s in program.stages)
     names, times = _names(program.plan), _times(program)
-    steps = tuple(_step(s, lines, program.layouts, times.get(s, 0.0)) for s in program.plan.steps)
     verdict = program.weigh()
+    counts = {program.order.steps[at]: found for at, found in dict(program.clock.counts).items()}
+    steps = tuple(
+        replace(_step(step, lines, program.layouts, times.get(step, 0.0)), shares=shares,
+                counted=counts.get(step))
+        for step, shares in zip(program.plan.steps, verdict.shares, strict=True))
     roots = ", ".join(h.op.name for h in program.plan.outputs)
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
     seconds = sum(s.seconds for s in stages)

@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from jitla.predictions import CostRecord, bytes_text, duration, search_lines, summary_line
+from jitla.predictions import (
+    CostRecord,
+    bytes_text,
+    duration,
+    rival_line,
+    search_lines,
+    summary_line,
+)
 from jitla.records import (
     CodeRecord,
     Covered,
@@ -101,8 +108,8 @@ def _steps(program: ProgramRecord) -> Iterator[str]:
         facts = [step.title]
         if step.kind == "kernel":
             facts += [f"reads {step.reads}", f"writes {step.writes}"]
-        if step.nnz is not None:
-            facts.append(f"at most {step.nnz} other than 0")
+        if step.nonzeros:
+            facts.append(step.nonzeros)
         if predicted:
             facts.append(f"about {duration(predicted)}")
         if step.seconds:
@@ -114,6 +121,8 @@ def _steps(program: ProgramRecord) -> Iterator[str]:
         yield from covered_lines(step.covers)
     if program.cost is not None:
         yield f"   {summary_line(program.cost)}"
+        if program.cost.rival is not None:
+            yield f"   {rival_line(program.cost)}"
     if program.laps:
         laps = len(program.laps)
         how = f"median of {laps} runs" if laps > 1 else "the first run"
@@ -158,9 +167,7 @@ def _kernels(program: ProgramRecord) -> Iterator[str]:
 
 def _cost(program: ProgramRecord, cost: CostRecord) -> Iterator[str]:
     yield from (f"   {row}" for row in search_lines(cost, [name for name, _ in program.named()]))
-    for apart in program.apart:
-        readers = ", ".join(apart.readers)
-        yield f"   {apart.maker} and {readers} are apart, {apart.value} between: {apart.reason}"
+    yield from (f"   {apart.text}" for apart in program.apart)
 
 
 def _code(code: CodeRecord, level: str) -> Iterator[str]:
@@ -180,7 +187,11 @@ def _runtime(program: ProgramRecord) -> Iterator[str]:
                      _rate(step) if step.seconds and step.nbytes else ""))
     rows.append(("all", *_compared(sum(_predicted(program)), program.seconds), "", ""))
     yield from aligned(rows)
-    yield from aligned([("line", "predicted", "measured", "ratio", "steps"), *_by_line(program)])
+    by_line: list[tuple[str, ...]] = [("line", "predicted", "measured", "ratio", "own part", "steps")]
+    by_line += _by_line(program)
+    yield from aligned(by_line)
+    if any("*" in row[-1] for row in by_line):
+        yield "   * with other lines; a line's own part of it is an estimate, by predicted work and bytes"
 
 
 def _were(program: ProgramRecord) -> str:
@@ -197,9 +208,10 @@ def _by_line(program: ProgramRecord) -> Iterator[tuple[str, ...]]:
     for line in sorted(of, key=lambda x: (x.file, x.line)):
         shared = {at for other, found in of.items() if other != line for at in found}
         shown = " ".join(names[at] + "*" * (at in shared) for at in of[line])
+        own = sum(program.steps[at].seconds * program.steps[at].share(line) for at in of[line])
         yield (line.place, *_compared(sum(predicted[at] for at in of[line]),
                                       sum(program.steps[at].seconds for at in of[line])),
-               shown + ("   * with other lines" if shared & set(of[line]) else ""))
+               duration(own) if own else "", shown)
 
 
 def _compared(predicted: float, measured: float) -> tuple[str, str, str]:

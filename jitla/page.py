@@ -12,7 +12,7 @@ from html import escape
 from jitla.advice import advice
 from jitla.graph import svg
 from jitla.levels import times
-from jitla.predictions import bytes_text, duration
+from jitla.predictions import bytes_text, duration, rival_line
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
 __all__ = ["counters", "document", "fragment", "preformatted"]
@@ -91,11 +91,20 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
     yield f'<div class="steps"><table><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
     for at, (name, step) in enumerate(program.named()):
         seconds = program.cost.costs[at][-1] if program.cost else 0.0
-        yield (f"<tr><td>{name}</td><td>{escape(step.title)}{_reason(step)}</td>"
+        yield (f"<tr><td>{name}</td><td>{escape(step.title)}{_reason(step)}{_nnz(step)}</td>"
                f"<td>{duration(seconds) if seconds else ''}</td>"
                f"<td>{duration(step.seconds) if step.seconds else ''}</td>"
                f"<td>{bytes_text(step.nbytes) if step.nbytes else ''}</td><td>{_lines(step)}</td></tr>")
-    yield "</table></div></div></details>"
+    yield "</table>"
+    rival = rival_line(program.cost) if program.cost else ""
+    told = [*([f"plan that came {rival}"] if rival else []), *(apart.text for apart in program.apart)]
+    if told:
+        yield f'<ul class="muted">{"".join(f"<li>{escape(text)}</li>" for text in told)}</ul>'
+    yield "</div></div></details>"
+
+
+def _nnz(step: StepRecord) -> str:
+    return f' <span class="muted">{step.nonzeros}</span>' if step.nonzeros else ""
 
 
 def _reason(step: StepRecord) -> str:

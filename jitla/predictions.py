@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["CostRecord", "RivalRecord", "bytes_text", "duration", "search_lines", "summary_line"]
+__all__ = ["CostRecord", "RivalRecord", "bytes_text", "duration", "rival_line", "search_lines",
+           "summary_line"]
 
 TERMS = ("read", "write", "work", "launch")
 
@@ -88,13 +89,20 @@ def search_lines(cost: CostRecord, titles: Sequence[str]) -> Iterator[str]:
         yield from _rival(cost)
 
 
+def rival_line(cost: CostRecord) -> str:
+    """Return one line on the plan that came second, and what it does otherwise; nothing if there was none."""
+    if cost.rival is None:
+        return ""
+    words = [f"keeps {', '.join(cost.rival.keeps)}"] if cost.rival.keeps else []
+    words += [f"does not keep {', '.join(cost.rival.drops)}"] if cost.rival.drops else []
+    return f"second: {duration(cost.rival.seconds)}; it {' and '.join(words)}"
+
+
 def _rival(cost: CostRecord) -> Iterator[str]:
     if cost.rival is None:
         yield "no other plan was costed"
         return
-    words = [f"keeps {', '.join(cost.rival.keeps)}"] if cost.rival.keeps else []
-    words += [f"does not keep {', '.join(cost.rival.drops)}"] if cost.rival.drops else []
-    yield f"second: {duration(cost.rival.seconds)}; it {' and '.join(words)}"
+    yield rival_line(cost)
     terms = list(zip(TERMS, cost.rival.terms, strict=True))
     more = [f"{name} {duration(s)}" for name, s in terms if s > 0]
     less = [f"{name} {duration(-s)}" for name, s in terms if s < 0]

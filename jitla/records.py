@@ -74,8 +74,10 @@ class StepRecord:
     """A step of a plan: `kind` "kernel" or "call", `title` ("Cell 1000x60 float64").
 
     `reads` and `writes` count the arrays a kernel touches, of `nbytes` together; `reason` says why a call
-    is no kernel. `nnz`: how many elements of its result are other than 0 at most, None if maybe all.
-    `seconds` are measured, the median of some runs; 0.0 where it never was.
+    is no kernel. `nnz`: how many elements of its result are other than 0 at most, None if maybe all;
+    `counted`: how many were when a call was explained, None if nobody has looked. `seconds` are measured,
+    the median of some runs; 0.0 where it never was. `shares` are estimates of the parts of its time that go
+    to what it `covers`.
     """
 
     kind: str
@@ -87,6 +89,20 @@ class StepRecord:
     nbytes: int = 0
     nnz: int | None = None
     seconds: float = 0.0
+    shares: tuple[float, ...] = ()
+    counted: int | None = None
+
+    @property
+    def nonzeros(self) -> str:
+        """How many elements of the result are other than 0: at most, and counted; nothing if maybe all."""
+        if self.nnz is None:
+            return ""
+        counted = "" if self.counted is None else f", {self.counted} were"
+        return f"at most {self.nnz} other than 0{counted}"
+
+    def share(self, line: SourceLine) -> float:
+        """Estimate what part of its time goes to operators of `line`."""
+        return sum(s for s, c in zip(self.shares, self.covers, strict=False) if c.line == line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,11 @@ class ApartRecord:
     maker: str
     readers: tuple[str, ...]
     reason: str
+
+    @property
+    def text(self) -> str:
+        """Say so in a line."""
+        return f"{self.maker} and {', '.join(self.readers)} are apart, {self.value} between: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

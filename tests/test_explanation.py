@@ -40,12 +40,12 @@ SOLVE = SourceLine("project/svm.py", 20, "d = np.linalg.solve(H, g)")
 
 HOPS = "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n"
 MATMUL = StepRecord("call", "matmul 1000 float64", (Covered("matmul", FIRST),),
-                    reason="products are BLAS calls", nbytes=488_480, seconds=24.5e-6)
+                    reason="products are BLAS calls", nbytes=488_480, seconds=24.5e-6, shares=(1.0,))
 KERNEL = StepRecord(
     "kernel", "MAgg 1000 float64",
     (Covered("multiply", FIRST), Covered("subtract", FIRST), Covered("maximum", SECOND),
      Covered("square", SECOND), Covered("sum", SECOND), Covered("cast")), reads=2, writes=1, nbytes=16_000,
-    nnz=800, seconds=8e-6)
+    nnz=800, seconds=8e-6, shares=(0.25, 0.125, 0.125, 0.25, 0.25, 0.0))
 PROGRAM = ProgramRecord(
     "svm.py:14-15",
     stages=(StageRecord("hops", HOPS, 41e-6), StageRecord("rewrites.static", HOPS, 12e-5),
@@ -121,6 +121,28 @@ def test_loops_that_are_in_no_plan_have_a_table():
         "       svm.py:20  histogram  | d = np.linalg.solve(H, g)\n"
         "== handed to NumPy: nothing\n")
     assert coverage_table((), loops).startswith("== done when met: 2 places\n")
+
+
+def test_elements_other_than_zero_are_counted_beside_their_estimate():
+    x = np.arange(40.0) % 2  # half of them
+    found = jitla.explain(jitla.jit(lambda x: np.diag(x) * 2.0, compile="sync"), x)
+    text = str(found)
+    assert "at most 40 other than 0, 20 were" in text
+    assert [s["counted"] for s in found.to_dict()["programs"][0]["steps"]] == [20, 20]
+    assert "20 were" in found.to_html()
+
+
+def test_what_a_line_takes_of_a_kernel_is_estimated():
+    """The first line does one addition for each element, the second an exponential."""
+    def f(x):
+        y = x + 0.5
+        return np.exp(y) * y
+
+    found = jitla.explain(f, np.ones(5000))
+    (step,) = found.record.programs[0].steps
+    first, second = (step.share(line) for line in dict.fromkeys(c.line for c in step.covers))
+    assert len(step.shares) == 3 and abs(first + second - 1.0) < 1e-9 and 0.0 < first < second
+    assert "own part" in str(found.at("runtime")) and "is an estimate" in str(found.at("runtime"))
 
 
 def test_the_order_of_fallbacks_is_by_time_then_name():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import nan, prod
 
 from jitla.fusion.heuristics import RULES
-from jitla.fusion.kernel import Plan
+from jitla.fusion.kernel import Call, Plan, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.memory import peak
 from jitla.fusion.planner import Chosen, choose
@@ -38,7 +38,9 @@ class RunnerUp:
 class Verdict:
     """How a plan was found. Counts are choices of values to keep in memory; `points` of them are open.
 
-    `costs` are those of the plan's steps, `rules` the seconds predicted for the plans by rule of thumb.
+    `costs` are those of the plan's steps. `shares` are the parts of a step's time that its operators take, in
+    the order of its body: of computing, and of what they are the first to read, or write. `rules` are the
+    seconds predicted for the plans by rule of thumb.
     `by_structure`: choices that are no plans of their own because partitions do not depend on each other.
     `spent`: the search ended before it was through. `free`: what the plan without a limit of memory
     would cost and take, where that is another one. `open`: values that may be in memory or not, and
@@ -46,6 +48,7 @@ class Verdict:
     """
 
     costs: tuple[Cost, ...]
+    shares: tuple[tuple[float, ...], ...]
     rules: Mapping[str, float]
     bound: float
     partitions: int
@@ -87,7 +90,8 @@ def weigh(
     free_peak = peak(free.steps, free.outputs, machine.threads, stored)
     limited = free_peak > taken
     return Verdict(
-        costs, rules, min(_bound(chosen, costs, plan), sum(c.total for c in costs)),
+        costs, tuple(_shares(s, prices) for s in plan.steps), rules,
+        min(_bound(chosen, costs, plan), sum(c.total for c in costs)),
         partitions=len(found),
         points=sum(len(f.partition.points) for f in found),
         costed=sum(f.costed for f in found),
@@ -109,6 +113,21 @@ def forecast(
     """Return the plan of `roots`, see `plan`, and the seconds that it is predicted to take."""
     chosen = choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored, recall)
     return chosen.plan, _seconds(chosen.plan, chosen.kernels.prices)
+
+
+def _shares(step: Step, prices: Prices) -> tuple[float, ...]:
+    """Return what part of the time of a step each of its operators takes, by what is predicted of each."""
+    if isinstance(step, Call):
+        return (1.0,)
+    body = step.body
+    taken = {h: prices.work(h) for h in body}
+    for hop in step.inputs:
+        reader = next((h for h in body if hop in h.inputs), body[0])
+        taken[reader] += prices.reads(hop)
+    for hop in taken.keys() & set(step.outputs):
+        taken[hop] += prices.writes(hop)
+    whole = sum(taken.values())
+    return tuple(taken[h] / whole if whole else 1.0 / len(body) for h in body)
 
 
 def _seconds(plan: Plan, prices: Prices) -> float:

@@ -82,6 +82,7 @@ def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs, aliases: Alia
             writer.keep(aliases)
         writer.step(step)
         writer.lines.append(f"if T is not None: T.step({at})")
+        writer.count(at, step)
         writer.release(at, step)
     if order.late == len(order.steps):
         writer.detach()
@@ -218,6 +219,16 @@ class _Writer:
         asked = "e |= " if step_raises(kernel) else ""
         self.lines.append(f"{asked}{launch}({', '.join(words)})")
         self.lines += scalars
+
+    def count(self, at: int, step: Step) -> None:
+        """Count what is other than 0 in results of step `at`, if that is estimated and somebody watches."""
+        sized = [h for h in step.outputs if h.meta.shape]
+        known = [(h.meta.nnz, i) for i, h in enumerate(sized) if h.meta.nnz is not None]
+        if known:
+            least = sized[min(known)[1]]
+            counting = self.constant("f", np.count_nonzero)
+            self.lines.append(
+                f"if T is not None and T.watched: T.count({at}, int({counting}({self.value(least)})))")
 
     def release(self, at: int, step: Step) -> None:
         """Forget arrays that nobody reads after step `at`, so that their memory is used again."""
