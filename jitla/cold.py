@@ -207,7 +207,7 @@ def kinds(scipy: Any) -> frozenset[type]:
 
 
 def indexes_in_turn(code: CodeType) -> bool:
-    """Say whether `code` may have loops over elements: has loops, and indices other than constants and slices.
+    """Say whether `code` may have loops over elements: loops, and indices but constants and slices.
 
     Else the room that knows all about such loops, which takes long to load, would find none.
     """
