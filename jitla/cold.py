@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "kind_of_argument", "kinds",
-           "loops_back", "patience"]
+__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "indexes_in_turn", "kind_of_argument",
+           "kinds", "loops_back", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
@@ -35,7 +35,11 @@ GRANT = 31
 WORD = 24
 # As many kinds of calls are kept apart.
 MOST_KINDS = 256
-_BACK = frozenset(code for name, code in opmap.items() if name.startswith(("JUMP_BACKWARD", "FOR_ITER")))
+_BACK = frozenset(code for name, code in opmap.items()
+                  if "JUMP_BACKWARD" in name or name.startswith("FOR_ITER"))
+# Instructions that index, where they are told from others, and those that make slices and constants.
+_INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
+_SLICE, _CONSTANT, _EXTENDED = (opmap[name] for name in ("BUILD_SLICE", "LOAD_CONST", "EXTENDED_ARG"))
 _ndarray = np.ndarray
 _VALUES = frozenset({bool, type(None)})
 _CONTAINERS = frozenset({list, tuple})
@@ -200,6 +204,27 @@ def kind_of_argument(value: Any) -> tuple[Any, ...]:
 def kinds(scipy: Any) -> frozenset[type]:
     """Return the classes of SciPy that are recorded."""
     return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
+
+
+def indexes_in_turn(code: CodeType) -> bool:
+    """Say whether `code` may have loops over elements: loops, and indices but constants and slices.
+
+    Else the room that knows all about such loops, which takes long to load, would find none.
+    """
+    if not loops_back(code):
+        return False
+    found = code.co_code
+    return not _INDEX or any(
+        found[at] in _INDEX and not _is_fixed(code, at - 2) for at in range(2, len(found), 2))
+
+
+def _is_fixed(code: CodeType, at: int) -> bool:
+    """Say whether the instruction makes an index that is a slice, or a constant that is written as one."""
+    kind, number = code.co_code[at:at + 2]
+    if kind != _CONSTANT or at and code.co_code[at - 2] == _EXTENDED:
+        return kind == _SLICE
+    value = code.co_consts[number]
+    return type(value) is str or type(value) is int and value >= 0
 
 
 def loops_back(code: CodeType) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from jitla.callables import kind_note
-from jitla.cold import Payoff, loops_back
+from jitla.cold import Payoff, indexes_in_turn, loops_back
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import MAKING, NothingNew, log
@@ -206,7 +206,7 @@ class Gate:
 
     def looping(self, function: FunctionType) -> Any:
         """Return `function` as it is called where its loops over elements count; None if it has none."""
-        if not loops_back(function.__code__):
+        if not indexes_in_turn(function.__code__):
             return None
         with self._lock:
             self._loops = self._loops or self.room("loops").Loops(self._adopted, self._loaded, self._keeps)

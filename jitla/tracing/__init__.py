@@ -27,7 +27,7 @@ from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 
 __all__ = [
-    "ASKED", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW", "Patience", "Recompilation",
-    "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby", "TWINS", "call_here", "calm",
-    "drive", "looped", "pays", "quicken", "run", "user_traceback",
+    "ASKED", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW", "Patience",
+    "Recompilation", "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby", "TWINS",
+    "call_here", "calm", "drive", "looped", "pays", "quicken", "run", "user_traceback",
 ]

@@ -21,7 +21,7 @@ from jitla.tracing.tape import KIND_CODE, OPS, SCALAR, Block, split
 #: By operator: the values of scalars that some rewrite asks for.
 Asked = Mapping[str, Collection[Any]]
 
-#: The same by level of numerics, for all rewrites: the rewrites themselves are not loaded before there is a compiler.
+#: The same by level of numerics, for all rewrites, which are not loaded before there is a compiler.
 ASKED: dict[str, Asked] = {"strict": {
     "add": frozenset({-0.0}), "subtract": frozenset({0}), "multiply": frozenset({1, 2, -1}),
     "divide": frozenset({0.5, 1, 2.0}), "power": frozenset({0.5, 1, 2, -1}),

@@ -81,7 +81,7 @@ class Replay:
 
 
 class Stopped:
-    """What was run for blocks before their programs were there, or by those forgotten: a program that is counted."""
+    """What ran before programs were there, or was run by those forgotten, as a program that is counted."""
 
     kernels = calls = written = 0
 

@@ -34,7 +34,7 @@ from jitla.tracing.tape import LEAF, Block, class_key, hops_of
 
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64
-# What is remembered of sizes is bounded in number and in bytes: an operation of an exact block takes about 1 KB.
+# What is remembered of sizes is bounded in number and in bytes: of an exact block, an operation takes 1 KB.
 MAX_EXACT = 4096
 MAX_EXACT_ENTRIES = 1 << 15
 MAX_CLASSES = 1024

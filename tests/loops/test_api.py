@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -12,9 +14,11 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.cold import indexes_in_turn
 from jitla.gate import GATE
 from jitla.loops import Loops, entry, foreman
 from jitla.loops import function as loops_function
+from jitla.loops.nests import find
 from tests.loops import emulated, programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +30,33 @@ def at_once(eager, monkeypatch):
     loops = Loops(emulated._link, GATE._loaded)
     loops._foreman = emulated.Foreman()
     monkeypatch.setattr(GATE, "_loops", loops)
+
+
+def test_what_has_loops_over_elements_is_told_from_the_instructions():
+    for function in (f for f in vars(programs).values() if inspect.isfunction(f)):
+        code = function.__code__
+        local = frozenset((*code.co_varnames, *code.co_cellvars))
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+        if isinstance(node, ast.FunctionDef) and find(node, local, frozenset(code.co_freevars)).nests:
+            assert indexes_in_turn(code), function
+
+
+def sliced(x):
+    for _ in range(x.shape[0]):
+        x[1:] = x[:-1] * 0.5
+    return x
+
+
+def last_ones(x):
+    for _ in range(3):
+        x[0] = x[-1] + x[0]
+    return x
+
+
+def test_slices_and_constants_are_no_indices_of_elements():
+    assert not indexes_in_turn(sliced.__code__) or sys.version_info >= (3, 14)
+    assert indexes_in_turn(last_ones.__code__)  # by an operation, as it is written
+    assert not indexes_in_turn(jitla.jit.__code__)
 
 
 def called(function, *args, times=6):
