@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from math import prod
+from os.path import exists
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -48,6 +49,8 @@ class Gate:
         self._disks: dict[tuple[str, int], Disk] = {}
         self._loops: Any = None
         self._behind: Any = None
+        self._records: dict[str, Any] = {}
+        self.session: Any = None  # that tunes
 
     def __reduce__(self) -> str:
         return "GATE"  # a decorated function that travels meets the gate of the other process
@@ -115,7 +118,29 @@ class Gate:
             numerics=config.numerics,
             threads=config.num_threads, fusion=config.fusion, memory_limit=config.memory_limit,
             machine=self._machine.with_threads(threads), observe=self.room("tiers").observe,
-            devices=self.devices(config.accelerator, config.numerics == "strict"), placement=config.placement)
+            devices=self.devices(config.accelerator, config.numerics == "strict"), placement=config.placement,
+            tuning=self._tuning(config))
+
+    def records(self, config: Config, new: bool = False) -> Any:
+        """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
+        place = cache_directory(config)
+        if place not in self._records and (new or config.disk_cache and exists(f"{place}/tuned")):
+            self._records[place] = self.room("tuned").load(place if config.disk_cache else "")
+        return self._records.get(place)
+
+    def _tuning(self, config: Config) -> Any:
+        """Return what chooses knobs; None: nobody, as nothing was tuned."""
+        if self.session is not None:
+            return self.session
+        found = self.records(config)
+        relaxed = config.numerics == "relaxed"
+        return None if found is None else self.room("tuned").Tuned(found, self.host(), relaxed)
+
+    def renew(self, session: Any = None) -> None:
+        """Make new compilers from now on, for which `session` chooses knobs; without one records do."""
+        with self._lock:
+            self.session = session
+            self._compilers.clear()
 
     def unrolled(self, config: Config, always: bool = False) -> int:
         """Return up to how many operations turns of loops stay together."""

@@ -11,7 +11,7 @@ from jitla.errors import BackendError
 from jitla.fusion import InterpretedBackend, Layout, Schedule
 from jitla.hops import Hop, Meta, apply, leaf
 from jitla.recompile import Compiler
-from jitla.recompile.program import NONTEMPORAL_BYTES
+from jitla.recompile.streaming import NONTEMPORAL_BYTES
 from tests.recompile.support import layouts_of
 
 F8 = np.dtype("f8")
