@@ -30,7 +30,7 @@ __all__ = ["Tuned", "Tuning", "tune"]
 
 TRIALS, SECONDS = 64, 30.0
 LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
-CONFIRM = 21  # turns of the best and the untuned one, after the search: what chose it does not count
+CONFIRM = 60  # turns of the best and the untuned one, after the search: what chose it does not count
 Array = np.ndarray[Any, Any]
 Made = tuple[bytes, Callable[..., int]]
 

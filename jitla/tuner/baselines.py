@@ -79,9 +79,9 @@ def _child(space: Space, first: Point, second: Point, rng: np.random.Generator) 
 
 
 def annealing(space: Space, measure: Measure, trials: int, seed: int = 0) -> Found:
-    """Walk from the default along measured costs, ever less uphill."""
+    """Walk from a random point along measured costs, ever less uphill."""
     rng, budget = np.random.default_rng(seed), _Budget(space, measure, trials)
-    here = space.default
+    here = space.random(rng)
     cost = budget.cost(here)
     for _ in range(100 * trials):
         if not budget.left:
