@@ -11,6 +11,7 @@ from jitla.api import (
     recompilations,
     sparsify,
     spec,
+    tune,
 )
 from jitla.config import __version__ as __version__
 from jitla.config import configure, options
@@ -37,4 +38,5 @@ __all__ = [
     "JitlaError", "JitlaWarning", "MemoryLimitWarning", "NestError", "ScheduleError", "TraceError",
     "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage", "explain", "jit",
     "load_ipython_extension", "options", "quantize", "recompilation", "recompilations", "sparsify", "spec",
+    "tune",
 ]

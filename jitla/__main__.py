@@ -16,6 +16,7 @@ USAGE = """usage: python -m jitla demo [--rows N]
        python -m jitla info
        python -m jitla bench [--rows N] [--seconds S]
        python -m jitla explain MODULE:FUNCTION [--data FILE.npz] [--level LEVEL] [--html FILE.html]
+       python -m jitla tune MODULE:FUNCTION [--data FILE.npz] [--trials N] [--seconds S]
        python -m jitla run [--jit [MODULE:]FUNCTION] [--jit-all] [--once] SCRIPT [ARGUMENTS ...]
        python -m jitla cache info|clear
 
@@ -24,6 +25,7 @@ calibrate   measure this machine and keep what plans are chosen by
 info        versions, processor, caches, threads, files, what was measured of this machine
 bench       time a few functions plain and decorated, in turn
 explain     call a function with the arrays of a file and show what became of it
+tune        search faster schedules for a function called with the arrays of a file, and keep them
 run         run a script with functions decorated, after it was run as it is, and compare
 cache       say what machine code is kept on disk, and where; remove it
 """
@@ -43,6 +45,8 @@ def main(arguments: list[str]) -> int:
             return commands.bench_command(rest)
         case ["explain", *rest]:
             return commands.explain_command(rest)
+        case ["tune", *rest]:
+            return commands.tune_command(rest)
         case ["run", *rest]:
             return commands.run_command(rest)
         case ["cache", "info" | "clear" as what]:

@@ -19,7 +19,7 @@ from jitla.callables import awaited, behind
 from jitla.calling import called_instead
 from jitla.config import current
 from jitla.errors import TraceError
-from jitla.gate import GATE, State
+from jitla.gate import GATE
 from jitla.recompilation import (
     call_traced,
     finish,
@@ -28,11 +28,13 @@ from jitla.recompilation import (
     spec,
     warm_up,
 )
+from jitla.state import State
 
 if TYPE_CHECKING:
     from jitla.explanation import Explanation
     from jitla.hops import Machine
     from jitla.quantization import QuantizedFunction
+    from jitla.tuning import Tuning
 
 ndarray = np.ndarray
 
@@ -310,7 +312,40 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
     return made
 
 
+def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds: float = 30.0,
+         **kwargs: Any) -> Tuning:
+    """Search faster schedules for the kernels that a call runs.
+
+    The function is called once, with copies of the arguments. Then each of its kernels is run on the same
+    arrays with other schedules (how many rows make a block, how many blocks are shared out at a time, how
+    results are stored), beside the untuned one in turn. Only a schedule whose results are the same to the
+    bit, and that is faster by more than the noise, is kept: in the directory that the option `cache_dir`
+    names, where later processes find it. Schedules that change in which order values are added up are tried
+    with ``numerics="relaxed"`` only.
+
+    Parameters
+    ----------
+    function : callable
+        A decorated function; a plain one is decorated first.
+    *args, **kwargs
+        Arguments of the call; what `spec` describes is made for that.
+    trials : int, optional
+        How many schedules of each kernel are measured at most.
+    seconds : float, optional
+        How long the search may take altogether. An interrupt ends it; what was found until then is kept.
+
+    Returns
+    -------
+    Tuning
+        A tuple with a record for each kernel; printed, it is a table.
+    """
+    decorated = function if hasattr(function, "__jitla_state__") else jit(function)
+    state = getattr(decorated, "__jitla_state__", None) or State(function, {})
+    found: Tuning = GATE.room("tuning").tune(state, decorated, args, kwargs, trials, seconds)
+    return found
+
+
 __all__ = [
     "calibrate", "coverage", "explain", "jit", "quantize", "recompilation", "recompilations", "sparsify",
-    "spec",
+    "spec", "tune",
 ]

@@ -18,7 +18,8 @@ from jitla.bypass import Shortcut
 from jitla.cold import kind_of_argument as kind_of_argument
 from jitla.config import PROCESS, local
 from jitla.events import log
-from jitla.gate import GATE, State
+from jitla.gate import GATE
+from jitla.state import State
 
 __all__ = ["called_instead"]
 

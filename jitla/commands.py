@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.api import coverage, explain, jit
+from jitla.api import coverage, explain, jit, tune
 from jitla.config import cache_directory, current
 from jitla.decorating import decorate, functions
 from jitla.disk import Disk, Unsafe
@@ -33,7 +33,7 @@ from jitla.gate import GATE
 from jitla.predictions import bytes_text, duration
 from jitla.trials import SIZES, trials
 
-__all__ = ["bench_command", "cache_command", "explain_command", "info_command", "run_command"]
+__all__ = ["bench_command", "cache_command", "explain_command", "info_command", "run_command", "tune_command"]
 
 PACKAGES = ("numpy", "scipy", "llvmlite", "numba")
 
@@ -128,6 +128,21 @@ def _needed(function: Any) -> list[str]:
     """Return the names of parameters that a call has to give."""
     return [p.name for p in inspect.signature(function).parameters.values()
             if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def tune_command(arguments: list[str]) -> int:
+    """Search faster schedules for a function called with the arrays of a file, and print what was found."""
+    parser = argparse.ArgumentParser(prog="jitla tune")
+    parser.add_argument("function", help="module:function")
+    parser.add_argument("--data", help="a .npz file; its arrays are passed by name, arr_0, arr_1 in order")
+    parser.add_argument("--trials", type=int, default=64, help="for each kernel; default %(default)s")
+    parser.add_argument("--seconds", type=float, default=30.0, help="altogether; default %(default)s")
+    chosen = parser.parse_args(arguments)
+    sys.path.insert(0, "")
+    args, kwargs = _arrays(chosen.data) if chosen.data else ((), {})
+    found = tune(_found(chosen.function)[1], *args, trials=chosen.trials, seconds=chosen.seconds, **kwargs)
+    print(found, end="")
+    return 0
 
 
 def _arrays(file: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

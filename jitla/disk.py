@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 from jitla.entries import LARGEST, file_name, pack, parse
 from jitla.events import Event
 
-__all__ = ["Disk", "Unsafe", "Usage"]
+__all__ = ["Disk", "Unsafe", "Usage", "is_own", "opened"]
 
 FOLDER = "objects"  # in the cache directory; what is beside it is not code
 SHARDS = "0123456789abcdef"
@@ -264,6 +264,18 @@ def _checked(directory: str) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def opened(directory: str, make: bool = False) -> int:
+    """Return a handle of a directory that only the user can write in, made if asked for; else `Unsafe`."""
+    if make:
+        _make(directory)
+    return _checked(directory)
+
+
+def is_own(found: os.stat_result) -> bool:
+    """Tell whether a file is one of the user's own, in which nobody else can have written."""
+    return _trusted(found, stat.S_ISREG)
 
 
 def _trusted(found: os.stat_result, kind: Callable[[int], bool]) -> bool:

@@ -20,7 +20,8 @@ from jitla.callables import behind, check_arguments
 from jitla.clocks import Watch, watching
 from jitla.config import Config, options
 from jitla.errors import ConfigError, TraceError
-from jitla.gate import GATE, State
+from jitla.gate import GATE
+from jitla.state import State
 
 if TYPE_CHECKING:
     from jitla.tracing import Recompilation

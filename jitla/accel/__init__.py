@@ -9,8 +9,8 @@ names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` g
 rules that a program breaks, `measure(program)` counts its cycles.
 
 Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, text, order, rules, verify,
-costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, slots, lower, assemble, access,
-nest, intrinsic, fits, unit, ready, device, quant.
+costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, slots, lower, assemble, knobs,
+access, nest, intrinsic, fits, unit, ready, device, quant.
 """
 
 from jitla.accel.alu import from_immediate, to_immediate
@@ -54,6 +54,7 @@ from jitla.accel.isa import (
     unit_of,
     without_tokens,
 )
+from jitla.accel.knobs import cycles, knobs, of_tiling, to_tiling
 from jitla.accel.layer import Layer, Step, Window, meaning
 from jitla.accel.order import Order, order_of
 from jitla.accel.program import Image, Layout, Program, Region, from_words
@@ -73,21 +74,21 @@ from jitla.accel.spec import (
     preset,
 )
 from jitla.accel.text import disassemble, show
-from jitla.accel.tiling import roofs
+from jitla.accel.tiling import Tiling, roofs
 from jitla.accel.timeline import perfetto, svg
 from jitla.accel.timing import Roofline, Timing, UnitTime
 from jitla.accel.verify import verify
 
 __all__ = [
-    "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "Costs", "Counters", "Device", "Dump",
-    "Element", "Fault", "Field", "Finish", "Fit", "Gemm", "HLS", "IDEAL", "INTRINSICS", "Image",
-    "Instruction", "Intrinsic", "Job", "Layer", "Layout", "Load", "Match", "Memory", "Opcode", "Order",
-    "Outcome", "PAGE", "PRESETS", "Program", "Quantised", "Queue", "RTL", "RULES", "Region", "Roofline",
-    "Seen", "Source", "Spec", "Stage", "Step", "Store", "TRANSFER", "Timing", "Unit", "UnitTime", "Uop",
-    "Window", "bits_of", "check", "dangling", "decode", "decode_one", "decode_uops", "disassemble",
-    "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words", "job",
-    "load_dump", "loads", "loops_of", "meaning", "measure", "noop", "observe", "one_layer", "order_of",
-    "peak_seconds", "perfetto", "pops", "preset", "pushes", "roofs", "run", "save_dump", "show", "starts",
-    "svg", "to_immediate", "transfer_seconds", "unit_of", "uop_columns", "uop_fields", "verify",
-    "without_tokens",
+    "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "Costs", "Counters", "Device", "Dump", "Element",
+    "Fault", "Field", "Finish", "Fit", "Gemm", "HLS", "IDEAL", "INTRINSICS", "Image", "Instruction",
+    "Intrinsic", "Job", "Layer", "Layout", "Load", "Match", "Memory", "Opcode", "Order", "Outcome", "PAGE",
+    "PRESETS", "Program", "Quantised", "Queue", "RTL", "RULES", "Region", "Roofline", "Seen", "Source",
+    "Spec", "Stage", "Step", "Store", "TRANSFER", "Tiling", "Timing", "Unit", "UnitTime", "Uop", "Window",
+    "bits_of", "check", "cycles", "dangling", "decode", "decode_one", "decode_uops", "disassemble",
+    "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words", "job", "knobs",
+    "load_dump", "loads", "loops_of", "meaning", "measure", "noop", "observe", "of_tiling", "one_layer",
+    "order_of", "peak_seconds", "perfetto", "pops", "preset", "pushes", "roofs", "run", "save_dump", "show",
+    "starts", "svg", "to_immediate", "to_tiling", "transfer_seconds", "unit_of", "uop_columns",
+    "uop_fields", "verify", "without_tokens",
 ]

@@ -1,6 +1,6 @@
 """Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
 
-Reading order: blocks, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs,
+Reading order: blocks, knobs, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs,
 compressed, rows, memo, mates, links, cones, stages, candidates, points, waiting, floors, division, groups,
 search, recall, build, limits, heuristics, windows, planner, interp, text, verdict, placement.
 """
@@ -50,6 +50,7 @@ from jitla.fusion.kernel import (
     over_rows,
     tables,
 )
+from jitla.fusion.knobs import Knob, Point, Space, Value, Values
 from jitla.fusion.layout import Layout, contiguous
 from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.memory import peak, window_row
@@ -65,14 +66,15 @@ from jitla.fusion.verdict import RunnerUp, Verdict, forecast, weigh
 from jitla.fusion.walks import Operands, geometry, operands, walk
 
 __all__ = [
-    "ALONE", "ALWAYS", "BEFORE", "CELL", "COMPRESSED", "MAGG", "NARROW", "OPENING", "OPERAND", "PACK",
-    "PACKED", "PACKS", "PAIRS", "PARTIAL", "ROOM", "SHARED", "STREAMED", "TEMPLATES",
-    "Backend", "Call", "Combine", "Cost", "Cut", "Entries", "Executable", "Facts", "Form", "Geometry", "HOST",
-    "Interpreted", "InterpretedBackend", "Kernel", "Layout", "Operands", "Pairs", "Place", "Plan", "Prices",
-    "Product", "Recall", "RowKernel", "RunnerUp", "Schedule", "Stage", "Step", "Template", "Tile", "Verdict",
-    "WindowKernel", "Work", "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous",
-    "data_inputs", "forecast", "geometry",
-    "is_certain", "is_view", "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes",
-    "peak", "plan", "result_of", "run_kernel", "seconds_of", "seen_operands", "show",
-    "structure", "structure_key", "tables", "walk", "weigh", "window_height", "window_row",
+    "ALONE", "ALWAYS", "BEFORE", "Backend", "CELL", "COMPRESSED", "Call", "Combine", "Cost", "Cut",
+    "Entries", "Executable", "Facts", "Form", "Geometry", "HOST", "Interpreted", "InterpretedBackend",
+    "Kernel", "Knob", "Layout", "MAGG", "NARROW", "OPENING", "OPERAND", "Operands", "PACK", "PACKED",
+    "PACKS", "PAIRS", "PARTIAL", "Pairs", "Place", "Plan", "Point", "Prices", "Product", "ROOM", "Recall",
+    "RowKernel", "RunnerUp", "SHARED", "Schedule", "Space", "STREAMED",
+    "Stage", "Step", "TEMPLATES", "Template",
+    "Tile", "Value", "Values", "Verdict", "WindowKernel", "Work", "all_layouts", "assigned", "block_height",
+    "blocks_per_unit", "contiguous", "data_inputs", "forecast", "geometry", "is_certain", "is_view",
+    "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes", "peak", "plan", "result_of",
+    "run_kernel", "seconds_of", "seen_operands", "show", "structure", "structure_key", "tables", "walk",
+    "weigh", "window_height", "window_row",
 ]

@@ -1,15 +1,17 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, emit, resize, asked, cuts, rows, windows, loops, codes, program, checking, appraisal,
-splitting, placing, listing, pipeline, invariants, cache.
+Reading order: stores, emit, resize, choices, asked, cuts, fresh, streaming, rows, windows, loops,
+codes, program,
+checking, appraisal, splitting, placing, listing, pipeline, invariants, cache.
 """
 
 from jitla.recompile.cache import Compiler, Recent
+from jitla.recompile.choices import UNTUNED, Key, Tuning
 from jitla.recompile.pipeline import STAGES, Draft, Stage, Tools, Trace, run_pipeline
 from jitla.recompile.program import Bound, Program
 from jitla.recompile.stores import Order, order_steps
 
 __all__ = [
-    "Bound", "Compiler", "Draft", "Order", "Program", "Recent", "STAGES", "Stage", "Tools", "Trace",
-    "order_steps", "run_pipeline",
+    "Bound", "Compiler", "Draft", "Key", "Order", "Program", "Recent", "STAGES", "Stage", "Tools", "Trace",
+    "Tuning", "UNTUNED", "order_steps", "run_pipeline",
 ]

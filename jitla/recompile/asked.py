@@ -23,12 +23,16 @@ from jitla.fusion import (
     Stage,
     Tile,
 )
+from jitla.recompile.choices import Tuning
 
 Launch = Callable[..., int]
 
 
 class RowTools(Protocol):
-    """What binding a row kernel asks for."""
+    """What binding a row kernel asks for; `cores` are the threads that share it, `tuning` chooses knobs."""
+
+    cores: int
+    tuning: Tuning | None
 
     def executable(
         self, kernel: Kernel, key: Any, form: Form, schedule: Schedule

@@ -35,6 +35,7 @@ from jitla.fusion import (
 from jitla.hops import REFERENCE, Hop, Kind, Machine
 from jitla.locks import relock
 from jitla.recompile.checking import difference
+from jitla.recompile.choices import Tuning
 from jitla.recompile.invariants import worth_keeping
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.placing import Device
@@ -104,11 +105,12 @@ class Compiler:
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
-        placement: str = "cost",
+        placement: str = "cost", tuning: Tuning | None = None,
     ) -> None:
         self.backend = backend
         self.numerics = numerics
         self.threads = threads
+        self.tuning = tuning
         self.cores = machine.threads
         self._launch: Launch = launch or backend.launch
         self._observe = observe

@@ -18,10 +18,13 @@ from jitla.fusion import (
     Operands,
     RowKernel,
     Schedule,
+    Space,
+    Values,
     WindowKernel,
 )
 from jitla.hops import Hop, Shape
 from jitla.recompile.asked import Launch, RowTools
+from jitla.recompile.choices import UNTUNED
 from jitla.recompile.rows import RowBinding
 from jitla.recompile.windows import WindowBinding
 
@@ -44,15 +47,23 @@ class BlockLoop:
     kept: list[Any] = field(default_factory=list)
 
     def block(
-        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools
+        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools,
+        chosen: Values = UNTUNED,
     ) -> tuple[bytes, Launch] | None:
-        """Return the argument block and what runs it; None if rows do not lie as they have to."""
-        bound: RowBinding | WindowBinding
-        if isinstance(self.kernel, RowKernel):
-            bound = RowBinding(self.kernel, shapes, places, tools)
-        else:
-            bound = WindowBinding(self.kernel, shapes, places, tools)
+        """Return the argument block and what runs it, knobs as `chosen`; None if rows do not lie right."""
+        bound = self._bound(shapes, places, tools, chosen)
         made = bound.block()
         if made is not None:
             self.kept += bound.kept
         return made
+
+    def space(self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools) -> Space:
+        """Return what may be chosen of it, bound like this."""
+        return self._bound(shapes, places, tools, UNTUNED).space()
+
+    def _bound(
+        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools, chosen: Values,
+    ) -> RowBinding | WindowBinding:
+        if isinstance(self.kernel, RowKernel):
+            return RowBinding(self.kernel, shapes, places, tools, chosen)
+        return WindowBinding(self.kernel, shapes, places, tools, chosen)

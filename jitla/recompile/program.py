@@ -20,7 +20,6 @@ from jitla.errors import InternalError
 from jitla.events import MAKING
 from jitla.fusion import (
     COMPRESSED,
-    STREAMED,
     Call,
     Executable,
     Form,
@@ -29,6 +28,8 @@ from jitla.fusion import (
     Layout,
     Plan,
     Schedule,
+    Space,
+    Values,
     Verdict,
     contiguous,
     is_view,
@@ -41,17 +42,19 @@ from jitla.fusion import (
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.asked import RowTools
+from jitla.recompile.choices import UNTUNED, cell_space, key_of
 from jitla.recompile.codes import Code, codes
 from jitla.recompile.emit import Need, Script, write_script
+from jitla.recompile.fresh import copied, maker
 from jitla.recompile.loops import BlockLoop, CellLoop
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
+from jitla.recompile.streaming import may_stream, streams
 from jitla.rewrites import Chain, well_ordered
 
 MAX_VARIANTS = 4
 DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
 RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
-SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
 
 Launch = Callable[..., int]
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -293,11 +296,11 @@ class Program:
                 case "launch":
                     return blocks[need.subject][1]
                 case "empty":
-                    return _maker(empty, need.subject.meta.dtype, places[need.subject])
+                    return maker(empty, need.subject.meta.dtype, places[need.subject])
                 case "strides":
                     return places[need.subject].strides
                 case "copy":
-                    return partial(_copy, empty)
+                    return partial(copied, empty)
                 case "shape":
                     return shapes[need.subject.attr("shape")]
                 case "stored":
@@ -351,20 +354,60 @@ class Program:
         self, loop: CellLoop | BlockLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
         layouts: Mapping[int, Layout],
     ) -> tuple[bytes, Launch]:
-        """Return the argument block of a kernel and what runs it."""
+        """Return the argument block of a kernel and what runs it, knobs as whoever tunes chooses."""
+        tuning = self._workshop.tuning
+        if tuning is None:
+            return self._made(loop, shapes, places, layouts, UNTUNED)
+
+        def make(chosen: Values) -> tuple[bytes, Launch]:
+            return self._made(loop, shapes, places, layouts, chosen)
+
+        def space() -> Space:
+            if not isinstance(loop, CellLoop):
+                return loop.space(shapes, places, self._workshop)
+            form, _, stored, late = self._walked(loop, shapes, places, layouts)
+            how = loop.operands, form, {self.order.direct[h] for h in stored}
+            return cell_space(may_stream(*how) and not late, streams(*how, places) and not late,
+                              form.mode == "cell")
+
+        return tuning.block(
+            key_of(loop.kernel, shapes, places), len(loop.kernel.outputs), space, make)
+
+    def _made(
+        self, loop: CellLoop | BlockLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        layouts: Mapping[int, Layout], chosen: Values,
+    ) -> tuple[bytes, Launch]:
         if not isinstance(loop, CellLoop):
-            made = loop.block(shapes, places, self._workshop)
+            made = loop.block(shapes, places, self._workshop, chosen)
             if made is None:
                 raise _Misfit
             return made
-        executable, launch, geometry = self._variant(loop, shapes, places, layouts)
+        executable, launch, geometry = self._variant(loop, shapes, places, layouts, chosen)
         return executable.template(geometry), launch
 
     def _variant(
         self, loop: CellLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-        layouts: Mapping[int, Layout],
+        layouts: Mapping[int, Layout], chosen: Values = UNTUNED,
     ) -> tuple[Executable, Launch, Geometry]:
         """Return a kernel compiled for these layouts, what runs it, and how it walks over them."""
+        form, geometry, stored, late = self._walked(loop, shapes, places, layouts)
+        around = chosen["stores"] == "around" if "stores" in chosen else \
+            streams(loop.operands, form, {self.order.direct[h] for h in stored}, places)
+        schedule = Schedule(
+            threads=self._workshop.threads, unroll=int(chosen.get("unroll", 1)),
+            nontemporal=around and not late, delayed=late)
+        if (form, schedule) in loop.variants:
+            MAKING.now.kernel(None)
+        else:
+            loop.variants[form, schedule] = self._workshop.executable(
+                loop.kernel, loop.key, form, schedule)
+        return *loop.variants[form, schedule], geometry
+
+    def _walked(
+        self, loop: CellLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        layouts: Mapping[int, Layout],
+    ) -> tuple[Form, Geometry, dict[Hop, Layout], bool]:
+        """Return how a kernel walks over these layouts, where it stores into leaves, whether that waits."""
         direct = self.order.direct
         stored = {h: layouts[direct[h]] for h in loop.operands.outputs if h in direct}
         found = walk(loop.operands, shapes[loop.kernel.shape], places, stored)
@@ -376,56 +419,10 @@ class Program:
             if not delays(form, geometry):
                 raise _Misfit
             geometry = replace(geometry, apart=farthest(*late[0], loop.operands.sizes[-1]))
-        streams = self._streams(loop, form, places, stored)
-        schedule = Schedule(
-            threads=self._workshop.threads, nontemporal=streams and not late, delayed=bool(late))
-        if (form, schedule) in loop.variants:
-            MAKING.now.kernel(None)
-        else:
-            loop.variants[form, schedule] = self._workshop.executable(
-                loop.kernel, loop.key, form, schedule)
-        return *loop.variants[form, schedule], geometry
-
-    def _streams(
-        self, loop: CellLoop, form: Form, places: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
-    ) -> bool:
-        """Tell whether results are contiguous, too large for the caches, and not read on the way."""
-        outputs = loop.operands.outputs
-        cells = [i for i, h in enumerate(outputs) if h.op.kind is not Kind.AGG]
-        letters = form.inner[len(loop.operands.inputs):]
-        if not cells or any(letters[i] != "c" for i in cells):
-            return False
-        overwritten = {self.order.direct[h] for h in stored}
-        if any(h.op.name == "leaf" and h.attr("slot") in overwritten for h in loop.operands.inputs):
-            return False  # what was just read is in the cache
-        sizes = [prod(places[outputs[i]].shape) * outputs[i].meta.dtype.itemsize for i in cells]
-        return max(sizes) >= STREAMED
+        return form, geometry, stored, bool(late)
 
 
 _SCALAR = Layout((), ())
-
-
-def _maker(
-    empty: Callable[..., np.ndarray], dtype: np.dtype, place: Layout
-) -> Callable[[], np.ndarray]:
-    """Return what makes a fresh array that lies as `place` says; a 0-d result gets one element."""
-    if place.shape == ():
-        return partial(np.empty, 1, dtype)
-    if place == contiguous(place.shape, dtype.itemsize):
-        return partial(empty, place.shape, dtype)
-    # of two axes with one stride, the one of length 1 lies further in
-    axes = sorted(range(len(place.shape)), key=lambda i: (-place.strides[i], place.shape[i] == 1))
-    return partial(empty, place.shape, dtype, tuple(axes))
-
-
-def _copy(empty: Callable[..., np.ndarray], array: np.ndarray) -> np.ndarray:
-    """Return a copy that lies as `array` does; a large one in memory that is used again."""
-    if array.nbytes <= SMALL_COPY and array.flags.c_contiguous:
-        return array.copy()
-    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-    copy = empty(array.shape, array.dtype, tuple(axes))
-    copy[...] = array
-    return copy
 
 
 class Bound:

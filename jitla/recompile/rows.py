@@ -33,8 +33,10 @@ from jitla.fusion import (
     Product,
     RowKernel,
     Schedule,
+    Space,
     Stage,
     Tile,
+    Values,
     block_height,
     blocks_per_unit,
     contiguous,
@@ -49,6 +51,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, apply, leaf, make
 from jitla.recompile.asked import Launch, RowTools
+from jitla.recompile.choices import UNTUNED, Rows, row_space
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -70,9 +73,10 @@ class RowBinding:
 
     def __init__(
         self, kernel: RowKernel, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-        tools: RowTools,
+        tools: RowTools, chosen: Values = UNTUNED,
     ) -> None:
         self.kernel = kernel
+        self.chosen = chosen
         self.shapes = shapes
         self.places = places
         self.tools = tools
@@ -92,7 +96,7 @@ class RowBinding:
         self.rows = next(places[h].shape[a] - (h in bounds) for h, a in self.axis.items()
                          if a is not None and h in self.number)
         self.panels, self.shared = self._panels()
-        self.height = self._height()
+        self.height = int(chosen.get("height") or self._height())
         self.inner = [  # values that only stages see
             h for s in kernel.stages for h in s.outputs if h not in self.number and h not in summed]
         self.packed = list(dict.fromkeys(
@@ -163,12 +167,22 @@ class RowBinding:
         """
         if self.kernel.in_turn and not self.packed:
             return 1
+        if "units" in self.chosen:
+            return max(-(-blocks // int(self.chosen["units"])), 1)
         aside = sum(map(self._bytes, (*self.part, *self.packed)))
         found = blocks_per_unit(blocks, self.each * self.height, aside)
         units = -(-blocks // found)
         if self.compressed and units in UNEVEN:
             found = -(-blocks // (units + 1))
         return found
+
+    def space(self) -> Space:
+        """Return what may be chosen: partial sums over rows depend on it, nothing else does."""
+        blocks = -(-self.rows // self.height)
+        shared = not self.kernel.in_turn or bool(self.packed)
+        return row_space(
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores), self.height,
+            -(-blocks // self._per_unit(blocks)), not self.part, shared)
 
     def block(self) -> tuple[bytes, Launch] | None:
         """Return the argument block and what runs it; None if rows do not lie as they have to."""

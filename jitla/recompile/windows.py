@@ -26,7 +26,9 @@ from jitla.fusion import (
     Layout,
     Place,
     Schedule,
+    Space,
     Stage,
+    Values,
     WindowKernel,
     blocks_per_unit,
     contiguous,
@@ -38,6 +40,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, leaf, make, margins
 from jitla.recompile.asked import Launch, RowTools
+from jitla.recompile.choices import UNTUNED, Rows, row_space
 from jitla.recompile.cuts import BYTES_PER_NS, padded
 
 PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
@@ -48,9 +51,10 @@ class WindowBinding:
 
     def __init__(
         self, kernel: WindowKernel, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-        tools: RowTools,
+        tools: RowTools, chosen: Values = UNTUNED,
     ) -> None:
         self.kernel, self.shapes, self.places, self.tools = kernel, shapes, places, tools
+        self.chosen = chosen
         self.kept: list[Any] = []
         given = [h for h in kernel.inputs if h.op.name != "const"]
         self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
@@ -59,7 +63,7 @@ class WindowBinding:
         self.ahead = {h: shapes[s.shape][0] - self.rows for s in kernel.stages for h in s.outputs}
         most = max(self.ahead.values())
         each = window_row(kernel, lambda shape: shapes[shape])
-        self.height = window_height(each, self.rows, most)
+        self.height = int(chosen.get("height") or window_height(each, self.rows, most))
         self.each = max(each, 1)
         self.room: dict[Hop, int] = {}
         self.size = 0
@@ -88,14 +92,27 @@ class WindowBinding:
             spare = max(spare, more, less)
         if blocks > 1:
             stages += [self._moving(h) for h in self.kernel.inner if self.ahead[h]]
-        per_unit = blocks_per_unit(
-            blocks, self.each * self.height, sum(self._row(h) * self.ahead[h] for h in self.kernel.inner))
-        cut = Cut(blocks, per_unit, 0, padded(self.size) + padded(spare), padded(self.size), 0)
+        cut = Cut(blocks, self._per_unit(blocks), 0, padded(self.size) + padded(spare), padded(self.size), 0)
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
             for h in self.number)
         moved = sum(prod(self.places[h].shape) * h.meta.dtype.itemsize for h in self.number if h.meta.shape)
         return self.tools.rows_block(scalars, stages, [], cut, moved / BYTES_PER_NS)
+
+    def _per_unit(self, blocks: int) -> int:
+        """Return how many blocks make a unit."""
+        if "units" in self.chosen:
+            return max(-(-blocks // int(self.chosen["units"])), 1)
+        return blocks_per_unit(
+            blocks, self.each * self.height, sum(self._row(h) * self.ahead[h] for h in self.kernel.inner))
+
+    def space(self) -> Space:
+        """Return what may be chosen: no value depends on it."""
+        blocks = -(-self.rows // self.height)
+        ahead = max(self.ahead.values())
+        return row_space(
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, least=max(2 * ahead, 1)),
+            self.height, -(-blocks // self._per_unit(blocks)), True, True)
 
     def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:
         """Return the argument block of one stage on so many rows, and the scratch memory it takes."""

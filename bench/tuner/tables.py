@@ -1,0 +1,93 @@
+"""Tables of spaces: what every point takes, measured once, so that searches can be compared offline.
+
+Knows: layers of the accelerator, where tables are kept. Must not know: how spaces are searched.
+Receives names; returns tables, which are files of numbers in the order of a space's points.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from time import monotonic
+
+from bench.accelerator import LAYERS, layer
+from jitla.accel import cycles, knobs, preset, to_tiling
+from jitla.fusion import Point, Space
+
+PLACE = Path(__file__).parent / "tables"
+MACHINE = "vta-pynq"
+SAVED = 50  # points after which what is there so far is written down
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A space and what each of its points takes; infinite where nothing could be run."""
+
+    name: str
+    space: Space
+    costs: dict[Point, float]
+
+    @property
+    def best(self) -> float:
+        """What the best point takes."""
+        return min(self.costs.values())
+
+    @property
+    def usual(self) -> float:
+        """What runs untuned."""
+        return self.costs[self.space.default]
+
+    @property
+    def guess(self) -> Point:
+        """The point that the analytic model takes for the best."""
+        estimate = self.space.estimate
+        if estimate is None:
+            return self.space.default
+        return min(self.costs, key=lambda p: estimate(self.space.values(p)))
+
+    def good(self, share: float = 0.95) -> int:
+        """Return how many points reach `share` of the speed of the best."""
+        return sum(c <= self.best / share for c in self.costs.values())
+
+    def random_trials(self, share: float = 0.95) -> float:
+        """Return how many points drawn at random, none twice, it takes to reach that: the expectation."""
+        return (len(self.costs) + 1) / (self.good(share) + 1)
+
+
+def accelerator(name: str, machine: str = MACHINE) -> tuple[Space, Callable[[Point], float | None]]:
+    """Return the space of a layer, and simulated cycles of its points."""
+    spec, made = preset(machine), layer(name)
+    space = knobs(made, spec)
+    return space, lambda p: cycles(made, spec, to_tiling(space.values(p)))
+
+
+def fill(name: str, machine: str, seconds: float) -> tuple[int, int]:
+    """Measure points of a layer for so many seconds; return how many are there now, and of how many."""
+    space, measure = accelerator(name, machine)
+    place = PLACE / f"{machine}-{name}.json"
+    found = json.loads(place.read_text()) if place.exists() else []
+    end = monotonic() + seconds
+    while len(found) < len(space.points) and monotonic() < end:
+        for point in space.points[len(found):len(found) + SAVED]:
+            cost = measure(point)
+            found.append(-1 if cost is None else ceil(cost))
+        place.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    return len(found), len(space.points)
+
+
+def tables(machine: str = MACHINE) -> list[Table]:
+    """Return the tables that are complete."""
+    made = []
+    for name in LAYERS:
+        place = PLACE / f"{machine}-{name}.json"
+        if not place.exists():
+            continue
+        space, _ = accelerator(name, machine)
+        found = json.loads(place.read_text())
+        if len(found) == len(space.points):
+            costs = {p: float("inf") if c < 0 else float(c) for p, c in zip(space.points, found, strict=True)}
+            made.append(Table(name, space, costs))
+    return made

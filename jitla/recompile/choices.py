@@ -1,0 +1,154 @@
+"""What may be chosen about a bound kernel, and the name under which choices are remembered.
+
+Knows: blocks of rows, stores, how kernels are named whatever process they are in. Must not know: who
+chooses, machine code. Receives kernels bound to sizes; returns spaces and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from math import ceil, log2
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from jitla.fusion import (
+    Kernel,
+    Knob,
+    Layout,
+    RowKernel,
+    Space,
+    Value,
+    Values,
+    WindowKernel,
+    contiguous,
+)
+from jitla.hops import Hop, Kind, Shape
+
+Launch = Callable[..., int]
+UNTUNED: Values = MappingProxyType({})
+STEP = 8  # rows by which heights differ at least
+HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+UNITS = tuple(2 ** k for k in range(11))
+MOST = 8 << 20  # bytes of a block, which every thread has of its own
+STORES = ("near", "around")
+UNROLL = (1, 2, 4, 8)
+LEVELS = ((32 << 10, 1.0), (512 << 10, 1.15), (4 << 20, 1.4))  # bytes of a block, and what a byte costs
+FAR = 2.0
+STAGE = 400.0  # bytes that could be moved while a stage is begun
+
+
+class Key(NamedTuple):
+    """A kernel as other processes know it, too, and the sizes it is bound to."""
+
+    kernel: str
+    shape: tuple[int, ...]
+
+
+class Tuning(Protocol):
+    """What chooses knobs."""
+
+    def block(
+        self, key: Key, outputs: int, space: Callable[[], Space],
+        make: Callable[[Values], tuple[bytes, Launch]],
+    ) -> tuple[bytes, Launch]:
+        """Return what `make` makes of choices: an argument block, and what runs it.
+
+        The last `outputs` operands are results.
+        """
+        ...
+
+
+class Rows(NamedTuple):
+    """A pass over rows: how many, bytes of one in all values, stages, threads, the `least` of a block."""
+
+    rows: int
+    each: int
+    stages: int
+    cores: int
+    least: int = 1
+
+
+def key_of(
+    kernel: Kernel | RowKernel | WindowKernel, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+) -> Key:
+    """Return the key of a bound kernel."""
+    number: dict[Hop, int] = {}
+    words: list[Any] = [kernel.template, type(kernel).__name__]
+    sizes: list[int] = []
+    for hop in kernel.inputs:
+        number[hop] = len(number)
+        shape = places[hop].shape if hop in places else ()
+        plain = hop not in places or places[hop] == contiguous(shape, hop.meta.dtype.itemsize)
+        bits = hop.attr("bits") if hop.op.name == "const" else len(hop.meta.shape)
+        words.append((bits, hop.meta.dtype.str, plain))
+        sizes += shape
+    for hop in kernel.body:
+        number[hop] = len(number)
+        attrs = tuple((k, str(v)) for k, v in hop.attrs if k not in ("shape", "slot"))
+        words.append((hop.op.name, hop.meta.dtype.str, attrs if hop.op.kind is not Kind.LEAF else (),
+                      tuple(number.get(i, -1) for i in hop.inputs)))
+    words.append(tuple(number[h] for h in kernel.outputs))
+    if not isinstance(kernel, Kernel):
+        words.append(tuple(tuple(number[h] for h in s.outputs) for s in kernel.stages))
+    sizes += shapes[kernel.shape]
+    return Key(sha256(repr(words).encode()).hexdigest()[:24], tuple(sizes))
+
+
+def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> Space:
+    """Return the space of a pass over rows: how high blocks are, how many units are shared out.
+
+    It is `exact` if no sum depends on that; if it is not `shared` out in units, each block is one.
+    """
+    most = min(cut.rows, max(MOST // max(cut.each, 1), height))
+    heights = {h for n in HEIGHTS if cut.least <= (h := n * STEP) <= most} | {height}
+    blocks = ceil(cut.rows / min(heights))
+    counts = {n for n in UNITS if n <= blocks} | {units}
+    knobs = [Knob("height", tuple(sorted(heights)), exact)]
+    if shared:
+        knobs.append(Knob("units", tuple(sorted(counts)), exact))
+    default = {"height": height, "units": units}
+
+    def legal(values: Values) -> bool:
+        return int(values.get("units", 1)) <= ceil(cut.rows / int(values["height"]))
+
+    return Space(tuple(knobs), tuple(k.choices.index(default[k.name]) for k in knobs), legal,
+                 lambda v: _estimate(cut, v), lambda v: _traits(cut, v))
+
+
+def _facts(cut: Rows, values: Values) -> tuple[int, int, int, float]:
+    """Return bytes of a block, blocks, units, and how much longer the busiest thread works."""
+    height = int(values["height"])
+    blocks = ceil(cut.rows / height)
+    per_unit = ceil(blocks / int(values.get("units", blocks)))
+    units = ceil(blocks / per_unit)
+    share = ceil(units / cut.cores) * per_unit / blocks * min(cut.cores, units)
+    return height * cut.each, blocks, units, max(share, 1.0) * cut.cores / min(cut.cores, units)
+
+
+def _estimate(cut: Rows, values: Values) -> float:
+    block, blocks, units, waste = _facts(cut, values)
+    price = next((p for most, p in LEVELS if block <= most), FAR)
+    return waste * (cut.rows * cut.each * price + blocks * cut.stages * STAGE + units * STAGE)
+
+
+def _traits(cut: Rows, values: Values) -> tuple[float, ...]:
+    block, blocks, units, waste = _facts(cut, values)
+    numbers = (block, blocks, units, waste, cut.each, int(values["height"]), cut.rows * cut.each)
+    return (*(log2(max(n, 1e-6)) for n in numbers), float(cut.stages))
+
+
+def cell_space(streams: bool, around: bool, unrolls: bool) -> Space:
+    """Return the space of a loop over elements: how results are stored, how many vectors a turn has.
+
+    `streams`: results may go around the caches, and do so untuned if `around`.
+    """
+    knobs: list[Knob] = []
+    default: list[int] = []
+    every: tuple[tuple[str, tuple[Value, ...], bool, int], ...] = (
+        ("stores", STORES, streams, int(around)), ("unroll", UNROLL, unrolls, 0))
+    for name, choices, there, usual in every:
+        if there:
+            knobs.append(Knob(name, choices))
+            default.append(usual)
+    return Space(tuple(knobs), tuple(default))

@@ -1,0 +1,192 @@
+"""What belongs to one decorated function: its twin, a site per configuration, what its calls took.
+
+Knows: the gate, options. Must not know: what the rooms behind the gate do.
+Receives functions and calls; returns what they are run by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from jitla.callables import kind_note
+from jitla.cold import Payoff, loops_back
+from jitla.config import Config, current
+from jitla.gate import GATE
+
+if TYPE_CHECKING:
+    from jitla.tracing import Request, Site
+
+# Frames of files that begin so are not the user's.
+_OWN = __file__[: -len("state.py")]
+
+
+def _waits(own: Config) -> bool:
+    """Say whether calls wait for the compiler whatever pays."""
+    return bool(own.verify or own.strict or own.memory_limit or own.accelerator)
+
+
+def _ways() -> tuple[Any, Any]:
+    tracing = GATE.room("tracing")
+    return tracing.Rising, tracing.Kind
+
+
+class State:
+    """What belongs to one decorated function: its twin, and a site per configuration."""
+
+    def __init__(self, function: Callable[..., Any], changes: dict[str, Any]) -> None:
+        self.function = function
+        self.changes = changes
+        self.sites: dict[int, Site | None] = {}
+        self.payoffs: dict[int, tuple[Config, Payoff]] = {}
+        self.tracing: Any = None
+        self.twin: Callable[..., Any] | None = None
+        # The function where its loops over elements count.
+        self.looping: Any = None
+        self.shortcut: Any = None  # past everything, to the plain function
+        self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
+        self._journal: Any = None
+        GATE.states.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self.function, self.changes)  # what was learnt stays
+
+    def early(self) -> Payoff | None:
+        """Return what calls are judged by before there is a twin; None: it is needed at once."""
+        tracing = GATE.rooms.get("tracing")
+        if tracing is not None and tracing.LOCAL.session is not None:
+            return None
+        config = current()
+        try:
+            return self.payoffs[config.epoch][1]
+        except KeyError:
+            pass
+        own = config.with_changes(self.changes)
+        plain = type(self.function) is FunctionType and not loops_back(self.function.__code__)
+        if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules or not plain:
+            return None
+        return self.payoff(config)
+
+    def payoff(self, config: Config) -> Payoff:
+        """Return what is known of the kinds of calls under these options."""
+        code = self.function.__code__
+        made = Payoff(code.co_filename, code.co_firstlineno, _ways)
+        return self.payoffs.setdefault(config.epoch, (config, made))[1]
+
+    def start(self) -> Any:
+        """Load the tracer and make the twin; without one, `twin` stays None and NumPy runs the body."""
+        tracing = GATE.room("tracing")
+        if type(self.function) is FunctionType:
+            self.twin = tracing.TWINS.of(self.function, decorated=True)
+            self.looping = self.twin and GATE.looping(self.function)
+        self.tracing = tracing
+        return tracing
+
+    def traceback(self, error: BaseException) -> TracebackType | None:
+        """Return the traceback of `error` without frames of jitla."""
+        found = error.__traceback__
+        if "tracing" in GATE.rooms:
+            made: TracebackType | None = GATE.room("tracing").user_traceback(found)
+            return made
+        while found is not None and found.tb_frame.f_code.co_filename.startswith(_OWN):
+            found = found.tb_next
+        return found or error.__traceback__  # a function of ours that is shown
+
+    @property
+    def journal(self) -> Any:
+        """What was planned and compiled for the function, whatever the options were."""
+        if self._journal is None:
+            self._journal = GATE.room("tracing").Journal()
+        return self._journal
+
+    @property
+    def note(self) -> str:
+        """Why calls are not traced, as far as that is known; else nothing."""
+        if current().disable:
+            return "runs in NumPy: the option disable is on"
+        sites = self.all_sites()
+        if told := kind_note(self.function):
+            return told
+        if self.tracing and self.twin is None:
+            return "runs in NumPy: its source was not found, or is not that of the function"
+        if None in self.sites.values():
+            return "runs in NumPy: compile=\"off\""
+        few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)
+        return "runs in NumPy: calls on few elements have not taken long enough to be traced" if few else ""
+
+    def site(self) -> Site | None:
+        """Return the site for the configuration in force; None if nothing is to be compiled."""
+        config = current()
+        try:
+            return self.sites[config.epoch]
+        except KeyError:
+            pass
+        return self._new_site(config)
+
+    def _new_site(self, config: Config) -> Site | None:
+        own = config.with_changes(self.changes)
+        if own.compile == "off":
+            return self.sites.setdefault(config.epoch, None)
+        if own.cpu:
+            GATE.check_cpu(own.cpu)
+        if own.without_rules:
+            GATE.rules(own.without_rules)
+        GATE.devices(own.accelerator)
+
+        if _waits(own):
+            own = own.with_changes({"compile": "sync"})
+        site = self._made(own)
+        site.epoch = config.epoch
+        if own.compile == "auto":
+            site.payoff = self.payoff(config)
+            site.calls = site.payoff.calls - site.payoff.skipped
+            site.looping = self.looping
+        return self.sites.setdefault(config.epoch, site)
+
+    def _made(self, own: Config) -> Site:
+        """Return a new site for the options `own`."""
+        checks = GATE.room("verify").Checks(own.numerics == "strict") if own.verify else None
+        told: set[Any] = set()
+
+        def finish(bound: Any, make: Callable[[], Request]) -> Any:
+            if own.memory_limit:
+                GATE.check_memory(bound, own.memory_limit, told)
+            return bound if checks is None else checks.bound(bound, make())
+
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        site: Site = self.tracing.Site(
+            name, None, own.strict, lambda: GATE.indexed(own), GATE.keeper(own), GATE.asked(own))
+        tiers = GATE.room("tiers")
+        site.compile = tiers.Tiers(site, own, self.allows, finish).compile
+        site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal
+        site.unrolls = GATE.unrolled(own)
+        site.bitwise = own.numerics == "strict"
+        if checks is not None:
+            site.checks = checks
+            site.note_lines()
+        return site
+
+    def allows(self) -> bool:
+        """Say whether anything may be planned and compiled for this function here and now."""
+        return current().recompile and getattr(self.wrapper(), "recompile", True)
+
+    def all_sites(self) -> tuple[Site, ...]:
+        """Return the sites of all configurations so far, also of calls that needed no tracer."""
+        for config, _ in list(self.payoffs.values()):
+            if self.tracing is None:
+                self.start()
+            if self.twin is not None and config.epoch not in self.sites:
+                self._new_site(config)
+        return tuple(site for site in self.sites.values() if site is not None)
+
+    def clear(self) -> None:
+        """Forget what was learnt in earlier calls."""
+        if self.shortcut is not None:
+            self.shortcut.forget()
+        for _, payoff in list(self.payoffs.values()):
+            payoff.clear()
+        for site in self.all_sites():
+            site.clear()
+        if self.looping is not None:
+            self.looping.clear()

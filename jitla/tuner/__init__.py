@@ -1,0 +1,20 @@
+"""Searching the space of a kernel's schedules, guided by a model that learns from what was measured.
+
+A space and what it means to measure its points are handed in; the same search serves kernels of the
+processor and tiles of the accelerator.
+
+Reading order: features, trees, model, proposing, searching, baselines, records, measuring.
+"""
+
+from jitla.tuner.baselines import annealing, genetic, random_search
+from jitla.tuner.features import features
+from jitla.tuner.measuring import Stopwatch, Timing
+from jitla.tuner.model import History, Model, accuracy
+from jitla.tuner.records import VERSION, Record, Records
+from jitla.tuner.searching import Found, Settings, search
+from jitla.tuner.trees import Trees
+
+__all__ = [
+    "Found", "History", "Model", "Record", "Records", "Settings", "Stopwatch", "Timing", "Trees", "VERSION",
+    "accuracy", "annealing", "features", "genetic", "random_search", "search",
+]

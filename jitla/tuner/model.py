@@ -1,0 +1,120 @@
+"""What a schedule will cost, as a score: the analytic estimate, what history says, and what trees add.
+
+Knows: features, trees. Must not know: how points are proposed or measured.
+Receives measured points, and samples of other spaces; returns scores, more for what costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitla.fusion import Point, Space
+from jitla.tuner.features import features, prior
+from jitla.tuner.trees import Loss, Trees
+
+Matrix = NDArray[np.float64]
+WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)  # of the estimate's logarithm, of which the best is taken
+USUAL_WEIGHT = 4.0
+ENOUGH = 8  # own samples from which on they say what the estimate and the history are worth
+GUARD = 0.55  # pairs that history has to put in the right order
+FADES = 32.0  # own samples after which history counts half
+FAILED = 4.0  # times the worst cost, for what could not be run
+
+
+@dataclass(slots=True)
+class History:
+    """Trees learnt from other spaces of the same kind, on structural features."""
+
+    trees: Trees
+
+    @classmethod
+    def of(cls, samples: Sequence[tuple[Space, Sequence[Point], Sequence[float]]]) -> History | None:
+        """Learn from the points of spaces and their costs; None if there are none."""
+        kept = [(s, p, c) for s, p, c in samples if len(p) > 1]
+        if not kept:
+            return None
+        x = np.concatenate([features(s, p, structural=True) for s, p, _ in kept])
+        costs = np.concatenate([np.asarray(c, float) for _, _, c in kept])
+        groups = np.repeat(np.arange(len(kept)), [len(p) for _, p, _ in kept])
+        start = USUAL_WEIGHT * np.concatenate([-np.log(prior(s, p)) for s, p, _ in kept])
+        return cls(Trees(rounds=80).fit(x, costs, groups, start))
+
+    def score(self, space: Space, points: Sequence[Point]) -> Matrix:
+        """Return what history adds to the scores of points."""
+        return self.trees.score(features(space, points, structural=True))
+
+
+class Model:
+    """Scores of the points of one space."""
+
+    def __init__(self, space: Space, history: History | None = None, *, use_prior: bool = True,
+                 loss: Loss = "rank") -> None:
+        self.space, self.history, self.loss = space, history, loss
+        self.use_prior = use_prior and space.estimate is not None
+        self.weight = USUAL_WEIGHT if self.use_prior else 0.0
+        self.trust = 1.0 if history is not None else 0.0
+        self._trees: Trees | None = None
+        self._known: dict[Point, tuple[Matrix, float, float]] = {}
+
+    def fit(self, points: Sequence[Point], costs: Sequence[float | None]) -> None:
+        """Learn from everything that was measured so far; None stands for what could not be run."""
+        ran = [c for c in costs if c is not None]
+        if not ran:
+            return
+        cost = np.array([FAILED * max(ran) if c is None else c for c in costs], float)
+        x, estimate, told = self._facts(points)
+        if len(points) >= ENOUGH:
+            self._judge(cost, estimate, told)
+        if self.history is not None and self.trust:
+            self.trust = 2.0 ** (-len(points) / FADES)
+        group = np.zeros(len(points), np.int64)
+        start = self.weight * estimate + self.trust * told
+        if self.loss == "square" and self.use_prior:
+            start = estimate - estimate.mean()
+        self._trees = Trees(loss=self.loss).fit(x, cost, group, start)
+
+    def _judge(self, cost: Matrix, estimate: Matrix, told: Matrix) -> None:
+        """Give the estimate the weight by which pairs are told apart best; drop a history that misleads."""
+        if self.use_prior:
+            self.weight = min(WEIGHTS, key=lambda w: _loss(w * estimate, cost))
+        if self.history is not None and accuracy(self.weight * estimate + told, cost) < GUARD:
+            self.trust = 0.0
+
+    def score(self, points: Sequence[Point]) -> Matrix:
+        """Return a score for every point."""
+        if not points:
+            return np.zeros(0)
+        x, estimate, told = self._facts(points)
+        weight = 1.0 if self.loss == "square" and self._trees is not None else self.weight
+        made: Matrix = weight * estimate * self.use_prior + self.trust * told
+        return made + self._trees.score(x) if self._trees is not None else made
+
+    def _facts(self, points: Sequence[Point]) -> tuple[Matrix, Matrix, Matrix]:
+        """Return features, the estimate and what history says, each found once per point."""
+        new = [p for p in dict.fromkeys(points) if p not in self._known]
+        if new:
+            told = self.history.score(self.space, new) if self.history is not None else np.zeros(len(new))
+            rows = zip(features(self.space, new), -np.log(prior(self.space, new)), told, strict=True)
+            self._known |= {p: (r, float(e), float(t)) for p, (r, e, t) in zip(new, rows, strict=True)}
+        found = [self._known[p] for p in points]
+        return (np.array([f[0] for f in found]), np.array([f[1] for f in found]),
+                np.array([f[2] for f in found]))
+
+
+def accuracy(score: Matrix, cost: Matrix, tie: float = 0.01) -> float:
+    """Return the share of pairs, of different cost, that scores put in the right order."""
+    less = cost[:, None] < cost[None, :] * (1.0 - tie)
+    if not less.any():
+        return 1.0
+    apart = score[:, None] - score[None, :]
+    return float((np.where(apart > 0, 1.0, np.where(apart == 0, 0.5, 0.0)) * less).sum() / less.sum())
+
+
+def _loss(score: Matrix, cost: Matrix) -> float:
+    less = cost[:, None] < cost[None, :] * 0.995
+    apart = np.clip(score[:, None] - score[None, :], -50, 50)
+    return float((np.log1p(np.exp(-apart)) * less).sum())

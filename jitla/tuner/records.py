@@ -1,0 +1,134 @@
+"""What was measured, from process to process: lines of JSON, only ever added to.
+
+Knows: the form of a line, which lines may be used. Must not know: what kernels are, where files may be.
+Receives what reads and what appends text; returns records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import inf, isfinite, log2
+
+from jitla.fusion import Value
+
+VERSION = 1
+GAIN = 0.02  # by which a schedule has to be faster than the untuned one, if noise is less
+KEPT = 32  # lines for a key that compaction keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One schedule of one kernel: `seconds` beside `reference`, those of the untuned one measured in turn.
+
+    `kernel` names what is computed, `shape` its sizes, `target` the machine. `noise` is the share by which
+    times of the same schedule differed. Only what was `verified` gave the results of the untuned one.
+    """
+
+    kernel: str
+    shape: tuple[int, ...]
+    target: str
+    config: Mapping[str, Value]
+    seconds: float
+    reference: float
+    noise: float = 0.0
+    verified: bool = False
+
+    @property
+    def gain(self) -> float:
+        """By which share it is faster than the untuned one."""
+        return 1.0 - self.seconds / self.reference
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may run: it was verified, and is better by more than noise."""
+        return self.verified and self.gain > max(GAIN, 2.0 * self.noise)
+
+    def line(self) -> str:
+        """Return it as a line."""
+        return json.dumps({"v": VERSION, **asdict(self)}, separators=(",", ":")) + "\n"
+
+
+def parse(line: str) -> Record | None:
+    """Return the record of a line; None if it is broken, or of another version."""
+    try:
+        found = json.loads(line)
+        if not isinstance(found, dict) or found.pop("v", None) != VERSION:
+            return None
+        made = Record(**{**found, "shape": tuple(map(int, found["shape"]))})
+        texts = made.kernel, made.target, *made.config
+        choices = all(type(c) in (int, str) for c in made.config.values())
+        fine = all(isinstance(t, str) for t in texts) and choices and isinstance(made.verified, bool)
+        numbers = made.seconds, made.reference, made.noise
+        return made if fine and all(isfinite(n) and n >= 0 for n in numbers) and made.reference else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+class Records:
+    """Records by kernel and target; new ones are appended to where they came from."""
+
+    def __init__(self, text: str = "", append: Callable[[str], None] | None = None) -> None:
+        self._append = append
+        self._kept: dict[tuple[str, str], list[Record]] = {}
+        self.skipped = 0
+        for line in filter(str.strip, text.splitlines()):
+            record = parse(line)
+            self.skipped += record is None
+            if record is not None:
+                self._keep(record)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kept.values()))
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Keep records, here and where they came from."""
+        made = list(records)
+        for record in made:
+            self._keep(record)
+        if self._append is not None and made:
+            self._append("".join(r.line() for r in made))
+
+    def _keep(self, record: Record) -> None:
+        self._kept.setdefault((record.kernel, record.target), []).append(record)
+
+    def of(self, kernel: str, target: str) -> list[Record]:
+        """Return the records of a kernel, of all sizes."""
+        return list(self._kept.get((kernel, target), ()))
+
+    def best(self, kernel: str, shape: tuple[int, ...], target: str) -> Record | None:
+        """Return what the last tuning of these sizes has found, if it may run."""
+        for record in reversed(self._kept.get((kernel, target), ())):
+            if record.shape == shape and record.verified:
+                return record if record.counts else None
+        return None
+
+    def near(self, kernel: str, shape: tuple[int, ...], target: str, most: int = 4) -> list[Record]:
+        """Return schedules that were best for the most similar sizes, the nearest first."""
+        found: dict[tuple[int, ...], Record] = {}
+        for record in self.of(kernel, target):
+            kept = found.get(record.shape)
+            if record.verified and (kept is None or record.gain > kept.gain):
+                found[record.shape] = record
+        return sorted(found.values(), key=lambda r: _apart(r.shape, shape))[:most]
+
+    def compacted(self) -> str:
+        """Return all lines but those of schedules that were far from the best of their key."""
+        lines = []
+        for records in self._kept.values():
+            by_shape: dict[tuple[int, ...], list[Record]] = {}
+            for record in records:
+                by_shape.setdefault(record.shape, []).append(record)
+            for same in by_shape.values():
+                same.sort(key=lambda r: r.seconds / r.reference)
+                step = max((len(same) - KEPT) // KEPT, 1)
+                lines += [r.line() for r in (*same[:KEPT], *same[KEPT::step][:KEPT])]
+        return "".join(lines)
+
+
+def _apart(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """Return how far sizes are from each other: how often they double."""
+    if len(one) != len(other):
+        return inf
+    return sum(abs(log2(max(a, 1)) - log2(max(b, 1))) for a, b in zip(one, other, strict=True))

@@ -1,0 +1,103 @@
+"""Tuning a function: results stay the same to the bit, and records choose in this process and the next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.gate import GATE
+from jitla.tuner import Record
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def total(x, w):
+    return x.T @ (x @ w)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False):
+        yield tmp_path
+        GATE.renew()
+
+
+def made(found, config):
+    return Record(found.key.kernel, found.key.shape, GATE.host(), config, 0.5, 1.0, 0.0, True)
+
+
+X = np.random.default_rng(1).random((4000, 16))
+
+
+def test_tune_says_what_it_tried_and_keeps_it(kept):
+    f = jitla.jit(softmax, compile="sync")
+    before = f(X)
+    found = jitla.tune(f, X, trials=5)
+    (one,) = [t for t in found if t.trials]
+    assert 1 < one.trials <= 5 < one.points and one.refused == 0
+    assert one.key.kernel[:10] in str(found)
+    lines = (kept / "tuned" / "records.jsonl").read_text().splitlines()
+    assert len(lines) == one.trials + 1
+    assert (kept / "tuned").stat().st_mode & 0o77 == 0
+    assert f(X).tobytes() == before.tobytes()
+
+
+def test_records_choose_and_results_are_the_same(kept):
+    f = jitla.jit(softmax, compile="sync")
+    before = f(X)
+    found = jitla.tune(f, X, trials=1)[0]
+    config = jitla.config.current()
+    records = GATE.records(config)
+    records.add([made(found, {"height": 24, "units": 2})])
+    GATE._records.clear()  # as in another process
+    GATE.renew()
+    f.cache_clear()
+    assert f(X).tobytes() == before.tobytes()
+    assert list(GATE.compiler(config).tuning.chosen.values()) == [{"height": 24, "units": 2}]
+
+
+def test_records_that_are_not_legal_are_not_used(kept):
+    f = jitla.jit(softmax, compile="sync")
+    found = jitla.tune(f, X, trials=1)[0]
+    config = jitla.config.current()
+    for wrong in ({"height": 23, "units": 2}, {"height": 8}, {"height": "8", "units": 2}, {}):
+        GATE.records(config).add([made(found, wrong)])
+        GATE.renew()
+        f.cache_clear()
+        f(X)
+        assert not GATE.compiler(config).tuning.chosen
+
+
+def test_sums_over_rows_are_only_tuned_if_relaxed(kept):
+    w = np.ones(16)
+    strict = jitla.tune(jitla.jit(total), X, w, trials=2)
+    assert all(t.points == 1 and not t.trials for t in strict)
+    loose = jitla.tune(jitla.jit(total, numerics="relaxed"), X, w, trials=2)
+    assert any(t.points > 1 for t in loose)
+
+
+def test_a_directory_that_others_can_write_is_not_used(kept):
+    (kept / "tuned").mkdir()
+    (kept / "tuned").chmod(0o777)
+    f = jitla.jit(softmax)
+    jitla.tune(f, X, trials=2)
+    assert not list((kept / "tuned").iterdir())
+
+
+def test_nothing_chooses_where_nothing_was_tuned(kept):
+    jitla.jit(softmax, compile="sync")(X)
+    assert GATE.compiler(jitla.config.current().with_changes({"compile": "sync"})).tuning is None
+
+
+def test_arguments_are_not_written_to(kept):
+    def f(x):
+        x *= 2.0
+        return x + 1.0
+
+    x = np.ones(200_000)
+    jitla.tune(jitla.jit(f), x, trials=3)
+    assert (x == 1.0).all()
