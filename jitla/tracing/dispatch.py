@@ -98,7 +98,7 @@ class Dispatch(Recording):
                 and (type(out) is LazyArray or memory.dtype in TRACED and owns_memory(memory)):
             known = [self.operand(x) for x in inputs]
             if any(x is None for x in known) or not _fills(memory, known) \
-                    or ufunc is np.power and not is_paired(*inputs):
+                    or _halved(ufunc, known) or ufunc is np.power and not is_paired(*inputs):
                 return self.eager(ufunc, inputs, {"out": out})
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:
@@ -246,6 +246,12 @@ def _fills(memory: np.ndarray, operands: list[Any]) -> bool:
             if not fits(shapes[-1], shape):
                 return False
     return lazy and (shape in shapes or broadcast(tuple(shapes)) == shape)
+
+
+def _halved(ufunc: Any, operands: list[Any]) -> bool:
+    """Say whether NumPy may compute in half precision: not recorded, it would run twice, and warn."""
+    sizes = [METAS[x._m].dtype.itemsize for x in operands if type(x) in LAZY]
+    return max(sizes) == 1 and ufunc.types[0][0] == "e"
 
 
 def _alone(**kwargs: Any) -> tuple[int, int]:

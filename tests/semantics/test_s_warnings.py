@@ -876,3 +876,17 @@ def make(n):
 def f(m, k):
     return {expression}
 """, filters=("always",), sizes=(1, 5, 37), calls=2, threads=(1,))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i1"])
+def test_s1_functions_of_small_integers_into_an_array_warn_as_often(dtype: str):
+    """NumPy computes them in half precision, and refuses to write that into integers before it does."""
+    check(f"""
+def make(n):
+    return np.zeros(n, np.int8), np.zeros(n, "{dtype}")
+
+@jit
+def f(x, y):
+    np.log2(x, out=y)
+    return np.log2(x * 1, out=y * 1)
+""", filters=("always",), sizes=(5,), calls=2, threads=(1,), failures=True)
