@@ -273,7 +273,7 @@ class LlvmBuilder(VectorText):
         return q, self.select(void, zero, self.sub(x, self.mul(q, y)))
 
     def _divmod_in_words(self, x: Value, y: Value, void: Value, safe: Value) -> tuple[Value, Value]:
-        """Quotient and remainder of 16-bit lanes, which stay so: the upper half of a product is at most one short."""
+        """Quotient and remainder, in lanes of 16 bits: the upper half of a product is at most one short."""
         d, f, wide = x.dtype, np.dtype(np.float32), np.dtype(np.uint32)
         given = self.cast(y, f)  # not `safe`: 1 / 0 raises the flag NumPy tells of
         over = self.div(self.const(65535, f), given)
