@@ -4,7 +4,7 @@ Knows: which loops are shared out among threads, where allocated buffers lie. Mu
 become IR, schedules.
 Receives nests; returns what runs them on arrays.
 
-A parallel loop that no other one is around is shared out; loops around it are run from here, turn after
+A parallel loop that no other one is around is shared out, unless turns update one place; loops around it are run from here, turn after
 turn. What is allocated outside of it all threads have in common. Of what is allocated inside, every thread
 that is at work has its own: it marks a slot as taken.
 """
@@ -26,15 +26,21 @@ from jitla.codegen.vector import refuse
 from jitla.errors import BackendError, NestError
 from jitla.nests import (
     Alloc,
+    Apply,
     Buffer,
     Guard,
+    Load,
     Loop,
     LoopKind,
     Nest,
     Statement,
+    Store,
+    Update,
     allocated,
     buffers_of,
+    carried,
     intrinsics_of,
+    rebuilt,
     verify,
 )
 from jitla.runtime import empty
@@ -140,6 +146,7 @@ class _Program:
                 raise BackendError(reason)
         self.lanes = max(target.lanes(max(b.dtype.itemsize for b in self.buffers.values())), 2)
         self.math = MathFunctions(self.lanes, "fma" in target.features, True)
+        self._apart = frozenset(_apart(nest))
         self.entries: list[str] = []
         self.places: dict[str, int] = {}  # of allocated buffers: in what all have, or in a slot
         self.shared, self.own = LINE, 0
@@ -160,7 +167,7 @@ class _Program:
         """Yield steps: statements in which nothing is shared out stay together."""
         plain: list[Statement] = []
         for statement in body:
-            if not _shares((statement,)):
+            if not self._shares((statement,)):
                 plain.append(statement)
                 if isinstance(statement, Alloc):
                     self._put(statement.buffer, shared=True)
@@ -170,7 +177,7 @@ class _Program:
                 plain = []
             if isinstance(statement, Guard):
                 yield from self._cut(statement.body, outer, (*guards, statement), texts)
-            elif isinstance(statement, Loop) and statement.kind is LoopKind.PARALLEL:
+            elif isinstance(statement, Loop) and statement.name in self._apart:
                 yield self._part((statement,), statement, outer, guards, texts)
             elif isinstance(statement, Loop):
                 ends = (0, statement.extent - 1)
@@ -200,6 +207,11 @@ class _Program:
         write()
         texts.append(self._function(entry, tuple(outer), writer.text()))
         return _Part(entry, shared.extent if shared else 1, tuple(outer), _work(body))
+
+    def _shares(self, body: Body) -> bool:
+        """Tell whether there is a loop in `body` that is shared out."""
+        return any(isinstance(s, Loop) and s.name in self._apart
+                   or isinstance(s, (Loop, Guard)) and self._shares(s.body) for s in body)
 
     def _put(self, buffer: Buffer, shared: bool) -> None:
         """Find a place for a buffer, unless it has one."""
@@ -232,10 +244,30 @@ def _guarded(writer: NestWriter, guard: Guard, write: Callable[[], None]) -> Cal
     return lambda: writer.guarded(guard, write)
 
 
-def _shares(body: Body) -> bool:
-    """Tell whether there is a parallel loop in `body`."""
-    return any(isinstance(s, Loop) and s.kind is LoopKind.PARALLEL
-               or isinstance(s, (Loop, Guard)) and _shares(s.body) for s in body)
+def _apart(nest: Nest) -> Iterator[str]:
+    """Yield the parallel loops no two turns of which write, or update, one place.
+
+    Updates of whole numbers may change places with each other, but must not happen at once.
+    """
+    buffers, intrinsics = buffers_of(nest), intrinsics_of(nest)
+
+    def plainly(s: Statement) -> Statement:
+        if not isinstance(s, Update):
+            return s
+        old = Load(s.buffer, s.index)
+        return Store(s.buffer, s.index, Apply(s.op, (old, s.value), buffers[s.buffer].dtype))
+
+    def look(body: Body, around: tuple[Loop, ...]) -> Iterator[str]:
+        for statement in body:
+            if isinstance(statement, Loop):
+                shared = statement.kind is LoopKind.PARALLEL
+                if shared and not carried(statement, around, buffers, intrinsics):
+                    yield statement.name
+                yield from look(statement.body, (*around, statement))
+            elif isinstance(statement, Guard):
+                yield from look(statement.body, around)
+
+    yield from look(rebuilt(nest.body, statement=plainly), ())
 
 
 def _work(body: Body) -> float:

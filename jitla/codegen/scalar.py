@@ -258,6 +258,8 @@ class LlvmBuilder(VectorText):
         zero, one = self.const(0, d), self.const(1, d)
         void = self.eq(y, zero)
         safe, minus = self.select(void, one, y), None
+        if d == np.uint16 and self.width > 1:
+            return self._divmod_in_words(x, y, void, safe)
         if d.kind == "i" and d.itemsize >= 4:
             # The least integer over -1 is out of range.
             minus = self.eq(y, self.const(-1, d))
@@ -278,6 +280,20 @@ class LlvmBuilder(VectorText):
         if minus is not None:
             q = self.select(minus, self.neg(x), q)
         return q, self.select(void, zero, self.sub(x, self.mul(q, y)))
+
+    def _divmod_in_words(self, x: Value, y: Value, void: Value, safe: Value) -> tuple[Value, Value]:
+        """Quotient and remainder, in lanes of 16 bits: the upper half of a product is at most one short."""
+        d, f, wide = x.dtype, np.dtype(np.float32), np.dtype(np.uint32)
+        given = self.cast(y, f)  # not `safe`: 1 / 0 raises the flag NumPy tells of
+        over = self.div(self.const(65535, f), given)
+        most = self.cast(self._conv("fptoui", self.select(void, self.const(0, f), over), wide), d)
+        product = self.mul(self.cast(x, wide), self.cast(most, wide))
+        q = self.cast(self._op("lshr", wide, product, self.const(16, wide)), d)
+        r = self.sub(x, self.mul(q, safe))
+        short = self.and_(self.ge(r, safe), self.ne(y, self.const(0, d)))
+        q = self.select(short, self.add(q, self.const(1, d)), q)
+        r = self.select(short, self.sub(r, safe), r)
+        return q, self.select(void, self.const(0, d), r)
 
     def _float_rest(self, x: Value, y: Value) -> Value:
         if self._has_functions:

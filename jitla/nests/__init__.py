@@ -29,6 +29,7 @@ Reading order: index, nodes, walking, text, interp, dependence, laws, splitting,
 factoring, schedule.
 """
 
+from jitla.nests.dependence import carried
 from jitla.nests.index import (
     Index,
     Least,
@@ -77,7 +78,7 @@ from jitla.nests.walking import (
 __all__ = [
     "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Least",
     "Load", "Loop", "LoopKind", "Nest", "Number", "Quotient", "Rest", "Scope", "Statement", "Store",
-    "Update", "Value", "Window", "accesses", "all_loops", "allocated", "apply", "buffers_of",
+    "Update", "Value", "Window", "accesses", "all_loops", "allocated", "apply", "buffers_of", "carried",
     "intrinsics_of", "least", "number", "parse", "quotient", "reach", "rebuilt", "renamed", "rest",
     "run", "scheduled", "show", "variable", "verify",
 ]

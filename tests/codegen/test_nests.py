@@ -93,6 +93,15 @@ def test_parallel_loops_in_serial_ones(backend):
     assert_same(backend, made)
 
 
+def test_turns_that_update_one_place_do_not_do_so_at_once(backend):
+    made = nest("for k in parallel(300):", "    for j in range(7):", "        B[0, j] = add(..., A[k, j])",
+                A="int32[300,7]", B="int32[1,7]")
+    code, given = backend.nest(made, threads=2, serial_ns=0.0), {"B": np.zeros((1, 7), "i4")}
+    A = arrays_of(made)["A"]
+    for _ in range(20):
+        assert np.array_equal(code({"A": A, **given})["B"][0], A.sum(0))
+
+
 def test_threads_have_memory_of_their_own(backend):
     made = nest("for i in parallel(64):", "    s = alloc('float32[513]')", "    for a in vectorised(513):",
                 "        s[a] = A[i, a]", "    for j in vectorised(512):",
