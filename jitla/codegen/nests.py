@@ -4,9 +4,9 @@ Knows: which loops are shared out among threads, where allocated buffers lie. Mu
 become IR, schedules.
 Receives nests; returns what runs them on arrays.
 
-A parallel loop that no other one is around is shared out, unless turns update one place; loops around it are run from here, turn after
-turn. What is allocated outside of it all threads have in common. Of what is allocated inside, every thread
-that is at work has its own: it marks a slot as taken.
+A parallel loop that no other one is around is shared out, unless turns update one place; loops around it
+are run from here, turn after turn. What is allocated outside of it all threads have in common. Of what is
+allocated inside, every thread that is at work has its own: it marks a slot as taken.
 """
 
 from __future__ import annotations
