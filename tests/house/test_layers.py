@@ -16,8 +16,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "graph", "records", "advice", "levels", "timeline", "page",
-     "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "tuned", "gate", "state",
-     "quantization", "tiers", "recompilation", "tuning", "bypass", "calling", "api",
+     "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "tuned", "gate",
+     "state", "quantization", "tiers", "recompilation", "tuning", "bypass", "calling", "api",
      "decorating", "notebook", "trials", "commands", "__init__", "demo_data", "demo_algorithms",
      "demo_worker", "demo", "__main__"),
 )
