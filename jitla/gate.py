@@ -23,7 +23,6 @@ from jitla.locks import relock
 
 if TYPE_CHECKING:
     from jitla.disk import Disk
-    from jitla.state import State
     from jitla.tracing import Request
 
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
@@ -38,7 +37,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._recorder: Any = None
-        self.states: WeakSet[State] = WeakSet()
+        self.states: WeakSet[Any] = WeakSet()  # of decorated functions
         self._lock = relock()
         self.rooms: dict[str, Any] = {}  # that are loaded
         self._compilers: dict[tuple[Any, ...], Any] = {}

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from jitla.codegen.gather import RUN
 from jitla.codegen.layout import Loop
+from jitla.codegen.monoids import identity
 from jitla.codegen.partial import folded, limits, merged, slots
-from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
+from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
 from jitla.codegen.vector import Value, named
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from jitla.codegen.bands import apart
 from jitla.codegen.layout import PLAIN, Loop, Operand, seek, word
+from jitla.codegen.monoids import identity
 from jitla.codegen.partial import combined, finish, folded, initial, limits, paired
 from jitla.codegen.reduce import prefetched, tree
-from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
+from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer
 from jitla.codegen.units import NEXT, entry
 from jitla.codegen.vector import BOOL, Value, memory_type, named

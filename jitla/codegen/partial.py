@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.layout import Loop, Operand
-from jitla.codegen.scalar import COMBINE, LlvmBuilder, identity
+from jitla.codegen.monoids import COMBINE, identity
+from jitla.codegen.scalar import LlvmBuilder
 from jitla.codegen.vector import Value
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves

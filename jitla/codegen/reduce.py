@@ -9,8 +9,9 @@ from __future__ import annotations
 from jitla.codegen.abreast import abreast, ways
 from jitla.codegen.gather import RUN, flattened, frame, gather
 from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, PLAIN, Loop, word
+from jitla.codegen.monoids import identity
 from jitla.codegen.partial import finish, folded, limits, merged, multiple, paired, slots
-from jitla.codegen.scalar import LlvmBuilder, MathCall, identity
+from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import Writer, elements, span
 
 AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down several streams

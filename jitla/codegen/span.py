@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from jitla.codegen.layout import COLD, Loop, Operand, is_const, word
-from jitla.codegen.scalar import COMBINE, LlvmBuilder, MathCall
+from jitla.codegen.monoids import COMBINE
+from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.vecmath import some_far
 from jitla.codegen.vector import Value, memory_type, named
 from jitla.errors import BackendError

@@ -11,17 +11,14 @@ from dataclasses import dataclass
 
 from jitla.loops.kinds import CODES, HELD, Refused
 
-EXACT = 53  # bits of integers that a float64 holds
-WIDE = 63
+EXACT, WIDE = 53, 63  # bits of integers: that a float64 holds, that an int64 does
 _CAST = {"i": "int64", "d": "float64", "s": "float32", "b": "bool_"}
 # Floats are these, or beyond what is finite.
 LARGEST = {"d": "1.7976931348623157e308", "s": "float32(3.4028234663852886e38)"}
 
-
 # Lines that are computed rather than jumped over, and what is too dear for that.
 CHEAP = 6
 _DEAR = ("lib_", "power", "ratio", "sqrt", "float_div", "float_mod", "floor(", "ceil(")
-
 Span = tuple[str, str] | None
 LONGEST = 300  # characters of a text of a bound
 

@@ -150,7 +150,7 @@ def combined(root: Hop, b: Bound) -> Hop:
 def few_apart(root: Hop, b: Bound) -> bool:
     """A few floats that do not lie one after the other are joined for each of many results."""
     axis, shape = b["axis"], b["X"].meta.shape
-    apart = len(shape) - 1 not in axis and shape[-1] > 1 and axis != tuple(range(len(axis)))
+    apart = axis != tuple(range(len(axis))) and len(shape) - 1 not in axis and shape[-1] > 1
     few = 1 < prod(shape[i] for i in axis) <= _MOST_BLOCKS
     return apart and few and root.meta.size >= _MANY_RESULTS and x_is_float(root, b)
 
