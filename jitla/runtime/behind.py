@@ -4,7 +4,7 @@ Knows: threads, forks, the end of the process, how much of the program's time ma
 what jobs do. Receives jobs; runs them.
 
 Python runs one thread at a time, so what a job takes the program lacks: jobs together take `SHARE` of the
-time, and what they took too much they wait for.
+time, and what they took too much they wait for, though not for long.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ Job = Callable[[], None]
 
 #: Of the program's time that jobs may take, and the seconds that they may take at once.
 SHARE, AT_ONCE = 0.2, 0.03
+#: Seconds taken too much that are waited for. The first job loads the compiler, once: were all of that waited
+#: for, the program would go without its kernels for seconds.
+OWED = 0.03
 # Seconds that a thread sleeps at most before it looks again whether it may go on.
 NAP = 0.05
 # Seconds that the end of the process, or a fork, waits for the job under way.
@@ -115,7 +118,7 @@ class Behind:
             begun = self._spent()
             job()
             with self._change:
-                self._credit -= self._spent() - begun
+                self._credit = max(-OWED, self._credit - (self._spent() - begun))
 
     def _may_begin(self) -> bool:
         """Say whether the next job may begin, or there is none."""
