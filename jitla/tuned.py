@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from jitla.disk import Unsafe, is_own, opened
 from jitla.fusion import Space, Values
-from jitla.recompile import UNTUNED, Key
+from jitla.recompile import UNTUNED, Key, Made
 from jitla.tuner import Records
 
 __all__ = ["Tuned", "load"]
@@ -20,7 +20,6 @@ FOLDER, NAME = "tuned", "records.jsonl"  # in the cache directory
 LARGEST = 64 << 20  # bytes of records that are read
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _ADD = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-Made = tuple[bytes, Callable[..., int]]
 
 
 class Tuned:

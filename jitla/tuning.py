@@ -23,7 +23,7 @@ from jitla.fusion import Point, Space, Values
 from jitla.gate import GATE
 from jitla.predictions import duration
 from jitla.recompilation import Spec, call_traced
-from jitla.recompile import UNTUNED, Key
+from jitla.recompile import UNTUNED, Key, Made
 from jitla.state import State
 from jitla.tuner import Found, Record, Records, Settings, Stopwatch, search
 
@@ -33,7 +33,6 @@ TRIALS, SECONDS = 64, 30.0
 LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
 CONFIRM = 60  # turns of the best and the untuned one, after the search: what chose it does not count
 Array = np.ndarray[Any, Any]
-Made = tuple[bytes, Callable[..., int]]
 
 
 class Tuned(NamedTuple):

@@ -6,12 +6,12 @@ checking, appraisal, splitting, placing, listing, pipeline, invariants, cache.
 """
 
 from jitla.recompile.cache import Compiler, Recent
-from jitla.recompile.choices import UNTUNED, Key, Tuning
+from jitla.recompile.choices import UNTUNED, Key, Made, Tuning
 from jitla.recompile.pipeline import STAGES, Draft, Stage, Tools, Trace, run_pipeline
 from jitla.recompile.program import Bound, Program
 from jitla.recompile.stores import Order, order_steps
 
 __all__ = [
-    "Bound", "Compiler", "Draft", "Key", "Order", "Program", "Recent", "STAGES", "Stage", "Tools", "Trace",
-    "Tuning", "UNTUNED", "order_steps", "run_pipeline",
+    "Bound", "Compiler", "Draft", "Key", "Made", "Order", "Program", "Recent", "STAGES", "Stage", "Tools",
+    "Trace", "Tuning", "UNTUNED", "order_steps", "run_pipeline",
 ]

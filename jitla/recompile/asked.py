@@ -23,9 +23,7 @@ from jitla.fusion import (
     Stage,
     Tile,
 )
-from jitla.recompile.choices import Tuning
-
-Launch = Callable[..., int]
+from jitla.recompile.choices import Launch, Made, Tuning
 
 
 class RowTools(Protocol):
@@ -67,6 +65,6 @@ class RowTools(Protocol):
     def rows_block(
         self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
         nanoseconds: float,
-    ) -> tuple[bytes, Launch]:
+    ) -> Made:
         """Return the argument block of the whole, and what runs it."""
         ...

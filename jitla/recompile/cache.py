@@ -35,11 +35,11 @@ from jitla.fusion import (
 from jitla.hops import REFERENCE, Hop, Kind, Machine
 from jitla.locks import relock
 from jitla.recompile.checking import difference
-from jitla.recompile.choices import Tuning
+from jitla.recompile.choices import Launch, Made, Tuning
 from jitla.recompile.invariants import worth_keeping
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.placing import Device
-from jitla.recompile.program import Launch, Program
+from jitla.recompile.program import Program
 from jitla.recompile.stores import Aliases, Outs
 from jitla.rewrites import RULES, SUBSTITUTIONS, Effort, RuleSet
 from jitla.runtime import allocator
@@ -269,7 +269,7 @@ class Compiler:
     def rows_block(
         self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
         nanoseconds: float,
-    ) -> tuple[bytes, Launch]:
+    ) -> Made:
         """Return the argument block of a row kernel and what runs it."""
         return self.backend.rows(scalars, stages, combines, cut, self.threads, nanoseconds), self._launch
 

@@ -24,7 +24,7 @@ from jitla.fusion import (
     Schedule,
 )
 from jitla.hops import Hop, Kind
-from jitla.recompile.program import Launch
+from jitla.recompile.choices import Launch
 from jitla.runtime import allocator
 
 __all__ = ["difference"]

@@ -26,6 +26,7 @@ from jitla.fusion import (
 from jitla.hops import Hop, Kind, Shape
 
 Launch = Callable[..., int]
+Made = tuple[bytes, Launch]  # an argument block, and what runs it
 UNTUNED: Values = MappingProxyType({})
 STEP = 8  # rows by which heights differ at least
 HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -50,8 +51,8 @@ class Tuning(Protocol):
 
     def block(
         self, key: Key, outputs: int, space: Callable[[], Space],
-        make: Callable[[Values], tuple[bytes, Launch]],
-    ) -> tuple[bytes, Launch]:
+        make: Callable[[Values], Made],
+    ) -> Made:
         """Return what `make` makes of choices: an argument block, and what runs it.
 
         The last `outputs` operands are results.

@@ -23,8 +23,8 @@ from jitla.fusion import (
     WindowKernel,
 )
 from jitla.hops import Hop, Shape
-from jitla.recompile.asked import Launch, RowTools
-from jitla.recompile.choices import UNTUNED
+from jitla.recompile.asked import RowTools
+from jitla.recompile.choices import UNTUNED, Launch, Made
 from jitla.recompile.rows import RowBinding
 from jitla.recompile.windows import WindowBinding
 
@@ -49,7 +49,7 @@ class BlockLoop:
     def block(
         self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools,
         chosen: Values = UNTUNED,
-    ) -> tuple[bytes, Launch] | None:
+    ) -> Made | None:
         """Return the argument block and what runs it, knobs as `chosen`; None if rows do not lie right."""
         bound = self._bound(shapes, places, tools, chosen)
         made = bound.block()

@@ -42,7 +42,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, cell_space, key_of
+from jitla.recompile.choices import UNTUNED, Launch, Made, cell_space, key_of
 from jitla.recompile.codes import Code, codes
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.fresh import copied, maker
@@ -56,7 +56,6 @@ MAX_VARIANTS = 4
 DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
 RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
 
-Launch = Callable[..., int]
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
@@ -353,13 +352,13 @@ class Program:
     def _block(
         self, loop: CellLoop | BlockLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
         layouts: Mapping[int, Layout],
-    ) -> tuple[bytes, Launch]:
+    ) -> Made:
         """Return the argument block of a kernel and what runs it, knobs as whoever tunes chooses."""
         tuning = self._workshop.tuning
         if tuning is None:
             return self._made(loop, shapes, places, layouts, UNTUNED)
 
-        def make(chosen: Values) -> tuple[bytes, Launch]:
+        def make(chosen: Values) -> Made:
             return self._made(loop, shapes, places, layouts, chosen)
 
         def space() -> Space:
@@ -376,7 +375,7 @@ class Program:
     def _made(
         self, loop: CellLoop | BlockLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
         layouts: Mapping[int, Layout], chosen: Values,
-    ) -> tuple[bytes, Launch]:
+    ) -> Made:
         if not isinstance(loop, CellLoop):
             made = loop.block(shapes, places, self._workshop, chosen)
             if made is None:

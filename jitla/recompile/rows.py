@@ -50,8 +50,8 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Meta, Shape, apply, leaf, make
-from jitla.recompile.asked import Launch, RowTools
-from jitla.recompile.choices import UNTUNED, Rows, row_space
+from jitla.recompile.asked import RowTools
+from jitla.recompile.choices import UNTUNED, Made, Rows, row_space
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -184,7 +184,7 @@ class RowBinding:
             Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores), self.height,
             -(-blocks // self._per_unit(blocks)), not self.part, shared)
 
-    def block(self) -> tuple[bytes, Launch] | None:
+    def block(self) -> Made | None:
         """Return the argument block and what runs it; None if rows do not lie as they have to."""
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height

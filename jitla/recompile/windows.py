@@ -39,8 +39,8 @@ from jitla.fusion import (
     window_row,
 )
 from jitla.hops import Hop, Meta, Shape, leaf, make, margins
-from jitla.recompile.asked import Launch, RowTools
-from jitla.recompile.choices import UNTUNED, Rows, row_space
+from jitla.recompile.asked import RowTools
+from jitla.recompile.choices import UNTUNED, Made, Rows, row_space
 from jitla.recompile.cuts import BYTES_PER_NS, padded
 
 PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
@@ -74,7 +74,7 @@ class WindowBinding:
     def _row(self, hop: Hop) -> int:
         return prod(self.shapes[hop.meta.shape][1:]) * hop.meta.dtype.itemsize
 
-    def block(self) -> tuple[bytes, Launch]:
+    def block(self) -> Made:
         """Return the argument block and what runs it."""
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height
