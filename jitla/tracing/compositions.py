@@ -78,7 +78,7 @@ def _cov(session: Session, m: Any, y: Any = None, rowvar: Any = True, bias: Any 
         return _cov_of_two(session, array, y)
     if array.ndim != 2 or min(array.shape) < 2:
         return NotImplemented
-    rows = array if rowvar else array.T
+    rows: Any = array if rowvar else array.T
     apart = rows - np.mean(rows, axis=1)[:, None]
     return np.dot(apart, apart.T) * np.true_divide(1, rows.shape[1] - 1)
 
