@@ -83,7 +83,7 @@ def _cov(session: Session, m: Any, y: Any = None, rowvar: Any = True, bias: Any 
     return np.dot(apart, apart.T) * np.true_divide(1, rows.shape[1] - 1)
 
 
-def _cov_of_two(session: Session, x: LazyArray, y: Any) -> Any:
+def _cov_of_two(session: Session, x: Any, y: Any) -> Any:
     """Do the covariance of two vectors: all four products in one pass."""
     other = plain_array(session, y)
     if other is None or other.dtype != x.dtype or x.ndim != 1 or other.shape != x.shape or x.size < 2:
