@@ -67,7 +67,7 @@ def _of_rows(hop: Hop, facts: Facts) -> Product | None:
         found = Product("dot", hop, left, False, right)
     elif left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
         found = Product("sum", hop, right, False, left)
-    elif left.op.name == "transpose" and left.meta.shape[0] == 1:  # a column that lies down
+    elif left.op.name == "transpose" and left.meta.shape[0] == 1 and right.meta.ndim == 2:  # a column, lying
         found = Product("sum", hop, right, False, left.inputs[0])
     elif left.op.name == "transpose" and _runs_along(left.inputs[0], -1, facts):
         found = Product("sum", hop, left.inputs[0], False, right)
