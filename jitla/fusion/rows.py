@@ -67,6 +67,8 @@ def _of_rows(hop: Hop, facts: Facts) -> Product | None:
         found = Product("dot", hop, left, False, right)
     elif left.meta.ndim == 1:  # a vector times a matrix: its rows are weighted
         found = Product("sum", hop, right, False, left)
+    elif left.op.name == "transpose" and left.meta.shape[0] == 1 and right.meta.ndim == 2:  # a column, lying
+        found = Product("sum", hop, right, False, left.inputs[0])
     elif left.op.name == "transpose" and _runs_along(left.inputs[0], -1, facts):
         found = Product("sum", hop, left.inputs[0], False, right)
     elif _runs_along(left, -1, facts):
@@ -132,9 +134,10 @@ def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
 def _is_narrow(product: Product, facts: Facts) -> bool:
     """Tell whether rows meet a vector, or so few that these stay in the cache; weights lie by rows."""
     columns, vector = product.vector.meta.shape[1:], product.vector
-    few = not columns or product.hop.meta.ndim > 1 and 2 <= columns[0] <= NARROW and \
+    few = not columns or product.hop.meta.ndim > 1 and 1 <= columns[0] <= NARROW and \
         _length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_BESIDE
-    return few and (product.form == "dot" or facts.layouts[vector].strides[-1] == vector.meta.dtype.itemsize)
+    apart = facts.layouts[vector].strides[-1 if columns and columns[0] > 1 else 0]
+    return few and (product.form == "dot" or apart == vector.meta.dtype.itemsize)
 
 
 def product_at(hop: Hop, facts: Facts) -> Product | None:

@@ -6,7 +6,7 @@ chains of products. Returns `MATRICES`.
 
 from __future__ import annotations
 
-from jitla.hops import Hop, make
+from jitla.hops import Hop, Kind, make
 from jitla.rewrites.conditions import (
     constant_like,
     flat,
@@ -61,6 +61,18 @@ def one_column(root: Hop, b: Bound) -> bool:
     return b["B"].meta.shape == (1,) and b["A"].meta.ndim == 2 and b["A"].meta.dtype.kind in "biuf"
 
 
+def computed_vectors(root: Hop, b: Bound) -> bool:
+    """A and B are vectors of wide floats, and element by element at least one is computed."""
+    both = b["A"], b["B"]
+    vectors = all(x.meta.ndim == 1 and wide_float(x) and x.meta.dtype == root.meta.dtype for x in both)
+    return vectors and any(x.op.kind is Kind.CELL for x in both)
+
+
+def summed_products(root: Hop, b: Bound) -> Hop:
+    """Build the sum of the products of elements."""
+    return make("sum", (make("multiply", (b["A"], b["B"]), root.line),), root.line, axis=(0,), keepdims=False)
+
+
 def column_times_number(root: Hop, b: Bound) -> Hop:
     """Build the column, scaled, as a vector."""
     return make("multiply", (flat(b["A"]), b["B"]), root.line)
@@ -112,6 +124,9 @@ MATRICES = RuleSet([
     Rule("outer-as-multiply", ops.matmul(A, B), ops.multiply(A, B), when=rank_one,
          exactness="rounding",
          doc="a product without a sum fuses with its users; BLAS makes -0.0 into 0.0"),
+    Rule("dot-of-computed", ops.matmul(A, B), build=summed_products, when=computed_vectors,
+         exactness="rounding",
+         doc="one loop computes vectors and adds up their products; pairwise, no less exact than BLAS"),
     Rule("sum-of-product", ops.sum(once(ops.matmul(A, B)), axis=AXIS, keepdims=False),
          build=sums_multiplied, when=true_matrices, exactness="rounding",
          doc="sums of the factors instead of a matrix product; where a factor holds inf or NaN the "

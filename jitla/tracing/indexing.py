@@ -311,7 +311,7 @@ class Indexing(Picking):
             self.enter(array)
         known = METAS[array._m]
         if len(known.shape) > 1 and not self._all_in_order(other) and not (
-                self.site.unrolls and self._lies_in_order(array._n)):
+                self.site.unrolls and self.lies_in_order(array._n)):
             return False  # the result keeps the order of `array`, a new one might not
         result = self.ufuncs(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
@@ -339,7 +339,7 @@ class Indexing(Picking):
         return all(LAYOUTS[p._l].group == ("C",) for p in arrays) and not any(
             method == "transpose" for _, method, _ in self.views.values())
 
-    def _lies_in_order(self, n: int, depth: int = 32) -> bool:
+    def lies_in_order(self, n: int, depth: int = 32) -> bool:
         """Say whether entry `n` is seen to lie in C order; with others a result then lies so, too."""
         op, *refs = self.ops[n]
         if op <= SCALAR:
@@ -350,10 +350,10 @@ class Indexing(Picking):
         if CELLS[op]:
             shape = self._shape_at(n)
             arrays = [r for r in arrays if self._shape_at(r) == shape]
-            return any(self._lies_in_order(r, depth - 1) for r in arrays)
+            return any(self.lies_in_order(r, depth - 1) for r in arrays)
         if name == "getitem" and any(i[0] != "s" or (i[3] or 1) < 1 for i in refs[-1][0][1]):
             return False
-        return name in _IN_ORDER_IF_OPERANDS and all(self._lies_in_order(r, depth - 1) for r in arrays)
+        return name in _IN_ORDER_IF_OPERANDS and all(self.lies_in_order(r, depth - 1) for r in arrays)
 
     def _shape_at(self, n: int) -> Shape:
         op, first = self.ops[n][:2]

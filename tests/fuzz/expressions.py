@@ -328,6 +328,36 @@ def _joined(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     )
 
 
+def _composed(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    """What NumPy itself writes in Python."""
+    first = array_expression(draft, depth, like)
+    second = first and place(draft)
+    if second is None:
+        return None
+    axis = draft.pick(("", ", axis=0", ", axis=-1", ", axis=-1, keepdims=True"))
+    name = draft.pick(("sum", "mean", "var", "std", "min", "max"))
+    return draft.pick(
+        (
+            f"np.nan{name}({first}{axis})",
+            f"np.nan{name}({first}{axis}) + {second}",
+            f"np.nan_to_num({first}, nan={number(draft)})",
+            f"np.average({first}{axis})",
+            f"np.average({first}, weights={first})",
+            f"np.polyval([{number(draft)}, 1, {number(draft)}], {first})",
+            f"np.trapezoid({first})",
+            f"np.select([{first} > 0, {first} < {number(draft)}], [{first}, {number(draft)}])",
+            f"np.select([{first} > 0, {second} > 0], [1, 2.5], 3)",
+            f"np.full_like({first}, {number(draft)})",
+            f"np.ones_like({first}) * {second}",
+            f"np.flip({first})",
+            f"np.flip({first}, -1) + {second}",
+            f"np.squeeze({first})",
+            f"np.split({first}, [1, 3])[1]",
+            f"np.roll({first}, {draft.pick((1, -1, 3))}{draft.pick(('', ', 0', ', -1'))}) - {first}",
+        )
+    )
+
+
 def _rewritable(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
     first = array_expression(draft, min(depth, 1), like)
     value = first and draft.value(first)
@@ -349,6 +379,7 @@ MAKERS = {
     _created: 4,
     _helped: 5,
     _joined: 1.5,
+    _composed: 2,
     _rewritable: 5,
 }
 

@@ -220,6 +220,27 @@ def test_spellings_of_a_weighted_gram_product_are_one_plan(name: str):
     assert not [h for h in topo(program.plan.outputs) if h.op.name == "multiply" and h.meta.ndim == 2]
 
 
+COLUMNS = {
+    "in front": lambda X, w, v: X.T @ (w * (X @ v)),
+    "called": lambda X, w, v: np.dot(X.T, np.multiply(X.dot(v), w)),
+    "lying": lambda X, w, v: (w * (X @ v)).T @ X,
+    "taken out": lambda X, w, v: (X.T @ (w[:, 0][:, None] * (X @ v[:, 0][:, None]))).ravel(),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("spread", [1, 3])
+def test_vectors_written_as_columns_are_one_plan_too(name: str, spread: int):
+    """As those who come from other languages write them; `spread` columns lie beside each other."""
+    X, w, v = data()
+    w, v = (np.repeat(x[:, None], spread, axis=1)[:, :1] for x in (w, v))
+    result, program = run(COLUMNS[name], (X, w, v))
+    expected = COLUMNS[name](X, w, v)
+    assert np.allclose(result, expected) and result.strides == expected.strides
+    assert program.kernels == 1 and not [
+        s for s in program.plan.steps if isinstance(s, Call) and not is_view(s.hop)]
+
+
 def test_merged_products_serve_other_sizes():
     """A program that cuts a product in two is bound to its sizes: others get a program of their own."""
     def pair(A, B, C):

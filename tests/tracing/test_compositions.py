@@ -1,0 +1,70 @@
+"""NumPy's functions that NumPy writes in Python: jitted as plain, for operands of many kinds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+from tests.tracing.sameness import same
+
+SUMS = [f"np.{name}(a{options})" for name in ("nansum", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax")
+        for options in ("", ", axis=0", ", -1, keepdims=True", ", axis=(0, 1)", ", axis=7")]
+CALLS = [
+    "np.nanvar(a, 0, None, None, 1)", "np.nanstd(a, ddof=40)", "np.nansum(a, out=np.zeros(6), axis=0)",
+    "np.nanmean(a, where=a > 0)", "np.nanmean(a[:0], axis=0)", "np.nanmean(a, axis=0) + 1",
+    "np.nan_to_num(a * 2)", "np.nan_to_num(a, nan=-1.0, posinf=3, neginf=0) + 1",
+    "np.average(a)", "np.average(a, axis=0, weights=b)", "np.average(a, axis=0, weights=b[:, 0])",
+    "np.average(a, weights=b * 0)", "np.average(a, axis=-1, keepdims=True, weights=b)",
+    "np.cov(a)", "np.cov(a, rowvar=False)", "np.corrcoef(a[0])",
+    "np.round(np.corrcoef(a.ravel(), b.ravel()), 9)",
+    "np.polyval([1, 2, 3], a)", "np.polyval(b.ravel()[:3], a * 2)", "np.polyval([], a)",
+    "np.polyval(np.array([1, 2], 'f4'), a)", "np.trapezoid(a.ravel(), b.ravel())", "np.trapezoid(a, b)",
+    "np.trapezoid(a[0], dx=.5) + 1", "np.select([a > 0, a < -1], [a, b], 0)",
+    "np.select([a > 0, a < -1], [1, 2])", "np.select([a > 0, b > 0], [1, 2.5], 3)",
+    "np.select([a > 0], [a], b)", "np.select([a], [1])", "np.zeros_like(a)",
+    "np.zeros_like((a * 2).T) + 1", "np.ones_like(a * 2, dtype=int)",
+    "np.full_like(a * 2, 3)", "np.full_like(a, b[0, 0])", "np.zeros_like(a * 2, shape=(3,))",
+    "np.zeros_like(a, order='F')", "np.squeeze(a[:1] * 2)", "np.squeeze(a[:1, :1])", "np.flip(a) + 1",
+    "np.flip(a * 2, -1)", "np.flip(a, 3)", "np.fliplr(a) * b", "np.fliplr(a[0])", "np.flipud(a)",
+    "np.vdot(a[0], b[0])", "np.vdot(a, b)", "np.split(a * 2, 2)[1] + 1", "np.split(a, [1, 9], axis=1)",
+    "np.split(a, 5)",
+]
+FORMS = {
+    "single": "normal.astype('f4')", "missing": "missing", "integers": "(normal * 3).astype(int)",
+    "infinite": "infinite", "spread": "np.broadcast_to(missing[:1], (4, 6))",
+    "reversed and down": "np.asfortranarray(missing)[::-1, ::-1]",
+    "zeros": "np.array([[0.0, -0.0, 1, 2, -0.0, 3]] * 4)",
+}
+HEAD = """
+normal = np.random.default_rng(3).standard_normal((4, 6))
+missing, infinite = normal.copy(), normal.copy()
+missing[1, 2] = missing[2, 3] = np.nan
+infinite[[1, 2, 3], [1, 1, 3]] = np.inf, -np.inf, np.inf
+def make(): return {form}, normal
+"""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_they_mean_what_numpy_means(name: str):
+    lines = []
+    for call in (*SUMS, *CALLS):
+        lines += ["    try:", f"        found.append({call})", "    except Exception as error:",
+                  "        found.append((type(error), str(error)))"]
+    program = ["@jit", "def f(a, b):", "    found = []", *lines, "    return found", ""]
+    same(HEAD.format(form=FORMS[name]) + "\n".join(program), calls=1)
+
+
+def test_they_are_no_reason_to_leave_loops():
+    """Nothing is handed to NumPy, and what is in memory is read by kernels."""
+    def f(x, y):
+        clean = np.nan_to_num(x * y)
+        level = np.nanmean(x) + np.average(x, weights=y)
+        return np.polyval([2, 1, 0], clean) - level, np.select([x > level, y > 0.5], [1.0, 2.0], 3.0)
+
+    rng = np.random.default_rng(0)
+    given = rng.random(5000), rng.random(5000)
+    fast = jitla.jit(f, compile="sync")
+    for one, other in zip(fast(*given), f(*given), strict=True):
+        assert np.array_equal(one, other)
+    assert fast.stats()["fallbacks"] == 0 and fast.stats()["kernel_runs"] > 2
