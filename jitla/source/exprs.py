@@ -10,6 +10,7 @@ import ast
 import sys
 from typing import TypeVar
 
+from jitla.source.brief import is_brief
 from jitla.source.inserts import HOOK, hook, identity, placed
 from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
 from jitla.source.tame import NOTHING
@@ -156,12 +157,24 @@ class ExpressionRewriter(OperandRewriter):
             # CPython gives the call of a method the line of the method's name
             node.lineno = node.func.end_lineno or node.lineno
             node.col_offset = max((node.func.end_col_offset or 0) - 1, 0)
+        if self.sums_turns(node):
+            node.args[0] = self.comprehension(node.args[0], consumed=True)  # type: ignore[arg-type]
+            return node
         node.func = self.callee(node.func, len(node.args))
         node.args = self.positional(node.args)
         for keyword in node.keywords:
             visit = self.visit if keyword.arg else self.mapping
             keyword.value = visit(keyword.value)
         return node
+
+    def sums_turns(self, node: ast.Call) -> bool:
+        """Tell whether the builtin `sum` adds up a few arrays that are best seen together."""
+        match node:
+            case ast.Call(func=ast.Name(id="sum"), args=[ast.ListComp() | ast.GeneratorExp() as terms],
+                          keywords=[]):
+                return is_brief([part.iter for part in terms.generators], [terms.elt]) and \
+                    self.statics.is_builtin("sum", self.here)
+        return False
 
     def argument(self, node: ast.expr) -> ast.expr:
         """Rewrite an argument of a known function."""
@@ -240,13 +253,17 @@ class ExpressionRewriter(OperandRewriter):
 
     # -- elements of comprehensions ------------------------------------------------------------
 
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> ast.expr:
+    def comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, consumed: bool = False,
+    ) -> ast.expr:
+        """Rewrite a comprehension; elements that are `consumed` at once may be proxies."""
         awaits = self._enter_generators(node, node.generators)
-        node.elt = self._element(node.elt, awaits, isinstance(node, ast.SetComp))
+        hashed = isinstance(node, ast.SetComp)
+        node.elt = self.visit(node.elt) if consumed and not awaits else self._element(node.elt, awaits, hashed)
         self.here = self.here.parent or self.here
         return node
 
-    visit_ListComp = visit_SetComp = visit_GeneratorExp = _comprehension
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = comprehension
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
         awaits = self._enter_generators(node, node.generators)

@@ -19,6 +19,7 @@ from jitla.tracing.tape import OP_ID
 Session = Any  # the session that the arguments belong to
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 _DIAGONAL, _RAVEL = OP_ID["diagonal"], OP_ID["ravel"]
+FARTHEST = 8  # elements that an array is turned by, where that is recorded
 MOST_OPERANDS = 6  # of an einsum that is recorded
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -286,12 +287,37 @@ def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", *
     return session.traced("pad", (known,), (("widths", tuple(map(tuple, widths.tolist()))),))
 
 
+def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
+    """Record an array turned by a few elements, as in stencils: there is a plan for every shift."""
+    array = session.operand(a)
+    if type(array) is not LazyArray or not array.ndim or not array.size or axis is None and array.ndim > 1:
+        return NotImplemented
+    if array._v is not None and min(array._v.strides) <= 0:
+        return NotImplemented  # what reads the copy in its place would lie in another order
+    along = (0,) if axis is None else axis if type(axis) is tuple else (axis,)
+    by = shift if type(shift) is tuple else (shift,) * len(along)
+    if len(by) == 1:
+        by *= len(along)
+    if len(along) == 1:
+        along *= len(by)
+    if len(by) != len(along) or not all(isinstance(n, (int, np.integer)) for n in (*by, *along)):
+        return NotImplemented
+    shifts = [0] * array.ndim
+    for n, i in zip(by, along, strict=True):
+        if not -array.ndim <= i < array.ndim:
+            return NotImplemented
+        shifts[i] += int(n)
+    if max(map(abs, shifts)) > FARTHEST:
+        return NotImplemented
+    return session.traced("roll", (array,), (("shifts", tuple(shifts)),))
+
+
 SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
     np.inner: _inner, np.outer: _outer, np.ravel: _ravel, np.trace: _trace, np.diagonal: _diagonal,
     np.diag: _diag,
-    np.column_stack: _columns, np.pad: _pad,
+    np.column_stack: _columns, np.pad: _pad, np.roll: _roll,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }
