@@ -72,7 +72,7 @@ def _ring(base: Hop, rolls: Sequence[Hop]) -> Hop | None:
 
 
 def _rebuilt(roots: tuple[Hop, ...], turned: Mapping[Hop, Hop]) -> tuple[Hop, ...]:
-    """Return `roots` with rolls `turned`; cells find what was rolled in the copy, too, where it lies alike."""
+    """Return `roots` with rolls `turned`; cells find in the copy what was rolled, too, if it lies alike."""
     middle = {}
     for roll, view in turned.items():
         base = roll.inputs[0]

@@ -28,7 +28,7 @@ def _turns(iterable: ast.expr) -> int:
     match iterable:
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             return len(elements) if all(map(_is_literal, elements)) else 0
-        case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]) if args and all(map(_is_literal, args)):
+        case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]) if all(map(_is_literal, args)):
             try:
                 return len(range(*map(ast.literal_eval, args)))
             except (TypeError, ValueError):
