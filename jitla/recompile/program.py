@@ -296,7 +296,7 @@ class Program:
                 case "launch":
                     return blocks[need.subject][1]
                 case "empty" if need.subject.op.name == "ring":
-                    return partial(room, empty, places[need.subject], need.subject)
+                    return room(empty, places[need.subject], need.subject)
                 case "edges":
                     return edges(shapes[need.subject.meta.shape], need.subject.attr("widths"))
                 case "empty":

@@ -16,6 +16,7 @@ import numpy as np
 
 from jitla.fusion import Layout
 from jitla.hops import Hop, Shape, Widths
+from jitla.recompile.fresh import maker
 
 Index = tuple[slice, ...]
 Moves = tuple[tuple[Index, Index], ...]
@@ -27,12 +28,13 @@ def turn(shifts: tuple[int, ...], widths: Widths) -> Index:
                   for n, (front, back) in zip(shifts, widths, strict=True)])
 
 
-def room(empty: Callable[..., np.ndarray], place: Layout, ring: Hop) -> np.ndarray:
-    """Return a new array for a copy that lies as `place` says, with memory for its edges around it."""
+def room(empty: Callable[..., np.ndarray], place: Layout, ring: Hop) -> Callable[[], np.ndarray]:
+    """Return what makes an array for a copy that lies as `place` says, with room for its edges around it."""
     widths = ring.attr("widths")
     whole = tuple([n + front + back for n, (front, back) in zip(place.shape, widths, strict=True)])
-    axes = sorted(range(len(whole)), key=lambda axis: -place.strides[axis])
-    return empty(whole, ring.meta.dtype, tuple(axes))[turn((0,) * len(whole), widths)]
+    made = maker(empty, ring.meta.dtype, Layout(whole, place.strides))
+    middle = turn((0,) * len(whole), widths)
+    return lambda: made()[middle]
 
 
 def edges(shape: Shape, widths: Widths) -> Callable[[np.ndarray], None]:

@@ -290,26 +290,37 @@ def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", *
 def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
     """Record an array turned by a few elements, as in stencils: there is a plan for every shift."""
     array = session.operand(a)
-    if type(array) is not LazyArray or not array.ndim or not array.size or axis is None and array.ndim > 1:
+    if type(array) is not LazyArray or not (shape := array.shape) or 0 in shape:
         return NotImplemented
     if array._v is not None and min(array._v.strides) <= 0:
         return NotImplemented  # what reads the copy in its place would lie in another order
-    along = (0,) if axis is None else axis if type(axis) is tuple else (axis,)
-    by = shift if type(shift) is tuple else (shift,) * len(along)
-    if len(by) == 1:
-        by *= len(along)
-    if len(along) == 1:
-        along *= len(by)
-    if len(by) != len(along) or not all(isinstance(n, (int, np.integer)) for n in (*by, *along)):
-        return NotImplemented
-    shifts = [0] * array.ndim
-    for n, i in zip(by, along, strict=True):
-        if not -array.ndim <= i < array.ndim:
+    if axis is None:  # NumPy turns what `ravel` makes, and gives it its shape again, which is a view
+        made = _roll(session, array, shift, 0) if len(shape) == 1 else NotImplemented
+        return made if made is NotImplemented else made.reshape(shape)
+    given = (shift, axis)
+    if type(shift) is not int or type(axis) is not int:
+        along = axis if type(axis) is tuple else (axis,)
+        by = shift if type(shift) is tuple else (shift,)
+        if not all(isinstance(n, (int, np.integer)) for n in (*by, *along)):
             return NotImplemented
-        shifts[i] += int(n)
-    if max(map(abs, shifts)) > FARTHEST:
-        return NotImplemented
-    return session.traced("roll", (array,), (("shifts", tuple(shifts)),))
+        given = tuple(map(int, by)), tuple(map(int, along))
+    attrs = _turned(*given, len(shape))
+    return NotImplemented if attrs is None else session.traced("roll", (array,), attrs)
+
+
+@lru_cache(maxsize=1024)
+def _turned(shift: Any, axis: Any, ndim: int) -> tuple | None:
+    """Return by how much each axis is turned, as attributes; None if that is far, or NumPy refuses it."""
+    by = shift if type(shift) is tuple else (shift,)
+    along = axis if type(axis) is tuple else (axis,)
+    count = max(len(by), len(along))
+    by, along = (t * count if len(t) == 1 else t for t in (by, along))
+    if len(by) != len(along) or any(not -ndim <= i < ndim for i in along):
+        return None
+    shifts = [0] * ndim
+    for n, i in zip(by, along, strict=True):
+        shifts[i] += n
+    return (("shifts", tuple(shifts)),) if max(map(abs, shifts)) <= FARTHEST else None
 
 
 SPELLINGS: dict[Any, Callable[..., Any]] = {
