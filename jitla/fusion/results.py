@@ -24,7 +24,7 @@ from jitla.fusion.layout import (
     result_layout,
     spread,
 )
-from jitla.hops import Hop, Kind, Shape, topo
+from jitla.hops import Hop, Kind, Shape, Widths, is_turn, topo
 
 VIEWS = frozenset({
     "transpose", "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "getitem",
@@ -36,7 +36,7 @@ _LIKE_A_SUM = frozenset({"mean", "var", "std"})
 
 def is_view(hop: Hop) -> bool:
     """Tell whether the result may share memory with the first operand."""
-    return hop.op.name in VIEWS
+    return hop.op.name in VIEWS or is_turn(hop)
 
 
 def is_certain(hop: Hop) -> bool:
@@ -58,6 +58,8 @@ def result_of(
     size = hop.meta.dtype.itemsize
     sizes = [h.meta.dtype.itemsize for h in seen_operands(hop)]
     name = hop.op.name
+    if name == "ring":
+        return _ring(shape, size, attrs["widths"], sources[0])
     if hop.op.kind is Kind.CELL:
         # a cast to the same dtype is a copy that stands for a ufunc whose result it is
         if name == "cast" and hop.inputs[0].meta.dtype != hop.meta.dtype:
@@ -71,6 +73,10 @@ def result_of(
         return _stacked(shape, size, sources)
     if name == "einsum" and len(shape) > 1:
         return _einsum(hop, shape, attrs, sources)
+    if name == "roll":
+        if is_turn(hop):
+            return Layout(shape, sources[0].strides)
+        return cast_layout(shape, size, sources[0], size)
     if name == "pad":
         return _padded(shape, size, sources[0], sizes[0])
     if name == "part":
@@ -108,6 +114,14 @@ def _padded(shape: Shape, size: int, source: Layout, source_size: int) -> Layout
     if is_f(*source, source_size) and not is_c(*source, source_size):
         return ordered(shape, size, range(len(shape)))
     return contiguous(shape, size)
+
+
+def _ring(shape: Shape, size: int, widths: Widths, source: Layout) -> Layout:
+    """Return the layout of a copy inside its edges, in the order in which NumPy copies."""
+    copy = cast_layout(shape, size, source, size)
+    inner_first = sorted(range(len(shape)), key=lambda a: (copy.strides[a], -a))
+    whole = tuple(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
+    return Layout(shape, ordered(whole, size, inner_first).strides)
 
 
 def _einsum(hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]) -> Layout:

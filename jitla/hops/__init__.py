@@ -1,7 +1,8 @@
 """What a computation is: the DAG of high-level operators.
 
 Reading order: meta, spec, nnz, node, slices, parts, table_cell, table_matrix, table_made, table_sums,
-table_sparse, table_special, table_take, sketch, estimate, interp, flags, cost, exchange, machine, text.
+table_sparse, table_special, table_take, table_rings, sketch, estimate, interp, flags, cost, exchange,
+machine, text.
 """
 
 from jitla.hops import table_made as table_made  # its entries are registered
@@ -56,6 +57,7 @@ from jitla.hops.spec import (
 )
 from jitla.hops.table_cell import common_dtype
 from jitla.hops.table_matrix import index_key
+from jitla.hops.table_rings import Widths, is_turn
 from jitla.hops.table_sparse import STORED
 from jitla.hops.table_special import adopt
 from jitla.hops.table_sums import parsed
@@ -67,11 +69,11 @@ __all__ = [
     "const_value", "DIVIDE", "error_state", "estimated", "ESTIMATORS", "evaluate", "Evaluation",
     "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
-    "is_narrow", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make",
-    "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",
+    "is_narrow", "is_turn", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine",
+    "make", "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",
     "numpy_work", "NumpyBuilder", "of_rows", "OpSpec",
     "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
     "Safe",
     "ScalarBuilder", "Shape", "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak",
-    "Zeros",
+    "Widths", "Zeros",
 ]

@@ -15,6 +15,7 @@ import numpy as np
 
 from jitla.hops.node import Hop
 from jitla.hops.spec import Kind, lookup
+from jitla.hops.table_rings import is_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ VIEWS = frozenset((
 
 def bytes_of(hop: Hop) -> int:
     """Return the bytes that `hop`, run alone, reads and writes; leaves and views move none."""
-    if hop.op.kind is Kind.LEAF or hop.op.name in VIEWS:
+    if hop.op.kind is Kind.LEAF or hop.op.name in VIEWS or is_turn(hop):
         return 0
     return hop.meta.nbytes + sum(i.meta.nbytes for i in set(hop.inputs))
 

@@ -1,6 +1,6 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, emit, resize, choices, asked, cuts, fresh, streaming, rows, windows, loops,
+Reading order: stores, fresh, rings, emit, resize, choices, asked, cuts, streaming, rows, windows, loops,
 codes, program,
 checking, appraisal, splitting, placing, listing, pipeline, invariants, cache.
 """

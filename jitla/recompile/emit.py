@@ -34,9 +34,11 @@ from jitla.hops import (
     index_key,
     is_exact,
     is_narrow,
+    is_turn,
     listen,
     may_raise,
 )
+from jitla.recompile.rings import ring_of, turn
 from jitla.recompile.stores import Aliases, Order, Outs
 
 _INFIX = {
@@ -218,7 +220,12 @@ class _Writer:
                 scalars.append(f"t{n} = {name}[0]")
         asked = "e |= " if step_raises(kernel) else ""
         self.lines.append(f"{asked}{launch}({', '.join(words)})")
+        self.lines += [f"{self._edges(h)}({self.names[h]})" for h in kernel.outputs if h.op.name == "ring"]
         self.lines += scalars
+
+    def _edges(self, ring: Hop) -> str:
+        """Name what adds the edges of a copy that has been written inside them."""
+        return self.need(f"R{self.number(ring)}", "edges", ring)
 
     def count(self, at: int, step: Step) -> None:
         """Count what is other than 0 in results of step `at`, if that is estimated and somebody watches."""
@@ -246,6 +253,9 @@ class _Writer:
         if hop.op.name in STORED:
             loop = self.need(f"P{self.number(hop)}", "stored", hop)
             return self._general(hop, [self.value(i) for i in hop.inputs], loop)
+        if hop.op.name == "ring":
+            made = self.need(f"E{self.number(hop)}", "empty", hop)
+            return f"{self.constant('f', ring_of)}({self.value(hop.inputs[0])}, {made}(), {self._edges(hop)})"
         if uncast(hop) != hop.inputs:
             return self._casting(hop)
         words = [self.value(i) for i in hop.inputs]
@@ -291,6 +301,9 @@ class _Writer:
                 return f"{x}.astype({self.constant('D', hop.meta.dtype)})"
             case "getitem":
                 return f"{x}[{self.constant('i', index_key(hop.attr('index')))}]"
+            case "roll" if is_turn(hop):
+                part = turn(hop.attr("shifts"), hop.inputs[0].attr("widths"))
+                return f"{x}.base[{self.constant('i', part)}]"
             case "transpose":
                 return f"{x}.transpose({self.constant('x', hop.attr('axes'))})"
             case "reshape":

@@ -48,6 +48,7 @@ from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.fresh import copied, maker
 from jitla.recompile.loops import BlockLoop, CellLoop
 from jitla.recompile.resize import compose, rebuild
+from jitla.recompile.rings import edges, room
 from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
 from jitla.recompile.streaming import may_stream, streams
 from jitla.rewrites import Chain, well_ordered
@@ -294,6 +295,10 @@ class Program:
                     return blocks[need.subject][0]
                 case "launch":
                     return blocks[need.subject][1]
+                case "empty" if need.subject.op.name == "ring":
+                    return room(empty, places[need.subject], need.subject)
+                case "edges":
+                    return edges(shapes[need.subject.meta.shape], need.subject.attr("widths"))
                 case "empty":
                     return maker(empty, need.subject.meta.dtype, places[need.subject])
                 case "strides":
@@ -333,7 +338,8 @@ class Program:
                     raise InternalError(f"program: a leaf of {place.shape} is bound as {shape}")
             elif hop in learned:
                 place = learned[hop]
-            elif hop.op.kind is not Kind.CALL and all(i in plain or not i.meta.shape for i in hop.inputs):
+            elif hop.op.kind is not Kind.CALL and hop.op.name != "ring" and all(
+                    i in plain or not i.meta.shape for i in hop.inputs):
                 place = in_order
             else:
                 place = self._place(hop, shape, shapes, places)

@@ -1,7 +1,7 @@
 """Equal but cheaper: rewrites as data, and the engine that applies them.
 
 Reading order: pattern, rule, conditions, static, logic, related, reals, reorg, aggregates, matrices,
-scaled, traces, sums, stored, dynamic, orders, paths, factors, chains, slices, engine, weights,
+scaled, traces, sums, stored, dynamic, orders, paths, factors, chains, slices, rings, engine, weights,
 substitutions, parts, search.
 """
 

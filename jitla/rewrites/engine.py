@@ -19,6 +19,7 @@ from jitla.rewrites.paths import PATHS
 from jitla.rewrites.reals import REALS
 from jitla.rewrites.related import RELATED
 from jitla.rewrites.reorg import STRUCTURE
+from jitla.rewrites.rings import RINGS, ROLLS
 from jitla.rewrites.rule import Hook, Rule, RuleSet
 from jitla.rewrites.scaled import SCALED_PRODUCTS
 from jitla.rewrites.slices import SLICES
@@ -28,9 +29,9 @@ from jitla.rewrites.sums import SUMS
 from jitla.rewrites.traces import DIAGONALS
 
 STATIC: RuleSet = (
-    CELLS + LOGICAL + RELATED + REALS + STRUCTURE + EXTREMES_AND_BLOCKS
+    CELLS + LOGICAL + RELATED + REALS + STRUCTURE + ROLLS + EXTREMES_AND_BLOCKS
     + MATRICES + SCALED_PRODUCTS + DIAGONALS + SUMS + STORED)
-DYNAMIC: RuleSet = SIZED + PATHS + FACTORS + CHAINS + SLICES
+DYNAMIC: RuleSet = SIZED + PATHS + FACTORS + CHAINS + SLICES + RINGS
 RULES: RuleSet = STATIC + DYNAMIC  # a dynamic rule may open the way for a static one
 DEFAULT: RuleSet = RULES.at("numpy")
 

@@ -1,6 +1,6 @@
 """What the user's own code says: its instrumented twins, and which local variables are still read.
 
-Reading order: percode, owned, liveness, scope, origin, static, tame, inserts, operands, exprs,
+Reading order: percode, owned, liveness, scope, origin, static, tame, brief, inserts, operands, exprs,
 stores, rewrite, twin, version.
 """
 

@@ -10,6 +10,7 @@ import ast
 import sys
 from typing import TypeVar
 
+from jitla.source.brief import is_brief
 from jitla.source.inserts import HOOK, hook, identity, placed
 from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
 from jitla.source.tame import NOTHING
@@ -156,12 +157,25 @@ class ExpressionRewriter(OperandRewriter):
             # CPython gives the call of a method the line of the method's name
             node.lineno = node.func.end_lineno or node.lineno
             node.col_offset = max((node.func.end_col_offset or 0) - 1, 0)
+        summed = self.sums_turns(node)
         node.func = self.callee(node.func, len(node.args))
-        node.args = self.positional(node.args)
+        if summed is None:
+            node.args = self.positional(node.args)
+        else:
+            node.args = [self.comprehension(summed, "term")]
         for keyword in node.keywords:
             visit = self.visit if keyword.arg else self.mapping
             keyword.value = visit(keyword.value)
         return node
+
+    def sums_turns(self, node: ast.Call) -> ast.ListComp | ast.GeneratorExp | None:
+        """Return what the builtin `sum` adds up if those are a few arrays that are best seen together."""
+        match node:
+            case ast.Call(func=ast.Name(id="sum"), args=[ast.ListComp() | ast.GeneratorExp() as terms],
+                          keywords=[]):
+                brief = is_brief([part.iter for part in terms.generators], [terms.elt])
+                return terms if brief and self.statics.is_builtin("sum", self.here) else None
+        return None
 
     def argument(self, node: ast.expr) -> ast.expr:
         """Rewrite an argument of a known function."""
@@ -240,18 +254,21 @@ class ExpressionRewriter(OperandRewriter):
 
     # -- elements of comprehensions ------------------------------------------------------------
 
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> ast.expr:
+    def comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, how: str = "item",
+    ) -> ast.expr:
+        """Rewrite a comprehension; `how` names the hook for its elements."""
         awaits = self._enter_generators(node, node.generators)
-        node.elt = self._element(node.elt, awaits, isinstance(node, ast.SetComp))
+        node.elt = self._element(node.elt, awaits, "hashed" if isinstance(node, ast.SetComp) else how)
         self.here = self.here.parent or self.here
         return node
 
-    visit_ListComp = visit_SetComp = visit_GeneratorExp = _comprehension
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = comprehension
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
         awaits = self._enter_generators(node, node.generators)
-        node.key = self._element(node.key, awaits, True)
-        node.value = self._element(node.value, awaits)
+        node.key = self._element(node.key, awaits, "hashed")
+        node.value = self._element(node.value, awaits, "item")
         self.here = self.here.parent or self.here
         return node
 
@@ -273,11 +290,11 @@ class ExpressionRewriter(OperandRewriter):
         """The iterable of a loop, which unpacks its elements if the target says so."""
         return hook("opened", [iterable], iterable) if isinstance(target, SEQUENCES) else iterable
 
-    def _element(self, node: ast.expr, awaits: bool, hashed: bool = False) -> ast.expr:
+    def _element(self, node: ast.expr, awaits: bool, how: str) -> ast.expr:
         plain = self.is_plain(node)
         node = self.visit(node)
         if not plain:
-            node = hook("hashed" if hashed else "item", [node], node)
+            node = hook(how, [node], node)
         # the next step of an asynchronous iterable lets other tasks run
         return hook("awaits", [node], node) if awaits else node
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from jitla.source.brief import is_brief
 from jitla.source.inserts import at_line, barrier, hook, hook_statement, placed
 from jitla.source.scope import FunctionNode, Scope
 from jitla.source.static import Statics, plain_names
@@ -29,6 +30,7 @@ class _Rewriter(StoreRewriter):
     ) -> None:
         super().__init__(scopes, root, statics, private)
         self.loops: list[Loop] = []
+        self.brief: set[Loop] = set()  # whose turns stay together
         self.suspends = False  # inside a generator or coroutine
 
     # -- functions and classes -----------------------------------------------------------------
@@ -138,9 +140,11 @@ class _Rewriter(StoreRewriter):
         return self.plain_edge(at)
 
     def plain_edge(self, at: ast.AST) -> list[ast.stmt]:
-        return [hook_statement("edge", [], at)]
+        return [] if self.loops[-1] in self.brief else [hook_statement("edge", [], at)]
 
     def visit_For(self, node: ast.For) -> ast.AST:
+        if is_brief([node.iter], node.body):
+            self.brief.add(node)
         node.iter = self.opened(hook("iterate", [self.visit(node.iter)], node.iter), node.target)
         return self.for_target(node)
 

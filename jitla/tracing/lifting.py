@@ -42,6 +42,10 @@ class Lifting:
         session = LOCAL.session
         return value if session is None else session.plain(value)
 
+    def term(self, value: Any) -> Any:
+        """Return an element of a comprehension that is added to others at once: arrays may be proxies."""
+        return value if type(value) is LazyArray else self.item(value)
+
     def hashed(self, value: Any) -> Any:
         """Return an element of a set or a key, which is hashed and compared: that may run code."""
         return self.calm(self.item(value))

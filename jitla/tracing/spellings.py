@@ -19,6 +19,7 @@ from jitla.tracing.tape import OP_ID
 Session = Any  # the session that the arguments belong to
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 _DIAGONAL, _RAVEL = OP_ID["diagonal"], OP_ID["ravel"]
+FARTHEST = 8  # elements that an array is turned by, where that is recorded
 MOST_OPERANDS = 6  # of an einsum that is recorded
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -286,12 +287,48 @@ def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", *
     return session.traced("pad", (known,), (("widths", tuple(map(tuple, widths.tolist()))),))
 
 
+def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
+    """Record an array turned by a few elements, as in stencils: there is a plan for every shift."""
+    array = session.operand(a)
+    if type(array) is not LazyArray or not (shape := array.shape) or 0 in shape:
+        return NotImplemented
+    if array._v is not None and min(array._v.strides) <= 0:
+        return NotImplemented  # what reads the copy in its place would lie in another order
+    if axis is None:  # NumPy turns what `ravel` makes, and gives it its shape again, which is a view
+        made = _roll(session, array, shift, 0) if len(shape) == 1 else NotImplemented
+        return made if made is NotImplemented else made.reshape(shape)
+    given = (shift, axis)
+    if type(shift) is not int or type(axis) is not int:
+        along = axis if type(axis) is tuple else (axis,)
+        by = shift if type(shift) is tuple else (shift,)
+        if not all(isinstance(n, (int, np.integer)) for n in (*by, *along)):
+            return NotImplemented
+        given = tuple(map(int, by)), tuple(map(int, along))
+    attrs = _turned(*given, len(shape))
+    return NotImplemented if attrs is None else session.traced("roll", (array,), attrs)
+
+
+@lru_cache(maxsize=1024)
+def _turned(shift: Any, axis: Any, ndim: int) -> tuple | None:
+    """Return by how much each axis is turned, as attributes; None if that is far, or NumPy refuses it."""
+    by = shift if type(shift) is tuple else (shift,)
+    along = axis if type(axis) is tuple else (axis,)
+    count = max(len(by), len(along))
+    by, along = (t * count if len(t) == 1 else t for t in (by, along))
+    if len(by) != len(along) or any(not -ndim <= i < ndim for i in along):
+        return None
+    shifts = [0] * ndim
+    for n, i in zip(by, along, strict=True):
+        shifts[i] += n
+    return (("shifts", tuple(shifts)),) if max(map(abs, shifts)) <= FARTHEST else None
+
+
 SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: einsum, np.cumsum: _cumsum,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
     np.inner: _inner, np.outer: _outer, np.ravel: _ravel, np.trace: _trace, np.diagonal: _diagonal,
     np.diag: _diag,
-    np.column_stack: _columns, np.pad: _pad,
+    np.column_stack: _columns, np.pad: _pad, np.roll: _roll,
     np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
 }

@@ -324,6 +324,7 @@ def _joined(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
             f"np.round({first}, 1)",
             f"np.nan_to_num({first})",
             f"np.pad({first}, {draft.pick((1, (0, 2), (3, 0)))})",
+            f"np.roll({first}, {draft.pick((1, -1, 2, -7, 9))}, {draft.pick((0, -1, None))})",
         )
     )
 
@@ -353,9 +354,25 @@ def _composed(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
             f"np.flip({first}, -1) + {second}",
             f"np.squeeze({first})",
             f"np.split({first}, [1, 3])[1]",
-            f"np.roll({first}, {draft.pick((1, -1, 3))}{draft.pick(('', ', 0', ', -1'))}) - {first}",
         )
     )
+
+
+def _stencil(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
+    """Rolls of one value that are put together."""
+    first = array_expression(draft, min(depth, 1), like)
+    value = first and draft.value(first)
+    if value is None or not np.ndim(value):
+        return None
+    sign = draft.pick(("+", "*", "-", "<"))
+    axes = [draft.pick((0, -1)) for _ in range(3)]
+    rolled = [f"np.roll({first}, {draft.pick((1, -1, 3, -2, 0, 8))}, {axis})" for axis in axes]
+    return draft.pick((
+        f"({rolled[0]} {sign} ({first}))",
+        f"({rolled[0]} {sign} {rolled[1]} + {rolled[2]} * ({first}))",
+        f"np.roll({rolled[0]}, {draft.pick((1, -2))}, {axes[1]}) {sign} {rolled[2]}",
+        f"sum(np.roll({first}, k, {axes[0]}) for k in (-1, 0, 1))",
+    ))
 
 
 def _rewritable(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
@@ -380,6 +397,7 @@ MAKERS = {
     _helped: 5,
     _joined: 1.5,
     _composed: 2,
+    _stencil: 1.5,
     _rewritable: 5,
 }
 

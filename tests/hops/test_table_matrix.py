@@ -66,6 +66,8 @@ CASES: dict[str, list[Case]] = {
     ],
     "pad": [(lambda x: np.pad(x, ((1, 0), (2, 3))), {"widths": ((1, 0), (2, 3))}, [(3, 4)]),
             (lambda x: np.pad(x, 2), {"widths": ((2, 2),)}, [(3,)])],
+    "roll": [(lambda x: np.roll(x, (1, -6), (0, 1)), {"shifts": (1, -6)}, [(3, 4)]),
+             (lambda x: np.roll(x, 2), {"shifts": (2,)}, [(3,)])],
     "expand_dims": [(lambda x: np.expand_dims(x, (0, 2)), {"axis": (0, 2)}, [(3, 4)])],
     "squeeze": [(lambda x: np.squeeze(x, (0, 2)), {"axis": (0, 2)}, [(1, 4, 1)]),
                 (lambda x: np.squeeze(x), {"axis": (0,)}, [(1,)])],

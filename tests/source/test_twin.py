@@ -148,6 +148,21 @@ def test_hooks_stand_where_they_are_needed(
     assert hooks(body, *args, G=A, K=2, G2=3.5) == expected
 
 
+@pytest.mark.parametrize(("turns", "together"), [
+    ("(-1, 0, 1)", True), ("range(-1, 2)", True), ("[(0, 1), (1, -1)]", True), ("b", False),
+    ("range(100)", False), ("(0, a)", False), ("range(a)", False)])
+def test_few_turns_that_roll_stay_together(turns: str, together: bool) -> None:
+    given = Box(roll=lambda i: 1, __index__=lambda: 2), [1, 2]
+    loop = f"for i in {turns}:\n    if i == 0: continue\n    x = a.{{}}(i)"
+    terms = f"x = sum(a.roll(i) for i in {turns})"
+    if turns == "range(a)":
+        loop, terms, given = loop.replace("a.", "b."), terms.replace("a.", "b."), (2, given[0])
+    assert ("edge" not in hooks(loop.format("roll"), *given)) == together
+    assert ("term" in hooks(terms, *given)) == together
+    given[turns == "range(a)"].turn = lambda i: 1
+    assert "edge" in hooks(loop.format("turn"), *given)
+
+
 def test_key_of_a_store_is_what_python_builds() -> None:
     hook = Hook()
     f = define("def f(a):\n    a[:] = 0\n    a[1:, ..., None] = 0\n    a[::2] += 1")

@@ -83,8 +83,8 @@ class Hook:
     still = tame
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("keep", "item", "yields", "awaits", "enter", "iterate", "opened", "hashed", "asked",
-                        "calm", "mapping", "spread", "alone"):
+        if name not in ("keep", "item", "term", "yields", "awaits", "enter", "iterate", "opened", "hashed",
+                        "asked", "calm", "mapping", "spread", "alone"):
             raise AttributeError(name)
 
         def same(value: Any) -> Any:
