@@ -140,6 +140,17 @@ def test_rows_of_a_square_matrix_are_not_its_columns():
     same(jitla.jit(program, compile="sync")(X, w, v), program(X, w, v), 1e-11)
 
 
+@pytest.mark.parametrize("kind", [sp.coo_matrix, sp.coo_array, sp.dia_array])
+def test_matrices_made_within_meet_pending_arrays(kind):
+    def program(a, b):
+        s = sp.coo_matrix(np.abs(a)) if kind is sp.coo_matrix else sp.csr_array(a).asformat(kind.__name__[:3])
+        return s @ (b * a), s.T @ (b - a)
+
+    a, b = rng.random((2, 16, 16))
+    for found, wanted in zip(jitla.jit(program, compile="sync")(a, b), program(a, b), strict=True):
+        assert type(found) is np.ndarray and found.tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize("wrong", [400, -1, 1 << 30])
 def test_columns_that_are_none_are_not_read(wrong):
     X, w, v = even(3000, 400), rng.random(3000), rng.random(400)
