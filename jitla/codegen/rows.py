@@ -54,7 +54,7 @@ def pack_rows(
     free = next((i for i, s in enumerate(stages) if s.first), len(stages))
     before = sum(s.once == BEFORE for s in stages)
     own = [cut.blocks, cut.per_unit, cut.slots, cut.room, cut.part, busy_at, len(stages), stages_at,
-           len(combines), combines_at, cut.spare, copied, free, before, 0, 0]
+           len(combines), combines_at, cut.spare, copied, free, before, 0, 0, *cut.shares]
     scratch = (cut.units - 1) * cut.part + cut.slots * cut.room + cut.shared
     words = [*([0] * n), *kinds, *own, *([0] * cut.slots), *table]
     size = HEADER + len(words) + len(blobs) // 8

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 from jitla.codegen.layout import HEADER
 from jitla.codegen.pool_os import PAUSE
+from jitla.codegen.row_shares import BOUND
 from jitla.fusion import BEFORE, OPERAND, PARTIAL, SHARED
 
 __all__ = ["COMBINE", "OWN", "PLACE", "PLACES", "rows_text"]
 
 # Words behind the operands and their kinds.
 BLOCKS, PER_UNIT, SLOTS, ROOM_BYTES, PART_BYTES, BUSY_AT, STAGES, STAGES_AT, COMBINES, COMBINES_AT, \
-    SPARE_AT, COPIED, FREE, EARLY, TURN, STATE, OWN = range(17)
+    SPARE_AT, COPIED, FREE, EARLY, TURN, STATE, STARTS, ITEMSIZE, HEIGHT, ROWS, OWN = range(21)
 # Words of a stage in front of its operands' places, and of a place.
 WHOLE, LAST, FIRST, COUNT, ONCE, WORDS, PLACES = range(7)
 PLACE = 4
@@ -33,13 +34,14 @@ def rows_text(triple: str) -> str:
         ("blocks", BLOCKS), ("per", PER_UNIT), ("slots", SLOTS), ("room.bytes", ROOM_BYTES),
         ("part", PART_BYTES), ("busy.at", BUSY_AT), ("stages", STAGES), ("stages.at", STAGES_AT),
         ("combines", COMBINES), ("combines.at", COMBINES_AT), ("spare", SPARE_AT), ("copied", COPIED),
-        ("free", FREE), ("early", EARLY)))
+        ("free", FREE), ("early", EARLY), ("starts.operand", STARTS), ("index.size", ITEMSIZE),
+        ("block.rows", HEIGHT), ("all.rows", ROWS)))
     stage = _loads("at", (
         ("whole", WHOLE), ("last", LAST), ("begin", FIRST), ("count", COUNT),
         ("once", ONCE), ("words", WORDS)))
     combine = _loads("at", (("blob", 0), ("operand", 1), ("offset", 2), ("size", 3),
                             ("mirrored", 4), ("itemsize", 5)))
-    text = _OWN + _CLAIM + _STAGES + _EARLY + _RESULTS + _ENTRY + _FINISH
+    text = _OWN + BOUND + _CLAIM + _STAGES + _EARLY + _RESULTS + _ENTRY + _FINISH
     for name, lines in (("OWN", own), ("STAGE", stage), ("COMBINE", combine), ("NEXT", _NEXT),
                         ("TURN", str(TURN)), ("STATE", str(STATE))):
         text = text.replace(f"@{name}@", lines)
@@ -335,15 +337,18 @@ begins:
   br label %unit
 unit:
   %u = phi i64 [ %begin, %begins ], [ %u.next, %unit.end ]
-  %b0 = mul i64 %u, %per
-  %b1.full = add i64 %b0, %per
-  %b1 = call i64 @llvm.umin.i64(i64 %b1.full, i64 %blocks)
+  %u.next = add i64 %u, 1
+  %b0 = call i64 @bound(ptr %block, i64 %units, i64 %blocks, i64 %per, i64 %starts.operand, i64 %index.size,
+                        i64 %block.rows, i64 %all.rows, i64 %u)
+  %b1 = call i64 @bound(ptr %block, i64 %units, i64 %blocks, i64 %per, i64 %starts.operand, i64 %index.size,
+                        i64 %block.rows, i64 %all.rows, i64 %u.next)
   %given = icmp eq i64 %u, 0
   %before = sub i64 %u, 1
   %far = mul i64 %before, %part
   %partial = getelementptr i8, ptr %parts, i64 %far
   call void @begin(ptr %block, ptr %results, i64 %combines, ptr %partial, i1 %given)
-  br label %rows
+  %has.rows = icmp ult i64 %b0, %b1
+  br i1 %has.rows, label %rows, label %unit.end
 rows:
   %b = phi i64 [ %b0, %unit ], [ %b.next, %after ]
   %final = icmp eq i64 %b, %final.block
@@ -373,7 +378,6 @@ after:
   %rows.left = icmp ult i64 %b.next, %b1
   br i1 %rows.left, label %rows, label %unit.end
 unit.end:
-  %u.next = add i64 %u, 1
   %again = icmp ult i64 %u.next, %end
   br i1 %again, label %unit, label %leave
 leave:

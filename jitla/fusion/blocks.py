@@ -132,6 +132,18 @@ class Combine(NamedTuple):
     itemsize: int = 8
 
 
+class Shares(NamedTuple):
+    """Operand number `starts` - 1, of so many bytes each, says where the entries of `rows` rows begin.
+
+    Units of blocks of `height` rows have about as many entries; 0 if there are none.
+    """
+
+    starts: int = 0
+    itemsize: int = 0
+    height: int = 0
+    rows: int = 0
+
+
 class Cut(NamedTuple):
     """How rows are shared out: blocks of rows, how many make a unit, memory slots and their bytes.
 
@@ -145,6 +157,7 @@ class Cut(NamedTuple):
     spare: int
     part: int
     shared: int = 0
+    shares: Shares = Shares()
 
     @property
     def units(self) -> int:

@@ -33,6 +33,7 @@ from jitla.fusion import (
     Product,
     RowKernel,
     Schedule,
+    Shares,
     Space,
     Stage,
     Tile,
@@ -176,6 +177,13 @@ class RowBinding:
             found = -(-blocks // (units + 1))
         return found
 
+    def _shares(self) -> Shares:
+        """Return by what units are shared out: by entries, where rows of a block have any number of them."""
+        starts = self.compressed[0].inputs[2] if self.compressed else None
+        if starts not in self.number or self.kernel.in_turn:
+            return Shares()
+        return Shares(self.number[starts] + 1, starts.meta.dtype.itemsize, self.height, self.rows)
+
     def space(self) -> Space:
         """Return what may be chosen: partial sums over rows depend on it, nothing else does."""
         blocks = -(-self.rows // self.height)
@@ -216,7 +224,7 @@ class RowBinding:
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
         room = padded(self.size) + padded(spare)
         cut = Cut(blocks, self._per_unit(blocks), 0, room, padded(self.size),
-                  sum(padded(self._bytes(h)) for h in self.part), self.shared)
+                  sum(padded(self._bytes(h)) for h in self.part), self.shared, self._shares())
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
             for h in self.number)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
+from types import ModuleType
 
 from jitla.source.scope import Binding, Scope
-from jitla.source.static import PLAIN_CALLS, Statics, plain_names
+from jitla.source.static import MISSING, PLAIN_CALLS, Statics, plain_names
 
 __all__ = ["Rests", "rests_on", "tame_names"]
 
@@ -120,11 +121,21 @@ def _call(
             pass
         case ast.Attribute(attr="view") if not all(isinstance(each, ast.Constant) for each in given):
             return None  # it may be that of a subclass
-        case ast.Attribute(value=value, attr=attr) if attr[0] != "_":
+        case ast.Attribute(value=value, attr=attr) if attr[0] != "_" and not _is_of_others(
+            statics.value(value, scope)
+        ):
             given.append(value)
         case _:
             return None
     return _all([rests_on(each, names, scope, statics) for each in given])
+
+
+def _is_of_others(owner: object) -> bool:
+    """Tell whether what is known of an owner says that its functions may make anything: sparse matrices."""
+    if owner is MISSING:
+        return False
+    made_by = owner.__name__ if isinstance(owner, ModuleType) else type(owner).__module__
+    return made_by.partition(".")[0] not in ("builtins", "cmath", "math", "numpy")
 
 
 def _given(node: ast.expr) -> list[ast.expr]:

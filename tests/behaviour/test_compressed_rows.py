@@ -96,6 +96,24 @@ def test_bits_do_not_depend_on_threads():
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize("at", [0, 7940])
+@pytest.mark.parametrize("index", ["i4", "i8"])
+def test_rows_of_most_entries_come_first_or_last(at, index):
+    X = sp.lil_array(even(8000, 500))
+    X[at:at + 60] = 1.5
+    X[100:7000] = 0.0
+    X = sp.csr_array(X)
+    X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
+    w, v = rng.random(8000), rng.random(500)
+    for program in (gram_vector, lambda X, w, v: w * (X @ v) + 1.0):
+        found = []
+        for threads in (2, 5):
+            with jitla.options(num_threads=threads):
+                found.append(jitla.jit(program, compile="sync")(X, w, v))
+        same(found[0], program(X, w, v), 1e-11)
+        assert found[0].tobytes() == found[1].tobytes()
+
+
 def test_sizes_and_entries_may_change_between_calls():
     fast = jitla.jit(gram_vector, compile="sync")
     for m, n in ((3000, 400), (5000, 400), (4000, 350), (3000, 400)):
@@ -120,6 +138,17 @@ def test_rows_of_a_square_matrix_are_not_its_columns():
         return X.T @ (X @ (X.T @ w + v))
 
     same(jitla.jit(program, compile="sync")(X, w, v), program(X, w, v), 1e-11)
+
+
+@pytest.mark.parametrize("kind", [sp.coo_matrix, sp.coo_array, sp.dia_array])
+def test_matrices_made_within_meet_pending_arrays(kind):
+    def program(a, b):
+        s = sp.coo_matrix(np.abs(a)) if kind is sp.coo_matrix else sp.csr_array(a).asformat(kind.__name__[:3])
+        return s @ (b * a), s.T @ (b - a)
+
+    a, b = rng.random((2, 16, 16))
+    for found, wanted in zip(jitla.jit(program, compile="sync")(a, b), program(a, b), strict=True):
+        assert type(found) is np.ndarray and found.tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("wrong", [400, -1, 1 << 30])

@@ -129,6 +129,13 @@ def test_functions_without_exact_results_may_round_but_not_be_wrong() -> None:
         assert bool(difference(kernel, form, Schedule(), Rounded(kernel, form), launch, True)) is wrong
 
 
+def test_results_are_as_precise_as_what_they_were_made_of() -> None:
+    x = leaf(0, Meta((4,), np.dtype(np.float32)))
+    kernel = kernel_of([apply("cast", apply("exp", x), dtype=np.dtype(np.float64))])
+    form = Form("cell", 1, "cc")
+    assert difference(kernel, form, Schedule(), BACKEND.compile(kernel, form, Schedule()), drive, True) == ""
+
+
 def test_other_forms_are_not_looked_at() -> None:
     kernel, _ = kernels()[0]
     launch = InterpretedBackend().launch
