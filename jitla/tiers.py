@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,7 @@ class Tiers:
             return self._now(key, sizes, layouts, lambda: request, note)
         job = _Job(self, key, sizes, request, note)
         due = cost if self._config.compile == "auto" else 0.0
+        _keep_freed()
         standby = GATE.room("tracing").Standby(request, due, job.ask)
         self._site.standbys.add(standby)
         note("none", Made())
@@ -166,6 +168,12 @@ class _Job:
             standby.asked = True
             GATE.behind.ask(
                 lambda: self.tiers.behind(self, standby), self.tiers._config.compile == "background")
+
+
+@cache
+def _keep_freed() -> None:
+    """See to it, once, that NumPy need not fetch from the system what memory it has just given back."""
+    GATE.room("runtime").keep_freed()
 
 
 def expected(request: Request) -> float:
