@@ -13,7 +13,7 @@ from jitla import tiers
 from jitla.cold import Cold
 from jitla.gate import GATE
 from jitla.hops import cost
-from jitla.tracing import onset
+from jitla.tracing import onset, replay
 from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
 from tests.fuzz.compare import compare, outcome
 
@@ -102,6 +102,35 @@ def test_blocks_are_compiled_when_numpy_has_taken_long(
     assert len(nobody) == 1
     f(np.ones(300_000))
     assert len(nobody) == 1  # asked for once
+
+
+@pytest.mark.parametrize("least, runs", [(0.0, 10), (0.75e-3, 40), (2e-3, 200)])
+def test_programs_are_asked_for_when_they_would_have_saved_what_they_cost(
+        monkeypatch: pytest.MonkeyPatch, least: float, runs: int) -> None:
+    clock, asked = [0.0], []
+
+    def run(standby: Any, leaves: list[Any]) -> tuple[Any, ...]:
+        clock[0] += 1e-3
+        return ()
+
+    monkeypatch.setattr(replay, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(replay.Replay, "run", run)
+    standby = replay.Standby(replay.Request((), {}, (), frozenset(), (), ((), ())), 1e-2, least, asked.append)
+    while not asked:
+        standby.run([])
+    assert clock[0] == pytest.approx(runs * 1e-3, abs=1.1e-3)
+
+
+def test_no_program_is_thought_to_take_no_time(nobody: list[Any]) -> None:
+    found = []
+    for n in (300_000, 600_000):
+        f = jitla.jit(lambda x: np.exp(x) * 2.5, compile="auto")
+        f(np.ones(n))
+        (site,) = f.__jitla_state__.all_sites()
+        (standby,) = site.standbys
+        found.append(standby._least)
+    small, large = found
+    assert tiers.TRACED + tiers.OPERATION_TRACED < small < large < 2.1 * small
 
 
 def test_what_cannot_be_compiled_stays_with_numpy(
