@@ -9,8 +9,8 @@ Sets: "probes", programs of a line or a few that each show one thing of NumPy; "
 from one element up; "loops" over elements; "examples" of the README and the demo. Functions of which a
 thousand calls take too long are called as often as there is time for, and what is left is reckoned as the
 last quarter of the calls. The plain function is timed between them, in turns of a twentieth, so that other
-work on the machine meets both, but not while something is compiled. Something else was compiled in the process
-before: what that takes the first time is `bench.recompilation`'s.
+work on the machine meets both, but not while something is compiled. Something else was compiled in the
+process before: what that takes the first time is `bench.recompilation`'s.
 
 python -m bench.windows [--sets expressions,probes] [--part 2/8] [--seconds 1.0]
 """
