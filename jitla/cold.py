@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "indexes_in_turn", "kind_of_argument",
-           "kinds", "loops_back", "patience"]
+           "kinds", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
@@ -36,7 +36,6 @@ WORD = 24
 # As many kinds of calls are kept apart.
 MOST_KINDS = 256
 _JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
-_BACK = _JUMPS | {code for name, code in opmap.items() if name.startswith("FOR_ITER")}
 # Instructions that index, where they are told from others, and those that make slices and constants.
 _INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
 _SLICE, _CONSTANT, _EXTENDED = (opmap[name] for name in ("BUILD_SLICE", "LOAD_CONST", "EXTENDED_ARG"))
@@ -237,8 +236,3 @@ def _is_fixed(code: CodeType, at: int) -> bool:
         return kind == _SLICE
     value = code.co_consts[number]
     return type(value) is str or type(value) is int and value >= 0
-
-
-def loops_back(code: CodeType) -> bool:
-    """Say whether there is a loop in `code`, by its instructions."""
-    return not _BACK.isdisjoint(code.co_code[::2])

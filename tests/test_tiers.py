@@ -174,6 +174,12 @@ def test_calls_on_few_elements_are_not_traced_at_first(
     assert f.stats().plans == 1 and f.stats().bypassed == bypassed + 1
 
 
+def test_functions_with_loops_over_whole_arrays_have_no_twin_at_first(nobody: list[Any]) -> None:
+    f = jitla.jit(_halved, compile="auto")
+    f(np.ones(10))
+    assert f.__jitla_state__.twin is None and f.stats().bypassed == 1
+
+
 def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onset, "LONG", 1e9)
