@@ -216,10 +216,27 @@ def test_long_calls_are_traced_while_that_does_not_take_much_longer(
     monkeypatch.setattr(onset, "run", call("t", traced))
     monkeypatch.setattr(onset, "untraced", call("p", plain))
     kind = onset.Rising(10, pytest.fail)
-    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9)], hurry=pytest.fail)
+    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9, spent=0.0)], hurry=pytest.fail)
     for _ in range(7):
         kind.weigh(site, len, len, (), {})
     assert "".join(done) == wanted
+
+
+def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, hurried = [0.0], []
+
+    def untraced(*given: Any) -> None:
+        clock[0] += 1e-2
+
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "untraced", untraced)
+    monkeypatch.setattr(onset, "run", untraced)
+    blocks = SimpleNamespace(due=0.05, spent=1e-3)  # a tenth of a call
+    site = SimpleNamespace(standbys=[blocks], hurry=lambda: hurried.append(round(clock[0], 6)))
+    kind = onset.Rising(10, pytest.fail)
+    for _ in range(50):
+        kind.weigh(site, len, len, (), {})
+    assert hurried[0] == pytest.approx(0.5, abs=0.02)
 
 
 def test_explain_shows_programs_whatever_pays() -> None:

@@ -115,7 +115,7 @@ class Standby(Replay):
         self.asked = False
         self.given_up = False
         self._ask = ask
-        self._spent = 0.0
+        self.spent = 0.0  # seconds, until the program was there
 
     @property
     def program(self) -> Any:
@@ -138,9 +138,9 @@ class Standby(Replay):
         finally:
             taken = perf_counter() - start
             self._quickest = min(self._quickest, taken)
-            self._spent += taken
+            self.spent += taken
             Patience.seconds += taken
-            if self._spent >= self.due and not self.given_up:
+            if self.spent >= self.due and not self.given_up:
                 self.ask()
 
     def ask(self) -> None:
