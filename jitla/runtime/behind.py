@@ -26,9 +26,9 @@ SHARE, AT_ONCE = 0.2, 0.03
 #: Seconds taken too much that are waited for. The first job loads the compiler, once: were all of that waited
 #: for, the program would go without its kernels for seconds.
 OWED = 0.03
-#: How much nicer than others the thread is: it takes a quarter of a processor that another one wants. Were it
+#: How much nicer than others the thread is: it takes a third of a processor that another one wants. Were it
 #: much nicer it would be kept waiting while it holds what the program waits for.
-NICE = 5
+NICE = 3
 # Seconds that a thread sleeps at most before it looks again whether it may go on.
 NAP = 0.05
 # Seconds that the end of the process, or a fork, waits for the job under way.
