@@ -8,7 +8,8 @@ count for each set, and the same as JSON.
 Sets: "probes", programs of a line or a few that each show one thing of NumPy; "expressions" and "algorithms"
 from one element up; "loops" over elements; "examples" of the README and the demo. Functions of which a
 thousand calls take too long are called as often as there is time for, and what is left is reckoned as the
-last quarter of the calls. The plain function is timed before and after. Something else was compiled in the
+last quarter of the calls. The plain function is timed between them, in turns of a twentieth, so that other
+work on the machine meets both, but not while something is compiled. Something else was compiled in the
 process before: what that takes the first time is `bench.recompilation`'s.
 
 python -m bench.windows [--sets expressions,probes] [--part 2/8] [--seconds 1.0]
@@ -38,6 +39,7 @@ from tests.semantics.table import ROWS, cases
 
 WINDOW = 1000
 LEAST = 12  # calls of what takes long
+TURNS = 20  # in which the plain function and the decorated one are called
 PART, SECONDS = 0.05, 5e-6  # that a call may take longer
 SETTLE = 5.0  # seconds that programs are waited for after a window, at most
 SCALES = (0.0, 0.01, 0.1, 1.0)
@@ -176,15 +178,17 @@ def measure(subject: Subject, seconds: float) -> Window:
     timed(plain, subject.arguments, 2)
     least = min(timed(plain, subject.arguments, 3))
     calls = int(min(max(seconds / max(least, 1e-9), LEAST), WINDOW))
-    before = timed(plain, subject.arguments, calls // 2)
     fast = jitla.jit(plain)
-    taken = timed(fast, subject.arguments, calls)
+    taken: list[float] = []
+    usual = timed(plain, subject.arguments, max(calls // TURNS, 1))
+    while len(taken) < calls:
+        taken += timed(fast, subject.arguments, min(calls - len(taken), max(calls // TURNS, 1)))
+        if not GATE.behind.busy:
+            usual += timed(plain, subject.arguments, max(calls // TURNS, 1))
     rest()
-    after = timed(plain, subject.arguments, calls // 2)
-    usual = (sum(before) + sum(after)) / (len(before) + len(after))
     late = median(taken[-max(calls // 4, 3):])
     whole = sum(taken) + (WINDOW - calls) * late
-    return Window(subject.name, usual, whole / WINDOW, late, taken[0], calls)
+    return Window(subject.name, sum(usual) / len(usual), whole / WINDOW, late, taken[0], calls)
 
 
 def show(window: Window) -> None:

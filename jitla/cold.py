@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "indexes_in_turn", "kind_of_argument",
-           "kinds", "loops_back", "patience"]
+           "kinds", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
@@ -35,8 +35,7 @@ GRANT = 31
 WORD = 24
 # As many kinds of calls are kept apart.
 MOST_KINDS = 256
-_BACK = frozenset(code for name, code in opmap.items()
-                  if "JUMP_BACKWARD" in name or name.startswith("FOR_ITER"))
+_JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
 # Instructions that index, where they are told from others, and those that make slices and constants.
 _INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
 _SLICE, _CONSTANT, _EXTENDED = (opmap[name] for name in ("BUILD_SLICE", "LOAD_CONST", "EXTENDED_ARG"))
@@ -207,15 +206,27 @@ def kinds(scipy: Any) -> frozenset[type]:
 
 
 def indexes_in_turn(code: CodeType) -> bool:
-    """Say whether `code` may have loops over elements: loops, and indices but constants and slices.
+    """Say whether `code` may have loops over elements: loops, and in them indices but constants and slices.
 
     Else the room that knows all about such loops, which takes long to load, would find none.
     """
-    if not loops_back(code):
-        return False
-    found = code.co_code
-    return not _INDEX or any(
-        found[at] in _INDEX and not _is_fixed(code, at - 2) for at in range(2, len(found), 2))
+    found, loops = code.co_code, list(_loops(code))
+    if not _INDEX or not loops:
+        return bool(loops)
+    return any(
+        found[at] in _INDEX and not _is_fixed(code, at - 2)
+        for first, last in loops for at in range(max(first, 2), last, 2))
+
+
+def _loops(code: CodeType) -> Iterator[tuple[int, int]]:
+    """Yield where loops begin and end, about."""
+    found, distance = code.co_code, 0
+    for at in range(0, len(found), 2):
+        distance = distance << 8 | found[at + 1]
+        if found[at] in _JUMPS:
+            yield at + 2 - 2 * distance, at
+        if found[at] != _EXTENDED:
+            distance = 0
 
 
 def _is_fixed(code: CodeType, at: int) -> bool:
@@ -225,8 +236,3 @@ def _is_fixed(code: CodeType, at: int) -> bool:
         return kind == _SLICE
     value = code.co_consts[number]
     return type(value) is str or type(value) is int and value >= 0
-
-
-def loops_back(code: CodeType) -> bool:
-    """Say whether there is a loop in `code`, by its instructions."""
-    return not _BACK.isdisjoint(code.co_code[::2])

@@ -11,7 +11,7 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from jitla.callables import kind_note
-from jitla.cold import Payoff, loops_back
+from jitla.cold import Payoff, indexes_in_turn
 from jitla.config import Config, current
 from jitla.gate import GATE
 
@@ -63,7 +63,7 @@ class State:
         except KeyError:
             pass
         own = config.with_changes(self.changes)
-        plain = type(self.function) is FunctionType and not loops_back(self.function.__code__)
+        plain = type(self.function) is FunctionType and not indexes_in_turn(self.function.__code__)
         if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules or not plain:
             return None
         return self.payoff(config)

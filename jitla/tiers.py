@@ -4,7 +4,8 @@ Knows: what NumPy will take for a block, what compiling took so far. Must not kn
 Receives requests of sites; returns bound programs, or what runs the block until there is one.
 
 At once: where NumPy is predicted to take twice what compiling takes, or more memory than there may be.
-Else NumPy runs; when that has taken as long as compiling does, the kernel is compiled behind it.
+Else NumPy runs; when kernels would have saved as much time as compiling takes, they are compiled behind it.
+What they save is foreseen as what NumPy took but for what no kernel goes below.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ TIMES = 2.0
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # Seconds after which whoever waits is told what for.
 TELL = 1.0
+# Seconds of a traced call, and of each of its operations.
+TRACED, OPERATION_TRACED = 3e-6, 0.4e-6
 # Weight of what was seen last in the ratio of what compiling took to what it was thought to.
 NEWEST = 0.2
 
@@ -76,7 +80,8 @@ class Tiers:
             return self._now(key, sizes, layouts, lambda: request, note)
         job = _Job(self, key, sizes, request, note)
         due = cost if self._config.compile == "auto" else 0.0
-        standby = GATE.room("tracing").Standby(request, due, job.ask)
+        _keep_freed()
+        standby = GATE.room("tracing").Standby(request, due, least(request), job.ask)
         self._site.standbys.add(standby)
         note("none", Made())
         return standby
@@ -168,6 +173,12 @@ class _Job:
                 lambda: self.tiers.behind(self, standby), self.tiers._config.compile == "background")
 
 
+@cache
+def _keep_freed() -> None:
+    """See to it, once, that NumPy need not fetch from the system what memory it has just given back."""
+    GATE.room("runtime").keep_freed()
+
+
 def expected(request: Request) -> float:
     """Return the seconds that compiling a block is thought to take, before there is any experience."""
     return BLOCK + OPERATION * len(GATE.room("hops").topo(request.roots))
@@ -190,6 +201,21 @@ def numpy_seconds(request: Request) -> float:
     order = [h for h in hops.topo(request.roots) if h.inputs]
     seconds: float = len(order) * hops.NUMPY_CALL + hops.numpy_work(order)
     return seconds
+
+
+def least(request: Request) -> float:
+    """Return the seconds that a traced call takes at least for a block, whatever is compiled for it."""
+    hops = GATE.room("hops")
+    order, machine = list(hops.topo(request.roots)), hops.REFERENCE
+    made = [h for h in order if h.inputs]
+    held = sum(h.meta.nbytes for h in {*request.roots, *order} if not h.inputs or h in request.roots)
+    cells = sum(hops.flops(h) for h in made if h.op.kind is not hops.Kind.CALL)
+    products = sum(hops.flops(h) for h in made if h.op.kind is hops.Kind.CALL)
+    work: float = min(
+        cost + max(machine.reading(held, held, threads), cells * machine.unit / threads
+                   + products / machine.product)
+        for threads, cost in ((1, 0.0), (machine.threads, machine.wake)))
+    return TRACED + OPERATION_TRACED * len(made) + work
 
 
 def temporaries(request: Request) -> float:

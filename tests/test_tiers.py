@@ -13,7 +13,7 @@ from jitla import tiers
 from jitla.cold import Cold
 from jitla.gate import GATE
 from jitla.hops import cost
-from jitla.tracing import onset
+from jitla.tracing import onset, replay
 from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
 from tests.fuzz.compare import compare, outcome
 
@@ -104,6 +104,35 @@ def test_blocks_are_compiled_when_numpy_has_taken_long(
     assert len(nobody) == 1  # asked for once
 
 
+@pytest.mark.parametrize("least, runs", [(0.0, 10), (0.75e-3, 40), (2e-3, 200)])
+def test_programs_are_asked_for_when_they_would_have_saved_what_they_cost(
+        monkeypatch: pytest.MonkeyPatch, least: float, runs: int) -> None:
+    clock, asked = [0.0], []
+
+    def run(standby: Any, leaves: list[Any]) -> tuple[Any, ...]:
+        clock[0] += 1e-3
+        return ()
+
+    monkeypatch.setattr(replay, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(replay.Replay, "run", run)
+    standby = replay.Standby(replay.Request((), {}, (), frozenset(), (), ((), ())), 1e-2, least, asked.append)
+    while not asked:
+        standby.run([])
+    assert clock[0] == pytest.approx(runs * 1e-3, abs=1.1e-3)
+
+
+def test_no_program_is_thought_to_take_no_time(nobody: list[Any]) -> None:
+    found = []
+    for n in (300_000, 600_000):
+        f = jitla.jit(lambda x: np.exp(x) * 2.5, compile="auto")
+        f(np.ones(n))
+        (site,) = f.__jitla_state__.all_sites()
+        (standby,) = site.standbys
+        found.append(standby._least)
+    small, large = found
+    assert tiers.TRACED + tiers.OPERATION_TRACED < small < large < 2.1 * small
+
+
 def test_what_cannot_be_compiled_stays_with_numpy(
         monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
     f, x = jitla.jit(lambda x: x * 6.5 - 1.0, compile="background"), np.ones(9000)
@@ -145,6 +174,12 @@ def test_calls_on_few_elements_are_not_traced_at_first(
     assert f.stats().plans == 1 and f.stats().bypassed == bypassed + 1
 
 
+def test_functions_with_loops_over_whole_arrays_have_no_twin_at_first(nobody: list[Any]) -> None:
+    f = jitla.jit(_halved, compile="auto")
+    f(np.ones(10))
+    assert f.__jitla_state__.twin is None and f.stats().bypassed == 1
+
+
 def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onset, "LONG", 1e9)
@@ -181,10 +216,27 @@ def test_long_calls_are_traced_while_that_does_not_take_much_longer(
     monkeypatch.setattr(onset, "run", call("t", traced))
     monkeypatch.setattr(onset, "untraced", call("p", plain))
     kind = onset.Rising(10, pytest.fail)
-    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9)], hurry=pytest.fail)
+    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9, spent=0.0)], hurry=pytest.fail)
     for _ in range(7):
         kind.weigh(site, len, len, (), {})
     assert "".join(done) == wanted
+
+
+def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, hurried = [0.0], []
+
+    def untraced(*given: Any) -> None:
+        clock[0] += 1e-2
+
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "untraced", untraced)
+    monkeypatch.setattr(onset, "run", untraced)
+    blocks = SimpleNamespace(due=0.05, spent=1e-3)  # a tenth of a call
+    site = SimpleNamespace(standbys=[blocks], hurry=lambda: hurried.append(round(clock[0], 6)))
+    kind = onset.Rising(10, pytest.fail)
+    for _ in range(50):
+        kind.weigh(site, len, len, (), {})
+    assert hurried[0] == pytest.approx(0.5, abs=0.02)
 
 
 def test_explain_shows_programs_whatever_pays() -> None:

@@ -6,10 +6,9 @@ Receives roots or a way to get them; returns programs.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from jitla.fusion import (
     Stage,
     Tile,
 )
-from jitla.hops import REFERENCE, Hop, Kind, Machine
+from jitla.hops import REFERENCE, Hop, Kind, Machine, topo
 from jitla.locks import relock
 from jitla.recompile.checking import difference
 from jitla.recompile.choices import Launch, Made, Tuning
@@ -40,60 +39,21 @@ from jitla.recompile.invariants import worth_keeping
 from jitla.recompile.pipeline import Draft, Tools, run_pipeline
 from jitla.recompile.placing import Device
 from jitla.recompile.program import Program
+from jitla.recompile.recent import Recent
 from jitla.recompile.stores import Aliases, Outs
 from jitla.rewrites import RULES, SUBSTITUTIONS, Effort, RuleSet
 from jitla.runtime import allocator
 
+# Bytes that programs and kernels take in Python and in the compiler, about, and more for each operation:
+# measured with 24 programs of 3 to 80. They may take so many together.
+PROGRAM, KERNEL, EACH = 32 << 10, 24 << 10, 4 << 10
+PROGRAMS_ROOM, KERNELS_ROOM = 96 << 20, 96 << 20
+
 Recipe = tuple[tuple[Hop, ...], Mapping[int, Layout], Outs, Aliases]
-V = TypeVar("V")
-
-
-class Recent(Generic[V]):
-    """The `limit` values used last, by key; safe to use from several threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._kept: OrderedDict[Hashable, V] = OrderedDict()
-        self._lock = relock()
-        self.dropped = 0
-
-    def get(self, key: Hashable) -> V | None:
-        """Return the value of `key` if it is kept."""
-        with self._lock:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key]
-
-    def put(self, key: Hashable, value: V) -> None:
-        """Keep `value`; the one used longest ago makes room."""
-        with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            if len(self._kept) > self._limit:
-                self._kept.popitem(last=False)
-                self.dropped += 1
-
-    def clear(self) -> None:
-        """Keep nothing."""
-        with self._lock:
-            self._kept.clear()
-
-    def values(self) -> list[V]:
-        """Return all values kept."""
-        with self._lock:
-            return list(self._kept.values())
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
 
 def _ignore(event: Event) -> None:
     """Take an event that nobody asked for."""
-
 
 
 class Compiler:
@@ -105,7 +65,7 @@ class Compiler:
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
-        placement: str = "cost", tuning: Tuning | None = None,
+        placement: str = "cost", tuning: Tuning | None = None, room: int = PROGRAMS_ROOM,
     ) -> None:
         self.backend = backend
         self.numerics = numerics
@@ -114,8 +74,8 @@ class Compiler:
         self.cores = machine.threads
         self._launch: Launch = launch or backend.launch
         self._observe = observe
-        self._programs: Recent[Program] = Recent(max_programs)
-        self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels)
+        self._programs: Recent[Program] = Recent(max_programs, room)
+        self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels, KERNELS_ROOM)
         self._building = relock()
         self._stored: Any = None
         allowed = None if rules is None else rules.at(numerics)
@@ -135,8 +95,9 @@ class Compiler:
             with self._building:
                 found = self._programs.get(key)
                 if found is None:
-                    found = self.build(*make())
-                    self._programs.put(key, found)
+                    recipe = make()
+                    found = self.build(*recipe)
+                    self._programs.put(key, found, PROGRAM + EACH * len(topo(recipe[0])))
         return found
 
     def build(
@@ -176,9 +137,10 @@ class Compiler:
         return self._programs.values()
 
     def statistics(self) -> dict[str, int]:
-        """Return how many programs and kernels are kept, and how many had to go."""
+        """Return how many programs and kernels are kept, their bytes, about, and how many had to go."""
         return {
             "programs": len(self._programs), "kernels": len(self._kernels),
+            "nbytes": self._programs.nbytes + self._kernels.nbytes,
             "dropped": self._programs.dropped + self._kernels.dropped,
         }
 
@@ -209,7 +171,7 @@ class Compiler:
                 found = self._kernels.get(whole)
                 if found is None:
                     found = self._compile(kernel, form, schedule)
-                    self._kernels.put(whole, found)
+                    self._kernels.put(whole, found, KERNEL + EACH * len(kernel.body))
         return found
 
     def _compile(

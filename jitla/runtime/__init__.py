@@ -1,11 +1,11 @@
 """What kernels need while they run: threads and memory. No native code is made here.
 
-Reading order: entry, methods, processors, pool, buffers, process,
-behind.
+Reading order: entry, methods, processors, freed, pool, buffers, process, behind.
 """
 
 from jitla.runtime.behind import Behind
 from jitla.runtime.entry import builtin
+from jitla.runtime.freed import keep_freed
 from jitla.runtime.process import (
     allocator,
     empty,
@@ -25,7 +25,6 @@ from jitla.runtime.processors import free_memory, memory
 
 __all__ = [
     "Behind", "allocator", "builtin", "empty", "empty_ordered", "free_memory", "install", "installed",
-    "keep_asleep", "keep_limit", "layouts",
-    "memory", "methods",
-    "reserve_threads", "set_threads", "statistics", "threads",
+    "keep_asleep", "keep_freed", "keep_limit", "layouts", "memory", "methods", "reserve_threads",
+    "set_threads", "statistics", "threads",
 ]

@@ -75,8 +75,15 @@ class Rising:
                 Patience.seconds += taken
             elif 0.0 < self._plain * DEARER < taken:
                 self._dear = len(site.standbys)
-            if self._spent >= sum(standby.due for standby in list(site.standbys)):
+            if self._spent * self._share(site) >= sum(standby.due for standby in list(site.standbys)):
                 site.hurry()
+
+    def _share(self, site: Any) -> float:
+        """Return the part of a plain call that programs may make quicker, as far as is known."""
+        if not self._plain or not self._meetings:
+            return 1.0
+        spent = sum(standby.spent for standby in list(site.standbys)) / self._meetings
+        return min(spent / self._plain, 1.0)
 
     def _is_traced(self, waiting: int) -> bool:
         """Say whether the next call is traced, while so many blocks wait for their programs."""

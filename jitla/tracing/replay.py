@@ -7,6 +7,7 @@ would be asked for; returns the values of its roots.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ import numpy as np
 
 from jitla.hops import Evaluation, Flagged, Hop, heard, hush, listen
 from jitla.tracing.script import script
+
+# Part of its time that a block's program is thought to save at least: what is foreseen is rough.
+LITTLE = 0.05
 
 
 class Request(NamedTuple):
@@ -98,22 +102,30 @@ class Patience:
 class Standby(Replay):
     """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
 
-    ``ask(standby)`` asks for it, once `due` seconds were spent here.
+    ``ask(standby)`` asks for it, once it would have saved `cost` seconds if it took `least` for a run.
     """
 
-    def __init__(self, request: Request, due: float, ask: Callable[[Standby], None]) -> None:
+    def __init__(
+        self, request: Request, cost: float, least: float, ask: Callable[[Standby], None],
+    ) -> None:
         super().__init__(request)
-        self.due = due
+        self._cost, self._least = cost, least
+        self._quickest = inf
         self.made: Any = None
         self.asked = False
         self.given_up = False
         self._ask = ask
-        self._spent = 0.0
+        self.spent = 0.0  # seconds, until the program was there
 
     @property
     def program(self) -> Any:
         """The program, once it is there."""
         return self if self.made is None else self.made.program
+
+    @property
+    def due(self) -> float:
+        """Seconds after which the program is asked for."""
+        return self._cost / max(1.0 - self._least / self._quickest, LITTLE)
 
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
@@ -125,9 +137,10 @@ class Standby(Replay):
             return super().run(leaves)
         finally:
             taken = perf_counter() - start
-            self._spent += taken
+            self._quickest = min(self._quickest, taken)
+            self.spent += taken
             Patience.seconds += taken
-            if self._spent >= self.due and not self.given_up:
+            if self.spent >= self.due and not self.given_up:
                 self.ask()
 
     def ask(self) -> None:

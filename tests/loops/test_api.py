@@ -53,6 +53,17 @@ def last_ones(x):
     return x
 
 
+def halved(x):
+    while np.abs(x).max() > 1.0:
+        x = 0.5 * x
+    x[x < 0.1] = 0.0
+    return x
+
+
+def test_indices_behind_loops_are_no_indices_of_elements():
+    assert not indexes_in_turn(halved.__code__) or sys.version_info >= (3, 14)
+
+
 def test_slices_and_constants_are_no_indices_of_elements():
     assert not indexes_in_turn(sliced.__code__) or sys.version_info >= (3, 14)
     assert indexes_in_turn(last_ones.__code__)  # by an operation, as it is written

@@ -11,6 +11,7 @@ from jitla.errors import BackendError
 from jitla.fusion import STREAMED, InterpretedBackend, Layout, Schedule
 from jitla.hops import Hop, Meta, apply, leaf
 from jitla.recompile import Compiler
+from jitla.recompile.cache import EACH, PROGRAM
 from tests.recompile.support import layouts_of
 
 F8 = np.dtype("f8")
@@ -69,7 +70,17 @@ def test_programs_used_long_ago_make_room():
     assert compiler.program(1, lambda: recipe()[0]) is first
     compiler.program(3, lambda: recipe()[0])
     assert compiler.program(1, lambda: recipe()[0]) is first
-    assert compiler.statistics() == {"programs": 2, "kernels": 0, "dropped": 1}
+    assert compiler.statistics() == {
+        "programs": 2, "kernels": 0, "nbytes": 2 * (PROGRAM + 4 * EACH), "dropped": 1}
+
+
+def test_large_programs_make_room_for_others():
+    compiler = Compiler(Counting(), room=3 * PROGRAM)
+    for key in range(5):
+        compiler.program(key, lambda: recipe()[0])
+    assert compiler.statistics()["programs"] == 2 and compiler.has(4) and not compiler.has(2)
+    compiler.clear()
+    assert compiler.statistics()["nbytes"] == 0
 
 
 def test_a_kernel_is_compiled_once_for_all_sizes():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
 import pytest
 
 from jitla.runtime import behind as behind_file
-from jitla.runtime.behind import AT_ONCE, OWED, Behind
+from jitla.runtime.behind import AT_ONCE, NICE, OWED, Behind
 
 
 class Clock:
@@ -103,3 +104,12 @@ def test_a_fork_does_not_wait_for_ever_for_a_job(monkeypatch: pytest.MonkeyPatch
     assert behind.wait(10.0)
     behind.ask(go.clear)
     assert behind.wait(10.0) and not go.is_set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities belong to processes elsewhere")
+def test_the_program_goes_first() -> None:
+    behind, found = Behind(), []
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    behind.ask(lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+    assert behind.wait(10.0) and found == [min(mine + NICE, 19)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == mine
