@@ -12,6 +12,7 @@ from time import perf_counter, time
 from typing import Any
 
 from jitla.clocks import Watch
+from jitla.cold import loops_back
 from jitla.drafting import program_record
 from jitla.page import counters
 from jitla.predictions import duration
@@ -161,11 +162,13 @@ def _kept(part: Any) -> KeptRecord:
 
 
 def function_record(function: Callable[..., Any], sites: Iterable[Site], note: str = "", *,
-                    assumed: bool = False, watch: Watch | None = None, codes: bool = False) -> FunctionRecord:
+                    assumed: bool = False, watch: Watch | None = None, codes: bool = False, given: str = "",
+                    ) -> FunctionRecord:
     """Return all that is known of a decorated function; `note` says why nothing is compiled.
 
     `assumed`: nobody has measured this machine. `watch` is the call that was made to explain it. With
-    `codes` what kernels were compiled from and to is written down, too, which takes a while.
+    `codes` what kernels were compiled from and to is written down, too, which takes a while. `given` is the
+    class of a table among the arguments.
     """
     sites = tuple(sites)
     code = getattr(function, "__code__", None)
@@ -180,7 +183,8 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
     return FunctionRecord(
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note, loops_of(sites),
         kept_of(sites), nests_of(sites), sum(len(s.standbys) for s in sites), _compilations(sites),
-        tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch))
+        tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch),
+        given, code is not None and loops_back(code))
 
 
 def clocks_of(sites: Iterable[Site]) -> list[Any]:

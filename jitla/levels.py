@@ -86,7 +86,7 @@ def _below(program: ProgramRecord, level: str) -> Iterator[str]:
 
 def _stage(stage: StageRecord, program: ProgramRecord) -> Iterator[str]:
     group = _group(stage)
-    yield f"-- {stage.name}  {duration(stage.seconds)}"
+    yield f"-- {stage.name}, made in {duration(stage.seconds)}"
     if stage.name in ("rewrites", "rewrites.static"):
         yield from _fired(program.fired)
     if group == "plan":
@@ -104,21 +104,15 @@ def _fired(fired: tuple[FiredRule, ...]) -> Iterator[str]:
 
 
 def _steps(program: ProgramRecord) -> Iterator[str]:
-    for (name, step), predicted in zip(program.named(), _predicted(program), strict=True):
-        facts = [step.title]
-        if step.kind == "kernel":
-            facts += [f"reads {step.reads}", f"writes {step.writes}"]
-        if step.nonzeros:
-            facts.append(step.nonzeros)
-        if predicted:
-            facts.append(f"about {duration(predicted)}")
-        if step.seconds:
-            facts.append(f"took {duration(step.seconds)}")
-        if step.nbytes:
-            facts.append(bytes_text(step.nbytes) + (f" ({_rate(step)})" if step.seconds else ""))
-        reason = f"  ({step.reason})" if step.reason else ""
-        yield f"   {name}  {', '.join(facts)}{reason}"
-        yield from covered_lines(step.covers)
+    rows = [(name, step, predicted) for (name, step), predicted in
+            zip(program.named(), _predicted(program), strict=True)]
+    for on_numbers, group in groupby(rows, lambda row: _on_numbers(row[1])):
+        together = list(group)
+        if on_numbers and len(together) > 1:
+            yield from _numbers(together)
+        else:
+            for row in together:
+                yield from _step(*row)
     if program.cost is not None:
         yield f"   {summary_line(program.cost)}"
         if program.cost.rival is not None:
@@ -127,6 +121,38 @@ def _steps(program: ProgramRecord) -> Iterator[str]:
         laps = len(program.laps)
         how = f"median of {laps} runs" if laps > 1 else "the first run"
         yield f"   measured: {duration(program.seconds)}, {how}"
+
+
+def _on_numbers(step: StepRecord) -> bool:
+    """Tell whether NumPy only computes a number: what that takes is the call itself."""
+    return step.kind == "call" and " scalar" in step.title and not step.nbytes
+
+
+def _step(name: str, step: StepRecord, predicted: float) -> Iterator[str]:
+    facts = [step.title]
+    if step.kind == "kernel":
+        facts += [f"reads {step.reads}", f"writes {step.writes}"]
+    if step.nonzeros:
+        facts.append(step.nonzeros)
+    facts += _taken(predicted, step.seconds)
+    if step.nbytes:
+        facts.append(bytes_text(step.nbytes) + (f" ({_rate(step)})" if step.seconds else ""))
+    reason = f"  ({step.reason})" if step.reason else ""
+    yield f"   {name}  {', '.join(facts)}{reason}"
+    yield from covered_lines(step.covers)
+
+
+def _numbers(rows: list[tuple[str, StepRecord, float]]) -> Iterator[str]:
+    """Yield steps in a row that compute single numbers, together."""
+    taken = _taken(sum(row[2] for row in rows), sum(row[1].seconds for row in rows))
+    facts = [f"{len(rows)} numbers", *taken]
+    yield f"   {rows[0][0]}-{rows[-1][0]}  {', '.join(facts)}"
+    yield from covered_lines(covered for _, step, _ in rows for covered in step.covers)
+
+
+def _taken(predicted: float, measured: float) -> list[str]:
+    return [*([f"about {duration(predicted)}"] if predicted else []),
+            *([f"took {duration(measured)}"] if measured else [])]
 
 
 def _predicted(program: ProgramRecord) -> list[float]:

@@ -158,7 +158,8 @@ def test_times_and_bytes_have_units():
 
 def test_the_summary_is_one_line_in_one_unit():
     cost = CostRecord("all", ((1e-4, 0.0, 0.0, 0.0, 1e-4),), (("cost", 5e-5), ("none", 2e-3)), peak=64)
-    assert summary_line(cost) == "predicted: all 0.1 ms; cost 0.05, none 2; peak 64 bytes"
+    assert summary_line(cost) == (
+        "predicted: 0.1 ms by the rule 'all'; other rules: cost 0.05, none 2; peak 64 bytes")
 
 
 def test_a_limit_of_memory_says_what_it_costs():
