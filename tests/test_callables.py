@@ -101,7 +101,7 @@ class Table:
         return self.values
 
     def total(self):
-        return (self.values * 2.5).sum()
+        return sum(range(9))
 
 
 def test_tables_do_their_own_arithmetic():
@@ -124,10 +124,10 @@ def test_tables_do_their_own_arithmetic():
 
 
 def test_loops_that_asked_for_nothing_have_a_cure():
-    def clipped(x):
-        return [v if v > 0.0 else 0.0 for v in x.tolist()]
+    def clipped(values):
+        return [v if v > 0.0 else 0.0 for v in values]
 
-    told = str(jitla.explain(clipped, X))
+    told = str(jitla.explain(clipped, [1.0, -1.0]))
     assert "its loops asked for no work on arrays" in told and "with whole arrays (np.where, masks)" in told
 
 
