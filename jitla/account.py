@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, time
+from types import CodeType
 from typing import Any
 
 from jitla.clocks import Watch
@@ -184,7 +185,12 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note, loops_of(sites),
         kept_of(sites), nests_of(sites), sum(len(s.standbys) for s in sites), _compilations(sites),
         tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch),
-        given, code is not None and loops_back(code))
+        given, code is not None and _turns(code))
+
+
+def _turns(code: CodeType) -> bool:
+    """Say whether there are loops in `code`, comprehensions included."""
+    return loops_back(code) or any(_turns(inner) for inner in code.co_consts if isinstance(inner, CodeType))
 
 
 def clocks_of(sites: Iterable[Site]) -> list[Any]:

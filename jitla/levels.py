@@ -37,6 +37,7 @@ LEVELS = ("plan", "trace", "hops", "rewrites", "kernels", "cost", "llvm", "asm",
           "all")
 DEEP = ("llvm", "asm")  # these take a while to write down: they are made if asked for, and not in "all"
 GIGA = 1e9
+STEPS, LINES = 24, 8  # what the first screen has room for: steps of a program, lines of a step
 _KERNEL = re.compile(r"\bK(\d+)\b")  # plans count kernels from 0
 
 
@@ -63,10 +64,10 @@ def program_lines(program: ProgramRecord, number: int, level: str) -> Iterator[s
         group = _group(stage)
         planned = planned or group == "plan"
         if level == group or level == "all" and group != "loops":
-            yield from _stage(stage, program)
+            yield from _stage(stage, program, short=level == "plan")
     if level in ("plan", "all") and not planned:
         yield "-- plan"
-        yield from _steps(program)
+        yield from _steps(program, short=level == "plan")
     yield from _below(program, level)
 
 
@@ -84,13 +85,13 @@ def _below(program: ProgramRecord, level: str) -> Iterator[str]:
         yield from _runtime(program)
 
 
-def _stage(stage: StageRecord, program: ProgramRecord) -> Iterator[str]:
+def _stage(stage: StageRecord, program: ProgramRecord, short: bool) -> Iterator[str]:
     group = _group(stage)
     yield f"-- {stage.name}, made in {duration(stage.seconds)}"
     if stage.name in ("rewrites", "rewrites.static"):
         yield from _fired(program.fired)
     if group == "plan":
-        yield from _steps(program)
+        yield from _steps(program, short)
     else:
         yield from _indented(stage.text)
 
@@ -103,16 +104,22 @@ def _fired(fired: tuple[FiredRule, ...]) -> Iterator[str]:
         yield f"   {f.count:>3} x {f.name:<{width}}  {f.exactness:<8}  {f.doc}".rstrip()
 
 
-def _steps(program: ProgramRecord) -> Iterator[str]:
+def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
+    """Yield every step with its lines; `short`: those that took most, and their first lines."""
     rows = [(name, step, predicted) for (name, step), predicted in
             zip(program.named(), _predicted(program), strict=True)]
+    lines, left = (LINES if short else None), len(rows) - STEPS
+    if short and left > 0:
+        rows = sorted(sorted(rows, key=lambda row: -(row[1].seconds or row[2]))[:STEPS], key=rows.index)
     for on_numbers, group in groupby(rows, lambda row: _on_numbers(row[1])):
         together = list(group)
         if on_numbers and len(together) > 1:
-            yield from _numbers(together)
+            yield from _numbers(together, lines)
         else:
             for row in together:
-                yield from _step(*row)
+                yield from _step(*row, lines)
+    if short and left > 0:
+        yield f"   {times(left, 'step')} that took less; level=\"all\" shows everything"
     if program.cost is not None:
         yield f"   {summary_line(program.cost)}"
         if program.cost.rival is not None:
@@ -128,7 +135,7 @@ def _on_numbers(step: StepRecord) -> bool:
     return step.kind == "call" and " scalar" in step.title and not step.nbytes
 
 
-def _step(name: str, step: StepRecord, predicted: float) -> Iterator[str]:
+def _step(name: str, step: StepRecord, predicted: float, most: int | None) -> Iterator[str]:
     facts = [step.title]
     if step.kind == "kernel":
         facts += [f"reads {step.reads}", f"writes {step.writes}"]
@@ -139,15 +146,15 @@ def _step(name: str, step: StepRecord, predicted: float) -> Iterator[str]:
         facts.append(bytes_text(step.nbytes) + (f" ({_rate(step)})" if step.seconds else ""))
     reason = f"  ({step.reason})" if step.reason else ""
     yield f"   {name}  {', '.join(facts)}{reason}"
-    yield from covered_lines(step.covers)
+    yield from covered_lines(step.covers, most)
 
 
-def _numbers(rows: list[tuple[str, StepRecord, float]]) -> Iterator[str]:
+def _numbers(rows: list[tuple[str, StepRecord, float]], most: int | None) -> Iterator[str]:
     """Yield steps in a row that compute single numbers, together."""
     taken = _taken(sum(row[2] for row in rows), sum(row[1].seconds for row in rows))
     facts = [f"{len(rows)} numbers", *taken]
     yield f"   {rows[0][0]}-{rows[-1][0]}  {', '.join(facts)}"
-    yield from covered_lines(covered for _, step, _ in rows for covered in step.covers)
+    yield from covered_lines((covered for _, step, _ in rows for covered in step.covers), most)
 
 
 def _taken(predicted: float, measured: float) -> list[str]:
@@ -170,14 +177,18 @@ def _trace(recorded: tuple[Covered, ...]) -> Iterator[str]:
         yield from (f"       {c.op}" for c in group)
 
 
-def covered_lines(covers: Iterable[Covered]) -> Iterator[str]:
-    """Group operators that stand together and come from one line."""
+def covered_lines(covers: Iterable[Covered], most: int | None = None) -> Iterator[str]:
+    """Group operators that stand together and come from one line; say how many `most` leaves out."""
     rows = [(line, " ".join(c.op for c in group)) for line, group in groupby(covers, lambda c: c.line)]
+    left = 0 if most is None else max(len(rows) - most, 0)
+    del rows[len(rows) - left:]
     places = [line.place if line else "" for line, _ in rows]
     width = max(map(len, places), default=0)
     for (line, operators), place in zip(rows, places, strict=True):
         text = f"  | {line.text}" if line and line.text else ""
         yield f"       {place:<{width}}  {operators}{text}"
+    if left:
+        yield f"       and {left} more"
 
 
 def _kernels(program: ProgramRecord) -> Iterator[str]:
