@@ -28,6 +28,7 @@ from jitla.records import (
     Moment,
     NestRecord,
     SourceLine,
+    StoredRecord,
 )
 from jitla.tracing import Site
 
@@ -201,7 +202,8 @@ def clocks_of(sites: Iterable[Site]) -> list[Any]:
 def _call(watch: Watch | None) -> CallRecord | None:
     if watch is None:
         return None
-    return CallRecord(watch.begun, watch.seconds, tuple(Moment(*found) for found in watch.moments))
+    made = tuple(StoredRecord(*found, times=n) for found, n in Counter(watch.stored).items())
+    return CallRecord(watch.begun, watch.seconds, tuple(Moment(*found) for found in watch.moments), made)
 
 
 def _compilations(sites: tuple[Site, ...]) -> tuple[CompilationRecord, ...]:

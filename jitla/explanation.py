@@ -178,6 +178,9 @@ def _shown(record: FunctionRecord) -> set[int]:
 
 def _rest(record: FunctionRecord) -> Iterator[str]:
     """Yield what is in no program, and what to do about it."""
+    if record.call is not None and record.call.stored:
+        yield f"== sparse results: {len(record.call.stored)}"
+        yield from (f"   S{at}  {made.text}" for at, made in enumerate(record.call.stored, 1))
     yield from _nests(record.nests)
     yield from _kept(record.kept)
     yield from _loops(record.loops)

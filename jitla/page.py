@@ -54,6 +54,9 @@ def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
         rows.append(f"<p>{escape(record.remark)}</p>")
     for number, program in enumerate(record.programs, 1):
         rows += _program(program, number, opened=number == 1)
+    if record.call is not None and record.call.stored:
+        rows += ["<h4>sparse results</h4><ul>",
+                 *(f"<li>{escape(made.text)}</li>" for made in record.call.stored), "</ul>"]
     rows += _fallbacks(record)
     found = advice(record)
     if found:

@@ -34,6 +34,7 @@ __all__ = [
     "SourceLine",
     "StageRecord",
     "StepRecord",
+    "StoredRecord",
 ]
 
 
@@ -289,12 +290,35 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A sparse matrix that was made `times` times: how many of its elements `most` are entries, and are."""
+
+    title: str
+    elements: int
+    most: int
+    entries: int
+    times: int = 1
+
+    @property
+    def text(self) -> str:
+        """Say so in a line."""
+        bound = f" of at most {self.most}" if self.most > self.entries else ""
+        part = self.entries / self.elements if self.elements else 0.0
+        again = f", {self.times} times" if self.times > 1 else ""
+        return f"{self.title}, {self.entries}{bound} entries ({part:.3g} of all elements){again}"
+
+
+@dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that was watched: when it began, how long it took, and what NumPy was called for in it."""
+    """A call that was watched: when it began, how long it took, what NumPy was called for in it.
+
+    `stored` are the sparse matrices it made, those that are alike once.
+    """
 
     begun: float
     seconds: float
     moments: tuple[Moment, ...] = ()
+    stored: tuple[StoredRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
