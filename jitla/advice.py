@@ -58,8 +58,9 @@ def _all(record: FunctionRecord) -> Iterator[tuple[float, str]]:
             yield nest.seconds, (f"{nest.line.place}: the loop over elements stays Python's ({nest.reason}); "
                                  "see docs/loops.md for what is compiled")
         elif nest.state == "cold":
-            yield nest.seconds, (f"{nest.line.place}: the loop over elements is compiled once calls have spent "
-                                 f"some milliseconds in it: call {record.name} as it is used, then explain it")
+            yield nest.seconds, (
+                f"{nest.line.place}: the loop over elements is compiled once calls have spent some "
+                f"milliseconds in it: call {record.name} as it is used, then explain it")
     if record.waiting:
         yield 0.0, ("blocks are left to NumPy until they have taken as long as compiling does: "
                     "f.compile(...) makes ready, compile=\"sync\" waits")
@@ -86,14 +87,14 @@ def _plain(record: FunctionRecord) -> str:
     note = record.note
     cold = note.startswith(COLD)
     if record.given and cold and record.programs:
-        return (f"how much a {record.given} holds is not seen, so that calls with one are traced late: hand the "
-                "function arrays")
+        return (f"how much a {record.given} holds is not seen, so that calls with one are traced late: "
+                "hand the function arrays")
     if record.given and (cold or not note and not record.programs):
         return (f"a {record.given} does its own arithmetic: take its arrays, as in table[\"x\"].to_numpy(), "
                 "and work on these, or hand the function these")
     if not note and record.turns and record.calls and record.remark:
-        return ("Python does loops over single elements one by one: write them with whole arrays (np.where, masks), "
-                "or over numbers of elements, as in for i in range(len(x)), which docs/loops.md says more of")
+        return ("Python does loops over single elements one by one: write them with whole arrays "
+                "(np.where, masks), or over indices, for i in range(len(x)): see docs/loops.md")
     if not note or note.endswith(COMPLETE):
         return ""
     if "source" in note:

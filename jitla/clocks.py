@@ -28,7 +28,7 @@ _WATCHES: list[Watch] = []  # while anybody watches, every run of every program 
 class Watch:
     """A call that is watched: when it began, its seconds, its moments: name, begin, seconds, thread.
 
-    `stored` are the sparse matrices it made: class and sizes, elements, entries there may be, entries there are.
+    `stored` are the sparse matrices it made: class and sizes, elements, entries at most, entries there.
     """
 
     begun: float = field(default_factory=perf_counter)

@@ -181,7 +181,7 @@ def run_command(arguments: list[str]) -> int:
                         help="decorate this function; may be given more than once")
     parser.add_argument("--jit-all", action="store_true", help="decorate all functions of the script")
     parser.add_argument("--once", action="store_true",
-                        help="do not run the script plain before; for scripts that ask at a terminal, or write")
+                        help="do not run the script plain before; for those that ask at a terminal, or write")
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the script")
     chosen = parser.parse_args(arguments)
     if not chosen.jit and not chosen.jit_all:

@@ -22,10 +22,9 @@ from jitla.levels import (
     covered_lines,
     program_lines,
     recompilation_lines,
-    runtime_lines,
     stage_levels,
-    times,
 )
+from jitla.pace import runtime_lines, times
 from jitla.page import document, fragment, preformatted
 from jitla.predictions import bytes_text, duration
 from jitla.records import (

@@ -108,7 +108,8 @@ def _by_step(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
         reads = dict.fromkeys(number[named[read]] for at in part for read in nodes[at].reads)
         reads.pop(number[name], None)
         op, title = (first.op, first.title) if len(part) == 1 else ("", f"{len(part)} values")
-        found.append(NodeRecord(op, title, first.step, tuple(reads), result=any(nodes[at].result for at in part)))
+        result = any(nodes[at].result for at in part)
+        found.append(NodeRecord(op, title, first.step, tuple(reads), result=result))
     return found
 
 

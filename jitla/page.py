@@ -11,7 +11,8 @@ from html import escape
 
 from jitla.advice import advice
 from jitla.graph import svg
-from jitla.levels import LINES, times
+from jitla.levels import LINES
+from jitla.pace import times
 from jitla.predictions import bytes_text, duration, rival_line
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
@@ -29,6 +30,7 @@ STYLE = """
   background: transparent; color: inherit; }
 .jitla .program { display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }
 .jitla .steps { flex: 1 1 360px; }
+.jitla .steps td:nth-child(n+3):nth-child(-n+5) { white-space: nowrap; }
 .jitla .drawing { overflow-x: auto; max-width: 100%; } .jitla ul { margin: 4px 0; padding-left: 20px; }
 .jitla summary { cursor: pointer; margin: 6px 0; }
 @media (prefers-color-scheme: dark) {

@@ -67,7 +67,9 @@ def summary_line(cost: CostRecord) -> str:
     others = [f"{name} {s * factor:.3g}" for name, s in cost.rules]
     limit = f" of {bytes_text(cost.limit)}" if cost.limit else ""
     tail = [f"peak {bytes_text(cost.peak)}{limit}", *(["search ended early"] if cost.spent else [])]
-    return "predicted: " + "; ".join([*words, *([f"other rules: {', '.join(others)}"] if others else []), *tail])
+    if others:
+        words.append(f"other rules: {', '.join(others)}")
+    return "predicted: " + "; ".join([*words, *tail])
 
 
 def search_lines(cost: CostRecord, titles: Sequence[str]) -> Iterator[str]:

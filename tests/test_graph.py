@@ -159,11 +159,12 @@ def test_many_values_are_drawn_as_steps_and_too_many_not_at_all():
 
 def test_long_explanations_have_the_most_on_a_screen():
     lines = tuple(Covered("add", SourceLine("f.py", n)) for n in range(10_000))
-    steps = tuple(StepRecord("kernel", "Cell 3 float64", lines if at == 70 else lines[:9], seconds=1.0 + (at == 70))
-                  for at in range(900))
-    record = FunctionRecord("f", START, 1, (ProgramRecord("p", steps=steps, trace=lines),))
+    steps = [StepRecord("kernel", "Cell 3 float64", lines[:9], seconds=1.0)] * 900
+    steps[70] = StepRecord("kernel", "Cell 3 float64", lines, seconds=2.0)
+    record = FunctionRecord("f", START, 1, (ProgramRecord("p", steps=tuple(steps), trace=lines),))
     text, page = str(explanation(record)), explanation(record)._repr_html_()
     assert text.count("\n") < 40 * 24 and "   K71  " in text and "and 9992 more\n" in text
     assert "876 steps that took less" in text and "   K900" not in text
     assert "   K900" in str(explanation(record, "all"))
-    assert len(page) < 1_000_000 and "and 800 more" in page and "... print(e.at(&#x27;trace&#x27;)) shows" in page
+    assert len(page) < 1_000_000 and "and 800 more" in page
+    assert "... print(e.at(&#x27;trace&#x27;)) shows" in page

@@ -24,7 +24,7 @@ from jitla.fusion.rows import ROW, is_in_turn, is_row_view, product_at, row_link
 from jitla.fusion.templates import CELL, MAGG, TALLY, Facts, Template
 from jitla.hops import Hop, Kind
 
-#: Every template there is; where several open at a value, the first counts, but for rows, which may count beside it.
+#: Every template there is; where several open at a value, the first counts; rows may count beside it.
 TEMPLATES = [CELL, MAGG, TALLY, ROW]
 
 
