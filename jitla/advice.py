@@ -14,6 +14,7 @@ from jitla.records import COLD, FallbackRecord, FunctionRecord, ProgramRecord
 
 __all__ = ["advice"]
 
+OFTEN, BRIEF = 100, 20e-6  # runs, and seconds of one, of blocks that are hardly worth being begun
 MOST = 6  # pieces of advice
 CHANGES = 8  # compilations because of one guard, from which on that is worth a word
 LITTLE = 0.01  # part of all time up to which a call that is handed to NumPy is not worth a word
@@ -23,8 +24,7 @@ COMPLETE = ("methods", "generator", "function of Python", "disable is on")
 #: By the word that a reason has: what can be done about a call that is not traced.
 CURES = (
     ("whole calls", "is faster in NumPy: hand it more data at a time, or decorate what calls it"),
-    ("not in the op table", "ends its block: docs/supported.md lists what can stay in one; or move it out of"
-     " the loop"),
+    ("not in the op table", "ends its block: docs/supported.md lists what can stay in one"),
     ("not in this form", "is traced with other arguments or dtypes: see docs/supported.md"),
 )
 #: By guard: what can be done against compiling again and again.
@@ -50,9 +50,11 @@ def _all(record: FunctionRecord) -> Iterator[tuple[float, str]]:
     little = LITTLE * _spent(record)
     for f in record.fallbacks:
         if f.seconds >= little:
-            yield f.seconds, _fallback(f)
+            yield f.seconds, _fallback(f, record.turns)
     for program in record.programs:
         yield from _products(program)
+        if program.runs >= OFTEN and 0.0 < program.seconds < BRIEF:
+            yield program.seconds * program.runs, _brief(record, program)
     for nest in record.nests:
         if nest.state == "refused":
             yield nest.seconds, (f"{nest.line.place}: the loop over elements stays Python's ({nest.reason}); "
@@ -78,8 +80,10 @@ def _spent(record: FunctionRecord) -> float:
     """Return the seconds that are known to have gone into calls, without compiling."""
     parts = sum(p.seconds * p.runs for p in record.programs) + sum(x.seconds for x in record.loops)
     parts += sum(f.seconds for f in record.fallbacks) + sum(n.seconds + n.compiled for n in record.nests)
-    compiling = sum(c.seconds for c in record.compilations if record.call and c.ended >= record.call.begun)
-    return max(parts, record.call.seconds - compiling if record.call else 0.0)
+    if record.call is None or all(n.state != "cold" for n in record.nests):
+        return parts
+    rest = record.call.seconds - sum(c.seconds for c in record.compilations)  # Python's, in the nests
+    return max(parts, rest)
 
 
 def _plain(record: FunctionRecord) -> str:
@@ -104,11 +108,20 @@ def _plain(record: FunctionRecord) -> str:
     return "calls are too short to be traced: hand it more data at a time, or decorate what calls it"
 
 
-def _fallback(f: FallbackRecord) -> str:
+def _fallback(f: FallbackRecord, turns: bool) -> str:
     cure = next((text for word, text in CURES if word in f.reason), "is run by NumPy: see docs/supported.md")
     if f.function == "loop over elements":
         cure = f"stays Python's ({f.reason}): see docs/loops.md for what is compiled"
+    if turns and f.count > 1 and "op table" in f.reason:
+        cure += "; or move it out of the loop"
     return f"{f.line.place}: {f.function} took {duration(f.seconds)} and {cure}"
+
+
+def _brief(record: FunctionRecord, program: ProgramRecord) -> str:
+    covered = (c.line for step in program.steps for c in step.covers if c.line is not None)
+    return (f"{next(covered, record.line).place}: a block of {duration(program.seconds)} ran {program.runs} "
+            "times, as long as Python takes around it: one operation on all of it, such as on rows of a matrix, "
+            "takes less")
 
 
 def _products(program: ProgramRecord) -> Iterator[tuple[float, str]]:

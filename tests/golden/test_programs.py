@@ -28,12 +28,16 @@ MEASURED = re.compile(
     rf"(?<=took ){TIME}|(?<=compiled in ){TIME}|(?<=made in ){TIME}|(?<=measured: ){TIME}|(?<=found, ){TIME}|"
     rf"(?<! about) +{TIME}(?=  programs.py)|"
     r"\d[\d.e+-]* GB/s", re.MULTILINE)
+#: Advice that depends on what took how much.
+TIMED = re.compile(
+    r"^(?:== for more speed|.* is most of the time and .*|.* took .* and ends its block.*|.* ran \d+ times, as .*)\n",
+    re.MULTILINE)
 PROGRAMS = programs()
 
 
 def fixed(text: str) -> str:
     """Put "T" in the place of what was measured."""
-    text = MEASURED.sub("T", text)
+    text = MEASURED.sub("T", TIMED.sub("", text))
     # code that an earlier test has compiled is found
     return re.sub(r"\d+ compiled, \d+ found", "N compiled or found", text)
 
