@@ -120,8 +120,8 @@ def _fallback(f: FallbackRecord, turns: bool) -> str:
 def _brief(record: FunctionRecord, program: ProgramRecord) -> str:
     covered = (c.line for step in program.steps for c in step.covers if c.line is not None)
     return (f"{next(covered, record.line).place}: a block of {duration(program.seconds)} ran {program.runs} "
-            "times, as long as Python takes around it: one operation on all of it, such as on rows of a matrix, "
-            "takes less")
+            "times, as long as Python takes around it: one operation on all of it, such as on rows of a "
+            "matrix, takes less")
 
 
 def _products(program: ProgramRecord) -> Iterator[tuple[float, str]]:

@@ -30,7 +30,8 @@ MEASURED = re.compile(
     r"\d[\d.e+-]* GB/s", re.MULTILINE)
 #: Advice that depends on what took how much.
 TIMED = re.compile(
-    r"^(?:== for more speed|.* is most of the time and .*|.* took .* and ends its block.*|.* ran \d+ times, as .*)\n",
+    r"^(?:== for more speed|.* is most of the time and .*|.* took .* and ends its block.*|"
+    r".* ran \d+ times, as .*)\n",
     re.MULTILINE)
 PROGRAMS = programs()
 
