@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, time
+from types import CodeType
 from typing import Any
 
 from jitla.clocks import Watch
+from jitla.cold import loops_back
 from jitla.drafting import program_record
 from jitla.page import counters
 from jitla.predictions import duration
@@ -26,6 +28,7 @@ from jitla.records import (
     Moment,
     NestRecord,
     SourceLine,
+    StoredRecord,
 )
 from jitla.tracing import Site
 
@@ -161,11 +164,13 @@ def _kept(part: Any) -> KeptRecord:
 
 
 def function_record(function: Callable[..., Any], sites: Iterable[Site], note: str = "", *,
-                    assumed: bool = False, watch: Watch | None = None, codes: bool = False) -> FunctionRecord:
+                    assumed: bool = False, watch: Watch | None = None, codes: bool = False, given: str = "",
+                    ) -> FunctionRecord:
     """Return all that is known of a decorated function; `note` says why nothing is compiled.
 
     `assumed`: nobody has measured this machine. `watch` is the call that was made to explain it. With
-    `codes` what kernels were compiled from and to is written down, too, which takes a while.
+    `codes` what kernels were compiled from and to is written down, too, which takes a while. `given` is the
+    class of a table among the arguments.
     """
     sites = tuple(sites)
     code = getattr(function, "__code__", None)
@@ -180,7 +185,13 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
     return FunctionRecord(
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note, loops_of(sites),
         kept_of(sites), nests_of(sites), sum(len(s.standbys) for s in sites), _compilations(sites),
-        tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch))
+        tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch),
+        given, code is not None and _turns(code))
+
+
+def _turns(code: CodeType) -> bool:
+    """Say whether there are loops in `code`, comprehensions included."""
+    return loops_back(code) or any(_turns(inner) for inner in code.co_consts if isinstance(inner, CodeType))
 
 
 def clocks_of(sites: Iterable[Site]) -> list[Any]:
@@ -191,7 +202,8 @@ def clocks_of(sites: Iterable[Site]) -> list[Any]:
 def _call(watch: Watch | None) -> CallRecord | None:
     if watch is None:
         return None
-    return CallRecord(watch.begun, watch.seconds, tuple(Moment(*found) for found in watch.moments))
+    made = tuple(StoredRecord(*found, times=n) for found, n in Counter(watch.stored).items())
+    return CallRecord(watch.begun, watch.seconds, tuple(Moment(*found) for found in watch.moments), made)
 
 
 def _compilations(sites: tuple[Site, ...]) -> tuple[CompilationRecord, ...]:

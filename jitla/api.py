@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.callables import awaited, behind
+from jitla.callables import awaited, behind, foreign
 from jitla.calling import called_instead
 from jitla.config import current
 from jitla.errors import TraceError
@@ -113,7 +113,7 @@ def jit(function: Any = None, /, *, numerics: str | None = None, strict: bool | 
     Raises
     ------
     TraceError
-        If `function` is not callable.
+        If `function` is not callable, or a class: its methods can be decorated.
     ConfigError
         If an option has no such value.
 
@@ -143,10 +143,11 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
         return MethodType(_decorated(function.__func__, changes), function.__self__)
     if isinstance(function, partial):
         return partial(_decorated(function.func, changes), *function.args, **function.keywords)
+    if isinstance(function, type):
+        raise TraceError(f"jit needs a function, not the class {function.__name__}; decorate its methods")
     if not callable(function):
         raise TraceError(f"jit needs a function, not {function!r}; use it as a decorator")
-    if current().disable or inspect.isasyncgenfunction(function) or isinstance(function, type) \
-            or hasattr(function, "__jitla_state__"):
+    if current().disable or inspect.isasyncgenfunction(function) or hasattr(function, "__jitla_state__"):
         return function
     state = State(function, changes)
     wrapper: Any = update_wrapper(called_instead(function, state), function)
@@ -191,7 +192,7 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     ConfigError
         If there is no such level.
     TraceError
-        If `function` is not callable, or arguments are given and it has to be awaited.
+        If `function` is not callable, or a class, or arguments are given and it has to be awaited.
     """
     function, first, named = behind(function)
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
@@ -201,13 +202,14 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
         awaited(state.function)
         watch = call_traced(state, decorated, (*first, *args), {**named, **kwargs})
     finish(state)
-    return _explained(state, level, watch)
+    return _explained(state, level, watch, foreign((*args, *kwargs.values())))
 
 
-def _explained(state: State, level: str = "plan", watch: Any = None) -> Explanation:
+def _explained(state: State, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:
     def record(codes: bool) -> Any:
         return GATE.room("account").function_record(
-            state.function, state.all_sites(), state.note, assumed=GATE.assumes, watch=watch, codes=codes)
+            state.function, state.all_sites(), state.note, assumed=GATE.assumes, watch=watch, codes=codes,
+            given=given or state.foreign)
 
     made: Explanation = GATE.room("explanation").explanation(record, level)
     return made

@@ -7,14 +7,14 @@ Receives what a user named and arguments; returns the function behind it and the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
 from jitla.errors import TraceError
 
-__all__ = ["awaited", "behind", "check_arguments", "kind_note"]
+__all__ = ["awaited", "behind", "check_arguments", "foreign", "kind_note"]
 
 
 def behind(given: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -69,10 +69,14 @@ def awaited(function: Callable[..., Any]) -> None:
                          "await a call of it, then explain it without arguments")
 
 
+def foreign(values: Iterable[Any]) -> str:
+    """Return the name of the class of the first value, or class, that has arrays but is none: a table's."""
+    classes = (value if isinstance(value, type) else type(value) for value in values)
+    return next((each.__name__ for each in classes if hasattr(each, "to_numpy")), "")
+
+
 def kind_note(function: Any) -> str:
     """Say why nothing of `function` can be traced, from what it is; nothing for functions of Python."""
-    if isinstance(function, type):
-        return "is a class, which is not compiled: decorate its methods"
     if inspect.isasyncgenfunction(function):
         return "runs in NumPy: it is an asynchronous generator"
     if not isinstance(function, FunctionType):

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
-__all__ = ["Clock", "Lap", "Watch", "moment", "watching"]
+__all__ = ["Clock", "Lap", "Watch", "moment", "stored", "watching"]
 
 FIRST = 5  # runs of a program that are timed; what a cold cache does shows in the first alone
 KEPT = 256  # laps of a program that are remembered
@@ -25,11 +26,15 @@ _WATCHES: list[Watch] = []  # while anybody watches, every run of every program 
 
 @dataclass
 class Watch:
-    """A call that is watched: when it began, its seconds, its moments: name, begin, seconds, thread."""
+    """A call that is watched: when it began, its seconds, its moments: name, begin, seconds, thread.
+
+    `stored` are the sparse matrices it made: class and sizes, elements, entries at most, entries there.
+    """
 
     begun: float = field(default_factory=perf_counter)
     seconds: float = 0.0
     moments: list[tuple[str, float, float, int]] = field(default_factory=list)
+    stored: list[tuple[str, int, int, int]] = field(default_factory=list)
 
 
 def moment(name: str, begun: float, seconds: float) -> None:
@@ -37,6 +42,15 @@ def moment(name: str, begun: float, seconds: float) -> None:
     for watch in _WATCHES:
         if len(watch.moments) < MOST:
             watch.moments.append((name, begun, seconds, threading.get_ident()))
+
+
+def stored(matrix: Any, most: int) -> None:
+    """Take note of a sparse matrix that was made, of at most so many entries, if anybody watches."""
+    for watch in _WATCHES:
+        if len(watch.stored) < MOST:
+            rows, columns = matrix.shape
+            title = f"{type(matrix).__name__} {rows}x{columns} {matrix.dtype}"
+            watch.stored.append((title, rows * columns, most, matrix.nnz))
 
 
 class Clock:

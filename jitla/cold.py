@@ -163,6 +163,12 @@ class Payoff:
         self.kinds[key] = kind
         return kind
 
+    @property
+    def classes(self) -> Iterator[type]:
+        """The classes of arguments of calls, other than arrays; in no order, some more than once."""
+        for key in list(self.kinds):
+            yield from (each for each in (key[1] if type(key) is tuple else ()) if isinstance(each, type))
+
     def bypasses(self) -> Iterator[Bypass]:
         """Yield what is left to the plain function now, or was."""
         for kind in list(self.kinds.values()):

@@ -31,6 +31,7 @@ from jitla.disk import Disk, Unsafe
 from jitla.errors import ConfigError, JitlaError
 from jitla.gate import GATE
 from jitla.predictions import bytes_text, duration
+from jitla.replay import Replay
 from jitla.trials import SIZES, trials
 
 __all__ = ["bench_command", "cache_command", "explain_command", "info_command", "run_command", "tune_command"]
@@ -180,24 +181,26 @@ def run_command(arguments: list[str]) -> int:
                         help="decorate this function; may be given more than once")
     parser.add_argument("--jit-all", action="store_true", help="decorate all functions of the script")
     parser.add_argument("--once", action="store_true",
-                        help="do not run the script plain before; for scripts that read their input")
+                        help="do not run the script plain before; for those that ask at a terminal, or write")
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the script")
     chosen = parser.parse_args(arguments)
     if not chosen.jit and not chosen.jit_all:
         raise ConfigError("nothing to decorate: use --jit FUNCTION, --jit MODULE:FUNCTION or --jit-all")
     if not Path(chosen.script).is_file():
         raise ConfigError(f"there is no file {chosen.script}")
-    plain = 0.0
+    plain, given = 0.0, Replay()
     if not chosen.once:
         start = time.perf_counter()
-        done = subprocess.run([sys.executable, chosen.script, *chosen.rest], stdout=subprocess.DEVNULL,
-                              check=False)
+        with given.once():
+            done = subprocess.run([sys.executable, chosen.script, *chosen.rest], stdout=subprocess.DEVNULL,
+                                  check=False)
         plain = time.perf_counter() - start
         if done.returncode:
             raise ConfigError(f"{chosen.script} ends with status {done.returncode} without jitla, too")
     start = time.perf_counter()
     try:
-        return _run(chosen.script, chosen.rest, _named(chosen.jit), chosen.jit_all)
+        with given.once():
+            return _run(chosen.script, chosen.rest, _named(chosen.jit), chosen.jit_all)
     finally:  # a script may end by `sys.exit`
         seconds = time.perf_counter() - start
         against = f", {duration(plain)} without jitla, start of Python included" if plain else ""

@@ -22,10 +22,9 @@ from jitla.levels import (
     covered_lines,
     program_lines,
     recompilation_lines,
-    runtime_lines,
     stage_levels,
-    times,
 )
+from jitla.pace import runtime_lines, times
 from jitla.page import document, fragment, preformatted
 from jitla.predictions import bytes_text, duration
 from jitla.records import (
@@ -178,6 +177,9 @@ def _shown(record: FunctionRecord) -> set[int]:
 
 def _rest(record: FunctionRecord) -> Iterator[str]:
     """Yield what is in no program, and what to do about it."""
+    if record.call is not None and record.call.stored:
+        yield f"== sparse results: {len(record.call.stored)}"
+        yield from (f"   S{at}  {made.text}" for at, made in enumerate(record.call.stored, 1))
     yield from _nests(record.nests)
     yield from _kept(record.kept)
     yield from _loops(record.loops)

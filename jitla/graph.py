@@ -14,6 +14,7 @@ __all__ = ["COLOURS", "NodeRecord", "dot", "mermaid", "svg"]
 
 WIDTH, HEIGHT = 150, 40  # pixels of a node
 ACROSS, DOWN = 22, 44  # pixels between nodes of a layer, and between layers
+MOST = 200  # values that one can follow with the eye
 SWEEPS = 8  # how often layers are put in order after their neighbours
 #: Fill and border by step: readable on white and on black. Calls of NumPy are grey.
 COLOURS = (
@@ -72,8 +73,12 @@ def dot(nodes: Sequence[NodeRecord]) -> str:
 
 
 def svg(nodes: Sequence[NodeRecord]) -> str:
-    """Return a drawing, top to bottom, coloured by step; lines of the program show where one points."""
-    if not nodes:
+    """Return a drawing, top to bottom, coloured by step; lines of the program show where one points.
+
+    Of many values those of a step are one box; where that is too many, too, there is no drawing.
+    """
+    nodes = nodes if len(nodes) <= MOST else _by_step(nodes)
+    if not 0 < len(nodes) <= MOST:
         return ""
     layers, chains = _layered(nodes)
     _arrange(layers, chains)
@@ -90,6 +95,24 @@ def svg(nodes: Sequence[NodeRecord]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def _by_step(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
+    """Return a node for each step and for each array that is given, in place of those for single values."""
+    named = [node.step or f"given {at}" for at, node in enumerate(nodes)]
+    number = {name: at for at, name in enumerate(dict.fromkeys(named))}
+    parts: list[list[int]] = [[] for _ in number]
+    for at, name in enumerate(named):
+        parts[number[name]].append(at)
+    found = []
+    for name, part in zip(number, parts, strict=True):
+        first = nodes[part[0]]
+        reads = dict.fromkeys(number[named[read]] for at in part for read in nodes[at].reads)
+        reads.pop(number[name], None)
+        op, title = (first.op, first.title) if len(part) == 1 else ("", f"{len(part)} values")
+        result = any(nodes[at].result for at in part)
+        found.append(NodeRecord(op, title, first.step, tuple(reads), result=result))
+    return found
+
+
 # --------------------------------------------------------------------------- order of the drawing
 
 _Key = tuple[int, int]  # a node, or a bend of the line to a node that lies layers below
@@ -101,11 +124,15 @@ def _layered(nodes: Sequence[NodeRecord]) -> tuple[list[list[_Key]], list[list[_
     A node stands below all that it reads; what reads nothing stands above its first reader.
     """
     depth = [0] * len(nodes)
+    for at in _ordered(nodes):
+        depth[at] = 1 + max((depth[read] for read in nodes[at].reads), default=-1)
+    readers: list[list[int]] = [[] for _ in nodes]
     for at, node in enumerate(nodes):
-        depth[at] = 1 + max((depth[read] for read in node.reads), default=-1)
+        for read in node.reads:
+            readers[read].append(at)
     for at, node in enumerate(nodes):
         if not node.reads:
-            depth[at] = min((depth[n] - 1 for n, x in enumerate(nodes) if at in x.reads), default=0)
+            depth[at] = min((depth[n] - 1 for n in readers[at]), default=0)
     layers: list[list[_Key]] = [[] for _ in range(max(depth) + 1)]
     for at in range(len(nodes)):
         layers[depth[at]].append((at, 0))
@@ -121,6 +148,19 @@ def _layered(nodes: Sequence[NodeRecord]) -> tuple[list[list[_Key]], list[list[_
     return layers, chains
 
 
+def _ordered(nodes: Sequence[NodeRecord]) -> Iterator[int]:
+    """Yield the numbers of all nodes, those that a node reads before it."""
+    done: set[int] = set()
+    for at in range(len(nodes)):
+        stack = [at]
+        while stack:
+            missing = [read for read in nodes[stack[-1]].reads if read not in done]
+            stack += missing
+            if not missing and (top := stack.pop()) not in done:
+                done.add(top)
+                yield top
+
+
 def _arrange(layers: list[list[_Key]], chains: list[list[_Key]]) -> None:
     """Put each layer in the order of the mean place of its neighbours, down and up in turn."""
     above: dict[_Key, list[_Key]] = {}
@@ -129,11 +169,12 @@ def _arrange(layers: list[list[_Key]], chains: list[list[_Key]]) -> None:
         for high, low in zip(chain, chain[1:], strict=False):
             above.setdefault(low, []).append(high)
             below.setdefault(high, []).append(low)
+    at = {key: place for layer in layers for place, key in enumerate(layer)}
     for sweep in range(SWEEPS):
         near = below if sweep % 2 else above
         for layer in reversed(layers) if sweep % 2 else layers:
-            at = {key: place for other in layers for place, key in enumerate(other)}
             layer.sort(key=lambda key: _mean([at[n] for n in near.get(key, ())], at[key]))
+            at.update((key, place) for place, key in enumerate(layer))
 
 
 def _mean(places: list[int], otherwise: float) -> float:

@@ -7,9 +7,10 @@ Receives records; returns lines of text, the same for the same records.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from jitla.pace import foreseen, rate, runtime_table, times
 from jitla.predictions import (
     CostRecord,
     bytes_text,
@@ -24,19 +25,17 @@ from jitla.records import (
     FiredRule,
     FunctionRecord,
     ProgramRecord,
-    SourceLine,
     StageRecord,
     StepRecord,
 )
 
-__all__ = ["DEEP", "LEVELS", "aligned", "covered_lines", "program_lines", "recompilation_lines",
-           "runtime_lines", "stage_levels", "times"]
+__all__ = ["DEEP", "LEVELS", "LINES", "covered_lines", "program_lines", "recompilation_lines", "stage_levels"]
 
 #: Levels that every explanation has; stages of the pipeline that are not among them have one, too.
 LEVELS = ("plan", "trace", "hops", "rewrites", "kernels", "cost", "llvm", "asm", "recompilations", "runtime",
           "all")
 DEEP = ("llvm", "asm")  # these take a while to write down: they are made if asked for, and not in "all"
-GIGA = 1e9
+STEPS, LINES = 24, 8  # what the first screen has room for: steps of a program, lines of a step
 _KERNEL = re.compile(r"\bK(\d+)\b")  # plans count kernels from 0
 
 
@@ -63,10 +62,10 @@ def program_lines(program: ProgramRecord, number: int, level: str) -> Iterator[s
         group = _group(stage)
         planned = planned or group == "plan"
         if level == group or level == "all" and group != "loops":
-            yield from _stage(stage, program)
+            yield from _stage(stage, program, short=level == "plan")
     if level in ("plan", "all") and not planned:
         yield "-- plan"
-        yield from _steps(program)
+        yield from _steps(program, short=level == "plan")
     yield from _below(program, level)
 
 
@@ -81,16 +80,16 @@ def _below(program: ProgramRecord, level: str) -> Iterator[str]:
         for code in program.codes:
             yield from _code(code, level)
     if level in ("runtime", "all") and program.laps:
-        yield from _runtime(program)
+        yield from runtime_table(program)
 
 
-def _stage(stage: StageRecord, program: ProgramRecord) -> Iterator[str]:
+def _stage(stage: StageRecord, program: ProgramRecord, short: bool) -> Iterator[str]:
     group = _group(stage)
-    yield f"-- {stage.name}  {duration(stage.seconds)}"
+    yield f"-- {stage.name}, made in {duration(stage.seconds)}"
     if stage.name in ("rewrites", "rewrites.static"):
         yield from _fired(program.fired)
     if group == "plan":
-        yield from _steps(program)
+        yield from _steps(program, short)
     else:
         yield from _indented(stage.text)
 
@@ -103,22 +102,22 @@ def _fired(fired: tuple[FiredRule, ...]) -> Iterator[str]:
         yield f"   {f.count:>3} x {f.name:<{width}}  {f.exactness:<8}  {f.doc}".rstrip()
 
 
-def _steps(program: ProgramRecord) -> Iterator[str]:
-    for (name, step), predicted in zip(program.named(), _predicted(program), strict=True):
-        facts = [step.title]
-        if step.kind == "kernel":
-            facts += [f"reads {step.reads}", f"writes {step.writes}"]
-        if step.nonzeros:
-            facts.append(step.nonzeros)
-        if predicted:
-            facts.append(f"about {duration(predicted)}")
-        if step.seconds:
-            facts.append(f"took {duration(step.seconds)}")
-        if step.nbytes:
-            facts.append(bytes_text(step.nbytes) + (f" ({_rate(step)})" if step.seconds else ""))
-        reason = f"  ({step.reason})" if step.reason else ""
-        yield f"   {name}  {', '.join(facts)}{reason}"
-        yield from covered_lines(step.covers)
+def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
+    """Yield every step with its lines; `short`: those that took most, and their first lines."""
+    rows = [(name, step, predicted) for (name, step), predicted in
+            zip(program.named(), foreseen(program), strict=True)]
+    lines, left = (LINES if short else None), len(rows) - STEPS
+    if short and left > 0:
+        rows = sorted(sorted(rows, key=lambda row: -(row[1].seconds or row[2]))[:STEPS], key=rows.index)
+    for on_numbers, group in groupby(rows, lambda row: _on_numbers(row[1])):
+        together = list(group)
+        if on_numbers and len(together) > 1:
+            yield from _numbers(together, lines)
+        else:
+            for row in together:
+                yield from _step(*row, lines)
+    if short and left > 0:
+        yield f"   {times(left, 'step')} that took less; level=\"all\" shows everything"
     if program.cost is not None:
         yield f"   {summary_line(program.cost)}"
         if program.cost.rival is not None:
@@ -129,12 +128,36 @@ def _steps(program: ProgramRecord) -> Iterator[str]:
         yield f"   measured: {duration(program.seconds)}, {how}"
 
 
-def _predicted(program: ProgramRecord) -> list[float]:
-    return [0.0] * len(program.steps) if program.cost is None else [c[-1] for c in program.cost.costs]
+def _on_numbers(step: StepRecord) -> bool:
+    """Tell whether NumPy only computes a number: what that takes is the call itself."""
+    return step.kind == "call" and " scalar" in step.title and not step.nbytes
 
 
-def _rate(step: StepRecord) -> str:
-    return f"{step.nbytes / step.seconds / GIGA:.3g} GB/s"
+def _step(name: str, step: StepRecord, predicted: float, most: int | None) -> Iterator[str]:
+    facts = [step.title]
+    if step.kind == "kernel":
+        facts += [f"reads {step.reads}", f"writes {step.writes}"]
+    if step.nonzeros:
+        facts.append(step.nonzeros)
+    facts += _taken(predicted, step.seconds)
+    if step.nbytes:
+        facts.append(bytes_text(step.nbytes) + (f" ({rate(step)})" if step.seconds else ""))
+    reason = f"  ({step.reason})" if step.reason else ""
+    yield f"   {name}  {', '.join(facts)}{reason}"
+    yield from covered_lines(step.covers, most)
+
+
+def _numbers(rows: list[tuple[str, StepRecord, float]], most: int | None) -> Iterator[str]:
+    """Yield steps in a row that compute single numbers, together."""
+    taken = _taken(sum(row[2] for row in rows), sum(row[1].seconds for row in rows))
+    facts = [f"{len(rows)} numbers", *taken]
+    yield f"   {rows[0][0]}-{rows[-1][0]}  {', '.join(facts)}"
+    yield from covered_lines((covered for _, step, _ in rows for covered in step.covers), most)
+
+
+def _taken(predicted: float, measured: float) -> list[str]:
+    return [*([f"about {duration(predicted)}"] if predicted else []),
+            *([f"took {duration(measured)}"] if measured else [])]
 
 
 def _trace(recorded: tuple[Covered, ...]) -> Iterator[str]:
@@ -144,14 +167,18 @@ def _trace(recorded: tuple[Covered, ...]) -> Iterator[str]:
         yield from (f"       {c.op}" for c in group)
 
 
-def covered_lines(covers: Iterable[Covered]) -> Iterator[str]:
-    """Group operators that stand together and come from one line."""
+def covered_lines(covers: Iterable[Covered], most: int | None = None) -> Iterator[str]:
+    """Group operators that stand together and come from one line; say how many `most` leaves out."""
     rows = [(line, " ".join(c.op for c in group)) for line, group in groupby(covers, lambda c: c.line)]
+    left = 0 if most is None else max(len(rows) - most, 0)
+    del rows[len(rows) - left:]
     places = [line.place if line else "" for line, _ in rows]
     width = max(map(len, places), default=0)
     for (line, operators), place in zip(rows, places, strict=True):
         text = f"  | {line.text}" if line and line.text else ""
         yield f"       {place:<{width}}  {operators}{text}"
+    if left:
+        yield f"       and {left} more"
 
 
 def _kernels(program: ProgramRecord) -> Iterator[str]:
@@ -175,67 +202,6 @@ def _code(code: CodeRecord, level: str) -> Iterator[str]:
     yield from _indented(code.text if level == "llvm" else code.assembly)
 
 
-# --------------------------------------------------------------------------- what runs took
-
-
-def _runtime(program: ProgramRecord) -> Iterator[str]:
-    """Yield predicted and measured times of every step, and of every line of the user's program."""
-    yield f"-- runtime, median of {times(len(program.laps), 'run')} that {_were(program)} timed"
-    rows = [("step", "predicted", "measured", "ratio", "bytes", "rate")]
-    for (name, step), predicted in zip(program.named(), _predicted(program), strict=True):
-        rows.append((name, *_compared(predicted, step.seconds), bytes_text(step.nbytes),
-                     _rate(step) if step.seconds and step.nbytes else ""))
-    rows.append(("all", *_compared(sum(_predicted(program)), program.seconds), "", ""))
-    yield from aligned(rows)
-    by_line: list[tuple[str, ...]] = [("line", "predicted", "measured", "ratio", "own part", "steps")]
-    by_line += _by_line(program)
-    yield from aligned(by_line)
-    if any("*" in row[-1] for row in by_line):
-        yield "   * with other lines; a line's own part of it is an estimate, by predicted work and bytes"
-
-
-def _were(program: ProgramRecord) -> str:
-    return "was" if len(program.laps) == 1 else "were"
-
-
-def _by_line(program: ProgramRecord) -> Iterator[tuple[str, ...]]:
-    """Yield what the steps of every line take; those that several lines share are named at each."""
-    of: dict[SourceLine, list[int]] = {}
-    for at, step in enumerate(program.steps):
-        for line in dict.fromkeys(c.line for c in step.covers if c.line is not None):
-            of.setdefault(line, []).append(at)
-    names, predicted = [name for name, _ in program.named()], _predicted(program)
-    for line in sorted(of, key=lambda x: (x.file, x.line)):
-        shared = {at for other, found in of.items() if other != line for at in found}
-        shown = " ".join(names[at] + "*" * (at in shared) for at in of[line])
-        own = sum(program.steps[at].seconds * program.steps[at].share(line) for at in of[line])
-        yield (line.place, *_compared(sum(predicted[at] for at in of[line]),
-                                      sum(program.steps[at].seconds for at in of[line])),
-               duration(own) if own else "", shown)
-
-
-def _compared(predicted: float, measured: float) -> tuple[str, str, str]:
-    ratio = f"{measured / predicted:.2f}" if predicted and measured else ""
-    return duration(predicted) if predicted else "", duration(measured) if measured else "", ratio
-
-
-def runtime_lines(record: FunctionRecord) -> Iterator[str]:
-    """Yield what the call that was made to explain the function was spent on."""
-    call = record.call
-    if call is None:
-        return
-    inside = [lap.whole for p in record.programs for lap in p.laps if lap.begun >= call.begun]
-    made = [c.seconds for c in record.compilations if c.ended >= call.begun and c.tier == "now"]
-    other = [m.seconds for m in call.moments]
-    rest = max(call.seconds - sum(inside) - sum(made) - sum(other), 0.0)
-    yield f"== the call took {duration(call.seconds)}"
-    yield from aligned([
-        ("in programs", duration(sum(inside)), times(len(inside), "run")),
-        ("compiling", duration(sum(made)), times(len(made), "time")),
-        ("NumPy outside", duration(sum(other)), times(len(other), "call")),
-        ("Python, tracing", duration(rest), "")])
-
-
 def recompilation_lines(record: FunctionRecord) -> Iterator[str]:
     """Yield what was met without a plan, why, and what was done."""
     yield f"== met without a plan: {times(len(record.compilations), 'time')}"
@@ -254,16 +220,3 @@ def _group(stage: StageRecord) -> str:
 def _indented(text: str) -> Iterator[str]:
     for row in text.rstrip("\n").split("\n"):
         yield f"   {row}".rstrip()
-
-
-def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield rows of a table; the first column and the last are flush left, the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *middle, last in rows:
-        cells = [f"{cell:>{width}}" for cell, width in zip(middle, widths[1:-1], strict=True)]
-        yield "   " + "  ".join([f"{first:<{widths[0]}}", *cells, last]).rstrip()
-
-
-def times(count: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -11,11 +11,14 @@ from html import escape
 
 from jitla.advice import advice
 from jitla.graph import svg
-from jitla.levels import times
+from jitla.levels import LINES
+from jitla.pace import times
 from jitla.predictions import bytes_text, duration, rival_line
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
 __all__ = ["counters", "document", "fragment", "preformatted"]
+
+ROOM, ROWS = 200_000, 100  # characters of a level, and steps of a program, that a page has
 
 STYLE = """
 .jitla { font: 14px/1.45 system-ui, sans-serif; color: #1b1b1f; background: #ffffff; padding: 12px 16px; }
@@ -27,6 +30,7 @@ STYLE = """
   background: transparent; color: inherit; }
 .jitla .program { display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: flex-start; }
 .jitla .steps { flex: 1 1 360px; }
+.jitla .steps td:nth-child(n+3):nth-child(-n+5) { white-space: nowrap; }
 .jitla .drawing { overflow-x: auto; max-width: 100%; } .jitla ul { margin: 4px 0; padding-left: 20px; }
 .jitla summary { cursor: pointer; margin: 6px 0; }
 @media (prefers-color-scheme: dark) {
@@ -52,13 +56,23 @@ def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
         rows.append(f"<p>{escape(record.remark)}</p>")
     for number, program in enumerate(record.programs, 1):
         rows += _program(program, number, opened=number == 1)
+    if record.call is not None and record.call.stored:
+        rows += ["<h4>sparse results</h4><ul>",
+                 *(f"<li>{escape(made.text)}</li>" for made in record.call.stored), "</ul>"]
     rows += _fallbacks(record)
     found = advice(record)
     if found:
         rows += ["<h4>for more speed</h4><ul>", *(f"<li>{escape(text)}</li>" for text in found), "</ul>"]
-    rows += [f"<details><summary>{escape(level)}</summary><pre>{escape(text)}</pre></details>"
+    rows += [f"<details><summary>{escape(level)}</summary><pre>{escape(_cut(text, level))}</pre></details>"
              for level, text in texts.items()]
     return "\n".join([*rows, "</div>"]) + "\n"
+
+
+def _cut(text: str, level: str) -> str:
+    """Return as many lines of `text` as a page has room for."""
+    if len(text) <= ROOM:
+        return text
+    return text[:text.rindex("\n", 0, ROOM) + 1] + f"... print(e.at({level!r})) shows all of it\n"
 
 
 def counters(values: Mapping[str, str]) -> str:
@@ -86,10 +100,16 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
     yield f"<details{' open' if opened else ''}><summary>program {number}: {escape(program.name)} "
     yield (f'<span class="muted">{times(program.runs, "run")}, {times(program.kernels, "kernel")}, '
            f'{times(program.calls, "NumPy call")}{predicted}</span></summary>')
-    yield f'<div class="program"><div class="drawing">{svg(program.nodes)}</div>'
+    drawing = svg(program.nodes)
+    if program.nodes and not drawing:
+        drawing = f'<p class="muted">{len(program.nodes)} values are too many to draw</p>'
+    yield f'<div class="program"><div class="drawing">{drawing}</div>'
     titles = ("step", "what", "predicted", "measured", "bytes", "lines")
     yield f'<div class="steps"><table><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
     for at, (name, step) in enumerate(program.named()):
+        if at == ROWS:
+            yield f'<tr><td></td><td class="muted">and {len(program.steps) - ROWS} more</td></tr>'
+            break
         seconds = program.cost.costs[at][-1] if program.cost else 0.0
         yield (f"<tr><td>{name}</td><td>{escape(step.title)}{_reason(step)}{_nnz(step)}</td>"
                f"<td>{duration(seconds) if seconds else ''}</td>"
@@ -112,8 +132,9 @@ def _reason(step: StepRecord) -> str:
 
 
 def _lines(step: StepRecord) -> str:
-    lines = dict.fromkeys(c.line for c in step.covers if c.line is not None)
-    return "<br>".join(map(_source, lines))
+    lines = list(dict.fromkeys(c.line for c in step.covers if c.line is not None))
+    more = f'<span class="muted">and {len(lines) - LINES} more</span>'
+    return "<br>".join([*map(_source, lines[:LINES]), *([more] if len(lines) > LINES else [])])
 
 
 def _source(line: SourceLine) -> str:

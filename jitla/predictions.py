@@ -62,11 +62,14 @@ def summary_line(cost: CostRecord) -> str:
     """Return one line: the plan, those of other rules in the same unit, its memory."""
     seconds = [cost.seconds, *(s for _, s in cost.rules)]
     unit, factor = _unit(max(seconds))
-    words = [f"{cost.fusion} {seconds[0] * factor:.3g} {unit}"]
+    chosen = "" if cost.fusion == "cost" else f" by the rule {cost.fusion!r}"
+    words = [f"{seconds[0] * factor:.3g} {unit}{chosen}"]
     others = [f"{name} {s * factor:.3g}" for name, s in cost.rules]
     limit = f" of {bytes_text(cost.limit)}" if cost.limit else ""
     tail = [f"peak {bytes_text(cost.peak)}{limit}", *(["search ended early"] if cost.spent else [])]
-    return "predicted: " + "; ".join([*words, *([", ".join(others)] if others else []), *tail])
+    if others:
+        words.append(f"other rules: {', '.join(others)}")
+    return "predicted: " + "; ".join([*words, *tail])
 
 
 def search_lines(cost: CostRecord, titles: Sequence[str]) -> Iterator[str]:

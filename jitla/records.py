@@ -16,6 +16,7 @@ from jitla.graph import NodeRecord
 from jitla.predictions import CostRecord
 
 __all__ = [
+    "COLD",
     "ApartRecord",
     "CallRecord",
     "CodeRecord",
@@ -33,9 +34,12 @@ __all__ = [
     "SourceLine",
     "StageRecord",
     "StepRecord",
+    "StoredRecord",
 ]
 
 
+# How notes begin of calls that nothing was spent on yet.
+COLD = "runs in NumPy: calls "
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 
 
@@ -286,12 +290,35 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A sparse matrix that was made `times` times: how many of its elements `most` are entries, and are."""
+
+    title: str
+    elements: int
+    most: int
+    entries: int
+    times: int = 1
+
+    @property
+    def text(self) -> str:
+        """Say so in a line."""
+        bound = f" of at most {self.most}" if self.most > self.entries else ""
+        part = self.entries / self.elements if self.elements else 0.0
+        again = f", {self.times} times" if self.times > 1 else ""
+        return f"{self.title}, {self.entries}{bound} entries ({part:.3g} of all elements){again}"
+
+
+@dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that was watched: when it began, how long it took, and what NumPy was called for in it."""
+    """A call that was watched: when it began, how long it took, what NumPy was called for in it.
+
+    `stored` are the sparse matrices it made, those that are alike once.
+    """
 
     begun: float
     seconds: float
     moments: tuple[Moment, ...] = ()
+    stored: tuple[StoredRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +327,8 @@ class FunctionRecord:
 
     `waiting` blocks are run by NumPy for now; `compilations` say what was compiled when, and why.
     `failures` are blocks that no program could be made for; `assumed`: nobody has measured this machine;
-    `call` is the one that was made to explain it.
+    `call` is the one that was made to explain it; `given`: the class of a table among its arguments, whose
+    arithmetic is its own; `turns`: there are loops in it.
     """
 
     name: str
@@ -317,6 +345,8 @@ class FunctionRecord:
     failures: tuple[str, ...] = ()
     assumed: bool = False
     call: CallRecord | None = None
+    given: str = ""
+    turns: bool = False
 
     @property
     def place(self) -> str:
@@ -327,10 +357,16 @@ class FunctionRecord:
     @property
     def remark(self) -> str:
         """What to know before anything else: why nothing is compiled, or was so far."""
+        if self.call is not None and self.programs and self.note.startswith(COLD):
+            return "was compiled for this call; others run in NumPy until they have taken long enough"
+        if self.given and not self.programs and (not self.note or self.note.startswith(COLD)):
+            return f"runs in NumPy: arithmetic of a {self.given} is its own, and nothing else was asked for"
         if self.note or self.programs or self.fallbacks or self.waiting or self.loops or self.nests:
             return self.note
         if not self.calls:
             return ("has not been called: explain(f, *arguments) does that; "
                     "jitla.spec(sizes) may stand for arrays")
+        if self.turns:
+            return "nothing was compiled: its loops asked for no work on arrays, or it ended before"
         return ("nothing was compiled: it asked for no work on arrays, or for SciPy's on small matrices, "
                 "or it ended before")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from jitla.callables import kind_note
+from jitla.callables import foreign, kind_note
 from jitla.cold import Payoff, indexes_in_turn
 from jitla.config import Config, current
 from jitla.gate import GATE
@@ -114,6 +114,11 @@ class State:
             return "runs in NumPy: compile=\"off\""
         few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)
         return "runs in NumPy: calls on few elements have not taken long enough to be traced" if few else ""
+
+    @property
+    def foreign(self) -> str:
+        """The class of tables among the arguments of calls, as far as that is known."""
+        return next((name for _, p in list(self.payoffs.values()) if (name := foreign(p.classes))), "")
 
     def site(self) -> Site | None:
         """Return the site for the configuration in force; None if nothing is to be compiled."""

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from jitla.advice import CHANGES, MOST, advice
+from jitla.advice import BRIEF, CHANGES, LITTLE, MOST, OFTEN, advice
 from jitla.records import (
+    CallRecord,
+    Covered,
     FallbackRecord,
     FunctionRecord,
     NestRecord,
@@ -65,3 +67,27 @@ def test_loops_changes_waiting_failures_and_assumptions():
     changed = f"{CHANGES} times because of another dtype"
     for told in ("stays Python's (it calls print)", "makes ready", changed, "please report", "calibrate"):
         assert told in texts
+
+
+def test_what_takes_next_to_nothing_is_not_named():
+    some = FallbackRecord("sort", LINE, 1, 1.0, "not in the op table")
+    record = replace(PLAIN, fallbacks=(some, replace(some, function="copy", seconds=LITTLE / 2)))
+    assert [text.split()[1] for text in advice(record)] == ["sort"]
+    nest = NestRecord(LINE, "cold")
+    watched = replace(record, nests=(nest,), call=CallRecord(0.0, 1000.0))  # most went into the loop
+    (told,) = advice(watched)
+    assert "is compiled once calls have spent some milliseconds in it: call f as it is used" in told
+
+
+def test_only_in_loops_something_can_be_moved_out():
+    record = replace(PLAIN, fallbacks=(FallbackRecord("sort", LINE, 3, 1.0, "not in the op table"),))
+    assert "loop" not in advice(record)[0]
+    assert "move it out of the loop" in advice(replace(record, turns=True))[0]
+
+
+def test_blocks_that_are_hardly_worth_being_begun():
+    step = StepRecord("kernel", "MAgg 9 float64", (Covered("sum", LINE),))
+    program = ProgramRecord("p", steps=(step,), runs=OFTEN, seconds=BRIEF / 2)
+    (told,) = advice(replace(PLAIN, programs=(program,)))
+    assert told.startswith("f.py:7: a block of 10 us ran 100 times")
+    assert advice(replace(PLAIN, programs=(replace(program, seconds=2 * BRIEF),))) == ()

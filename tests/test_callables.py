@@ -85,10 +85,56 @@ def test_what_has_to_be_awaited_is_not_called():
         jitla.explain(later, X)
 
 
+@pytest.mark.parametrize("ask", [jitla.jit, jitla.jit(compile="sync"), jitla.explain])
+def test_a_class_is_refused_with_what_to_do(ask):
+    with pytest.raises(TraceError, match=r"not the class Model; decorate its methods \[J101\]"):
+        ask(Model)
+
+
+class Table:
+    """Has arrays, and does their arithmetic."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return self.values
+
+    def total(self):
+        return sum(range(9))
+
+
+def test_tables_do_their_own_arithmetic():
+    @jitla.jit
+    def total(table):
+        return table.total()
+
+    @jitla.jit
+    def taken(table):
+        return (table.to_numpy() * 2.5).sum()
+
+    table = Table(np.ones(9))
+    with jitla.options(compile="auto"):
+        for asked in (False, True):
+            total(table)
+            told = str(jitla.explain(total, table) if asked else jitla.explain(total))
+            assert "runs in NumPy: arithmetic of a Table is its own" in told and ".to_numpy()" in told
+        taken(table)
+        told = str(jitla.explain(taken, table))
+    assert "was compiled for this call; others run in NumPy" in told and "hand the function arrays" in told
+
+
+def test_loops_that_asked_for_nothing_have_a_cure():
+    def clipped(values):
+        return [v if v > 0.0 else 0.0 for v in values]
+
+    told = str(jitla.explain(clipped, [1.0, -1.0]))
+    assert "its loops asked for no work on arrays" in told and "with whole arrays (np.where, masks)" in told
+
+
 def test_why_there_is_nothing_to_explain_is_said():
     assert "has not been called" in str(jitla.explain(scale))
     assert "nothing was compiled" in str(jitla.explain(lambda x: x.T, X))
-    assert "is a class, which is not compiled" in str(jitla.explain(Model))
     told = str(jitla.explain(np.sum, X))
     assert told.startswith("sum  0 calls") and "is no function of Python" in told and "source" not in told
     assert "is no function of Python" in jitla.explain(np.sum)._repr_html_()

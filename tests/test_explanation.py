@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import jitla
 from jitla.errors import ConfigError
@@ -158,7 +159,8 @@ def test_times_and_bytes_have_units():
 
 def test_the_summary_is_one_line_in_one_unit():
     cost = CostRecord("all", ((1e-4, 0.0, 0.0, 0.0, 1e-4),), (("cost", 5e-5), ("none", 2e-3)), peak=64)
-    assert summary_line(cost) == "predicted: all 0.1 ms; cost 0.05, none 2; peak 64 bytes"
+    assert summary_line(cost) == (
+        "predicted: 0.1 ms by the rule 'all'; other rules: cost 0.05, none 2; peak 64 bytes")
 
 
 def test_a_limit_of_memory_says_what_it_costs():
@@ -222,3 +224,20 @@ def test_a_function_with_more_plans_than_can_be_compared_is_explained_all_the_sa
     X = np.random.default_rng(0).normal(size=(5000, 12))
     found = jitla.explain(jitla.jit(long), X, (X[:, 0] > 0) * 1.0, X[0])
     assert "second: " in str(found.at("cost")) and found.record.programs[0].apart
+
+
+def test_sparse_results_have_their_entries_counted():
+    x = scipy.sparse.random(400, 300, 0.6, format="csr", random_state=1)  # worth a record
+
+    @jitla.jit(compile="sync")
+    def halves(x):
+        return x.multiply(x), x * 0.5
+
+    found = jitla.explain(halves, x)
+    made = {m.title: m for m in found.record.call.stored}
+    assert str(found).count("\n== sparse results: ") == 1
+    assert [m.times for m in made.values()] == [2]
+    for result in halves.__wrapped__(x):
+        title = f"{type(result).__name__} 400x300 float64"
+        assert made[title].entries == result.nnz <= made[title].most
+        assert f"{title}, {result.nnz}" in str(found) and title in found._repr_html_()

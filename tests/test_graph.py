@@ -16,7 +16,7 @@ import jitla
 from jitla.errors import ConfigError
 from jitla.explanation import explanation
 from jitla.graph import HEIGHT, NodeRecord, dot, mermaid, svg
-from jitla.records import FunctionRecord, ProgramRecord
+from jitla.records import Covered, FunctionRecord, ProgramRecord, SourceLine, StepRecord
 from tests.test_explanation import RECORD, START
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
@@ -141,3 +141,30 @@ def test_the_drawing_of_a_function_that_ran():
     assert sum(n.result for n in program.nodes) == 2
     exp = next(n for n in program.nodes if n.op == "exp")
     assert exp.place.endswith("p = 1 / (1 + np.exp(-(X @ w)))") and exp.title == "300 float64"
+
+
+def many(values: int, steps: int) -> tuple[NodeRecord, ...]:
+    """Values one after the other, each with the first, in so many steps."""
+    return (NodeRecord("array", "3"), *(
+        NodeRecord("add", "3", f"K{1 + at * steps // values}", (at, 0)) for at in range(values)))
+
+
+def test_many_values_are_drawn_as_steps_and_too_many_not_at_all():
+    drawing = svg(many(10_000, 5))
+    assert len(boxes(drawing)) == 6 and "2000 values" in drawing
+    assert svg(many(10_000, 5_000)) == ""
+    shown = replace(RECORD, programs=(ProgramRecord("p", nodes=many(10_000, 5_000)),))
+    assert "10001 values are too many to draw" in explanation(shown)._repr_html_()
+
+
+def test_long_explanations_have_the_most_on_a_screen():
+    lines = tuple(Covered("add", SourceLine("f.py", n)) for n in range(10_000))
+    steps = [StepRecord("kernel", "Cell 3 float64", lines[:9], seconds=1.0)] * 900
+    steps[70] = StepRecord("kernel", "Cell 3 float64", lines, seconds=2.0)
+    record = FunctionRecord("f", START, 1, (ProgramRecord("p", steps=tuple(steps), trace=lines),))
+    text, page = str(explanation(record)), explanation(record)._repr_html_()
+    assert text.count("\n") < 40 * 24 and "   K71  " in text and "and 9992 more\n" in text
+    assert "876 steps that took less" in text and "   K900" not in text
+    assert "   K900" in str(explanation(record, "all"))
+    assert len(page) < 1_000_000 and "and 800 more" in page
+    assert "... print(e.at(&#x27;trace&#x27;)) shows" in page

@@ -85,6 +85,7 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], across: str, up: 
     xs, ys = ([p[axis] for points in curves.values() for p in points] for axis in (0, 1))
     x_ticks, y_ticks = _powers(min(xs), max(xs)), _powers(min(ys), max(ys))
     parts, top = _legend(list(curves), MARGIN + WIDE)
+    top += 20  # for what the upward axis means
     dx, dy = WIDE / max(len(x_ticks) - 1, 1), HEIGHT / max(len(y_ticks) - 1, 1)
 
     def place(point: tuple[float, float]) -> tuple[float, float]:
@@ -99,5 +100,5 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], across: str, up: 
         parts += [_line(MARGIN, y, MARGIN + WIDE, y), _text(MARGIN - 4, y + 4, f"{10.0 ** e:g}", "end")]
     for at, points in enumerate(curves.values()):
         parts += _curve([place(p) for p in sorted(points)], COLOURS[at % len(COLOURS)])
-    parts += [_text(MARGIN + WIDE / 2, top + HEIGHT + 30, across, "middle"), _text(4, top - 2, up)]
+    parts += [_text(MARGIN + WIDE / 2, top + HEIGHT + 30, across, "middle"), _text(4, top - 12, up)]
     return _frame(MARGIN + WIDE + 40, top + HEIGHT + 40, parts)

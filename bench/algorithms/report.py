@@ -33,7 +33,7 @@ DRAWN = 12  # curves of the scaling chart at most
 HEAD = """# Whole algorithms, end to end
 
 Algorithms as people write them in NumPy and SciPy, run as they are, decorated with `jitla.jit`, and in what
-else there is. [bench/algorithms](../bench/algorithms) has the functions; none of them knows of jitla, and no
+else there is. `bench/algorithms` has the functions; none of them knows of jitla, and no
 line of them is changed for it. This page is made of runs by `python -m bench.algorithms.report`; what was not
 run is not on it.
 

@@ -431,6 +431,6 @@ class Candidates:
         inside = set(hops)
         inputs = dict.fromkeys(i for h in hops for i in h.inputs if i not in inside)
         outputs = tuple(memo.hops(results))
-        kinds = {h.op.kind for h in outputs}
-        name = MAGG.name if Kind.AGG in kinds else TALLY.name if Kind.TALLY in kinds else CELL.name
+        last = next((h for kind in (Kind.AGG, Kind.TALLY) for h in outputs if h.op.kind is kind), outputs[0])
+        name = memo.loops[memo.number[last]] or CELL.name
         return Kernel(name, iteration(hops[0]), tuple(inputs), tuple(hops), outputs)

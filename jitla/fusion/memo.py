@@ -24,7 +24,8 @@ from jitla.fusion.rows import ROW, is_in_turn, is_row_view, product_at, row_link
 from jitla.fusion.templates import CELL, MAGG, TALLY, Facts, Template
 from jitla.hops import Hop, Kind
 
-TEMPLATES = (CELL, MAGG, TALLY, ROW)
+#: Every template there is; where several open at a value, the first counts; rows may count beside it.
+TEMPLATES = [CELL, MAGG, TALLY, ROW]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -44,7 +45,7 @@ class Memo:
 
     `given` are values that lie in memory already; `made` are those computed otherwise, and how.
     `loop[i]` and `row[i]` are the operands that the entry of value i may take in, None if there is no
-    such entry: `loop` for a Cell, MAgg or Tally, whichever the value has, `row` for a Row.
+    such entry: `loop` for a Cell, MAgg or Tally, whichever the value has (`loops[i]`), `row` for a Row.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Memo:
         self.computed = self.set(h for h in self.values if not self.is_given(h))
         self.operands = [self.set(self.inputs(h)) for h in self.values]
         self.loop: list[int | None] = []
+        self.loops: list[str] = []
         self.row: list[int | None] = []
         self.rows: list[int] = []
         for hop in self.values:
@@ -182,8 +184,9 @@ class Memo:
                 if template.open(hop, self.facts) and (template is not ROW or self._is_reduced(hop)):
                     entries[template.name] = self.set([
                         i for i in computed if self._open(template, i) and template.fuse(hop, i, self.facts)])
-        loops = [entries[t.name] for t in (CELL, MAGG, TALLY) if t.name in entries]
-        self.loop.append(loops[0] if loops else None)
+        loops = [t for t in self.templates if t is not ROW and t.name in entries]
+        self.loop.append(entries[loops[0].name] if loops else None)
+        self.loops.append(loops[0].name if loops else "")
         self.row.append(entries.get(ROW.name))
         self.rows.append(rows_of(hop, self.facts) if ROW.name in entries else 0)
 

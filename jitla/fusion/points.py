@@ -16,6 +16,9 @@ from math import isinf
 from jitla.fusion.candidates import MAX_ARRAYS, MAX_BODY, Candidates
 from jitla.fusion.memo import Memo, members
 
+# Values of a block from which on not every refinement of a plan is looked at: that takes the cube of them.
+MANY = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -40,7 +43,7 @@ def partitions(memo: Memo, kernels: Candidates) -> list[Partition]:
 def _points(memo: Memo, kernels: Candidates) -> int:
     """Values that some plan worth having keeps in memory though nobody has to."""
     level, by_rows, readers = _levels(memo, kernels), _by_rows(memo, kernels), _readers(memo)
-    found = 0
+    found, many = 0, memo.computed.bit_count() > MANY
     for i in members(memo.computed & ~memo.forced & ~memo.views):
         users = list(members(memo.users[i]))
         if memo.is_call(i) or not users:
@@ -48,7 +51,7 @@ def _points(memo: Memo, kernels: Candidates) -> int:
         alone = len(users) == 1 and all(
             memo.loop[u] is not None and (memo.loop[u] or 0) >> i & 1 and level[u] == level[i]
             and (not by_rows >> i & 1 or (memo.row[u] or 0) >> i & 1) for u in users)
-        if not (alone and not _has_host(i, users[0], readers, kernels)) and \
+        if not (alone and (many or not _has_host(i, users[0], readers, kernels))) and \
                 not _always_cheaper_anew(i, users, memo, kernels):
             found |= 1 << i
     return found

@@ -16,6 +16,7 @@ from jitla.fusion.kernel import Call, Plan, Step
 from jitla.fusion.layout import Layout
 from jitla.fusion.memory import peak
 from jitla.fusion.planner import Chosen, choose
+from jitla.fusion.points import MANY
 from jitla.fusion.price import Cost, Prices
 from jitla.fusion.recall import Recall
 from jitla.fusion.search import BUDGET, Search
@@ -81,7 +82,8 @@ def weigh(
 
     chosen = other(fusion)
     prices = chosen.kernels.prices
-    rules = {r: _seconds(other(r).plan, prices) for r in ("cost", *RULES) if r != fusion}
+    beside = ("cost", *RULES) if chosen.kernels.memo.computed.bit_count() <= MANY else ()
+    rules = {r: _seconds(other(r).plan, prices) for r in beside if r != fusion}
     costs = tuple(prices.step(s) for s in plan.steps)
     taken = peak(plan.steps, plan.outputs, machine.threads, stored)
     found = chosen.found

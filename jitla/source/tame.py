@@ -32,22 +32,25 @@ def tame_names(
     scope: Scope, parameters: Collection[str], statics: Statics
 ) -> dict[str, frozenset[str]]:
     """Return the tame names of `scope`, each with the parameters it rests on."""
-    names = {
+    others = scope.captured | scope.globals | scope.nonlocals
+    names = {  # in the order of the program: what a name rests on is mostly known before
         name: frozenset({name}) if name in parameters else NOTHING
-        for name in scope.bindings.keys() - scope.captured - scope.globals - scope.nonlocals
+        for name in scope.bindings if name not in others
     }
-    while True:
-        found: dict[str, frozenset[str]] = {}
-        for name in names:
+    changed = True
+    while changed:
+        changed = False
+        for name, rested in list(names.items()):
             bindings: list[Binding] = list(scope.bindings[name])
             if name in parameters:
                 bindings.remove(None)  # the argument
             rests = _all([rests_on(each, names, scope, statics) for each in bindings])
-            if rests is not None:
-                found[name] = names[name] | rests
-        if found == names:
-            return found
-        names = found
+            if rests is None:
+                del names[name]
+            else:
+                names[name] = rested | rests
+            changed = changed or names.get(name) != rested
+    return names
 
 
 def rests_on(

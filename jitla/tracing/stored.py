@@ -17,6 +17,7 @@ from weakref import ref
 
 import numpy as np
 
+from jitla.clocks import stored
 from jitla.tracing.array import LazyArray
 from jitla.tracing.pattern import Pattern
 
@@ -142,6 +143,8 @@ def settled(lazy: LazySparse) -> Any:
     """Return the object of SciPy that `lazy` stands for."""
     if lazy._made is None:
         lazy._made = _made(lazy)
+        if lazy._whole is None:
+            stored(lazy._made, len(lazy._values))
         for each in [given() for given in lazy._session.stored]:  # they share its memory as it is now
             if each is not None and each._whole is lazy:
                 settled(each)

@@ -15,10 +15,10 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("hops", "source", "cold"),
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
-    ("verify", "analysis", "predictions", "graph", "records", "advice", "levels", "timeline", "page",
+    ("verify", "analysis", "predictions", "graph", "records", "advice", "pace", "levels", "timeline", "page",
      "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "tuned", "gate",
      "state", "quantization", "tiers", "recompilation", "tuning", "bypass", "calling", "api",
-     "decorating", "notebook", "trials", "commands", "__init__", "demo_data", "demo_algorithms",
+     "decorating", "notebook", "trials", "replay", "commands", "__init__", "demo_data", "demo_algorithms",
      "demo_worker", "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.
