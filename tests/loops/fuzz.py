@@ -169,7 +169,10 @@ class Writer:
         source = source.replace("int(y)", self.random.choice(self.numbers))
         self.lines.append(f"{indent}for {name} in {source}:")
         self.counters.append(name)
-        self.block(depth + 1, room)
+        if room and len(self.counters) < 3 and self.chance(0.3):
+            self.loop(depth + 1, room - 1)  # deeper than its arrays have axes: it may be begun again
+        else:
+            self.block(depth + 1, room)
         self.counters.pop()
 
     def text(self) -> str:
