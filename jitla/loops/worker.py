@@ -178,7 +178,7 @@ def _library(name: str, count: int) -> Any:
 
 def _float_mod(a: float, b: float) -> float:
     """Do ``a % b`` as CPython and NumPy do; `b` is not zero."""
-    rest = np.fmod(a, b)
+    rest: float = np.fmod(a, b)
     if rest != 0.0:
         if (b < 0.0) != (rest < 0.0):
             rest += b
@@ -189,7 +189,7 @@ def _float_mod(a: float, b: float) -> float:
 
 def _float_div(a: float, b: float) -> float:
     """Do ``a // b`` as CPython and NumPy do; `b` is not zero."""
-    rest = np.fmod(a, b)
+    rest: float = np.fmod(a, b)
     quotient = (a - rest) / b
     if rest != 0.0 and (b < 0.0) != (rest < 0.0):
         quotient -= 1.0
