@@ -130,8 +130,9 @@ def _bypasses(site: Site) -> Iterator[FallbackRecord]:
 def _by_python(site: Site) -> Iterator[FallbackRecord]:
     """Yield the loops over elements that Python runs."""
     for nest in nests_of((site,)):
-        if nest.state == "refused" and nest.plain:
-            yield FallbackRecord("loop over elements", nest.line, nest.plain, nest.seconds, nest.reason)
+        if nest.state == "refused" and (nest.plain or not nest.kinds):  # of those at sight calls are counted
+            count = nest.plain or _calls(site)
+            yield FallbackRecord("loop over elements", nest.line, count, nest.seconds, nest.reason)
 
 
 def nests_of(sites: Iterable[Site]) -> tuple[NestRecord, ...]:

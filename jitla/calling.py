@@ -50,16 +50,17 @@ def called(
     """Do a call of a decorated function."""
     tracing = state.tracing
     if tracing is None:
-        early = state.early()
+        early = state.early(args)
         if early is not None:
             kind = early.of(args, kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, None, kind, args, kwargs)
+        state.insist(args)
         tracing = state.start()
     session = tracing.LOCAL.session
     site = kind = None
     if session is None:
-        if state.twin:
+        if state.traceable:
             try:  # `state.site()`, without a step
                 site = state.sites[(local() or PROCESS[0]).epoch]
             except KeyError:

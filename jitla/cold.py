@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "indexes_in_turn", "kind_of_argument",
-           "kinds", "patience"]
+           "kinds", "loops_back", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
@@ -68,13 +68,13 @@ class Cold:
 
     bypassed = True
 
-    def __init__(self, elements: int, grow: Grow) -> None:
+    def __init__(self, elements: int, grow: Grow, few: int | None = None) -> None:
         self.elements = elements
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
         self.short: Any = None
-        self._left = patience(elements)
+        self._left = patience(elements if few is None else few)
         self._grow = grow
 
     def bypass(
@@ -101,8 +101,10 @@ class Cold:
 class Payoff:
     """What one site knows of the kinds of its calls; `load` returns what those become that are not cold."""
 
-    def __init__(self, file: str, line: int, load: Callable[[], Kinds]) -> None:
+    def __init__(self, file: str, line: int, load: Callable[[], Kinds], kept: bool = False) -> None:
         self.place = file, line
+        # Whether Python has to go through elements one by one, however many there are.
+        self._kept = kept
         self.kinds: dict[Any, Any] = {}
         self._load = load
         self._calls = 0
@@ -153,7 +155,8 @@ class Payoff:
             rising, settled = self._load()
             return self._next(key, rising(bits, lambda: self._next(key, settled(bits)), spent))
 
-        return Cold(bits, lambda: rise(patience(bits))) if bits <= FEW else rise()
+        few = min(bits, FEW) if self._kept else bits
+        return Cold(bits, lambda: rise(patience(few)), few) if few <= FEW else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
         before = self.kinds.get(key)
@@ -242,3 +245,8 @@ def _is_fixed(code: CodeType, at: int) -> bool:
         return kind == _SLICE
     value = code.co_consts[number]
     return type(value) is str or type(value) is int and value >= 0
+
+
+def loops_back(code: CodeType) -> bool:
+    """Say whether there is a loop in `code`, by its instructions."""
+    return next(_loops(code), None) is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jitla.callables import foreign, kind_note
 from jitla.cold import Payoff, indexes_in_turn
 from jitla.config import Config, current
+from jitla.errors import UnsupportedError
 from jitla.gate import GATE
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ _OWN = __file__[: -len("state.py")]
 def _waits(own: Config) -> bool:
     """Say whether calls wait for the compiler whatever pays."""
     return bool(own.verify or own.strict or own.memory_limit or own.accelerator)
+
+
+# What was not asked yet.
+_UNKNOWN: Any = object()
 
 
 def _ways() -> tuple[Any, Any]:
@@ -41,9 +46,11 @@ class State:
         self.sites: dict[int, Site | None] = {}
         self.payoffs: dict[int, tuple[Config, Payoff]] = {}
         self.tracing: Any = None
-        self.twin: Callable[..., Any] | None = None
+        # Whether calls need more than the plain function; the twin is made when one is traced.
+        self.traceable = False
+        self._twin: Any = _UNKNOWN
         # The function where its loops over elements count.
-        self.looping: Any = None
+        self._looping: Any = _UNKNOWN
         self.shortcut: Any = None  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self._journal: Any = None
@@ -52,7 +59,7 @@ class State:
     def __reduce__(self) -> tuple[Any, ...]:
         return State, (self.function, self.changes)  # what was learnt stays
 
-    def early(self) -> Payoff | None:
+    def early(self, args: tuple[Any, ...]) -> Payoff | None:
         """Return what calls are judged by before there is a twin; None: it is needed at once."""
         tracing = GATE.rooms.get("tracing")
         if tracing is not None and tracing.LOCAL.session is not None:
@@ -63,24 +70,58 @@ class State:
         except KeyError:
             pass
         own = config.with_changes(self.changes)
-        plain = type(self.function) is FunctionType and not indexes_in_turn(self.function.__code__)
-        if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules or not plain:
+        function = self.function
+        if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules \
+                or type(function) is not FunctionType:
             return None
-        return self.payoff(config)
+        # of loops over elements that Python has to keep nothing can be had in a hurry
+        kept = indexes_in_turn(function.__code__)
+        if kept and not (self.looping and self.looping.alone(args)):
+            return None
+        return self.payoff(config, kept)
 
-    def payoff(self, config: Config) -> Payoff:
+    def insist(self, args: tuple[Any, ...]) -> None:
+        """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""
+        function = self.function
+        if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
+                or not indexes_in_turn(function.__code__):
+            return
+        if self.looping and self.looping.alone(args):
+            line, reason = self.looping.refused[0]
+            raise UnsupportedError(
+                f"{self.looping.file}:{line}: this loop over elements is left to Python: {reason}; "
+                "write it with whole arrays, or with what docs/loops.md allows, or drop strict=True")
+
+    @property
+    def looping(self) -> Any:
+        """The function where its loops over elements count; None if it has none."""
+        if self._looping is _UNKNOWN:
+            function: Any = self.function
+            self._looping = GATE.looping(function) if type(function) is FunctionType else None
+        return self._looping
+
+    @property
+    def twin(self) -> Callable[..., Any] | None:
+        """What is called to be traced; None: NumPy runs the body."""
+        if self._twin is _UNKNOWN:
+            if self.tracing is None:
+                return None
+            plain = type(self.function) is FunctionType
+            self._twin = self.tracing.TWINS.of(self.function, decorated=True) if plain else None
+        made: Callable[..., Any] | None = self._twin
+        return made
+
+    def payoff(self, config: Config, kept: bool = False) -> Payoff:
         """Return what is known of the kinds of calls under these options."""
         code = self.function.__code__
-        made = Payoff(code.co_filename, code.co_firstlineno, _ways)
+        made = Payoff(code.co_filename, code.co_firstlineno, _ways, kept)
         return self.payoffs.setdefault(config.epoch, (config, made))[1]
 
     def start(self) -> Any:
-        """Load the tracer and make the twin; without one, `twin` stays None and NumPy runs the body."""
-        tracing = GATE.room("tracing")
-        if type(self.function) is FunctionType:
-            self.twin = tracing.TWINS.of(self.function, decorated=True)
-            self.looping = self.twin and GATE.looping(self.function)
-        self.tracing = tracing
+        """Load the tracer; make the twin, unless loops over elements may be all that matters."""
+        self.tracing = tracing = GATE.room("tracing")
+        looping = self.looping
+        self.traceable = bool(looping and looping.entries or self.twin)
         return tracing
 
     def traceback(self, error: BaseException) -> TracebackType | None:
@@ -181,7 +222,7 @@ class State:
         for config, _ in list(self.payoffs.values()):
             if self.tracing is None:
                 self.start()
-            if self.twin is not None and config.epoch not in self.sites:
+            if self.traceable and config.epoch not in self.sites:
                 self._new_site(config)
         return tuple(site for site in self.sites.values() if site is not None)
 

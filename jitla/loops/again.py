@@ -1,4 +1,4 @@
-"""What a loop does that can be done again, and what it only adds up.
+"""What a loop does that can be done again, and how much of it there is.
 
 Knows: syntax trees. Must not know: values, lines of text.
 Receives loops; returns names and elements that they assign.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-
-from jitla.loops.nests import assigned
 
 # What cannot be done again: it may not end, or ends the nest.
 _ONCE = (ast.While, ast.Return, ast.Raise)
@@ -53,43 +51,61 @@ def stored_names(loop: ast.For) -> Iterator[str]:
             yield node.id
 
 
-def stored_places(loop: ast.For) -> list[ast.Subscript]:
+def stored_places(loop: ast.For | ast.While) -> list[ast.Subscript]:
     """Return the elements that a loop assigns."""
     return [node for node in ast.walk(loop)
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
 
 
-def summed(loop: ast.For) -> set[str]:
-    """Return the names that a loop assigns by adding to them, or subtracting from them, only."""
-    sums: set[str] = set()
-    others: set[str] = set()
+def carried(loop: ast.For) -> bool:
+    """Say whether a turn of a loop may read what another has stored: elsewhere along its variable."""
+    assert isinstance(loop.target, ast.Name)
+    places = [(_array(place), _indices(place)) for place in stored_places(loop)]
     for node in ast.walk(loop):
-        match node:
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add() | ast.Sub()):
-                sums.add(name)
-            case ast.Assign(targets=[ast.Name(id=name)],
-                            value=ast.BinOp(left=ast.Name(id=first), op=ast.Add() | ast.Sub())) \
-                    if name == first:
-                sums.add(name)
-            case ast.Assign(targets=targets):
-                others |= {name for target in targets for name in assigned(target)}
-            case ast.AugAssign(target=ast.Name(id=name)) | ast.AnnAssign(target=ast.Name(id=name)) \
-                    | ast.For(target=ast.Name(id=name)):
-                others.add(name)
-    return sums - others
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            array, indices = _array(node), _indices(node)
+            for other, stored in places:
+                if array is not None and other is not None and array.id == other.id and any(
+                        a != b and loop.target.id in a + b
+                        for a, b in zip(indices, stored, strict=False)):
+                    return True
+    return False
 
 
-def summed_up(loop: ast.For) -> ast.Subscript | None:
-    """Return the element that a loop adds to, or subtracts from, if that is all that it stores."""
-    places = stored_places(loop)
-    sums = [node.target for node in ast.walk(loop)
-            if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub))]
-    if not places or len({ast.unparse(place) for place in places}) > 1 \
-            or any(place not in sums for place in places):
-        return None
-    names = {*stored_names(loop)}
-    for part in ast.walk(places[0]):
-        if isinstance(part, ast.Name) and part.id in names or isinstance(part, ast.Subscript) \
-                and part is not places[0]:
-            return None
-    return places[0]
+def _indices(place: ast.Subscript) -> list[str]:
+    parts = place.slice.elts if isinstance(place.slice, ast.Tuple) else [place.slice]
+    return [ast.unparse(part) for part in parts]
+
+
+def deeper(loop: ast.For | ast.While, axes: dict[str, int]) -> bool:
+    """Say whether a nest does much more than to go once over each array that it stores elements of."""
+    stored = {inner.id for inner in map(_array, stored_places(loop)) if inner is not None}
+    return all(axes.get(name, _NEVER) < _depth(loop) for name in stored)
+
+
+_NEVER = 1 << 10
+# Turns of loops that are hardly any.
+FEW = 8
+
+
+def _array(place: ast.Subscript) -> ast.Name | None:
+    inner: ast.expr = place
+    while isinstance(inner, ast.Subscript):
+        inner = inner.value
+    return inner if isinstance(inner, ast.Name) else None
+
+
+def _depth(node: ast.AST) -> int:
+    """Return how many loops are in one another, but those of few turns."""
+    inner = max((_depth(child) for child in ast.iter_child_nodes(node)), default=0)
+    if isinstance(node, ast.For):
+        return inner + (not _few(node.iter))
+    return inner + isinstance(node, ast.While)
+
+
+def _few(source: ast.expr) -> bool:
+    match source:
+        case ast.Call(args=args):
+            ends = [ast.unparse(arg) for arg in args]
+            return all(end.lstrip("-").isdigit() and abs(int(end)) <= FEW for end in ends)
+    return False

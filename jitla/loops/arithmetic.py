@@ -6,6 +6,7 @@ Receives values; writes the lines of operations, and returns values.
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 from jitla.loops.kinds import BITS, CODES, HELD, INTEGERS, PYTHON, RANGES, TRUTHS, Refused, result
@@ -14,7 +15,11 @@ from jitla.loops.values import EXACT, LONGEST, WIDE, Span, Value, Writer, held_b
 _SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
          "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!="}
 _CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul"}
+_FLAGGING = _CHECKED | {"Div": "div"}
 COMPARED = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
+# A constant that is not zero.
+_NUMBER = re.compile(r"(int|float)64\((?!0(\.0)?\))-?[0-9.e+-]+\)")
+_FACTOR = re.compile(r"int64\((-?[0-9]+)\)")
 # The kind of a result for each pair of kinds of operands.
 Pairs = dict[tuple[str, str], str]
 
@@ -150,9 +155,14 @@ class Arithmetic(Writer):
         """Add, subtract or multiply; where 64 bits are too few the interpreter goes on."""
         both = left.positive and right.positive
         bits = left.bits + right.bits if name == "Mult" else max(left.bits, right.bits) + 1
-        if bits < WIDE:
+        # of 2**62 and 2**61 there is a sum
+        if bits < WIDE or name != "Mult" and bits == WIDE and min(left.bits, right.bits) < WIDE - 1:
             text = self.fresh(f"{a} {_SIGN[name]} {b}")
             return Value(text, frozenset(), "i", "", bits, both and name != "Sub")
+        factor = next((abs(int(found[1])) for found in map(_FACTOR.fullmatch, (a, b)) if found), 0)
+        if name == "Mult" and 0 < factor < 1 << 31:  # one comparison, and a sum of it needs none
+            self.bail(f"beyond({b if _FACTOR.fullmatch(a) else a}, int64({(1 << WIDE - 1) // factor}))")
+            return Value(self.fresh(f"{a} * {b}"), frozenset(), "i", "", WIDE - 1, both)
         self._count += 1
         made, lost = f"t{self._count}", f"o{self._count}"
         self.put(f"{made}, {lost} = {_CHECKED[name]}_checked({a}, {b})")
@@ -219,23 +229,34 @@ class Arithmetic(Writer):
         if name == "Div":
             right = self.settled(right)
         a, b = self.held(left, how), self.held(right, how)
-        if name in ("Div", "FloorDiv", "Mod"):
+        if name in ("Div", "FloorDiv", "Mod") and not _NUMBER.fullmatch(right.text):
             self.bail(f"{b} == 0")
         if name == "Pow":
             left, right = self.settled(left), self.settled(right)
             text = self.fresh(f"power({a}, {b})")
         elif name in ("FloorDiv", "Mod"):
             text = self.fresh(f"{'float_div' if name == 'FloorDiv' else 'float_mod'}({a}, {b})")
-        elif name == "Div":
-            text = self.fresh(f"ratio({a}, {b})")
         else:
-            text = self.fresh(f"{a} {_SIGN[name]} {b}")
-        steps = (*left.steps, *right.steps)
-        # numbers of Python overflow in silence; a power of theirs is an error
-        if not kinds <= PYTHON or name not in ("Add", "Sub", "Mult"):
-            steps = (*steps, (a, b, text))
+            return self._step(name, left, right, made, (a, b, how))
+        steps = (*left.steps, *right.steps, (a, b, text))
         value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
-        return value if name in ("Add", "Sub", "Mult", "Div") and len(steps) < 9 else self.settled(value)
+        return self.settled(value)
+
+    def _step(self, name: str, left: Value, right: Value, made: Pairs,
+              operands: tuple[str, str, str]) -> Value:
+        """Add, subtract, multiply or divide floats; what sets flags is looked at now or later."""
+        (a, b, how), kinds = operands, frozenset(made.values())
+        steps = (*left.steps, *right.steps)
+        # numbers of Python overflow in silence; of integers there is a ratio that is finite
+        whole = left.held in "ib" and right.held in "ib"
+        silent = whole if name == "Div" else kinds <= PYTHON
+        if self.watched and not self.carried and not silent:
+            text = self.fresh(f"flag_{_FLAGGING[name]}({a}, {b})")
+        else:
+            text = self.fresh(f"ratio({a}, {b})" if name == "Div" else f"{a} {_SIGN[name]} {b}")
+            steps = steps if silent else (*steps, (a, b, text))
+        value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
+        return value if len(steps) < 9 else self.settled(value)
 
     def unary(self, name: str, operand: Value) -> Value:
         """Do an operation of one operand."""
@@ -257,7 +278,10 @@ class Arithmetic(Writer):
             self.bail(f"{text} == MIN")
         sign = {"USub": f"-{text}", "UAdd": text, "Abs": f"abs({text})", "Invert": f"~{text}"}
         positive = name == "Abs" or name == "UAdd" and operand.positive
-        value = Value(self.fresh(sign[name]), kinds, how, tag, operand.bits, positive)
+        # what is at most 2**k away is 2**k at most if it was the least; others are less than that
+        larger = name in ("USub", "Abs") and not operand.positive
+        bits = min(operand.bits + larger, WIDE)
+        value = Value(self.fresh(sign[name]), kinds, how, tag, bits, positive)
         for kind in kinds & RANGES.keys():
             self.in_range(value.text, kind, Value(value.text, kinds, how, "", WIDE))
         return value

@@ -29,6 +29,14 @@ CALLS: frozenset[Any] = frozenset(
     {min, max, *_LIBRARY, *_ROUNDING, *_TWO, *_ROOTS, *_ABSOLUTE, *_ASKING, *_MAKING})
 
 
+def callable_in_nests(function: Any) -> bool:
+    """Say whether nests may call `function`."""
+    try:
+        return function in CALLS or function in (len, range)
+    except TypeError:
+        return False
+
+
 def called(writer: Arithmetic, function: Any, name: str, values: list[Value]) -> Value:
     """Return what `function` makes of `values`."""
     if any(not value.kinds for value in values):

@@ -9,11 +9,9 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from jitla.loops.again import summed, summed_up
-from jitla.loops.elements import FLOATS
 from jitla.loops.kinds import BITS, HELD, Refused
 from jitla.loops.statements import Statements
-from jitla.loops.values import EXACT, LARGEST, WIDE, Span, Value, number
+from jitla.loops.values import EXACT, WIDE, Span, Value, number
 
 
 class Range(NamedTuple):
@@ -49,10 +47,6 @@ class Counting(Statements):
         """Count, or go through the elements of an array; from the one to the other of a `part` only."""
         self.label = self.nest.labels[node]
         self.counters += 1
-        later = (summed(node) if self.sticky else set()) - self.deferred
-        element = summed_up(node) if self.sticky else None
-        key = ast.unparse(element) if element else ""
-        self.deferred |= later | {key}
         k = self.counters
         assert isinstance(node.target, ast.Name)
         found = self.source(k, node)
@@ -68,17 +62,6 @@ class Counting(Statements):
         self.depth -= 1
         self.inside(node.body)
         self.definite = before
-        self.deferred -= later | {key}
-        if element:
-            name, place = self.place(element)
-            if self.arrays[name].kind in FLOATS:
-                self.put(f"bad = either(bad, not (abs(p_{name}[{place}])"
-                         f" <= {LARGEST[HELD[self.arrays[name].kind]]}))")
-            self.known = {}
-        for name in sorted(later):
-            variable = self.variables[name]
-            if variable.kinds and variable.held in "ds":
-                self.put(f"bad = either(bad, not (abs(v_{name}) <= {LARGEST[variable.held]}))")
 
     def source(self, k: int, node: ast.For) -> Range:
         """Return what a loop goes through."""

@@ -15,9 +15,8 @@ from jitla.loops.arithmetic import Arithmetic
 from jitla.loops.given import Array, Given, Scalar, Variable, variable
 from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
 from jitla.loops.nests import Nest
-from jitla.loops.values import WIDE, Value
+from jitla.loops.values import WIDE, Hard, Value
 
-FLOATS = ("f4", "f8")  # kinds of elements
 SIZE = 40  # bits of lengths of arrays
 ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
 
@@ -44,8 +43,8 @@ class Elements(Arithmetic):
         # Loops that may be done again; where elements are kept for that, each with its array.
         self.regions = 0
         self.rooms: dict[str, str] = {}
-        # Sums that are looked at once they are complete.
-        self.deferred: set[str] = set()
+        # Of arrays that are written, the bounds of each index.
+        self.boxes: dict[str, list[list[tuple[str, str]]]] = {}
         # Variables that were read before it is known what they may hold.
         self.unknown: set[str] = set()
         for name, what in given.items():
@@ -83,12 +82,15 @@ class Elements(Arithmetic):
             raise Refused(f"{ast.unparse(node)} is no element", element=False)
         return name, indices
 
-    def place(self, node: ast.Subscript) -> tuple[str, str]:
+    def place(self, node: ast.Subscript, stored: bool = False) -> tuple[str, str]:
         """Return array and position of an element, after its indices were checked."""
         name, indices = self.place_of(node)
         parts = []
-        for axis, index in enumerate(indices):
-            place = self.index(self.integer(index, " as an index"), f"d_{name}_{axis}")
+        values = [self.integer(index, " as an index") for index in indices]
+        if stored and self.whole:
+            self.boxes.setdefault(name, []).append([_bounds(value) for value in values])
+        for axis, value in enumerate(values):
+            place = self.index(value, f"d_{name}_{axis}")
             stride = self.stride(name, axis)
             parts.append(place if stride == "1" else f"{place} * {stride}")
         return name, self.fresh(" + ".join(parts))
@@ -98,7 +100,8 @@ class Elements(Arithmetic):
         if not value.kinds:
             return "int64(0)"
         place = value.text
-        if self.fast and value.span and not value.span[0].startswith("-"):
+        if self.fast and _proven(value):
+            assert value.span is not None
             low, high = value.span
             self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
             return place
@@ -167,3 +170,15 @@ class Elements(Arithmetic):
         self.flush()
         self.put(f"p_{name}[{place}] = {text}")
         self.forget("p_")
+
+
+def _proven(value: Value) -> bool:
+    """Say whether the bounds of an index are known before the nest."""
+    return value.span is not None and not value.span[0].startswith("-")
+
+
+def _bounds(value: Value) -> tuple[str, str]:
+    """Return the bounds of an index; without them what is stored cannot be kept before."""
+    if value.span is None or not _proven(value):
+        raise Hard
+    return value.span

@@ -36,16 +36,13 @@ class Expressions(Elements):
         """Compute the rest of ``and`` or ``or``, as far as needed."""
         self.put(f"if {name}:" if both else f"if not {name}:")
         before, since = dict(self.known), len(self.pending)
-        noticed, self.noticed = self.noticed, []
         self.depth += 1
         test = self.test(values[0])
-        self.probe()
         self.flush(since)
         self.put(f"{name} = bool_({test})")
         if values[1:]:
             self.others(name, both, values[1:])
         self.depth -= 1
-        self.noticed = noticed
         self.leave(before)
 
     def expression(self, node: ast.expr) -> Value:

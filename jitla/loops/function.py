@@ -6,16 +6,19 @@ Receives functions; returns what is called instead of them where nothing is trac
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from jitla.loops.alone import alone
+from jitla.loops.calls import callable_in_nests
 from jitla.loops.entry import Entry, Variant
 from jitla.loops.foreman import Foreman
 from jitla.loops.keeping import Kept
-from jitla.loops.nests import find
+from jitla.loops.nests import Nest, find
 from jitla.loops.versions import CONSTANTS, asked, replace
 from jitla.source import changed_code, tree_of
 
@@ -46,10 +49,13 @@ class Record(NamedTuple):
 class Looping:
     """One function that has nests over elements."""
 
-    def __init__(self, function: FunctionType, version: FunctionType, entries: list[Entry],
-                 refused: list[tuple[int, str]]) -> None:
+    def __init__(self, function: FunctionType, version: FunctionType | None, entries: list[Entry],
+                 refused: list[tuple[int, str]], node: ast.AST | None = None) -> None:
+        self._node = node
+        # Whether Python keeps its loops, as far as calls have shown.
+        self.kept = bool(entries)
         self.function = function
-        self.version = version
+        self.version = version or function
         self._made_of = function.__code__
         self.entries = entries
         self.refused = refused
@@ -58,7 +64,7 @@ class Looping:
         self._seconds = 0.0
         self._judged = False
         # Whether calls of it are to be traced, because loops over elements are not what it does.
-        self.traced = False
+        self.traced = not entries
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; the first calls tell whether it lives by its loops."""
@@ -75,6 +81,12 @@ class Looping:
             self._seconds += perf_counter() - start
             self._judge()
 
+    def alone(self, args: tuple[Any, ...]) -> bool:
+        """Say whether Python runs it for nothing but elements."""
+        names = self.function.__code__.co_varnames
+        self.kept = not self.entries and self._node is not None and alone(self._node, names, args)
+        return self.kept
+
     def _is_current(self) -> bool:
         """Say whether the function is the one that the version was made of."""
         function, version = self.function, self.version
@@ -83,7 +95,7 @@ class Looping:
 
     def clear(self) -> None:
         """Forget what was learnt."""
-        self._calls, self._seconds, self._judged, self.traced = 0, 0.0, False, False
+        self._calls, self._seconds, self._judged, self.traced = 0, 0.0, False, not self.entries
         for entry in self.entries:
             entry.clear()
 
@@ -99,7 +111,7 @@ class Looping:
     def records(self) -> list[Record]:
         """Return what became of its loops."""
         made = [Record(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
-                for line, reason in self.refused]
+                for line, reason in self.refused if self.kept]
         for entry in self.entries:
             for v in list(entry.variants.values()) or [Variant()]:
                 made.append(Record(self.file, v.line or entry.nest.line, v.state, v.reason, v.kinds,
@@ -119,7 +131,7 @@ class Loops:
         self._keeps = keeps
 
     def version(self, function: FunctionType) -> Looping | None:
-        """Return a function with nests over elements as it is called; None if it has none."""
+        """Return a function with loops over elements as it is called; None if it has none."""
         code = function.__code__
         if code.co_flags & _GENERATORS:
             return None
@@ -128,8 +140,9 @@ class Loops:
             return None
         local = frozenset((*code.co_varnames, *code.co_cellvars))
         found = find(source.node, local, frozenset(code.co_freevars))
+        found.nests = [nest for nest in found.nests if not _calls_unknown(nest, function, found.refused)]
         if not found.nests:
-            return None
+            return Looping(function, None, [], found.refused, source.node) if found.refused else None
         made = self._entries(function, found.nests)
         replace(source.node, found.nests, [entry.names for entry in made])
         objects = CONSTANTS | {asked(number): entry for number, entry in enumerate(made)}
@@ -144,6 +157,22 @@ class Loops:
         return [Entry(nest, nest.takes, function.__globals__, builtin, self._foreman, self._link,
                       self._load, self._keeps)
                 for nest in nests]
+
+
+def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, str]]) -> bool:
+    """Say whether a nest calls what no nest can, as names are now; note it."""
+    known: Any = function
+    for node in ast.walk(nest.loop):
+        if not isinstance(node, ast.Call):
+            continue
+        first, *rest = ast.unparse(node.func).split(".")
+        found = function.__globals__.get(first, known.__builtins__.get(first))
+        for part in rest:
+            found = vars(found).get(part) if isinstance(found, ModuleType) else None
+        if found is not None and not callable_in_nests(found):
+            refused.append((node.lineno, f"a call of {ast.unparse(node.func)}"))
+            return True
+    return False
 
 
 def _bound(function: FunctionType, code: CodeType) -> FunctionType:

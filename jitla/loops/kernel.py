@@ -14,7 +14,7 @@ from typing import Any
 from jitla.loops.given import Array, Given, Scalar, Variable
 from jitla.loops.kinds import CODES, HELD, Refused
 from jitla.loops.nests import Nest
-from jitla.loops.translate import Translator
+from jitla.loops.translate import ARGUMENTS, Translator
 from jitla.loops.values import EXACT
 
 _READ = {"i": "I[{}]", "d": "F[{}]", "s": "float32(F[{}])", "b": "(I[{}] != 0)"}
@@ -96,13 +96,18 @@ def _text(
     back = [part for name in gives for part in (f"v_{name}", f"g_{name}")] + counters
     pointers = "".join(f", p_{name}" for name in arrays)
     everything = ", ".join(back)
-    body = "\n".join([*("    " + line for line in head), *lines, "    return @0@"])
-    for label in range(len(made.nest.labels) + 1):
-        body = body.replace(f"return @{label}@", f"return (int64({label}), {everything})")
+    parameters = f"I, F{pointers}"
+    functions = {"quick": made.quick, "body": lines} if made.quick else {"body": lines}
+    bodies = []
+    for title, part in functions.items():
+        body = "\n".join([*("    " + line for line in head), *part, "    return @0@"])
+        for label in range(-1, len(made.nest.labels) + 1):
+            body = body.replace(f"return @{label}@", f"return (int64({label}), {everything})")
+        bodies += [f"def {title}({parameters}):", body.replace(ARGUMENTS, parameters)]
     store = []
-    for index, part in enumerate(back):
-        how = made.variables[part[2:]].held if part.startswith("v_") else "i"
+    for index, each in enumerate(back):
+        how = made.variables[each[2:]].held if each.startswith("v_") else "i"
         value = f"r[{index + 1}]"
         store.append(f"    {'F' if how in 'ds' else 'I'}[{index}] = {'int64' if how == 'b' else ''}({value})")
-    return "\n".join([f"def body(I, F{pointers}):", body, f"def kernel(I, F{pointers}):",
-                      f"    r = body(I, F{pointers})", *store, "    return r[0]", ""])
+    return "\n".join([*bodies, f"def kernel({parameters}):", f"    r = body({parameters})", *store,
+                      "    return r[0]", ""])

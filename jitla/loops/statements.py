@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from jitla.loops.elements import FLOATS, ZERO
+from jitla.loops.elements import ZERO
 from jitla.loops.expressions import Expressions
 from jitla.loops.given import Variable
 from jitla.loops.kinds import Refused
@@ -36,11 +36,8 @@ class Statements(Expressions):
         """Translate statements one step further in."""
         self.depth += 1
         start, before = len(self.lines), dict(self.known)
-        noticed, self.noticed = self.noticed, []
         for each in body:
             self.statement(each)
-        self.probe()
-        self.noticed = noticed
         if len(self.lines) == start:
             self.put("pass")
         self.depth -= 1
@@ -54,12 +51,10 @@ class Statements(Expressions):
 
     def do_Break(self, node: ast.Break) -> None:
         """Leave a loop."""
-        self.probe()
         self.put("break")
 
     def do_Continue(self, node: ast.Continue) -> None:
         """Go on with a loop."""
-        self.probe()
         self.put("continue")
 
     def do_Return(self, node: ast.stmt) -> None:
@@ -77,9 +72,7 @@ class Statements(Expressions):
                 raise Refused("a value is taken apart")
             self.assign_all(targets[0].elts, [self.settled(self.copied(value)) for value in values])
             return
-        value = self.expression(node.value)
-        summed_up = len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id in self.deferred
-        value = self.calm(value) if summed_up else self.settled(value)
+        value = self.settled(self.expression(node.value))
         if len(targets) > 1:
             value = replace(value, text=self.fresh(value.text))
         self.assign_all(targets, [value] * len(targets))
@@ -95,15 +88,12 @@ class Statements(Expressions):
             left = self.read(node.target.id)
             store = None
         elif isinstance(node.target, ast.Subscript):
-            name, place = self.place(node.target)
+            name, place = self.place(node.target, stored=True)
             left = self.load(name, place)
             store = name, place
         else:
             raise Refused("an attribute is assigned")
-        value = self.operation(node.op, left, node.value)
-        key = node.target.id if isinstance(node.target, ast.Name) else ast.unparse(node.target)
-        summed_up = key in self.deferred and (store is None or self.arrays[store[0]].kind in FLOATS)
-        value = self.calm(value) if summed_up else self.settled(value)
+        value = self.settled(self.operation(node.op, left, node.value))
         if store is None:
             self.assign(node.target, value)
         else:
@@ -120,7 +110,7 @@ class Statements(Expressions):
             used = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
             if used & names:
                 raise Refused("an index is assigned by the statement that uses it")
-            places.append(self.place(target))
+            places.append(self.place(target, stored=True))
         texts = [self.united_with(target, value) if place is None else (self.element(place[0], value), "")
                  for target, place, value in zip(targets, places, values, strict=True)]
         self.flush()
@@ -165,8 +155,6 @@ class Statements(Expressions):
         """Do one of two blocks."""
         test = self.test(node.test)
         self.flush()
-        if any(isinstance(part, (ast.Break, ast.Continue)) for part in ast.walk(node)):
-            self.probe()
         self.put(f"if {test}:")
         before = set(self.definite)
         self.block(node.body)

@@ -93,14 +93,25 @@ class Writer:
         self.sticky = False
         # Whether what is written is done when something was wrong, with all checks.
         self.again = False
-        # Sums that are no numbers if anything that was added to them is not finite; what is to be added.
-        self.probes: list[str] = []
-        self.noticed: list[str] = []
+        # Whether a turn reads what the turn before has stored: compilers keep that only without flags.
+        self.carried = False
+        # Whether the whole nest is done again, from its beginning, if anything is wrong.
+        self.whole = False
         # What is left to check before the statement does anything; for each, what tells more, if it is rare.
         self.pending: list[tuple[str, str]] = []
         # Names of what was computed already, and checks that were done: they hold as long as their parts do.
         self.known: dict[str, str] = {}
         self._count = 0
+
+    @property
+    def watched(self) -> bool:
+        """Whether operations set the processor's flags, which are looked at when all is done."""
+        return self.sticky or self.whole
+
+    @property
+    def leaving(self) -> str:
+        """The statement that leaves the loop where something is wrong."""
+        return "return @-1@" if self.whole else f"return @{self.label}@"
 
     def put(self, line: str) -> None:
         """Write a line."""
@@ -118,7 +129,7 @@ class Writer:
                 raise Hard
             self.pending.append((condition, ""))
         elif hard:
-            self.put(f"if rare({condition}): return @{self.label}@")
+            self.put(f"if rare({condition}): {self.leaving}")
         else:
             self.pending.append((condition, ""))
 
@@ -136,21 +147,13 @@ class Writer:
         for condition, _ in found[1:]:
             whole = f"either({whole}, {condition})"
         if len(found) == 1 and not found[0][1]:
-            self.put(f"if rare({whole}): return @{self.label}@")
+            self.put(f"if rare({whole}): {self.leaving}")
             return
         self.put(f"if rare({whole}):")
         self.depth += 1
         for condition, more in found:
-            self.put(f"if {more or condition}: return @{self.label}@")
+            self.put(f"if {more or condition}: {self.leaving}")
         self.depth -= 1
-
-    def probe(self) -> None:
-        """Write what notes whether anything is not finite that was computed since the last time."""
-        if self.noticed:
-            name = f"n{len(self.probes)}"
-            self.probes.append(name)
-            self.put(f"{name} = probed({' + '.join(self.noticed)}, {name})")
-            self.noticed = []
 
     def _again(self, text: str) -> bool:
         """Say whether something was done already; remember that it is."""
@@ -207,9 +210,8 @@ class Writer:
         """Look at the flags of the steps that made `value`: a warning is the interpreter's."""
         if not value.steps:
             return value
-        if self.sticky:
-            if not self._again(f"? {value.text}"):
-                self.noticed.append(self.own(f"float64({value.text})"))
+        if self.watched:  # of functions of the library the flags are not relied on
+            self.bail(f"not (abs({value.text}) <= {LARGEST[value.held]})")
             return self.calm(value)
         detail = " or ".join(f"flagged({a}, {b}, {r})" for a, b, r in value.steps)
         if not self._again(f"? {value.text} {detail}"):
@@ -276,17 +278,15 @@ class Writer:
         """Return what `make` returns, the lines that it writes, one step further in, and its checks."""
         kept, self.lines = self.lines, []
         before, since = dict(self.known), len(self.pending)
-        noticed, self.noticed = self.noticed, []
         self.depth += 1
         try:
             value = self.settled(make())
-            self.probe()
             pending = self.pending[since:]
             del self.pending[since:]
             return value, self.lines, pending
         finally:
             self.depth -= 1
-            self.lines, self.noticed = kept, noticed
+            self.lines = kept
             self.leave(before)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numba
 import numba.extending
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 
 # none of these says what it takes and returns
 types: Any = numba.types
@@ -36,6 +36,9 @@ _OPTIONS = {"error_model": "numpy", "fastmath": False, "boundscheck": False,
 _LIBRARY = {name: 1 for name in (
     "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh")}
 _LIBRARY |= {"atan2": 2, "pow": 2}
+# Where a processor keeps its flags: bits of it, how it is read and written, those that matter.
+_X86, _ARM = (32, "stmxcsr ($0)", "ldmxcsr ($0)", 0xd), (64, "mrs $0, fpsr", "msr fpsr, $0", 0x7)
+_FLAGS = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}[platform.machine()]
 _HIDING = {"x86_64": "=x,0", "AMD64": "=x,0", "aarch64": "=w,0", "arm64": "=w,0"}
 
 
@@ -78,13 +81,81 @@ def _room(context: Any, pointer: Any) -> Any:
 
 
 @intrinsic
-def _probed(context: Any, value: Any, total: Any) -> Any:
-    """Add nothing to a sum, or what is no number if a value is not finite."""
+def _spare(context: Any, pointer: Any, count: Any) -> Any:
+    """Return memory of the system's for so many elements of what a pointer points to."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        # not in one step: of what comes round only the sum is waited for
-        nothing = ir.DoubleType()(0.0)
-        return builder.fadd(builder.fmul(args[0], nothing), args[1])
-    return types.float64(types.float64, types.float64), code
+        word, kind = ir.IntType(64), args[0].type
+        size = context.get_abi_sizeof(kind.pointee)
+        found = _declared(
+            builder.module, ir.FunctionType(ir.IntType(8).as_pointer(), [word]), "malloc")
+        return builder.bitcast(builder.call(found, [builder.mul(args[1], word(size))]), kind)
+    return pointer(pointer, types.int64), code
+
+
+@intrinsic
+def _release(context: Any, pointer: Any) -> Any:
+    """Give memory back."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        found = _declared(builder.module, ir.FunctionType(ir.VoidType(), [byte]), "free")
+        builder.call(found, [builder.bitcast(args[0], byte)])
+        return context.get_dummy_value()
+    return types.void(pointer), code
+
+
+@intrinsic
+def _nowhere(context: Any, pointer: Any) -> Any:
+    """Say whether there was no memory."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.icmp_unsigned("==", args[0], args[0].type(None))
+    return types.boolean(pointer), code
+
+
+def _flagging(name: str) -> Any:
+    """Make an operation of floats that sets the processor's flags, whatever becomes of its result."""
+    def typed(context: Any, a: Any, b: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind, note = args[0].type, ir.MetaDataType()
+            size = "f64" if signature.return_type == types.float64 else "f32"
+            found = _declared(builder.module, ir.FunctionType(kind, [kind, kind, note, note]),
+                              f"llvm.experimental.constrained.{name}.{size}")
+            how = [ir.MetaDataString(builder.module, text) for text in ("round.tonearest", "fpexcept.strict")]
+            return builder.call(found, [*args, *how])
+        return a(a, a), code
+    return intrinsic(typed)
+
+
+@intrinsic
+def _raised(context: Any) -> Any:
+    """Say whether the processor has noted an overflow, a division by zero, or what is no number."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(_FLAGS[0])
+        found = builder.asm(ir.FunctionType(word, []), _FLAGS[1], "=r,~{memory}", [], True) \
+            if _FLAGS[0] == 64 else _status(builder)
+        return builder.icmp_unsigned("!=", builder.and_(found, word(_FLAGS[3])), word(0))
+    return types.boolean(), code
+
+
+@intrinsic
+def _quiet(context: Any) -> Any:
+    """Let the processor forget what it has noted."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word, none = ir.IntType(_FLAGS[0]), ir.VoidType()
+        if _FLAGS[0] == 64:
+            builder.asm(ir.FunctionType(none, [word]), _FLAGS[2], "r,~{memory}", [word(0)], True)
+        else:
+            place = _reserved(builder, word)
+            builder.store(builder.and_(_status(builder), word(~0x3f & 0xffffffff)), place)
+            builder.asm(ir.FunctionType(none, [place.type]), _FLAGS[2], "r,~{memory}", [place], True)
+        return context.get_dummy_value()
+    return types.void(), code
+
+
+def _status(builder: Any) -> Any:
+    """Read the register of x86 that has the flags."""
+    place = _reserved(builder, ir.IntType(32))
+    builder.asm(ir.FunctionType(ir.VoidType(), [place.type]), _FLAGS[1], "r,~{memory}", [place], True)
+    return builder.load(place)
 
 
 def _library(name: str, count: int) -> Any:
@@ -107,7 +178,7 @@ def _library(name: str, count: int) -> Any:
 
 def _float_mod(a: float, b: float) -> float:
     """Do ``a % b`` as CPython and NumPy do; `b` is not zero."""
-    rest = math.fmod(a, b)
+    rest: float = np.fmod(a, b)
     if rest != 0.0:
         if (b < 0.0) != (rest < 0.0):
             rest += b
@@ -118,7 +189,7 @@ def _float_mod(a: float, b: float) -> float:
 
 def _float_div(a: float, b: float) -> float:
     """Do ``a // b`` as CPython and NumPy do; `b` is not zero."""
-    rest = math.fmod(a, b)
+    rest: float = np.fmod(a, b)
     quotient = (a - rest) / b
     if rest != 0.0 and (b < 0.0) != (rest < 0.0):
         quotient -= 1.0
@@ -139,6 +210,7 @@ def _flagged(a: float, b: float, made: float) -> bool:
 
 def _names() -> dict[str, Any]:
     """Return what the texts refer to."""
+    binding.initialize_native_asmparser()
     options = {"error_model": "numpy", "inline": "never"}
     make = njit(**options)
     double = types.float64
@@ -151,6 +223,7 @@ def _names() -> dict[str, Any]:
         "floor_mod": make(lambda a, b: a % b),
         "wide": make(lambda a: (a > 9007199254740992) | (a < -9007199254740992)),
         "huge": make(lambda a: (a > 4611686018427387904) | (a < -4611686018427387904)),
+        "beyond": make(lambda a, most: types.uint64(a) + types.uint64(most) > types.uint64(2 * most)),
         "lost": make(lambda wide, single: math.isinf(single) and not math.isinf(wide)),
         "outside": make(lambda place, length: types.uint64(place) >= types.uint64(length)),
         "flagged": make(_flagged), "float_mod": make(_float_mod), "float_div": make(_float_div),
@@ -159,7 +232,9 @@ def _names() -> dict[str, Any]:
               for short in ("int", "uint") for size in (1, 2, 4, 8)}
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
-    found |= {"rare": _rare, "either": _either, "probed": _probed, "room256": _room}
+    found |= {"rare": _rare, "either": _either, "room256": _room, "spare": _spare,
+              "release": _release, "nowhere": _nowhere, "raised": _raised, "quiet": _quiet}
+    found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found["power"] = found["lib_pow"]
     found["floor"], found["ceil"] = make(lambda a: np.floor(a)), make(lambda a: np.ceil(a))
     return found
@@ -169,7 +244,9 @@ def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str
     """Return the name of the function that was made of a text, and its object."""
     space = dict(names)
     exec(compile(text, "<loop>", "exec"), space)
-    space["body"] = njit(**_OPTIONS)(space["body"])
+    for name in ("quick", "body"):
+        if name in space:
+            space[name] = njit(**_OPTIONS)(space[name])
     made = njit(**_OPTIONS)(space["kernel"])
     memory = types.CPointer(types.int64), types.CPointer(types.float64)
     signature = (*memory, *(types.CPointer(getattr(types, name)) for name in pointers))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 import sys
 from typing import Any
 
@@ -86,6 +87,19 @@ def _flagged(a: Any, b: Any, made: Any) -> bool:
     return math.isfinite(a) and math.isfinite(b)
 
 
+RAISED: list[bool] = []
+
+
+def _flagging(operation):
+    def make(a: Any, b: Any) -> Any:
+        with np.errstate(all="ignore"):
+            made = operation(a, b) if isinstance(a, np.float32) else float(operation(np.float64(a), b))
+        if _flagged(a, b, made) and not math.isfinite(made) or operation is operator.truediv and not b:
+            RAISED.append(True)
+        return made
+    return make
+
+
 SPACE: dict[str, Any] = {
     "int64": _int64, "float64": float, "float32": _float32, "bool_": bool, "MIN": _LOW, "INF": math.inf,
     "NAN": math.nan, "sqrt": lambda a: math.nan if a < 0 else math.sqrt(a),
@@ -94,17 +108,21 @@ SPACE: dict[str, Any] = {
     "shift": lambda a, b: ((a << b) + (1 << 63)) % (1 << 64) - (1 << 63),
     "floor_div": lambda a, b: a // b, "floor_mod": lambda a, b: a % b,
     "wide": lambda a: abs(a) > 1 << 53, "huge": lambda a: abs(a) > 1 << 62,
+    "beyond": lambda a, most: abs(a) > most,
     "lost": lambda wide, single: math.isinf(single) and not math.isinf(wide),
     "outside": lambda place, length: not 0 <= place < length, "flagged": _flagged,
     "float_mod": lambda a, b: a % b if b else math.nan, "float_div": lambda a, b: a // b if b else math.nan,
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
     "rare": bool, "either": lambda a, b: bool(a) | bool(b),
-    "room256": lambda pointer: {}, "probed": lambda value, total: value * 0.0 + total,
+    "room256": lambda pointer: {}, "spare": lambda pointer, count: {}, "release": lambda room: None,
+    "nowhere": lambda room: False, "raised": lambda: bool(RAISED), "quiet": lambda: RAISED.clear(),
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
 SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)
           for signed in (True, False) for size in (1, 2, 4)}
+SPACE |= {f"flag_{name}": _flagging(operation) for name, operation in (
+    ("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("div", operator.truediv))}
 SPACE |= {f"lib_{name}": _library(name) for name in (
     "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh",
     "atan2", "pow")}

@@ -169,7 +169,10 @@ class Writer:
         source = source.replace("int(y)", self.random.choice(self.numbers))
         self.lines.append(f"{indent}for {name} in {source}:")
         self.counters.append(name)
-        self.block(depth + 1, room)
+        if room and len(self.counters) < 3 and self.chance(0.3):
+            self.loop(depth + 1, room - 1)  # deeper than its arrays have axes: it may be begun again
+        else:
+            self.block(depth + 1, room)
         self.counters.pop()
 
     def text(self) -> str:
@@ -240,7 +243,7 @@ def check(seed: int, make: Any) -> tuple[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fast = make(plain)
-    if fast is None:
+    if fast is None or not fast.entries:
         return "none", ""
     for call in range(9):
         args = given(writer, 100 * seed + max(call - 3, 0), call > 4)

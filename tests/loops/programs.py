@@ -254,3 +254,39 @@ def stepping(x, n):
         n = n // 2 if n % 2 == 0 else 3 * n + 1
         x[i] = n % 16 - n // 8
     return n
+
+
+def shortest(d, e):
+    for k in range(d.shape[0]):
+        for i in range(d.shape[0]):
+            for j in range(d.shape[0]):
+                if d[i, k] + e[k, j] < d[i, j]:
+                    d[i, j] = d[i, k] + e[k, j]
+    return d
+
+
+def gathered(x, at, out):
+    for i in range(1, len(out)):
+        s = x[0] - x[0]
+        for j in range(i):
+            s += x[at[j]] * x[j]
+            if s > 1e9:
+                return i, j
+        out[i - 1] = s
+    return out
+
+
+def joined_bits(x, y):
+    s = 0
+    for i in range(len(x)):
+        n = abs(int(x[i])) | y
+        s = n * n
+    return s
+
+
+def scattered(x, low, high):
+    for k in range(9):
+        for i in range(low, high):
+            x[i] = x[i] * 1e10 + k
+            x[i - 1] = 0.5 * x[i]
+    return x

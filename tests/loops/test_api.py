@@ -94,6 +94,54 @@ def test_an_explanation_and_coverage_say_why_python_keeps_a_loop(at_once):
     fast = called(programs.exponentials, np.ones(9))
     assert "left to Python: a call of np.exp" in str(jitla.explain(fast))
     assert "loop over elements" in jitla.coverage()
+    assert fast.stats().loops_refused == 1
+
+
+def words(x):
+    counts = {}
+    for i in range(len(x)):
+        counts[int(x[i])] = counts.get(int(x[i]), 0) + 1
+    return counts
+
+
+def labelled(x):
+    for i in range(len(x)):
+        x[i] = len(str(i))
+    return x
+
+
+@pytest.mark.parametrize(("function", "reason"), [
+    (words, "what is in the variable counts is called"), (labelled, "a call of str"),
+    (programs.exponentials, "a call of np.exp")])
+def test_with_strict_a_loop_that_python_has_to_keep_is_an_error_that_says_where_and_why(function, reason):
+    line = function.__code__.co_firstlineno
+    for _ in range(2):
+        with pytest.raises(jitla.UnsupportedError, match="left to Python") as caught:
+            jitla.jit(function, strict=True)(np.ones(9))
+        assert reason in str(caught.value) and "or drop strict=True" in str(caught.value)
+        assert any(f"{function.__code__.co_filename}:{line + k}:" in str(caught.value) for k in range(1, 5))
+
+
+def test_a_loop_that_is_refused_at_sight_is_run_as_it_is_and_told_of(at_once):
+    """No twin is made, no call traced, however many elements there are."""
+    fast = called(words, np.ones(200_000, np.int8), times=1)
+    assert fast(np.arange(3)) == {0: 1, 1: 1, 2: 1}
+    assert fast.stats().forces == 0
+    assert "left to Python" in str(jitla.explain(fast))
+    assert "words" in jitla.coverage() or "counts" in jitla.coverage()
+
+
+def test_a_loop_over_rows_with_an_index_in_turn_is_still_traced(at_once):
+    def fitted(a, b, history):
+        for k in range(20):
+            b = b - 0.1 * (a @ b)
+            history[k] = (b * b).sum()
+            np.clip(b, -1.0, 1.0, out=b)
+        return b
+
+    fast = called(fitted, np.eye(600), np.ones(600), np.zeros(20), times=1)
+    assert fast.stats().forces > 0
+    assert fast.stats().loops_refused == 0
 
 
 def test_forgetting_begins_anew(at_once):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 
 import jitla
 
 numba = pytest.importorskip("numba")
+from jitla.loops import worker  # noqa: E402  # it loads Numba
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +23,16 @@ def total():
         return s
 
     return total
+
+
+def test_what_texts_call_is_compiled_and_does_what_python_does():
+    """Numba does not know all of `math`: what it cannot compile would leave loops to Python."""
+    names = worker._names()
+    for name, operation in (("float_mod", operator.mod), ("float_div", operator.floordiv)):
+        for a in (7.5, -7.5, 0.3, -0.0, 1e300):
+            for b in (2.0, -2.0, 0.1, np.inf):
+                found, wanted = names[name](a, b), operation(a, b)
+                assert str(found) == str(wanted), (name, a, b)
 
 
 def made_by(kind):

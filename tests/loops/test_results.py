@@ -24,6 +24,12 @@ def u1(n=10):
     return np.arange(n, dtype=np.uint8)
 
 
+def distances(odd=2.0):
+    d = np.arange(25.0).reshape(5, 5) % 7 + 1
+    d[3, 2:4] = odd
+    return d
+
+
 # Function; arguments of the calls by which it is compiled; those of calls that compiled code begins.
 CASES = [
     ("running_sum", lambda: (f8(),), [(f8(0),), (np.array([1e308, 1e308, np.nan]),), (f8()[::-1],)]),
@@ -65,6 +71,20 @@ CASES = [
         (np.full((4, 6), 1e154), f8(4)), (np.full((3, 9), -np.inf), f8(5)), (np.ones((4, 6)), f8(3))]),
     ("stepping", lambda: (i8(), 7), [(i8(20), -7), (i8(), -2**40), (i8(30), 2**60 + 1)]),
     ("neighbours", lambda: (f8(), f8()), [(f8(3), f8(2))]),
+    ("shortest", lambda: (distances(), distances()), [
+        (distances(1e308), distances()), (distances(-np.inf), distances(np.inf)),
+        (distances(np.nan), distances()), (distances()[::-1], distances().T),
+        (distances(), distances(-1e308)), (distances(), distances()[:4])]),
+    ("shortest", lambda: (distances(),) * 2, [(distances(1e308),) * 2, (distances(-1e308),) * 2]),
+    ("gathered", lambda: (f8(), i8(), f8()), [
+        (f8(), np.array([1, 2, 3, 4, 99, 5, 6, 7, 8, 9]), f8()), (f8() * 1e154, i8(), f8()),
+        (f8(), -i8() - 1, f8()), (f8() * 1e5, i8(), f8()), (f8(), i8(), f8(40)),
+        (f8()[::-2], i8() % 4, f8(5))]),
+    ("joined_bits", lambda: (np.arange(5, dtype=np.int32), 7), [
+        (np.full(3, -2**31, np.int32), 2**31 - 1), (np.full(3, 2**31 - 1, np.int32), 2**31 - 1)]),
+    ("scattered", lambda: (f8() + 1, 1, 9), [
+        (np.full(10, 1e150), 1, 9), (f8(), 0, 9), (f8(), -3, 5), (f8(), 1, 30), (f8(), 9, 1), (f8(0), 0, 0),
+        (np.array([1e300] * 9 + [np.inf]), 1, 10)]),
 ]
 
 
@@ -82,6 +102,14 @@ def test_all_that_can_be_seen_is_the_same(eager, name, usual, others):
         wanted = outcome(plain, copy.deepcopy(given))
         if fast is not None:
             assert outcome(fast.version, given) == wanted
+
+
+@pytest.mark.parametrize(("name", "args"), [
+    ("shortest", (distances(), distances())), ("gathered", (f8(), i8(), f8())), ("scattered", (f8(), 1, 9))])
+def test_nests_that_do_much_with_few_elements_are_begun_again_if_anything_is_wrong(eager, name, args):
+    fast = compiled(eager, name, args)
+    assert "def quick(" in next(iter(fast.entries[0].variants.values())).code.kernel.text
+    assert states(fast) == {"trusted"}
 
 
 def states(fast):
@@ -119,6 +147,7 @@ def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
 ])
 def test_what_is_refused_says_why(eager, name, args, reason):
     fast = eager(getattr(programs, name))
+    assert fast.alone(args) == (name == "exponentials")
     try:
         for _ in range(3):
             fast.version(*args)
@@ -129,7 +158,8 @@ def test_what_is_refused_says_why(eager, name, args, reason):
 
 @pytest.mark.parametrize("name", ["listed", "sliced", "attempted", "by_rows", "each_of", "waiting"])
 def test_functions_without_loops_over_elements_have_no_version(eager, name):
-    assert eager(getattr(programs, name)) is None
+    found = eager(getattr(programs, name))
+    assert found is None or found.refused and not found.entries
 
 
 def test_overflow_is_finished_by_python(eager):
