@@ -21,6 +21,7 @@ from jitla.rewrites.rule import Rule, RuleSet
 A, B, C = map(Var, "ABC")
 AXIS = AttrVar("axis")
 SWAP = (1, 0)
+LONG = 1 << 12  # elements: shorter vectors stay in the cache until BLAS reads them
 
 
 def both_vectors_or_matrices(root: Hop, b: Bound) -> bool:
@@ -62,9 +63,10 @@ def one_column(root: Hop, b: Bound) -> bool:
 
 
 def computed_vectors(root: Hop, b: Bound) -> bool:
-    """A and B are vectors of wide floats, and element by element at least one is computed."""
+    """A and B are long vectors of wide floats, and element by element at least one is computed."""
     both = b["A"], b["B"]
-    vectors = all(x.meta.ndim == 1 and wide_float(x) and x.meta.dtype == root.meta.dtype for x in both)
+    vectors = all(x.meta.ndim == 1 and x.meta.size >= LONG and wide_float(x)
+                  and x.meta.dtype == root.meta.dtype for x in both)
     return vectors and any(x.op.kind is Kind.CELL for x in both)
 
 

@@ -76,6 +76,10 @@ PROGRAMS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], str]]] = {
         (lambda x: (x * 2)[1:][:-1] + 1, (C,), "slice-of-slice"),
         (lambda x: (x * 2).ravel() + np.ravel(x + 1), (C,), "ravel-as-reshape"),
     ],
+    "rolls": [
+        (lambda x: np.roll(np.roll(x + 1, 1, 0), 2, 1) * 2 + x, (C,), "roll-of-roll"),
+        (lambda x: np.roll(x, 1, 0) + np.roll(x, -1, 0) - 2 * x, (C,), "rolls-of-ring"),
+    ],
     "aggregates": [
         (lambda x: (x + 1).T.sum(axis=0), (C,), "sum-of-t"),
         (lambda x: (x * 2).max(axis=0).max(), (C,), "max-of-max"),
