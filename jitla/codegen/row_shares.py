@@ -1,7 +1,7 @@
 """Where the units of a kernel over rows begin, as IR.
 
 Knows: argument blocks, where compressed rows begin. Must not know: what is done with rows.
-Receives nothing; returns the text of @bound.
+Receives how what is to do before a place is found; returns the text of @bound, and of other shares.
 
 Units are a fixed number of blocks of rows, unless entries are read: rows of some matrices have a thousand
 times as many as others, and then units have about as many entries. Both follow from the operands alone, so
@@ -12,10 +12,51 @@ from __future__ import annotations
 
 from jitla.codegen.layout import HEADER
 
-__all__ = ["BOUND"]
+__all__ = ["BOUND", "unit_begins"]
 
 PER_ROW = 4  # entries that take as long as a row without any
 
+
+def unit_begins(places: str, label: str, there: str) -> str:
+    """Lines, from block `label` on, that return the first of `places` before which unit %u's share is done.
+
+    %from and %to are what is done before the first place and behind the last; the lines `there` find %there,
+    what is done before place %middle.
+    """
+    return f"""\
+  %all = sub i64 %to, %from
+  %each = udiv i64 %all, %units
+  %left = urem i64 %all, %units
+  %many = mul i64 %each, %u
+  %few = mul i64 %left, %u
+  %more = udiv i64 %few, %units
+  %before = add i64 %many, %more
+  %wanted = add i64 %from, %before
+  br label %half
+half:
+  %low = phi i64 [ 0, %{label} ], [ %low.next, %nearer ]
+  %high = phi i64 [ {places}, %{label} ], [ %high.next, %nearer ]
+  %apart = icmp ult i64 %low, %high
+  br i1 %apart, label %nearer, label %found
+nearer:
+  %sum = add i64 %low, %high
+  %middle = lshr i64 %sum, 1
+  %after = add i64 %middle, 1
+{there}\
+  %short = icmp slt i64 %there, %wanted
+  %low.next = select i1 %short, i64 %after, i64 %low
+  %high.next = select i1 %short, i64 %high, i64 %middle
+  br label %half
+found:
+  ret i64 %low
+"""
+
+
+_BEFORE_BLOCK = """\
+  %row.far = mul i64 %middle, %height
+  %row = call i64 @llvm.umin.i64(i64 %row.far, i64 %rows)
+  %there = call i64 @weight(ptr %starts, i64 %itemsize, i64 %row)
+"""
 BOUND = f"""
 ; What is to do before a row: an entry each, and something for every row.
 define internal i64 @weight(ptr %starts, i64 %itemsize, i64 %row) nounwind {{
@@ -63,32 +104,5 @@ weigh:
   %starts = load ptr, ptr %starts.at, align 8
   %from = call i64 @weight(ptr %starts, i64 %itemsize, i64 0)
   %to = call i64 @weight(ptr %starts, i64 %itemsize, i64 %rows)
-  %all = sub i64 %to, %from
-  %each = udiv i64 %all, %units
-  %left = urem i64 %all, %units
-  %many = mul i64 %each, %u
-  %few = mul i64 %left, %u
-  %more = udiv i64 %few, %units
-  %before = add i64 %many, %more
-  %wanted = add i64 %from, %before
-  br label %half
-half:
-  %low = phi i64 [ 0, %weigh ], [ %low.next, %nearer ]
-  %high = phi i64 [ %blocks, %weigh ], [ %high.next, %nearer ]
-  %apart = icmp ult i64 %low, %high
-  br i1 %apart, label %nearer, label %found
-nearer:
-  %sum = add i64 %low, %high
-  %middle = lshr i64 %sum, 1
-  %after = add i64 %middle, 1
-  %row.far = mul i64 %middle, %height
-  %row = call i64 @llvm.umin.i64(i64 %row.far, i64 %rows)
-  %there = call i64 @weight(ptr %starts, i64 %itemsize, i64 %row)
-  %short = icmp slt i64 %there, %wanted
-  %low.next = select i1 %short, i64 %after, i64 %low
-  %high.next = select i1 %short, i64 %high, i64 %middle
-  br label %half
-found:
-  ret i64 %low
-}}
+{unit_begins("%blocks", "weigh", _BEFORE_BLOCK)}}}
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.codegen.indexing_code import ENTRY, bits_of, block_head, to_word
+from jitla.codegen.row_shares import unit_begins
 
 __all__ = ["SHARED", "UNITS", "bounds_at", "entries_text", "index_at", "shares"]
 
@@ -64,39 +65,15 @@ def shares(index: np.dtype) -> str:
     return f"""define internal i64 @share(ptr %starts, i64 %rows, i64 %units, i64 %u) nounwind {{
 entry:
   %none = icmp eq i64 %u, 0
-  %all = icmp uge i64 %u, %units
-  %edge = or i1 %none, %all
+  %last = icmp uge i64 %u, %units
+  %edge = or i1 %none, %last
   %whole = select i1 %none, i64 0, i64 %rows
   br i1 %edge, label %at, label %look
 at:
   ret i64 %whole
 look:
 {index_at("%from", "%starts", "0", index)}{index_at("%to", "%starts", "%rows", index)}\
-  %all.entries = sub i64 %to, %from
-  %each = udiv i64 %all.entries, %units
-  %left = urem i64 %all.entries, %units
-  %many = mul i64 %each, %u
-  %few = mul i64 %left, %u
-  %more = udiv i64 %few, %units
-  %before = add i64 %many, %more
-  %wanted = add i64 %from, %before
-  br label %half
-half:
-  %low = phi i64 [ 0, %look ], [ %low.next, %nearer ]
-  %high = phi i64 [ %rows, %look ], [ %high.next, %nearer ]
-  %some = icmp ult i64 %low, %high
-  br i1 %some, label %nearer, label %found
-nearer:
-  %sum = add i64 %low, %high
-  %middle = lshr i64 %sum, 1
-  %after = add i64 %middle, 1
-{index_at("%there", "%starts", "%middle", index)}  %short = icmp slt i64 %there, %wanted
-  %low.next = select i1 %short, i64 %after, i64 %low
-  %high.next = select i1 %short, i64 %high, i64 %middle
-  br label %half
-found:
-  ret i64 %low
-}}
+{unit_begins("%rows", "look", index_at("%there", "%starts", "%middle", index))}}}
 """
 
 
