@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray
+from jitla.tracing.spellings import floats
 
 Session = Any  # the session that the arguments belong to
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
@@ -20,13 +21,12 @@ MOST_TERMS = 32  # of a polynomial, and of choices
 _NUMBERS = (int, float, complex)  # whose dtype depends on what they meet
 
 
-def plain_array(session: Session, x: Any, kinds: str = "f") -> Any:
-    """Return the proxy of an array whose copies lie as it does; None for anything else."""
-    array = session.operand(x)
-    if type(array) is not LazyArray or not array.ndim or not array.size or array.dtype.kind not in kinds:
+def plain_array(session: Session, x: Any) -> Any:
+    """Return the proxy of an array of floats whose copies lie as it does; None for anything else."""
+    array = floats(session, x)
+    if array is None or not array.size or array._v is not None and 0 in array._v.strides:
         return None
-    spread = array._v is not None and 0 in array._v.strides
-    return None if spread else array
+    return array
 
 
 def _in_order(session: Session, array: LazyArray) -> bool:

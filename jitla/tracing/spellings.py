@@ -35,14 +35,14 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...] | None:
     return normal if len(set(normal)) == len(normal) else None
 
 
-def _floats(session: Session, x: Any) -> Any:
+def floats(session: Session, x: Any) -> Any:
     """Return the proxy of an array of floats; None for anything else."""
     array = session.operand(x)
     return array if type(array) is LazyArray and array.dtype.kind == "f" and array.ndim else None
 
 
 def _norm(session: Session, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
-    array = _floats(session, x)
+    array = floats(session, x)
     if array is None or type(keepdims) is not bool or type(ord) not in (type(None), int, float, str):
         return NotImplemented
     axes = None if axis is None else axes_of(axis, array.ndim)
@@ -63,7 +63,7 @@ def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False,
     """Record sums of products of floats over labelled axes."""
     if out is not None or options or not args or type(args[0]) is not str:
         return NotImplemented
-    arrays = [_floats(session, x) for x in args[1:]]
+    arrays = [floats(session, x) for x in args[1:]]
     given = explicit(args[0])
     if given is None or any(a is None for a in arrays) or not 0 < len(arrays) <= MOST_OPERANDS:
         return NotImplemented
@@ -147,7 +147,7 @@ def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _
 
 
 def _round(session: Session, a: Any, decimals: Any = 0, out: Any = None) -> Any:
-    array = _floats(session, a)
+    array = floats(session, a)
     if array is None or out is not None or type(decimals) is not int:
         return NotImplemented
     if decimals == 0:
@@ -181,7 +181,7 @@ def _moveaxis(session: Session, a: Any, source: Any, destination: Any) -> Any:
 
 
 def _inner(session: Session, a: Any, b: Any, /) -> Any:
-    x, y = _floats(session, a), _floats(session, b)
+    x, y = floats(session, a), floats(session, b)
     if x is None or y is None or x.ndim != 1 or y.ndim != 1:
         return NotImplemented
     return session.product("dot", x, y)
