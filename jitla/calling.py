@@ -50,12 +50,12 @@ def called(
     """Do a call of a decorated function."""
     tracing = state.tracing
     if tracing is None:
-        early = state.early(args)
+        early = state.early(args, kwargs)
         if early is not None:
             kind = early.of(args, kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, None, kind, args, kwargs)
-        state.insist(args)
+        state.insist(args, kwargs)
         tracing = state.start()
     session = tracing.LOCAL.session
     site = kind = None
@@ -63,7 +63,8 @@ def called(
         if state.traceable:
             try:  # `state.site()`, without a step
                 site = state.sites[(local() or PROCESS[0]).epoch]
-            except KeyError:
+            except KeyError:  # under these options no call has been looked at
+                state.insist(args, kwargs)
                 site = state.site()
         if site is None:
             return function(*args, **kwargs)

@@ -59,7 +59,7 @@ class State:
     def __reduce__(self) -> tuple[Any, ...]:
         return State, (self.function, self.changes)  # what was learnt stays
 
-    def early(self, args: tuple[Any, ...]) -> Payoff | None:
+    def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payoff | None:
         """Return what calls are judged by before there is a twin; None: it is needed at once."""
         tracing = GATE.rooms.get("tracing")
         if tracing is not None and tracing.LOCAL.session is not None:
@@ -76,17 +76,17 @@ class State:
             return None
         # of loops over elements that Python has to keep nothing can be had in a hurry
         kept = indexes_in_turn(function.__code__)
-        if kept and not (self.looping and self.looping.alone(args)):
+        if kept and not (self.looping and self.looping.alone(args, kwargs)):
             return None
         return self.payoff(config, kept)
 
-    def insist(self, args: tuple[Any, ...]) -> None:
+    def insist(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""
         function = self.function
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
                 or not indexes_in_turn(function.__code__):
             return
-        if self.looping and self.looping.alone(args):
+        if self.looping and self.looping.alone(args, kwargs):
             line, reason = self.looping.refused[0]
             raise UnsupportedError(
                 f"{self.looping.file}:{line}: this loop over elements is left to Python: {reason}; "

@@ -1,13 +1,15 @@
 """Loops that Python keeps: whether they are over elements only, so that tracing has nothing to win in them.
 
 Knows: syntax trees. Must not know: why a loop was refused.
-Receives the tree of a function and what it is called with; returns a truth value.
+Receives the tree of a function and what its names stand for; returns a truth value.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,15 +20,28 @@ from jitla.loops.nests import ATTRIBUTES, assigned
 _PLAIN = frozenset({"len", "int", "float", "bool", "range", "dict", "list", "set", "str", "tuple", "math.log",
                     "math.sqrt", "math.exp"})
 
+_BUILT_IN = int, float, complex, str, bytes, set, frozenset, range
+# How many values of a collection are looked at.
+_LOOKED_AT = 8
 
-def alone(function: ast.AST, names: Sequence[str], args: tuple[Any, ...]) -> bool:
-    """Say whether the outermost loops of a function read single elements of its arguments, and no more."""
-    given = dict(zip(names, args, strict=False))
+
+def alone(function: ast.AST, given: Mapping[str, Any]) -> bool:
+    """Say whether the outermost loops of a function read single elements of what is given, and no more."""
     axes = {name: value.ndim for name, value in given.items() if type(value) is np.ndarray}
     numbers = {name for name, value in given.items() if isinstance(value, (int, float, np.generic))}
-    made = {*_made_of_more(function, axes)}
+    ways = (name for name, value in given.items() if _has_arrays(value))
+    made = {*_made_of_more(function, axes), *ways}
     return all(_single(loop, axes, numbers) and made.isdisjoint(_names(loop))
                for loop in _outermost(function))
+
+
+def _has_arrays(value: Any) -> bool:
+    """Say whether a value may be the way to arrays: an object, or a collection that begins with one."""
+    if isinstance(value, (list, tuple, dict)):
+        return any(isinstance(each, np.ndarray)
+                   for each in islice(value.values() if isinstance(value, dict) else value, _LOOKED_AT))
+    return not (value is None or callable(value)
+                or isinstance(value, (np.ndarray, np.generic, ModuleType, *_BUILT_IN)))
 
 
 def _names(node: ast.AST) -> set[str]:

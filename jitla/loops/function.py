@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import suppress
+from inspect import signature
 from pathlib import Path
 from time import perf_counter
 from types import CodeType, FunctionType, ModuleType
@@ -81,11 +83,26 @@ class Looping:
             self._seconds += perf_counter() - start
             self._judge()
 
-    def alone(self, args: tuple[Any, ...]) -> bool:
+    def alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Say whether Python runs it for nothing but elements."""
-        names = self.function.__code__.co_varnames
-        self.kept = not self.entries and self._node is not None and alone(self._node, names, args)
+        self.kept = not self.entries and self._node is not None \
+            and alone(self._node, self._given(args, kwargs))
         return self.kept
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return what the names stand for that are known before a call begins."""
+        code, outer = self.function.__code__, self.function.__globals__
+        found = {name: outer[name] for name in code.co_names
+                 if name in outer and name not in code.co_varnames}
+        cells = zip(code.co_freevars, self.function.__closure__ or (), strict=True)
+        for name, cell in cells:
+            with suppress(ValueError):  # it is empty
+                found[name] = cell.cell_contents
+        with suppress(TypeError):  # the call is an error
+            bound = signature(self.function).bind(*args, **kwargs)
+            bound.apply_defaults()
+            found |= bound.arguments
+        return found
 
     def _is_current(self) -> bool:
         """Say whether the function is the one that the version was made of."""

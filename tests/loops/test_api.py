@@ -122,6 +122,53 @@ def test_with_strict_a_loop_that_python_has_to_keep_is_an_error_that_says_where_
         assert any(f"{function.__code__.co_filename}:{line + k}:" in str(caught.value) for k in range(1, 5))
 
 
+ROW = np.arange(4.0)
+
+
+def line(x, slope):
+    return x * slope + 1
+
+
+def given_rows(w, x=ROW):
+    s = 0.0
+    for i in range(3):
+        s = s + line(x, w[i])
+    return s
+
+
+def rows_of_all(w):
+    s = 0.0
+    for i in range(3):
+        s = s + line(ROW, w[i])
+    return s
+
+
+def rows_of_list(w, *rows):
+    s = 0.0
+    for i in range(3):
+        s = s + line(rows[i], w[i])
+    return s
+
+
+@pytest.mark.parametrize(("function", "args", "kwargs"), [
+    (given_rows, (), {"w": np.ones(3), "x": ROW}), (given_rows, (np.ones(3),), {}),
+    (rows_of_all, (np.ones(3),), {}), (rows_of_list, (np.ones(3), ROW, ROW, ROW), {})])
+def test_with_strict_a_loop_over_whole_arrays_is_no_error_however_they_are_given(function, args, kwargs):
+    fast = jitla.jit(function, strict=True)
+    for _ in range(2):
+        assert np.asarray(fast(*args, **kwargs)).tolist() == function(*args, **kwargs).tolist()
+
+
+def test_strict_that_is_asked_for_later_looks_at_loops_as_well():
+    fast = jitla.jit(words)
+    with jitla.options(compile="sync"):  # it loads the tracer
+        fast(np.ones(9))
+    with jitla.options(strict=True):
+        for _ in range(2):
+            with pytest.raises(jitla.UnsupportedError, match="left to Python"):
+                fast(np.ones(9))
+
+
 def test_a_loop_that_is_refused_at_sight_is_run_as_it_is_and_told_of(at_once):
     """No twin is made, no call traced, however many elements there are."""
     fast = called(words, np.ones(200_000, np.int8), times=1)
