@@ -50,7 +50,8 @@ def _average(session: Session, a: Any, axis: Any = None, weights: Any = None, re
     if array is None or returned is not False or type(keepdims) not in (bool, type(_NONE)):
         return NotImplemented
     given = axis if type(axis) is tuple else () if axis is None else (axis,)
-    if any(type(i) is not int or not -array.ndim <= i < array.ndim for i in given):
+    if any(type(i) is not int or not -array.ndim <= i < array.ndim for i in given) or \
+            len({i % array.ndim for i in given}) < len(given):
         return NotImplemented  # NumPy says of which argument it complains
     kept = {} if keepdims is _NONE else {"keepdims": keepdims}
     if weights is None:

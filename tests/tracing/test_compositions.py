@@ -76,7 +76,8 @@ def test_numbers_to_choose_are_cast_as_numpy_casts_them(dtype: str):
     calls = [f"np.select([a > 1, a > 100], [a, {n}], {m})"
              for n, m in ((3, 0), (300, 7), (-3, 0), (1e300, 0), (np.pi, -1), (2**70, 0))]
     lines = []
-    for call in (*calls, "np.average(a, axis=5)", "np.average(a, weights=a, axis=(0, 5))"):
+    for call in (*calls, "np.average(a, axis=5)", "np.average(a, weights=a, axis=(0, 5))",
+                 "np.average(a, axis=(0, -2))", "np.nan_to_num(a, nan=None)"):
         lines += ["    try:", f"        found.append({call})", "    except Exception as error:",
                   "        found.append((type(error), str(error)))"]
     make = f"def make(): return (np.arange(6).reshape(2, 3).astype('{dtype}'),)"
