@@ -49,6 +49,10 @@ def _average(session: Session, a: Any, axis: Any = None, weights: Any = None, re
     array = plain_array(session, a)
     if array is None or returned is not False or type(keepdims) not in (bool, type(_NONE)):
         return NotImplemented
+    given = axis if type(axis) is tuple else () if axis is None else (axis,)
+    if any(type(i) is not int or not -array.ndim <= i < array.ndim for i in given) or \
+            len({i % array.ndim for i in given}) < len(given):
+        return NotImplemented  # NumPy says of which argument it complains
     kept = {} if keepdims is _NONE else {"keepdims": keepdims}
     if weights is None:
         return np.mean(array, axis=axis, **kept)
@@ -150,12 +154,24 @@ def _select(session: Session, condlist: Any, choicelist: Any, default: Any = 0) 
            for c in arrays) or not first.ndim or any(c.dtype.kind != "b" for c in conditions):
         return NotImplemented
     dtype = np.result_type(*(c if type(c) in _NUMBERS else c.dtype for c in choices))
-    if any(type(c) is LazyArray and c.dtype != dtype for c in choices):
+    if any(type(c) is LazyArray and c.dtype != dtype for c in choices) or not all(
+            _fits(c, dtype, "same_kind") for c in choices[:-1]) or not _fits(choices[-1], dtype, "unsafe"):
         return NotImplemented
     *choices, made = [dtype.type(c) if type(c) in _NUMBERS else c for c in choices]
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         made = np.where(condition, choice, made)
     return made
+
+
+def _fits(number: Any, dtype: np.dtype, casting: Any) -> bool:
+    """Tell whether NumPy, which makes an array of a Python number, casts that as it is."""
+    if type(number) not in _NUMBERS:
+        return True
+    if dtype.kind not in "iufc" or not np.can_cast(np.asarray(number).dtype, dtype, casting):
+        return False
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+    parts = (number,) if type(number) is not complex else (number.real, number.imag)
+    return all(limits.min <= n <= limits.max or n != n or abs(n) == np.inf for n in parts)
 
 
 def _like(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -100,7 +100,7 @@ def _nan_extreme(name: str, worst: float) -> Callable[..., Any]:
 def _nan_to_num(session: Session, x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None,
                 neginf: Any = None) -> Any:
     array = plain_array(session, x)
-    given = [v for v in (nan, posinf, neginf) if v is not None]
+    given = [nan, *(v for v in (posinf, neginf) if v is not None)]
     if array is None or copy is not True or any(type(v) not in (int, float) for v in given):
         return NotImplemented
     limits = np.finfo(array.dtype)

@@ -68,3 +68,17 @@ def test_they_are_no_reason_to_leave_loops():
     for one, other in zip(fast(*given), f(*given), strict=True):
         assert np.array_equal(one, other)
     assert fast.stats()["fallbacks"] == 0 and fast.stats()["kernel_runs"] > 2
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "u8", "f2", "f4"])
+def test_numbers_to_choose_are_cast_as_numpy_casts_them(dtype: str):
+    """It makes arrays of them: what does not fit wraps around, is refused, or warns where it is chosen."""
+    calls = [f"np.select([a > 1, a > 100], [a, {n}], {m})"
+             for n, m in ((3, 0), (300, 7), (-3, 0), (1e300, 0), (np.pi, -1), (2**70, 0))]
+    lines = []
+    for call in (*calls, "np.average(a, axis=5)", "np.average(a, weights=a, axis=(0, 5))",
+                 "np.average(a, axis=(0, -2))", "np.nan_to_num(a, nan=None)"):
+        lines += ["    try:", f"        found.append({call})", "    except Exception as error:",
+                  "        found.append((type(error), str(error)))"]
+    make = f"def make(): return (np.arange(6).reshape(2, 3).astype('{dtype}'),)"
+    same("\n".join([make, "@jit", "def f(a):", "    found = []", *lines, "    return found", ""]), calls=1)
