@@ -147,7 +147,7 @@ def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
 ])
 def test_what_is_refused_says_why(eager, name, args, reason):
     fast = eager(getattr(programs, name))
-    assert fast.alone(args) == (name == "exponentials")
+    assert fast.alone(args, {}) == (name == "exponentials")
     try:
         for _ in range(3):
             fast.version(*args)
