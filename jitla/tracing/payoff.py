@@ -4,8 +4,10 @@ Knows: clocks, the sizes of arguments. Must not know: twins, plans, what a sessi
 Receives calls, and the two ways to do them; returns what they return, and records of what was found.
 
 Of calls that are alike (see `jitla.cold`) some are timed while they are traced, some while the plain
-function runs; none runs twice. The least times decide, for a while: then both are timed again. Where the
-plain function all at once takes far longer, calls are traced again.
+function runs; none runs twice. Short ones go one way and the other by turns, for a processor that is slow
+for a while is so for both. The least times decide, for a while: then both are timed again; short calls go
+the other way only if a second look says so, too. Where the plain function all at once takes far longer, calls
+are traced again.
 
 A long call is tried as the plain function only if NumPy and SciPy are foreseen to be about as fast, one
 operation after the other, and if so much has been traced that what a try may lose is a small part of it.
@@ -23,6 +25,9 @@ from jitla.tracing.site import LEARNING
 
 # Calls that are timed while they are traced, and while they are not.
 TRACED, PLAIN = 6, 4
+# Calls below so many seconds go by turns: so many traced in all, so many plain. The first of each turn find
+# caches and memory as the other way left them.
+QUICK, TURNS = 1e-4, ((4, 0), (4, 6), (8, 6), (8, 12))
 # Calls that may go by until no new plan is made.
 PATIENCE = 16
 # Seconds from which on a call is long.
@@ -35,7 +40,7 @@ LEAST, SHARE = 1.5e-6, 0.02
 # A plain call is brief, and is timed only once in so many then, the first not counted.
 BRIEF, GRANT = 2e-5, 31
 # Calls until both are timed again: at first and at most; where times differ widely.
-REST, MOST, UNSURE = 1 << 12, 1 << 20, 1 << 8
+REST, MOST, UNSURE = 1 << 10, 1 << 20, 1 << 8
 # A plain call is long from so many times the usual, and so many seconds, on.
 TIMES, SECONDS = 4.0, 5e-5
 # Some long calls in a row of so many are too many if they take so many times what all of them should.
@@ -47,7 +52,7 @@ class Kind:
 
     __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_rest",
                  "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent",
-                 "_foreseen", "_seconds", "_lost")
+                 "_foreseen", "_seconds", "_lost", "_before")
 
     def __init__(self, elements: int) -> None:
         self.elements = elements  # bits of their number
@@ -68,6 +73,7 @@ class Kind:
         self._foreseen = inf  # seconds that NumPy and SciPy would take for a call
         self._seconds = 0.0  # of long calls, about
         self._lost = 0.0  # of those, by tries
+        self._before: bool | None = None  # whether calls were bypassed before they were timed again
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function, as calls of this kind do for now."""
@@ -95,9 +101,15 @@ class Kind:
             return run(site, twin, args, kwargs)
         if LOCAL.timing:  # within a call that is timed as the plain function
             return untraced(site, function, args, kwargs)
-        if len(self._traced) < TRACED:
+        if self._is_next_traced():
             return self._traced_call(site, twin, args, kwargs)
         return self._plain_call(site, function, args, kwargs)
+
+    def _is_next_traced(self) -> bool:
+        traced, plain = len(self._traced), len(self._plain)
+        if traced and min(self._traced) > QUICK:
+            return traced < TRACED
+        return next((traced < t for t, p in TURNS if traced < t or plain < p), False)
 
     def _traced_call(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Trace a call and time it, unless plans are still being made."""
@@ -144,8 +156,9 @@ class Kind:
             self._lost += max(taken - traced, 0.0)
             enough = taken > (1 + DOUBT) * traced or self._wait() > 0
         else:
-            enough = taken > TIMES * traced + SECONDS
-        if enough or len(self._plain) >= PLAIN:
+            most = TIMES * traced + SECONDS
+            enough = len(self._plain) > 1 and min(self._plain) > most
+        if enough or len(self._plain) >= (PLAIN if traced > QUICK else TURNS[-1][1]):
             self._decide()
         return result
 
@@ -154,8 +167,13 @@ class Kind:
         if not self._traced:
             return  # another thread has decided
         traced, plain = min(self._traced), min(self._plain, default=inf)
+        bypassed = traced - plain > LEAST + SHARE * plain
+        if traced <= LONG and self._before is not None and bypassed is not self._before:
+            self._before = None  # the next look decides
+            self._begin()
+            return
         self.best = traced, plain
-        self.bypassed = traced - plain > LEAST + SHARE * plain
+        self.bypassed = self._before = bypassed
         self._limit = TIMES * plain + SECONDS
         self._until = self.calls + self._rest
         self.left = min(wait or self._rest, self._rest)

@@ -31,6 +31,8 @@ _inferred: dict[tuple, int] = {}
 _cell_dtypes: dict[tuple, np.dtype] = {}
 # Metas that results may have.
 _recordable: set[int] = set()
+# By operator, operands and attributes that were met: number of the operator, meta and type of the result.
+_met: dict[tuple, tuple[int, int, type]] = {}
 _MAX_INFERRED = 1 << 15
 
 
@@ -111,6 +113,26 @@ class Recording(Indexing):
 
     def traced(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
         """Like `record`, with operands of any kind; NotImplemented where NumPy has to do it."""
+        try:
+            codes = tuple([x._m if type(x) in LAZY and x._s is self else KIND_CODE[type(x)] for x in operands])
+            found = _met.get((name, codes, attrs))
+        except (KeyError, TypeError):  # operands from outside, or attributes that NumPy will refuse
+            return self._newly_traced(name, operands, attrs)
+        if found is None or _INT in codes and not all(map(_is_small, operands)):
+            made = self._newly_traced(name, operands, attrs)
+            if made is not NotImplemented and made._v is None and not (_INT in codes and _has_integers(codes)):
+                if len(_met) > _MAX_INFERRED:
+                    _met.clear()
+                _met[name, codes, attrs] = OP_ID[name], made._m, type(made)
+            return made
+        op, meta, kind = found
+        refs = [c if c < 0 else x._n if x._n >= 0 else self.enter(x)
+                for c, x in zip(codes, operands, strict=True)]
+        if min(codes) < 0:
+            self.scalars.extend([x for x in operands if type(x) not in LAZY])
+        return self.put(kind, (op, *refs, attrs) if attrs else (op, *refs), meta)
+
+    def _newly_traced(self, name: str, operands: tuple, attrs: tuple) -> Any:
         known: list[Any] = []
         lazy = ints = False
         for x in operands:
@@ -212,6 +234,7 @@ def forget_inferred() -> None:
     """Forget what ids mean together; they have been given up."""
     _inferred.clear()
     _recordable.clear()
+    _met.clear()
 
 
 def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.dtype]:
@@ -262,6 +285,16 @@ def _python_ints_fit(operands: tuple) -> bool:
                 if any(not info.min <= i <= info.max for i in ints):
                     return False
     return all(-SMALL_INT < i < SMALL_INT for i in ints)
+
+
+def _is_small(x: Any) -> bool:
+    """Say whether `x` is no Python int that only some floats can hold."""
+    return type(x) is not int or -SMALL_INT < x < SMALL_INT
+
+
+def _has_integers(codes: tuple[int, ...]) -> bool:
+    """Say whether one of the operands is an integer array or scalar, for which not every int is right."""
+    return any(c >= 0 and METAS[c].dtype.kind in "iu" for c in codes)
 
 
 def _scalar_integer(x: Any) -> bool:

@@ -21,11 +21,10 @@ from jitla.tracing import payoff
 from jitla.tracing.payoff import (
     HOPELESS,
     PATIENCE,
-    PLAIN,
     REST,
     ROW,
-    TRACED,
     TRIED,
+    TURNS,
     UNSURE,
     Kind,
 )
@@ -34,7 +33,9 @@ from jitla.tracing.site import LEARNING, Site
 from tests.tracing.sameness import same
 
 X = np.arange(10.0)
+TRACED, PLAIN = TURNS[-1]  # of short calls
 LEARNT = PATIENCE + TRACED  # calls after which the plain function is tried, at the latest
+LOOKS = 2 * (TRACED + PLAIN)  # calls of both looks after which short calls go the other way
 SETTLED = LEARNT + PLAIN  # and after which it is known which way is faster
 
 
@@ -97,7 +98,7 @@ def ways(clock: Clock, function: Callable[..., Any], count: int, *args: Any) -> 
 
 def test_calls_that_are_slower_traced_are_left_to_the_plain_function(clock: Clock) -> None:
     f = ticking(clock)
-    assert ways(clock, f, LEARNING + TRACED, X) == {"traced"}
+    assert ways(clock, f, LEARNING + TURNS[0][0], X) == {"traced"}
     ways(clock, f, SETTLED, X)
     assert ways(clock, f, 100, X) == {"plain"}
     assert (f(X) == X * 2.0).all() and type(f(X)) is np.ndarray
@@ -113,11 +114,11 @@ def test_calls_that_are_faster_traced_stay_traced(clock: Clock) -> None:
     assert f.stats().bypassed == PLAIN
 
 
-def test_one_call_that_takes_far_longer_plain_is_enough(clock: Clock) -> None:
+def test_two_calls_that_take_far_longer_plain_are_enough(clock: Clock) -> None:
     clock.plain = 1e-3
     f = ticking(clock)
     ways(clock, f, SETTLED + 100, X)
-    assert clock.ways.count("plain") == 1
+    assert clock.ways.count("plain") == 2
 
 
 @pytest.fixture
@@ -221,11 +222,31 @@ def test_both_ways_are_timed_again_after_a_while(clock: Clock) -> None:
     while clock.ways[-1] == "plain":
         f(X)
     assert len(clock.ways) in range(REST, REST + SETTLED + 2)
-    ways(clock, f, TRACED + PLAIN, X)
-    assert ways(clock, f, 2 * REST - TRACED, X) == {"traced"}
+    ways(clock, f, LOOKS, X)
+    assert ways(clock, f, 2 * REST - 1, X) == {"traced"}
     clock.traced = 1e-5
-    ways(clock, f, 3 * TRACED, X)
+    ways(clock, f, LOOKS + REST, X)
     assert ways(clock, f, 100, X) == {"plain"}
+
+
+def test_a_slow_moment_does_not_turn_short_calls_round(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, SETTLED, X)
+    while clock.ways[-1] == "plain":
+        f(X)
+    clock.plain = 1.5e-5  # another program has the processor
+    ways(clock, f, TRACED + PLAIN - 1, X)
+    clock.plain = 2e-6
+    ways(clock, f, TRACED + PLAIN, X)
+    assert ways(clock, f, 100, X) == {"plain"}
+
+
+def test_both_ways_are_timed_by_turns(clock: Clock) -> None:
+    f = ticking(clock)
+    ways(clock, f, LEARNING + TURNS[0][0], X)
+    ways(clock, f, SETTLED, X)
+    first = clock.ways.index("plain")
+    assert clock.ways[first - 4 : first + 16] == (["traced"] * 4 + ["plain"] * 6) * 2
 
 
 def test_a_plain_function_that_takes_far_longer_all_at_once_is_traced_again(clock: Clock) -> None:
@@ -236,7 +257,8 @@ def test_a_plain_function_that_takes_far_longer_all_at_once_is_traced_again(cloc
     assert ways(clock, f, UNSURE, X) == {"traced"}
 
 
-def test_single_long_calls_change_nothing(clock: Clock) -> None:
+def test_single_long_calls_change_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payoff, "REST", 1 << 12)
     f = ticking(clock)
     ways(clock, f, SETTLED, X)
     for _ in range(5):
