@@ -114,13 +114,15 @@ class Recording(Indexing):
     def traced(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
         """Like `record`, with operands of any kind; NotImplemented where NumPy has to do it."""
         try:
-            codes = tuple([x._m if type(x) in LAZY and x._s is self else KIND_CODE[type(x)] for x in operands])
+            codes = tuple([
+                x._m if type(x) in LAZY and x._s is self else KIND_CODE[type(x)] for x in operands])
             found = _met.get((name, codes, attrs))
         except (KeyError, TypeError):  # operands from outside, or attributes that NumPy will refuse
             return self._newly_traced(name, operands, attrs)
         if found is None or _INT in codes and not all(map(_is_small, operands)):
             made = self._newly_traced(name, operands, attrs)
-            if made is not NotImplemented and made._v is None and not (_INT in codes and _has_integers(codes)):
+            pending_now = made is not NotImplemented and made._v is None
+            if pending_now and not (_INT in codes and _has_integers(codes)):
                 if len(_met) > _MAX_INFERRED:
                     _met.clear()
                 _met[name, codes, attrs] = OP_ID[name], made._m, type(made)
