@@ -216,6 +216,35 @@ def _vdot(session: Session, a: Any, b: Any, /) -> Any:
     return session.product("dot", x, y)
 
 
+def _vecdot(session: Session, x1: Any, x2: Any, /) -> Any:
+    """Do sums of products along the last axis."""
+    x, y = plain_array(session, x1), plain_array(session, x2)
+    if x is None or y is None or x.dtype != y.dtype or x.ndim != y.ndim or x.shape[-1] != y.shape[-1]:
+        return NotImplemented
+    return np.einsum("...i,...i->..." if x.ndim != 2 else "ij,ij->i", x, y)
+
+
+def _cross(session: Session, a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1,
+           axis: Any = None) -> Any:
+    """Do the cross products of rows of three."""
+    x, y = plain_array(session, a), plain_array(session, b)
+    if x is None or y is None or x.dtype != y.dtype or axis not in (None, -1) \
+            or (axisa, axisb, axisc) != (-1, -1, -1) or x.ndim != 2 or x.shape != y.shape or x.shape[1] != 3:
+        return NotImplemented
+    (a0, a1, a2), (b0, b1, b2) = ([v[:, k] for k in range(3)] for v in (x, y))
+    made = np.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
+    return made[:]  # NumPy's is a view, too
+
+
+def _sinc(session: Session, x: Any) -> Any:
+    array = plain_array(session, x)
+    if array is None:
+        return NotImplemented
+    turned = np.pi * array
+    turned = np.where(turned == 0, np.finfo(array.dtype).eps, turned)
+    return np.sin(turned) / turned
+
+
 def _split(session: Session, ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
     array = session.operand(ary)
     if type(array) is not LazyArray or type(axis) is not int or not 0 <= axis < array.ndim:
@@ -239,5 +268,5 @@ COMPOSITIONS: dict[Any, Callable[..., Any]] = {
     np.zeros_like: _like(np.zeros_like), np.ones_like: _like(np.ones_like),
     np.empty_like: _like(np.empty_like), np.full_like: _like(np.full_like),
     np.squeeze: _squeeze, np.flip: _flip(None), np.fliplr: _flip((1,)), np.flipud: _flip((0,)),
-    np.vdot: _vdot, np.split: _split,
+    np.vdot: _vdot, np.split: _split, np.cross: _cross, np.sinc: _sinc, np.vecdot: _vecdot,
 }

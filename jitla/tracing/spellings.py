@@ -129,10 +129,10 @@ def _ptp(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: 
     if out is not None or type(array) is not LazyArray or array.dtype.kind not in "iuf" or not array.size:
         return NotImplemented
     axes = axes_of(axis, array.ndim)
-    if axes is None or len(axes) == array.ndim and keepdims is not True:
-        return NotImplemented  # NumPy takes a scalar's difference as an array's, which warns otherwise
+    if axes is None or len(axes) == array.ndim and keepdims is not True and array.dtype.kind != "f":
+        return NotImplemented  # NumPy takes a scalar's difference as an array's, which wraps around quietly
     options = {} if keepdims is _NONE else {"keepdims": keepdims}
-    return np.max(array, axis=axis, **options) - np.min(array, axis=axis, **options)
+    return np.subtract(np.max(array, axis=axis, **options), np.min(array, axis=axis, **options))
 
 
 def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _NONE,

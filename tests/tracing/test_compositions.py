@@ -30,6 +30,21 @@ CALLS = [
     "np.vdot(a[0], b[0])", "np.vdot(a, b)", "np.split(a * 2, 2)[1] + 1", "np.split(a, [1, 9], axis=1)",
     "np.split(a, 5)",
 ]
+COMPARED = [
+    "np.isclose(a, b)", "np.isclose(a * 2, b, atol=1, rtol=0) & (a > 0)",
+    "np.isclose(a, a * (1 + 1e-6))", "np.isclose(a, 0)", "np.isclose(0.5, a, 1)", "np.isclose(a, a, equal_nan=True)",
+    "np.isclose(a, b[0])", "np.isclose(a, b[:3])", "np.isclose(a, np.nan)", "np.isclose(a, b, rtol=np.nan)",
+    "np.isclose(a > 0, b)", "np.isclose(b, (a * 3 > 1).astype('i1'))", "np.isclose(a, a * 1e308)",
+    "np.isclose(a * 1j, b)", "np.isclose(a[:0], b[:0])", "np.allclose(a, a + 1e-9)", "np.allclose(a, b)",
+    "np.allclose(a * 2, a + a, equal_nan=True)", "np.array_equal(a * 2, a + a)", "np.array_equal(a, b)",
+    "np.array_equal(a, b[:2])", "np.array_equal(a, a, equal_nan=True)", "np.array_equiv(a, a[:1])",
+    "np.array_equiv(a, b)", "np.array_equal(a, 'word')", "np.cross(a[:, :3], b[:, 3:])", "np.cross(a[:, :3], b)",
+    "np.cross(a[:, :3] * 2, b[:, :3]) + 1", "np.cross(a[0, :3], b[0, :3])", "np.cross(a[:3], b[:3], axis=0)",
+    "np.cross(a[:, :3] * 1e200, b[:, :3] * 1e200)", "np.round(np.vecdot(a, b), 9)", "np.vecdot(a, b[:, 1:])",
+    "np.round(np.vecdot(a[None] * 2, b[None]), 9)", "np.vecdot(a, b, axis=0)", "np.round(np.sinc(a * 2), 5)",
+    "np.round(np.sinc(a - a), 9)", "np.round(np.sinc(a * 1e-320), 9)", "np.ptp(a)", "np.ptp(a * 1e308)",
+    "np.ptp(a * 2, keepdims=True)", "np.ptp(a - np.inf)",
+]
 FORMS = {
     "single": "normal.astype('f4')", "missing": "missing", "integers": "(normal * 3).astype(int)",
     "infinite": "infinite", "spread": "np.broadcast_to(missing[:1], (4, 6))",
@@ -47,8 +62,18 @@ def make(): return {form}, normal
 
 @pytest.mark.parametrize("name", FORMS)
 def test_they_mean_what_numpy_means(name: str):
+    alike(name, SUMS + CALLS)
+
+
+@pytest.mark.parametrize("name", ["single", "integers", "infinite", "spread"])
+def test_arrays_are_compared_as_numpy_compares_them(name: str):
+    alike(name, COMPARED)
+
+
+def alike(name: str, calls: list[str]) -> None:
+    """Fail if one of the calls gives anything else jitted than plain."""
     lines = []
-    for call in (*SUMS, *CALLS):
+    for call in calls:
         lines += ["    try:", f"        found.append({call})", "    except Exception as error:",
                   "        found.append((type(error), str(error)))"]
     program = ["@jit", "def f(a, b):", "    found = []", *lines, "    return found", ""]
