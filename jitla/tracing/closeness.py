@@ -33,12 +33,13 @@ def _compared(session: Session, x: Any) -> Any:
 
 def _near(session: Session, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
     """Do isclose. What is infinite is replaced before the difference, whose NaN NumPy keeps quiet about."""
-    x, y = _compared(session, a), _compared(session, b)
+    x: Any = _compared(session, a)
+    y: Any = _compared(session, b)
     tolerances = all(type(t) in _NUMBERS and isfinite(t) for t in (rtol, atol))
     if x is None or y is None or type(x) is type(y) is not LazyArray or not tolerances \
             or type(equal_nan) is not bool:
         return NotImplemented
-    if type(y) is not LazyArray:
+    if type(y) in _NUMBERS:
         y = float(y)
         near = np.abs(x - y) <= atol + rtol * abs(y)
     else:

@@ -32,13 +32,15 @@ CALLS = [
 ]
 COMPARED = [
     "np.isclose(a, b)", "np.isclose(a * 2, b, atol=1, rtol=0) & (a > 0)",
-    "np.isclose(a, a * (1 + 1e-6))", "np.isclose(a, 0)", "np.isclose(0.5, a, 1)", "np.isclose(a, a, equal_nan=True)",
+    "np.isclose(a, a * (1 + 1e-6))", "np.isclose(a, 0)", "np.isclose(0.5, a, 1)",
+    "np.isclose(a, a, equal_nan=True)",
     "np.isclose(a, b[0])", "np.isclose(a, b[:3])", "np.isclose(a, np.nan)", "np.isclose(a, b, rtol=np.nan)",
     "np.isclose(a > 0, b)", "np.isclose(b, (a * 3 > 1).astype('i1'))", "np.isclose(a, a * 1e308)",
     "np.isclose(a * 1j, b)", "np.isclose(a[:0], b[:0])", "np.allclose(a, a + 1e-9)", "np.allclose(a, b)",
     "np.allclose(a * 2, a + a, equal_nan=True)", "np.array_equal(a * 2, a + a)", "np.array_equal(a, b)",
     "np.array_equal(a, b[:2])", "np.array_equal(a, a, equal_nan=True)", "np.array_equiv(a, a[:1])",
-    "np.array_equiv(a, b)", "np.array_equal(a, 'word')", "np.cross(a[:, :3], b[:, 3:])", "np.cross(a[:, :3], b)",
+    "np.array_equiv(a, b)", "np.array_equal(a, 'word')", "np.cross(a[:, :3], b[:, 3:])",
+    "np.cross(a[:, :3], b)",
     "np.cross(a[:, :3] * 2, b[:, :3]) + 1", "np.cross(a[0, :3], b[0, :3])", "np.cross(a[:3], b[:3], axis=0)",
     "np.cross(a[:, :3] * 1e200, b[:, :3] * 1e200)", "np.round(np.vecdot(a, b), 9)", "np.vecdot(a, b[:, 1:])",
     "np.round(np.vecdot(a[None] * 2, b[None]), 9)", "np.vecdot(a, b, axis=0)", "np.round(np.sinc(a * 2), 5)",
