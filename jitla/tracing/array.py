@@ -19,7 +19,7 @@ from jitla.tracing.matching import match_like_arrays
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, layout_id
 from jitla.tracing.tape import KIND_CODE, SCALAR
 
-_COMPLEX = frozenset({np.complex64, np.complex128})  # they warn when they lose a part
+_WARNING = frozenset({np.complex64, np.complex128, np.ndarray})  # they may warn when they become a number
 # ufunc -> function that records a plain call of it; the operands may be anything. Filled by the operators.
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 # NumPy's reduction -> function that records it over all axes of an array. Filled by the operators.
@@ -70,14 +70,15 @@ class Lazy:
 
     def __float__(self) -> float:
         value = self._s.value(self)
-        return float(value) if type(value) not in _COMPLEX else self._s.called(float, value)
+        return float(value) if type(value) not in _WARNING else self._s.called(float, value)
 
     def __int__(self) -> int:
         value = self._s.value(self)
-        return int(value) if type(value) not in _COMPLEX else self._s.called(int, value)
+        return int(value) if type(value) not in _WARNING else self._s.called(int, value)
 
     def __complex__(self) -> complex:
-        return complex(self._s.value(self))
+        value = self._s.value(self)
+        return complex(value) if type(value) not in _WARNING else self._s.called(complex, value)
 
     def __index__(self) -> int:
         return operator.index(self._s.value(self))

@@ -21,6 +21,9 @@ _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 _DIAGONAL, _RAVEL = OP_ID["diagonal"], OP_ID["ravel"]
 FARTHEST = 8  # elements that an array is turned by, where that is recorded
 MOST_OPERANDS = 6  # of an einsum that is recorded
+_SQUARE = np.ones((2, 2))
+# What NumPy's other way to do an einsum gives; in older versions a view.
+_IS_OWN = np.einsum("ij,ik->kj", _SQUARE, _SQUARE, optimize=True).flags.owndata
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -67,7 +70,7 @@ def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False,
     given = explicit(args[0])
     if given is None or any(a is None for a in arrays) or not 0 < len(arrays) <= MOST_OPERANDS:
         return NotImplemented
-    if len({a.dtype for a in arrays}) > 1 or optimize is not False and len(arrays) > 2:
+    if len({a.dtype for a in arrays}) > 1 or optimize is not False and (len(arrays) > 2 or not _IS_OWN):
         return NotImplemented
     labels, result = given
     if len(arrays) == 1 and set(labels[0]) == set(result) and len(labels) == 1:
