@@ -6,7 +6,7 @@ Receives hops; returned by `plan`, read by recompile and the backends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -305,6 +305,13 @@ class Backend(Protocol):
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Executable:
         """Machine code for `kernel` in layout `form`, from the cache where possible."""
+        ...
+
+    def nest(self, nest: Any, threads: int, *, steps: Mapping[str, tuple[int, ...]]) -> Any:
+        """Return machine code for a loop nest (`jitla.nests`), run on up to `threads` threads.
+
+        `steps` are the strides of its inputs and outputs.
+        """
         ...
 
     def assembly(self, text: str) -> str:
