@@ -236,10 +236,10 @@ def tiled(kernel: Kernel | RowKernel | WindowKernel, sizes: Sequence[int]) -> st
     if isinstance(kernel, RowKernel):
         raise ScheduleError("template", f"the loops of a {kernel.template} kernel are those of a template")
     if not 0 < len(sizes) <= len(kernel.shape):
-        raise ScheduleError("axes", f"a kernel of {len(kernel.shape)} axes has no tiles of {len(sizes)} sizes")
+        raise ScheduleError("axes", f"{len(kernel.shape)} axes have no tiles of {len(sizes)} sizes")
     stages = kernel.stages if isinstance(kernel, WindowKernel) else (kernel,)
     axes = LETTERS[:len(kernel.shape)][-len(sizes):]
-    lines = [f"split({a}, {n})" for a, n in zip(axes, sizes, strict=True)]
+    lines = [f"split({a}, {int(n)})" for a, n in zip(axes, sizes, strict=True)]
     if len(sizes) > 1:
         lines.append(f"reorder({', '.join([*(a + '_o' for a in axes), *(a + '_i' for a in axes)])})")
     first = LETTERS[0]
