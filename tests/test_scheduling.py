@@ -28,6 +28,11 @@ def corners(a):
     return xx * yy - xy * xy - 0.04 * (xx + yy) * (xx + yy)
 
 
+def means(a):
+    b = a / (1 + a * a)
+    return (b[::2, ::2] + b[1::2, ::2] + b[::2, 1::2] + b[1::2, 1::2]) / 4
+
+
 def softmax(x):
     e = np.exp(x - x.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True)
@@ -77,6 +82,15 @@ def test_stencils_of_stencils_run_as_they_are_pinned(decorated, pin):
     assert same(f(*args), wanted)
     text = str(jitla.explain(f, level="loops"))
     assert "# pinned: " in text and text.count("def K1(") == 2
+
+
+@pytest.mark.parametrize("pin", [{"tile": (16, 24)}, {"tile": (13, 250)}, {"height": 24}, {}], ids=str)
+def test_every_second_row_runs_as_it_is_pinned(decorated, pin):
+    f, args, wanted = decorated(means, np.random.default_rng(2).random((500, 600)))
+    jitla.schedule(f, **pin)
+    assert same(f(*args), wanted)
+    text = str(jitla.explain(f, level="loops"))
+    assert text.count("def K1(") == 2, text
 
 
 def test_loops_are_those_of_the_pinned_schedule_and_its_sizes(decorated):

@@ -107,12 +107,17 @@ def key_of(
         number[hop] = len(number)
         attrs = tuple((k, str(v)) for k, v in hop.attrs if k not in ("shape", "slot"))
         words.append((hop.op.name, hop.meta.dtype.str, attrs if hop.op.kind is not Kind.LEAF else (),
-                      tuple(number.get(i, -1) for i in hop.inputs)))
+                      tuple(number[i] if i in number else _slice(i, number) for i in hop.inputs)))
     words.append(tuple(number[h] for h in kernel.outputs))
     if not isinstance(kernel, Kernel):
         words.append(tuple(tuple(number[h] for h in s.outputs) for s in kernel.stages))
     sizes += shapes[kernel.shape]
     return Key(sha256(repr(words).encode()).hexdigest()[:24], tuple(sizes))
+
+
+def _slice(view: Hop, number: Mapping[Hop, int]) -> tuple[Any, ...]:
+    """Return what a slice between two stages takes of which value."""
+    return tuple(number.get(i, -1) for i in view.inputs), str(view.attr("index"))
 
 
 def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> Space:

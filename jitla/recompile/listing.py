@@ -28,7 +28,7 @@ from jitla.fusion import (
     window_height,
     window_row,
 )
-from jitla.hops import Hop, Kind, Shape, margins
+from jitla.hops import WHOLE, Hop, Kind, Section, Shape, sections
 from jitla.nests import (
     Alloc,
     Apply,
@@ -167,16 +167,17 @@ class _Stage:
     def _name(self, axis: int) -> str:
         return LETTERS[axis] + self.suffix
 
-    def _at(self, hop: Hop, cut: Iterable[tuple[int, int]] = ()) -> tuple:  # type: ignore[type-arg]
+    def _at(self, hop: Hop, taken: Sequence[Section] = ()) -> tuple:  # type: ignore[type-arg]
         """Return where the element of `hop` lies that belongs to the turn."""
         if not hop.meta.shape:
             return ()
         shape = self.size(self.kernel.shape)
         behind = len(shape) - hop.meta.ndim
-        first = [f for f, _ in cut] or [0] * hop.meta.ndim
+        taken = taken or [WHOLE] * hop.meta.ndim
         return tuple(
             number(0) if n == 1 and shape[a + behind] != 1
-            else variable(self._name(a + behind)) + first[a] for a, n in enumerate(self.size(hop.meta.shape)))
+            else variable(self._name(a + behind)) * taken[a].step + taken[a].first
+            for a, n in enumerate(self.size(hop.meta.shape)))
 
     def _value(self, hop: Hop, held: set[Hop]) -> Value:
         args = tuple(self._operand(i, held) for i in hop.inputs)
@@ -186,7 +187,7 @@ class _Stage:
         if hop.op.name == "const":
             return Number(hop.meta.dtype, hop.attr("bits"))
         if hop in self.views:
-            return Load(self.names[hop.inputs[0]], self._at(hop, margins(hop) or ()))
+            return Load(self.names[hop.inputs[0]], self._at(hop, sections(hop) or ()))
         if hop in self.kernel.body and hop not in self.kernel.outputs:
             return Load(self.names[hop], ()) if hop in held else self._value(hop, held)
         return Load(self.names[hop], self._at(hop))
@@ -204,11 +205,11 @@ def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_plann
         return f"parallel(i)\nvectorise({last})" if last != "i" else "vectorise(i)"
     assert isinstance(kernel, WindowKernel)
     rows, each = size(kernel.shape)[0], window_row(kernel, size)
-    ahead = max(size(s.shape)[0] for s in kernel.stages) - rows
+    ahead, rate = kernel.ahead(size), kernel.rate
     height = int(chosen.get("height") or window_height(each, rows, ahead))
     blocks = -(-rows // height)
-    aside = sum(h.meta.dtype.itemsize * prod(size(h.meta.shape)[1:]) * (size(h.meta.shape)[0] - rows)
-                for h in kernel.inner)
+    aside = sum(h.meta.dtype.itemsize * prod(size(h.meta.shape)[1:]) *
+                (size(h.meta.shape)[0] - rate[h] * rows) for h in kernel.inner)
     units = int(chosen.get("units", 0))
     per_unit = -(-blocks // units) if units else blocks_per_unit(blocks, each * height, aside)
     lines = [f"split(i, {height})"]
@@ -216,7 +217,7 @@ def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_plann
     block = "i_o" if per_unit == 1 else "i_o_i"
     names = _names(kernel.inputs, kernel.outputs, kernel.body)
     for stage in reversed(kernel.stages[:-1]):
-        slides = size(stage.shape)[0] > rows and per_unit > 1
+        slides = size(stage.shape)[0] > rate[stage.outputs[0]] * rows and per_unit > 1
         first = names[stage.outputs[0]]  # what one stage makes is placed together
         lines.append(f"store_at({first}, i_o_o, {block})" if slides else f"compute_at({first}, {block})")
     return "\n".join(lines)

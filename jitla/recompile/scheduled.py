@@ -7,15 +7,16 @@ Receives kernels, lines of primitives, bound shapes and layouts; returns what ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from math import lcm
 from typing import Any
 
 import numpy as np
 
 from jitla.errors import BackendError, ScheduleError
 from jitla.fusion import Kernel, Layout, RowKernel, WindowKernel
-from jitla.hops import Hop, Shape, margins
+from jitla.hops import Hop, Section, Shape, sections
 from jitla.hops import may_raise as raises
 from jitla.nests import scheduled
 from jitla.recompile.asked import Nested, RowTools
@@ -65,15 +66,22 @@ def _check_read(kernel: WindowKernel, shapes: Mapping[Shape, Shape]) -> None:
         for hop in stage.outputs:
             views = [v for v in kernel.views if v.inputs[0] is hop]
             whole = any(hop in s.inputs for s in kernel.stages)
-            if not whole and not _covered(shapes[hop.meta.shape], [margins(v) or () for v in views]):
+            if not whole and not _covered(shapes[hop.meta.shape], [sections(v) or () for v in views]):
                 raise ScheduleError("unread", f"elements of {hop.op.name} are not read, and may warn")
 
 
-def _covered(shape: Shape, cuts: Iterable[Iterable[tuple[int, int]]]) -> bool:
-    """Tell whether slices that leave out some elements at the ends cover an array together."""
-    every = [tuple(cut) for cut in cuts]
-    widest = [max((c[a][0] + c[a][1] for c in every), default=0) for a in range(len(shape))]
-    seen = np.zeros(tuple(min(n, 2 * w + 1) for n, w in zip(shape, widest, strict=True)), bool)
-    for cut in every:
-        seen[tuple(slice(first, n - end) for (first, end), n in zip(cut, seen.shape, strict=True))] = True
+def _covered(shape: Shape, slices: Sequence[Sequence[Section]]) -> bool:
+    """Tell whether slices that leave out some elements cover an array together.
+
+    What is taken repeats itself in the midst of an axis: a short one, which ends as the long one does, tells.
+    """
+    sizes = []
+    for axis, n in enumerate(shape):
+        period = lcm(*(s[axis].step for s in slices))
+        ends = max((s[axis].first + s[axis].end for s in slices), default=0)
+        least = (2 * ends // period + 2) * period
+        sizes.append(n if n <= least else least + (n - least) % period)
+    seen = np.zeros(sizes, bool)
+    for taken in slices:
+        seen[tuple(slice(s.first, n - s.end, s.step) for s, n in zip(taken, sizes, strict=True))] = True
     return bool(seen.all())
