@@ -151,21 +151,32 @@ def test_a_pin_that_other_sizes_do_not_allow_is_left_out_and_explained(decorated
     assert "what is pinned is not possible here: factor" in str(jitla.explain(f))
 
 
-def test_elements_that_nobody_reads_warn_as_they_do_in_numpy(decorated):
-    def f(a):
-        b = 1.0 / a
-        return np.sqrt(b[:-2]) + b[:-2] * b[:-2]
+def cross(a):
+    b = 1.0 / (a * a - 1.0)
+    return b[2:, 1:-1] + b[:-2, 1:-1] + b[1:-1, 2:] + b[1:-1, :-2]  # without its corners
 
+
+def ends(a):
+    b = 1.0 / (a * a - 1.0)
+    return b[:-2] * b[1:-1]  # without the last row
+
+
+def test_elements_that_nobody_reads_warn_as_they_do_in_numpy(decorated):
     a = np.full((700, 800), 2.0)
-    g, *_ = decorated(f, a)
-    kernels = jitla.schedule(g)
-    if len(kernels) == 1 and "compute_at" in kernels[0].loops:
-        with pytest.raises(jitla.ScheduleError) as refused:
-            jitla.schedule(g, tile=(32, 32))
-        assert refused.value.law == "unread"
-    a[-1] = 0.0
-    with pytest.warns(RuntimeWarning, match="divide by zero"):
-        g(a)
+    f, _, wanted = decorated(cross, a)
+    jitla.schedule(f, tile=(64, 64))
+    assert same(f(a), wanted)
+    g, *_ = decorated(ends, a)
+    for refused in ((f, "compute_inline(t3)"), (g, "split(i, 16)\ncompute_at(t3, i_o)")):
+        name = jitla.schedule(refused[0])[0].loops.partition("compute_at(")[2] or \
+            jitla.schedule(refused[0])[0].loops.partition("store_at(")[2]
+        with pytest.raises(jitla.ScheduleError) as wrong:
+            jitla.schedule(refused[0], loops=refused[1].replace("t3", name.partition(",")[0]))
+        assert wrong.value.law == "unread"
+    a[0, 0] = a[-1, -1] = 1.0
+    for function in (f, g):
+        with pytest.warns(RuntimeWarning, match="divide by zero"):
+            function(a)
 
 
 def test_flags_of_nests_are_seen(decorated):

@@ -7,7 +7,7 @@ Receives kernels, lines of primitives, bound shapes and layouts; returns what ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from math import lcm
 from typing import Any
@@ -23,7 +23,8 @@ from jitla.recompile.asked import Nested, RowTools
 from jitla.recompile.choices import Made
 from jitla.recompile.listing import nest_of, operand_names
 
-MOVES = ("compute_at", "compute_inline", "store_at")  # primitives after which only what is read is computed
+# Primitives after which only what is read is computed: at a loop all that lies between, inline that alone.
+MOVES = ("compute_at", "store_at", INLINE := "compute_inline")
 
 
 def nested(
@@ -40,7 +41,7 @@ def nested(
     names = operand_names(kernel)
     steps = {name: places[h].strides for name, h in zip(names, given, strict=True) if h.meta.shape}
     if any(f"{name}(" in lines for name in MOVES) and isinstance(kernel, WindowKernel):
-        _check_read(kernel, shapes)
+        _check_read(kernel, shapes, _covered if f"{INLINE}(" in lines else _spanned)
     try:
         made = tools.nest(scheduled(nest, lines), steps)
     except BackendError as error:
@@ -58,7 +59,10 @@ def _run(made: Nested, names: Iterable[str], given: Mapping[str, np.dtype], bloc
     return made.into(arrays)
 
 
-def _check_read(kernel: WindowKernel, shapes: Mapping[Shape, Shape]) -> None:
+def _check_read(
+    kernel: WindowKernel, shapes: Mapping[Shape, Shape],
+    reads_all: Callable[[Shape, Sequence[Sequence[Section]]], bool],
+) -> None:
     """Refuse to leave out elements that nobody reads if computing them may warn, as NumPy does so."""
     for stage in kernel.stages[:-1]:
         if not any(map(raises, stage.body)):
@@ -66,8 +70,20 @@ def _check_read(kernel: WindowKernel, shapes: Mapping[Shape, Shape]) -> None:
         for hop in stage.outputs:
             views = [v for v in kernel.views if v.inputs[0] is hop]
             whole = any(hop in s.inputs for s in kernel.stages)
-            if not whole and not _covered(shapes[hop.meta.shape], [sections(v) or () for v in views]):
+            if not whole and not reads_all(shapes[hop.meta.shape], [sections(v) or () for v in views]):
                 raise ScheduleError("unread", f"elements of {hop.op.name} are not read, and may warn")
+
+
+def _spanned(shape: Shape, slices: Sequence[Sequence[Section]]) -> bool:
+    """Tell whether every element of an array lies between those that slices take for one turn of a loop."""
+    for axis, n in enumerate(shape):
+        own = [s[axis] for s in slices]
+        firsts, steps = [s.first for s in own], {s.step for s in own}
+        if len(steps) > 1 or min(firsts) or max(firsts) + 1 < max(steps):
+            return False
+        if max(s.first + s.step * ((n - s.first - s.end - 1) // s.step) for s in own) != n - 1:
+            return False
+    return True
 
 
 def _covered(shape: Shape, slices: Sequence[Sequence[Section]]) -> bool:
