@@ -143,6 +143,20 @@ def test_loops_of_templates_cannot_be_pinned(decorated):
     assert not jitla.schedule(f)[0].loops
 
 
+def test_loops_of_kernels_that_write_over_arrays_cannot_be_pinned(decorated):
+    def f(a, out):
+        out[:] = np.sqrt(a * a + 1.0)
+
+    out = np.zeros_like(X)
+    g, *_ = decorated(f, X, out)
+    with pytest.raises(jitla.ScheduleError) as refused:
+        jitla.schedule(g, tile=(16, 8))
+    assert refused.value.law == "operand"
+    jitla.schedule(g, unroll=2)
+    g(X, out)
+    assert same(out, np.sqrt(X * X + 1.0))
+
+
 def test_a_pin_that_other_sizes_do_not_allow_is_left_out_and_explained(decorated):
     f, args, wanted = decorated(distance, X, X[0], 3.0)
     jitla.schedule(f, tile=(200, 8))
