@@ -9,6 +9,7 @@ from jitla.api import (
     quantize,
     recompilation,
     recompilations,
+    schedule,
     sparsify,
     spec,
     tune,
@@ -37,6 +38,6 @@ __all__ = [
     "BackendError", "CacheWarning", "ConfigError", "DeviceError", "FallbackWarning", "InternalError",
     "JitlaError", "JitlaWarning", "MemoryLimitWarning", "NestError", "ScheduleError", "TraceError",
     "UnsupportedError", "VerificationError", "calibrate", "config", "configure", "coverage", "explain", "jit",
-    "load_ipython_extension", "options", "quantize", "recompilation", "recompilations", "sparsify", "spec",
-    "tune",
+    "load_ipython_extension", "options", "quantize", "recompilation", "recompilations", "schedule",
+    "sparsify", "spec", "tune",
 ]

@@ -28,6 +28,7 @@ from jitla.recompilation import (
     spec,
     warm_up,
 )
+from jitla.scheduling import schedule
 from jitla.state import State
 
 if TYPE_CHECKING:
@@ -348,6 +349,6 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
 
 
 __all__ = [
-    "calibrate", "coverage", "explain", "jit", "quantize", "recompilation", "recompilations", "sparsify",
-    "spec", "tune",
+    "calibrate", "coverage", "explain", "jit", "quantize", "recompilation", "recompilations", "schedule",
+    "sparsify", "spec", "tune",
 ]

@@ -109,6 +109,13 @@ def _size(value: Any) -> int:
     return value
 
 
+def _text(value: Any) -> str:
+    """Accept any text."""
+    if not isinstance(value, str):
+        raise ValueError("text that jitla.schedule has written")
+    return value
+
+
 def _path(value: Any) -> str:
     """Accept the path of a directory, which need not be there yet."""
     if not isinstance(value, (str, os.PathLike)) or isinstance(value, bytes):
@@ -180,6 +187,8 @@ class Config:
     placement: str = _option(
         "cost", _choice("cost", "forced", "split"),
         "which parts run on an accelerator: those predicted to be faster there; all; some rows of all")
+    schedules: str = _option(
+        "", _text, "how kernels are cut up and run, as jitla.schedule has pinned it; empty: as is chosen")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     recompile: bool = _option(
@@ -374,6 +383,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     cpu: str
     accelerator: str
     placement: str
+    schedules: str
     disable: bool
     recompile: bool
     progress: bool

@@ -16,6 +16,7 @@ from typing import Any
 from jitla.graph import NodeRecord
 from jitla.hops import place, topo
 from jitla.predictions import CostRecord, RivalRecord, duration
+from jitla.recompile import chosen_text
 from jitla.records import (
     ApartRecord,
     CodeRecord,
@@ -80,7 +81,8 @@ def program_record(program: Any, runs: int, known: Mapping[Any, Any], codes: boo
     counts = {program.order.steps[at]: found for at, found in dict(program.clock.counts).items()}
     steps = tuple(
         replace(_step(step, lines, program.layouts, times.get(step, 0.0)), shares=shares,
-                counted=counts.get(step))
+                counted=counts.get(step),
+                schedule=chosen_text(program.chosen[step]) if step in program.chosen else "")
         for step, shares in zip(program.plan.steps, verdict.shares, strict=True))
     roots = ", ".join(h.op.name for h in program.plan.outputs)
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())

@@ -86,11 +86,17 @@ class Gate:
         """Whether plans are made for a machine of round numbers, as nobody has measured this one."""
         return self._machine is None or self._machine is self.room("hops").REFERENCE
 
+    @staticmethod
+    def _key(config: Config) -> tuple[Any, ...]:
+        """Return what compilers depend on."""
+        return (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
+               config.without_rules, config.rewrites, config.search_bound, config.search_steps,
+               config.search_ms, config.search_from_us, config.accelerator, config.placement,
+               config.schedules)
+
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
-        key = (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
-               config.without_rules, config.rewrites, config.search_bound, config.search_steps,
-               config.search_ms, config.search_from_us, config.accelerator, config.placement)
+        key = self._key(config)
         found = self._compilers.get(key)
         if found is None:
             if not MAKING.now.allowed:
@@ -127,15 +133,23 @@ class Gate:
 
     def _tuning(self, config: Config) -> Any:
         """Return what chooses knobs; None: nobody, as nothing was tuned."""
-        if self.session is not None or (found := self.records(config)) is None:
+        found = self.records(config)
+        if self.session is not None or found is None and not config.schedules:
             return self.session
-        return self.room("tuned").Tuned(found, self.host(), config.numerics == "relaxed")
+        tuned = self.room("tuned")
+        return tuned.Tuned(
+            found, self.host(), config.numerics == "relaxed", tuned.read(config.schedules))
 
     def renew(self, session: Any = None) -> None:
         """Make new compilers from now on, for which `session` chooses knobs; without one records do."""
         with self._lock:
             self.session = session
             self._compilers.clear()
+
+    def forget(self, config: Config) -> None:
+        """Drop the compiler for `config`: what was pinned there is pinned otherwise now."""
+        with self._lock:
+            self._compilers.pop(self._key(config), None)
 
     def unrolled(self, config: Config, always: bool = False) -> int:
         """Return up to how many operations turns of loops stay together."""

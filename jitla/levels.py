@@ -144,6 +144,8 @@ def _step(name: str, step: StepRecord, predicted: float, most: int | None) -> It
         facts.append(bytes_text(step.nbytes) + (f" ({rate(step)})" if step.seconds else ""))
     reason = f"  ({step.reason})" if step.reason else ""
     yield f"   {name}  {', '.join(facts)}{reason}"
+    if step.schedule:
+        yield f"       {step.schedule}"
     yield from covered_lines(step.covers, most)
 
 

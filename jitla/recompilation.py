@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jitla.tracing import Recompilation
 
 __all__ = ["Recompilations", "Spec", "call_traced", "finish", "recompilation", "recompilations", "spec",
-           "warm_up"]
+           "state_of", "warm_up"]
 
 SEED = 1  # of the numbers that arguments are made of
 MANY = 100  # values that a generator is asked for, if it is called to be explained
@@ -77,7 +77,7 @@ def recompilations(function: Any, /) -> Recompilations:
     Recompilations
         A tuple of records, the last some hundred; printed, it is a table.
     """
-    state = _state(function)
+    state = state_of(function)
     return Recompilations(state.journal.records if state.tracing else ())
 
 
@@ -225,7 +225,8 @@ def _made(value: Any) -> Any:
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
-def _state(function: Any) -> State:
+def state_of(function: Any) -> State:
+    """Return what belongs to a decorated function."""
     state = getattr(behind(function)[0], "__jitla_state__", None)
     if not isinstance(state, State):
         raise TraceError(f"{function!r} is not decorated by jitla.jit")

@@ -81,7 +81,7 @@ class StepRecord:
     is no kernel. `nnz`: how many elements of its result are other than 0 at most, None if maybe all;
     `counted`: how many were when a call was explained, None if nobody has looked. `seconds` are measured,
     the median of some runs; 0.0 where it never was. `shares` are estimates of the parts of its time that go
-    to what it `covers`.
+    to what it `covers`. `schedule` says what was chosen for it by whom, nothing if it runs as usual.
     """
 
     kind: str
@@ -95,6 +95,7 @@ class StepRecord:
     seconds: float = 0.0
     shares: tuple[float, ...] = ()
     counted: int | None = None
+    schedule: str = ""
 
     @property
     def nonzeros(self) -> str:

@@ -54,6 +54,7 @@ class State:
         self.shortcut: Any = None  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self._journal: Any = None
+        self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
         GATE.states.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -179,7 +180,8 @@ class State:
         if own.without_rules:
             GATE.rules(own.without_rules)
         GATE.devices(own.accelerator)
-
+        if own.schedules:
+            GATE.room("tuned").read(own.schedules)
         if _waits(own):
             own = own.with_changes({"compile": "sync"})
         site = self._made(own)

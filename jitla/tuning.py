@@ -23,7 +23,7 @@ from jitla.fusion import Point, Space, Values
 from jitla.gate import GATE
 from jitla.predictions import duration
 from jitla.recompilation import Spec, call_traced
-from jitla.recompile import UNTUNED, Key, Made
+from jitla.recompile import UNTUNED, Choice, Key, Made
 from jitla.state import State
 from jitla.tuner import Found, Record, Records, Settings, Stopwatch, search
 
@@ -99,15 +99,17 @@ class Session:
     def __init__(self) -> None:
         self.tasks: dict[Key, Task] = {}
         self.owner = get_ident()
+        self.chosen: dict[Key, Values] = {}
+        self.said: dict[Key, str] = {}
 
-    def block(self, key: Key, outputs: int, space: Callable[[], Space],
-              make: Callable[[Values], Made]) -> Made:
+    def block(self, choice: Choice) -> Made:
         """Return the untuned block of a kernel, and what runs and times it."""
-        block, launch = make(UNTUNED)
+        block, launch = choice.make(UNTUNED)
         if get_ident() != self.owner:
             return block, launch
+        key = choice.key
         if key not in self.tasks:
-            self.tasks[key] = Task(key, outputs, space(), make)
+            self.tasks[key] = Task(key, choice.outputs, choice.space(), choice.make)
         return block, partial(self._run, self.tasks[key], launch)
 
     def _run(self, task: Task, launch: Callable[..., int], block: bytes, *operands: Any) -> int:

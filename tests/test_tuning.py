@@ -58,6 +58,7 @@ def test_records_choose_and_results_are_the_same(kept):
     f.cache_clear()
     assert f(X).tobytes() == before.tobytes()
     assert list(GATE.compiler(config).tuning.chosen.values()) == [{"height": 24, "units": 2}]
+    assert "tuned: height=24, units=2" in str(jitla.explain(f))
 
 
 def test_records_that_are_not_legal_are_not_used(kept):

@@ -10,6 +10,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -102,9 +103,28 @@ def by_halide(row: Row, given: Sequence[Any]) -> Call | None:
     return row.halide(peer, *given)
 
 
+class _Scheduling:
+    """The module of Halide, for pipelines that it schedules itself."""
+
+    schedules_itself = True
+
+    def __init__(self, peer: Any) -> None:
+        self._peer = peer
+        peer.load_plugin(str(Path(str(peer.__file__)).parent / "lib64" / "libautoschedule_adams2019.so"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._peer, name)
+
+
+def by_halide_itself(row: Row, given: Sequence[Any]) -> Call | None:
+    """The same pipeline as Halide's own search schedules it (Adams2019)."""
+    peer = module("halide")
+    return None if peer is None or row.halide is None else row.halide(_Scheduling(peer), *given)
+
+
 MAKERS: dict[str, Callable[[Row, Sequence[Any]], Call | None]] = {
     "numpy": by_numpy, "blocks": by_blocks, "numexpr": by_numexpr, "numba": by_numba,
-    "jax": by_jax, "torch": by_torch, "halide": by_halide, "jitla": by_jitla,
+    "jax": by_jax, "torch": by_torch, "halide": by_halide, "halide-auto": by_halide_itself, "jitla": by_jitla,
 }
 
 

@@ -17,7 +17,7 @@ from bench.peers.row import Row
 
 PEERS = tuple(name for name in MAKERS if name != "jitla")
 HEADER = ["ms", *MAKERS, "rate of jitla", "of limit", "best peer ÷ jitla", "of leasts", "best"]
-WIDTHS = [35, *[9] * len(MAKERS), 15, 9, 22, 10, 9]
+WIDTHS = [37, *[max(9, len(name) + 1) for name in MAKERS], 15, 9, 22, 10, 12]
 
 
 @dataclass(frozen=True)

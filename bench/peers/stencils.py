@@ -6,6 +6,7 @@ Receives nothing; returns rows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -35,16 +36,34 @@ def jacobi_loop(A):
 def jacobi_halide(hl: Any, A: Array) -> Callable[[], Array]:
     given, (x, y), step = hl.Buffer(A), (hl.Var("x"), hl.Var("y")), hl.Func("jacobi")
     step[x, y] = 0.25 * (given[x, y + 1] + given[x + 2, y + 1] + given[x + 1, y] + given[x + 1, y + 2])
-    return banded(hl, step, x, y, (A.shape[1] - 2, A.shape[0] - 2))
+    return sliding(hl, step, [], x, y, shrunk(A, 2), A.dtype, LANES)
 
 
-def banded(hl: Any, last: Any, x: Any, y: Any, size: tuple[int, int]) -> Callable[[], Array]:
-    """Compile for vectors and bands of rows; results are new."""
-    band, row = hl.Var("band"), hl.Var("row")
-    last.split(y, band, row, BAND, hl.TailStrategy.GuardWithIf).parallel(band)
-    last.vectorize(x, LANES, hl.TailStrategy.GuardWithIf)
-    last.compile_jit()
-    return lambda: last.realize(list(size))
+def shrunk(A: Array, border: int) -> tuple[int, ...]:
+    """Return the shape of what is left without a border."""
+    return tuple(n - border for n in A.shape)
+
+
+def finished(
+    hl: Any, last: Any, shape: tuple[int, ...], dtype: Any, schedule: Callable[[], Any]
+) -> Callable[[], Array]:
+    """Compile a pipeline scheduled by hand, or by Halide itself; the result is reused."""
+    pipeline, target = hl.Pipeline(last), hl.get_jit_target_from_environment()
+    if getattr(hl, "schedules_itself", False):
+        last.set_estimates([(0, n) for n in reversed(shape)])
+        wanted = hl.AutoschedulerParams("Adams2019", {"parallelism": str(os.cpu_count())})
+        pipeline.apply_autoscheduler(target, wanted)
+    else:
+        schedule()
+    pipeline.compile_jit(target)
+    made = np.empty(shape, dtype)
+    out = hl.Buffer(made)
+
+    def run() -> Array:
+        pipeline.realize(out)
+        return made
+
+    return run
 
 
 def heat(A: Array) -> None:
@@ -100,7 +119,7 @@ def blur_halide(hl: Any, A: Array) -> Callable[[], Array]:
     third = hl.f32(1 / 3)
     rows[x, y] = third * (given[x, y] + given[x, y + 1] + given[x, y + 2])
     out[x, y] = third * (rows[x, y] + rows[x + 1, y] + rows[x + 2, y])
-    return banded(hl, out, x, y, (A.shape[1] - 2, A.shape[0] - 2))
+    return sliding(hl, out, [], x, y, shrunk(A, 2), A.dtype, LANES)
 
 
 def blur_whole(A: Array) -> Array:
@@ -114,27 +133,21 @@ def blur_whole_halide(hl: Any, A: Array) -> Callable[[], Array]:
     rows, out, three = hl.Func("rows"), hl.Func("blur"), hl.u16(3)
     rows[x, y] = (given[x, y] + given[x + 1, y] + given[x + 2, y]) / three
     out[x, y] = (rows[x, y] + rows[x, y + 1] + rows[x, y + 2]) / three
-    return sliding(hl, out, [rows], x, y, A, 2, 32)
+    return sliding(hl, out, [rows], x, y, shrunk(A, 2), A.dtype, 32)
 
 
 def sliding(
-    hl: Any, last: Any, stages: list[Any], x: Any, y: Any, A: Array, border: int, lanes: int
+    hl: Any, last: Any, stages: list[Any], x: Any, y: Any, shape: tuple[int, ...], dtype: Any, lanes: int
 ) -> Callable[[], Array]:
-    """Compile for bands of rows in which stages keep what the next row reads; the result is reused."""
-    band, row = hl.Var("band"), hl.Var("row")
-    last.split(y, band, row, BAND, hl.TailStrategy.GuardWithIf).parallel(band)
-    last.vectorize(x, lanes, hl.TailStrategy.GuardWithIf)
-    for stage in stages:
-        stage.store_at(last, band).compute_at(last, row).vectorize(x, lanes)
-    last.compile_jit()
-    made = np.empty((A.shape[0] - border, A.shape[1] - border), A.dtype)
-    out = hl.Buffer(made)
+    """Compile for vectors, and bands of rows in which stages keep what the next row reads."""
+    def schedule() -> None:
+        band, row = hl.Var("band"), hl.Var("row")
+        last.split(y, band, row, BAND, hl.TailStrategy.GuardWithIf).parallel(band)
+        last.vectorize(x, lanes, hl.TailStrategy.GuardWithIf)
+        for stage in stages:
+            stage.store_at(last, band).compute_at(last, row).vectorize(x, lanes)
 
-    def run() -> Array:
-        last.realize(out)
-        return made
-
-    return run
+    return finished(hl, last, shape, dtype, schedule)
 
 
 def unsharp(A: Array) -> Array:
@@ -153,7 +166,7 @@ def unsharp_halide(hl: Any, A: Array) -> Callable[[], Array]:
     blurred = near * rows[x, y] + half * rows[x + 1, y] + near * rows[x + 2, y]
     inner = given[x + 1, y + 1]
     out[x, y] = inner + more * (inner - blurred)
-    return sliding(hl, out, [rows], x, y, A, 2, 16)
+    return sliding(hl, out, [rows], x, y, shrunk(A, 2), A.dtype, 16)
 
 
 def box(s: Array) -> Array:
@@ -189,7 +202,7 @@ def harris_halide(hl: Any, A: Array) -> Callable[[], Array]:
     xx, yy, xy = sums
     out = hl.Func("harris")
     out[x, y] = xx * yy - xy * xy - k * (xx + yy) * (xx + yy)
-    return sliding(hl, out, stages, x, y, A, 4, 16)
+    return sliding(hl, out, stages, x, y, shrunk(A, 4), A.dtype, 16)
 
 
 def photograph(rng: np.random.Generator, scale: float) -> tuple[Array]:

@@ -6,9 +6,10 @@ Receives kernels, forms and geometries; returns executables and argument blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -220,10 +221,16 @@ class LlvmBackend:
         threads = schedule.threads or self._threads or 0
         return LlvmExecutable(loop, library, threads, self.serial_ns, self._turned)
 
-    def nest(self, nest: Nest, threads: int = 0, serial_ns: float | None = None) -> CompiledNest:
-        """Return machine code for a loop nest, run on up to `threads` threads; 0: as is usual."""
+    def nest(
+        self, nest: Nest, threads: int = 0, serial_ns: float | None = None,
+        steps: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    ) -> CompiledNest:
+        """Return machine code for a loop nest, run on up to `threads` threads; 0: as is usual.
+
+        `steps` are strides, of inputs and outputs that do not lie in one run.
+        """
         least = self.serial_ns if serial_ns is None else serial_ns
-        return CompiledNest(nest, self.jit, self.launch, threads or self._threads or 0, least)
+        return CompiledNest(nest, self.jit, self.launch, threads or self._threads or 0, least, steps)
 
     def assembly(self, text: str) -> str:
         """Return the assembly language that `text` of a kernel is compiled to here."""

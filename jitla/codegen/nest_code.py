@@ -10,6 +10,7 @@ that a guard cuts off in part, and all whose elements do not lie evenly.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -46,10 +47,11 @@ from jitla.nests import (
 )
 from jitla.nests import Value as Term
 
-__all__ = ["NestWriter", "strides_of"]
+__all__ = ["NestWriter", "Steps", "strides_of"]
 
 UNROLLED = 256  # times that a statement is written at most; loops beyond that are run as usual
 Body = tuple[Statement, ...]
+Steps = Mapping[str, tuple[int, ...]]
 
 
 def strides_of(buffer: Buffer) -> tuple[int, ...]:
@@ -75,13 +77,15 @@ class _Level:
 class NestWriter:
     """Writes statements of one function; `outer` are variables that are given, with their ranges.
 
-    `buffers` are all there are, each a pointer ``%<name>.p`` of the function. Vectors have at most `lanes`.
+    `buffers` are all there are, each a pointer ``%<name>.p`` of the function; `steps` are how many bytes lie
+    between neighbours, of those that do not lie in one run. Vectors have at most `lanes`.
     """
 
     def __init__(
         self, buffers: Mapping[str, Buffer], intrinsics: Mapping[str, Intrinsic],
-        outer: Mapping[str, tuple[int, int]], lanes: int, math: MathCall,
+        outer: Mapping[str, tuple[int, int]], lanes: int, math: MathCall, steps: Steps,
     ) -> None:
+        self.steps = {name: steps.get(name) or strides_of(b) for name, b in buffers.items()}
         self.buffers, self.intrinsics = buffers, intrinsics
         self.lines: list[str] = []
         self.lanes, self.math = lanes, math
@@ -90,6 +94,7 @@ class NestWriter:
         self._builders: dict[int, LlvmBuilder] = {}
         self._count = 0
         self._copies = 1  # how often the statements that are written now are
+        self._held: dict[str, Value] = {}  # what registers hold, in the turns that are written now
 
     def text(self) -> str:
         """Return the lines of the function so far, what is computed once first."""
@@ -99,8 +104,11 @@ class NestWriter:
 
     def body(self, body: Body, width: int = 1, lane: str = "") -> None:
         """Write statements, for so many turns of the loop `lane` at a time."""
+        registers = _registers(body)
         for statement in body:
             match statement:
+                case Store(buffer, (), value) if buffer in registers:
+                    self._held[buffer] = self._value(value, width, lane)
                 case Store(buffer, index, value):
                     self._store(buffer, index, self._value(value, width, lane), width, lane)
                 case Update(buffer, index, op, value):
@@ -219,10 +227,14 @@ class NestWriter:
             mixed = any(not isinstance(a, str) and loop.name in a.of.variables for a, _ in index.terms)
             return None if mixed else dict(index.terms).get(loop.name, 0)
 
-        if any(not isinstance(s, (Store, Update, Guard)) for s in _flat(loop.body)):
+        registers = _registers(loop.body)
+        if any(not isinstance(s, (Store, Update, Guard)) for s in _flat(loop.body)
+               if not (isinstance(s, Alloc) and s.buffer.name in registers)):
             return False
         for found in accesses(loop.body, self.intrinsics):
-            steps = strides_of(self.buffers[found.buffer])
+            if found.buffer in registers:
+                continue
+            steps = self.steps[found.buffer]
             moves = [times(i) for i in found.at]
             if None in moves:
                 return False
@@ -254,6 +266,8 @@ class NestWriter:
 
     def _value(self, value: Term, width: int, lane: str) -> Value:
         match value:
+            case Load(buffer, ()) if buffer in self._held:
+                return self._held[buffer]
             case Load(buffer, index):
                 return self._load(buffer, index, width, lane)
             case Number(dtype, bits):
@@ -284,7 +298,7 @@ class NestWriter:
 
     def _step(self, name: str, index: tuple[Index, ...], lane: str) -> int:
         """Return how many bytes on an element of the next lane lies."""
-        steps = strides_of(self.buffers[name])
+        steps = self.steps[name]
         return sum(dict(i.terms).get(lane, 0) * s for i, s in zip(index, steps, strict=True))
 
     def _builder(self, width: int) -> LlvmBuilder:
@@ -300,7 +314,7 @@ class NestWriter:
 
     def _pointer(self, name: str, index: tuple[Index, ...]) -> str:
         """Write the address of an element: what moves with a loop is added within it."""
-        steps = strides_of(self.buffers[name])
+        steps = self.steps[name]
         whole = number(0)
         for at, step in zip(index, steps, strict=True):
             whole = whole + at * step
@@ -368,3 +382,20 @@ def _flat(body: Body) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, Guard):
             yield from _flat(statement.body)
+
+
+def _registers(body: Body) -> frozenset[str]:
+    """Return the single values that `body` takes once and reads again behind that: they need no memory."""
+    if any(isinstance(s, (Loop, Invoke)) for s in _flat(body)):
+        return frozenset()
+    once = Counter(s.buffer for s in _flat(body) if isinstance(s, (Store, Update)))
+
+    def look(some: Body) -> Iterator[str]:
+        stored = {s.buffer for s in some if isinstance(s, Store)}
+        for s in some:
+            if isinstance(s, Guard):
+                yield from look(s.body)
+            elif isinstance(s, Alloc) and not s.buffer.shape and s.buffer.name in stored:
+                yield s.buffer.name
+
+    return frozenset(name for name in look(body) if once[name] == 1)

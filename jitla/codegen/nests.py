@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from jitla.codegen.indexing_code import ENTRY, block_head, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import Target, hints
 from jitla.codegen.module import MathFunctions
-from jitla.codegen.nest_code import NestWriter
+from jitla.codegen.nest_code import NestWriter, Steps
 from jitla.codegen.vector import refuse
 from jitla.errors import BackendError, NestError
 from jitla.nests import (
@@ -80,14 +81,16 @@ _Step = _Part | _Turns
 class CompiledNest:
     """A nest as machine code, run by `launch` on up to `threads` threads.
 
-    Parts that are estimated to take less than `serial_ns` are not shared out.
+    Parts that are estimated to take less than `serial_ns` are not shared out. `steps` are how many bytes lie
+    between neighbours, of inputs and outputs that do not lie in one run.
     """
 
     def __init__(
         self, nest: Nest, jit: Jit, launch: Callable[..., int], threads: int = 0, serial_ns: float = 0.0,
+        steps: Steps = MappingProxyType({}),
     ) -> None:
         verify(nest)
-        made = _Program(nest, jit.target)
+        made = _Program(nest, jit.target, steps)
         self._nest, self._launch, self._serial_ns = nest, launch, serial_ns
         self._threads = min(threads or runtime_threads(), SLOTS)
         self._steps, self._operands = made.steps, made.operands
@@ -107,24 +110,29 @@ class CompiledNest:
         self.into(there)
         return {b.name: there[b.name] for b in self._nest.outputs}
 
-    def into(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Run it on these inputs and outputs: arrays in one run, of the shapes and dtypes of the nest."""
+    def into(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """Run it on these inputs and outputs: arrays that lie as it was made for, of its shapes and dtypes.
+
+        Return the floating-point flags that were raised.
+        """
         room = empty((self._room,), np.dtype(np.uint8))  # anew: several threads may call
         room[:LINE] = 0
-        self._run(self._steps, {}, [*[arrays[name] for name in self._operands], room])
+        return self._run(self._steps, {}, [*[arrays[name] for name in self._operands], room])
 
-    def _run(self, steps: tuple[_Step, ...], at: dict[str, int], operands: list[np.ndarray]) -> None:
+    def _run(self, steps: tuple[_Step, ...], at: dict[str, int], operands: list[np.ndarray]) -> int:
+        flags = 0
         for step in steps:
             if isinstance(step, _Turns):
                 for turn in range(step.extent):
-                    self._run(step.steps, {**at, step.name: turn}, operands)
+                    flags |= self._run(step.steps, {**at, step.name: turn}, operands)
                 continue
             alone = step.work * NS < self._serial_ns or self._threads == 1
             grain = step.units if alone else max(step.units // (CHUNKS * self._threads), 1)
             template = pack_indexed(
                 self._library.addresses[step.entry], len(operands), [at[n] for n in step.outer], step.units,
                 grain, hints(step.work * NS, True, self._threads))
-            self._launch(template, *operands)
+            flags |= self._launch(template, *operands)
+        return flags
 
 
 def _given(buffer: Buffer, arrays: Mapping[str, Any]) -> np.ndarray:
@@ -137,7 +145,8 @@ def _given(buffer: Buffer, arrays: Mapping[str, Any]) -> np.ndarray:
 class _Program:
     """What a nest becomes: the text of a module, and steps."""
 
-    def __init__(self, nest: Nest, target: Target) -> None:
+    def __init__(self, nest: Nest, target: Target, steps: Steps) -> None:
+        self.steps_of = steps
         self.buffers, self.intrinsics = buffers_of(nest), intrinsics_of(nest)
         self.operands = [b.name for b in (*nest.inputs, *nest.outputs)]
         for buffer in self.buffers.values():
@@ -194,7 +203,7 @@ class _Program:
         self.entries.append(entry)
         for buffer in allocated(body):
             self._put(buffer, shared=False)
-        writer = NestWriter(self.buffers, self.intrinsics, outer, self.lanes, self.math)
+        writer = NestWriter(self.buffers, self.intrinsics, outer, self.lanes, self.math, self.steps_of)
 
         def write() -> None:
             if shared is None:

@@ -6,7 +6,7 @@ Receives hops; returned by `plan`, read by recompile and the backends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -181,12 +181,14 @@ def _space(product: Product) -> tuple[int, ...]:
 class WindowKernel:
     """Cells that are run one after the other on blocks of rows, and read each other's some rows further on.
 
-    `views` are slices of what stages make. A stage over more than `rows` rows begins with those that the
-    later ones read beyond theirs, and keeps as many from block to block. `axes` are those of a `RowKernel`.
+    `views` are slices of what stages make. To every row of the results belong as many of a stage as `rates`
+    say. A stage over more rows than those begins with the ones that the later stages read beyond theirs, and
+    keeps as many from block to block. `axes` are those of a `RowKernel`.
     """
 
     rows: int
     stages: tuple[Kernel, ...]
+    rates: tuple[int, ...]
     views: tuple[Hop, ...]
     inputs: tuple[Hop, ...]
     axes: tuple[int | None, ...]
@@ -211,6 +213,19 @@ class WindowKernel:
     def inner(self) -> tuple[Hop, ...]:
         """What stages make for later ones."""
         return tuple(h for s in self.stages[:-1] for h in s.outputs)
+
+    @property
+    def rate(self) -> dict[Hop, int]:
+        """The rows of every value that belong to one of the results."""
+        found: dict[Hop, int] = {}
+        for stage, rate in zip(self.stages, self.rates, strict=True):
+            found |= {h: max(rate, found.get(h, 0)) for h in (*stage.inputs, *stage.outputs)}
+        return found
+
+    def ahead(self, resize: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple) -> int:
+        """Return how many rows more than belong to the results a stage makes at most."""
+        rows = resize(self.shape)[0]
+        return max(resize(s.shape)[0] - n * rows for s, n in zip(self.stages, self.rates, strict=True))
 
 
 Step = Kernel | RowKernel | WindowKernel | Call
@@ -305,6 +320,13 @@ class Backend(Protocol):
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Executable:
         """Machine code for `kernel` in layout `form`, from the cache where possible."""
+        ...
+
+    def nest(self, nest: Any, threads: int, *, steps: Mapping[str, tuple[int, ...]]) -> Any:
+        """Return machine code for a loop nest (`jitla.nests`), run on up to `threads` threads.
+
+        `steps` are the strides of its inputs and outputs.
+        """
         ...
 
     def assembly(self, text: str) -> str:

@@ -91,16 +91,15 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
 
 def _windows(step: WindowKernel, threads: int, resize: Resize) -> int:
     """Return the bytes of what all threads keep between the stages of a window that slides."""
-    rows = resize(step.shape)[0]
-    ahead = max(resize(s.shape)[0] for s in step.stages) - rows
-    each = sum(_row(h, 0, resize) for h in step.inner)
+    rows, ahead, rate = resize(step.shape)[0], step.ahead(resize), step.rate
+    each = sum(rate[h] * _row(h, 0, resize) for h in step.inner)
     return threads * each * (window_height(window_row(step, resize), rows, ahead) + ahead)
 
 
 def window_row(kernel: WindowKernel, resize: Resize = lambda shape: shape) -> int:
-    """Return the bytes of one row of all that a block is computed from, through and to."""
-    given = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0)
-    return sum(_row(h, 0, resize) for h in (*given, *kernel.inner, *kernel.outputs))
+    """Return the bytes of all that one row of the results is computed from, through and to."""
+    given, rate = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0), kernel.rate
+    return sum(rate[h] * _row(h, 0, resize) for h in (*given, *kernel.inner, *kernel.outputs))
 
 
 def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:

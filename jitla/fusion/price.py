@@ -27,6 +27,7 @@ from jitla.fusion.kernel import (
     data_inputs,
 )
 from jitla.fusion.layout import Layout
+from jitla.fusion.memory import window_row
 from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, Meta, bytes_of, flops
 
@@ -217,10 +218,8 @@ class Prices:
 
     def _windows(self, kernel: WindowKernel) -> Cost:
         """Stages one after the other on blocks of rows, which begin with the last rows of another."""
-        ahead = max(s.shape[0] for s in kernel.stages) - kernel.rows
-        by_rows = [h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0]
-        row = sum(h.meta.nbytes // h.meta.shape[0] for h in (*by_rows, *kernel.inner, *kernel.outputs))
-        height = window_height(row, kernel.rows, ahead)
+        ahead = kernel.ahead()
+        height = window_height(window_row(kernel), kernel.rows, ahead)
         inside = {*kernel.views, *kernel.inner}
         read = sum(self.reads(h) for h in kernel.inputs)
         read += sum(self.again(h) for s in kernel.stages for h in s.inputs if h in inside)

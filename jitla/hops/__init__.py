@@ -43,7 +43,7 @@ from jitla.hops.node import (
     verify,
 )
 from jitla.hops.sketch import Sketch, nnz_of_product, of_rows
-from jitla.hops.slices import Margins, margins
+from jitla.hops.slices import WHOLE, Margins, Section, margins, sections, taken_by
 from jitla.hops.spec import (
     Kind,
     OpSpec,
@@ -73,7 +73,6 @@ __all__ = [
     "make", "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",
     "numpy_work", "NumpyBuilder", "of_rows", "OpSpec",
     "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
-    "Safe",
-    "ScalarBuilder", "Shape", "show", "Sketch", "STORED", "substitute", "topo", "uses", "verify", "Weak",
-    "Widths", "Zeros",
+    "Safe", "ScalarBuilder", "Section", "sections", "Shape", "show", "Sketch", "STORED", "substitute",
+    "taken_by", "topo", "uses", "verify", "Weak", "WHOLE", "Widths", "Zeros",
 ]

@@ -169,7 +169,10 @@ def _meant(op: str, dtypes: list[np.dtype], attrs: dict[str, object]) -> np.dtyp
 def within(index: Index, loops: tuple[Loop, ...], guards: tuple[Guard, ...]) -> tuple[int, int]:
     """Return what `index` is at least and at most, as far as loops and guards say."""
     low, high = reach(index, ranges_of(loops))
+    has = dict(index.terms)
     for guard in guards:
-        if guard.index.terms == index.terms:
-            high = min(high, guard.below - 1 - guard.index.plus + index.plus)
+        times = {has.get(atom, 0) // n for atom, n in guard.index.terms}
+        if len(times) == 1 and (many := times.pop()) > 0:  # so many times what is guarded, and a rest
+            rest = index + guard.index * -many
+            high = min(high, (guard.below - 1) * many + reach(rest, ranges_of(loops))[1])
     return low, high

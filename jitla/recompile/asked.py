@@ -6,7 +6,7 @@ Receives kernels, products and stages; returns argument blocks and what runs the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,12 +23,30 @@ from jitla.fusion import (
     Stage,
     Tile,
 )
+from jitla.nests import Nest
 from jitla.recompile.choices import Launch, Made, Tuning
 
 
-class RowTools(Protocol):
-    """What binding a row kernel asks for; `cores` are the threads that share it, `tuning` chooses knobs."""
+class Nested(Protocol):
+    """A loop nest that runs."""
 
+    @property
+    def text(self) -> str:
+        """What it was made of."""
+        ...
+
+    def into(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """Run it on its inputs and outputs, by name; return the floating-point flags it raised."""
+        ...
+
+
+class RowTools(Protocol):
+    """What binding a kernel asks for; `cores` are the threads that share it, `tuning` chooses knobs.
+
+    `threads` are those of loops over elements, 0: as many as is usual.
+    """
+
+    threads: int
     cores: int
     tuning: Tuning | None
 
@@ -36,6 +54,10 @@ class RowTools(Protocol):
         self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
     ) -> tuple[Executable, Launch]:
         """Machine code for one variant of a kernel, and what runs it."""
+        ...
+
+    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> Nested:
+        """Machine code for a loop nest, whose inputs and outputs have `steps` as strides."""
         ...
 
     def assembly(self, text: str) -> str:

@@ -33,6 +33,8 @@ from jitla.fusion import (
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine, topo
 from jitla.locks import relock
+from jitla.nests import Nest
+from jitla.recompile.asked import Nested
 from jitla.recompile.checking import difference
 from jitla.recompile.choices import Launch, Made, Tuning
 from jitla.recompile.invariants import worth_keeping
@@ -190,6 +192,13 @@ class Compiler:
         data = {"template": kernel.template, "form": f"{form.mode}{form.ndim}{form.inner}"}
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
         return made
+
+    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> Nested:
+        """Return machine code for a loop nest."""
+        MAKING.now.check()
+        with self._building:
+            made: Nested = self.backend.nest(nest, self.threads, steps=steps)
+            return made
 
     def assembly(self, text: str) -> str:
         """Return the assembly language that the text of an executable is compiled to."""

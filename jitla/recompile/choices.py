@@ -28,6 +28,7 @@ from jitla.hops import Hop, Kind, Shape
 Launch = Callable[..., int]
 Made = tuple[bytes, Launch]  # an argument block, and what runs it
 UNTUNED: Values = MappingProxyType({})
+LOOPS = "loops"  # chosen instead of knobs: lines of primitives, by which the kernel is run as a nest
 STEP = 8  # rows by which heights differ at least
 HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 UNITS = tuple(2 ** k for k in range(11))
@@ -46,17 +47,35 @@ class Key(NamedTuple):
     shape: tuple[int, ...]
 
 
+class Choice(NamedTuple):
+    """A bound kernel for whoever chooses: `make` makes its argument block, and what runs it, of choices.
+
+    The last `outputs` operands are results. `make` raises `ScheduleError` if its loops cannot be as chosen.
+    """
+
+    key: Key
+    shapes: Mapping[Shape, Shape]
+    outputs: int
+    space: Callable[[], Space]
+    make: Callable[[Values], Made]
+
+
+class Chosen(NamedTuple):
+    """What was chosen for a kernel, who chose that or why it was not possible, and the sizes it is for."""
+
+    values: Values
+    said: str
+    shapes: Mapping[Shape, Shape]
+
+
 class Tuning(Protocol):
-    """What chooses knobs."""
+    """What chooses knobs: what it has `chosen`, and what it has `said` to that."""
 
-    def block(
-        self, key: Key, outputs: int, space: Callable[[], Space],
-        make: Callable[[Values], Made],
-    ) -> Made:
-        """Return what `make` makes of choices: an argument block, and what runs it.
+    chosen: Mapping[Key, Values]
+    said: Mapping[Key, str]
 
-        The last `outputs` operands are results.
-        """
+    def block(self, choice: Choice) -> Made:
+        """Return what `choice.make` makes of what is chosen."""
         ...
 
 
@@ -88,12 +107,17 @@ def key_of(
         number[hop] = len(number)
         attrs = tuple((k, str(v)) for k, v in hop.attrs if k not in ("shape", "slot"))
         words.append((hop.op.name, hop.meta.dtype.str, attrs if hop.op.kind is not Kind.LEAF else (),
-                      tuple(number.get(i, -1) for i in hop.inputs)))
+                      tuple(number[i] if i in number else _slice(i, number) for i in hop.inputs)))
     words.append(tuple(number[h] for h in kernel.outputs))
     if not isinstance(kernel, Kernel):
         words.append(tuple(tuple(number[h] for h in s.outputs) for s in kernel.stages))
     sizes += shapes[kernel.shape]
     return Key(sha256(repr(words).encode()).hexdigest()[:24], tuple(sizes))
+
+
+def _slice(view: Hop, number: Mapping[Hop, int]) -> tuple[Any, ...]:
+    """Return what a slice between two stages takes of which value."""
+    return tuple(number.get(i, -1) for i in view.inputs), str(view.attr("index"))
 
 
 def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> Space:

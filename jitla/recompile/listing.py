@@ -1,7 +1,8 @@
 """Kernels of a plan as loop nests: what they compute, and in which loops.
 
 Knows: kernels, nests, primitives. Must not know: machine code, how a kernel was chosen.
-Receives a plan; returns text that reads back as nests, each after the schedule that it is run by.
+Receives a plan and what was chosen; returns text that reads back as nests, each after the schedule that it
+is run by.
 
 Only kernels of cells have nests: the loops of others are written by templates, in an order that is NumPy's.
 """
@@ -9,21 +10,25 @@ Only kernels of cells have nests: the loops of others are written by templates, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 from jitla.errors import ScheduleError
 from jitla.fusion import (
     Call,
     Kernel,
     Plan,
+    RowKernel,
+    Values,
     WindowKernel,
     blocks_per_unit,
     tables,
     window_height,
     window_row,
 )
-from jitla.hops import Hop, Kind, margins
+from jitla.hops import WHOLE, Hop, Kind, Section, Shape, sections
 from jitla.nests import (
     Alloc,
     Apply,
@@ -41,42 +46,65 @@ from jitla.nests import (
     show,
     variable,
 )
+from jitla.recompile.choices import LOOPS, UNTUNED, Chosen
 
 LETTERS = "ijklmnop"
+Size = Callable[[Shape], Shape]
 
 
-def nests_text(plan: Plan) -> str:
+def nests_text(plan: Plan, chosen: Mapping[Any, Chosen]) -> str:
     """Return the nests of all kernels of a plan: as they are meant, and as they are run."""
-    parts = []
     kernels = [s for s in plan.steps if not isinstance(s, Call)]
-    for at, kernel in enumerate(kernels, 1):
-        nest = nest_of(kernel, f"K{at}")
-        if nest is None:
-            parts.append(f"# K{at} {kernel.template}: its loops are those of a template\n")
-            continue
-        schedule = schedule_of(kernel)
-        lines = "".join(f"# {line}\n" for line in schedule.splitlines())
-        try:
-            parts.append(f"{show(nest)}\n{lines}{show(scheduled(nest, schedule))}")
-        except ScheduleError as error:  # what cannot be proven of odd shapes
-            parts.append(f"{show(nest)}\n{lines}# not shown as it is run: {error}\n")
-    return "\n".join(parts)
+    return "\n".join(_text(kernel, f"K{at}", chosen.get(kernel)) for at, kernel in enumerate(kernels, 1))
 
 
-def nest_of(kernel: object, name: str) -> Nest | None:
-    """Return what a kernel computes as a nest, stage after stage; None if it is not made of cells."""
+def _text(kernel: Kernel | RowKernel | WindowKernel, name: str, found: Chosen | None) -> str:
+    size = found.shapes.__getitem__ if found is not None else _as_planned
+    values = found.values if found is not None else UNTUNED
+    said = "" if found is None or not found.said else f"# {chosen_text(found)}\n"
+    nest = nest_of(kernel, name, size)
+    if nest is None:
+        return f"{said}# {name} {kernel.template}: its loops are those of a template\n"
+    schedule = schedule_of(kernel, values, size)
+    lines = said + "".join(f"# {line}\n" for line in schedule.splitlines())
+    try:
+        return f"{show(nest)}\n{lines}{show(scheduled(nest, schedule))}"
+    except ScheduleError as error:  # what cannot be proven of odd shapes
+        return f"{show(nest)}\n{lines}# not shown as it is run: {error}\n"
+
+
+def chosen_text(found: Chosen) -> str:
+    """Return what was chosen for a kernel, and by whom, in a line; nothing if it is as usual."""
+    values = ", ".join(f"{name}={_joined(value)}" for name, value in found.values.items())
+    return f"{found.said}: {values}" if values else found.said
+
+
+def _joined(value: object) -> str:
+    return "; ".join(str(value).splitlines())
+
+
+def _as_planned(shape: Shape) -> Shape:
+    return shape
+
+
+def nest_of(kernel: object, name: str, size: Size = _as_planned) -> Nest | None:
+    """Return what a kernel computes as a nest, stage after stage; None if it is not made of cells.
+
+    Sizes are those the plan was made for, or what `size` says of them.
+    """
     stages = kernel.stages if isinstance(kernel, WindowKernel) else (kernel,)
     if not isinstance(kernel, (Kernel, WindowKernel)) or not all(map(_is_cells, stages)):
         return None
     views = frozenset(kernel.views) if isinstance(kernel, WindowKernel) else frozenset[Hop]()
     names = _names(kernel.inputs, kernel.outputs, kernel.body)
-    inputs = tuple(_buffer(h, names) for h in kernel.inputs if h.op.name != "const")
+    inputs = tuple(_buffer(h, names, size) for h in kernel.inputs if h.op.name != "const")
     body: list[Statement] = []
     for stage, made in enumerate(stages):
         assert isinstance(made, Kernel)
-        body += [Alloc(_buffer(h, names)) for h in made.outputs if h not in kernel.outputs]
-        body.append(_Stage(made, "" if made is stages[-1] else str(stage + 1), names, views).loops())
-    return Nest(name, inputs, tuple(_buffer(h, names) for h in kernel.outputs), tuple(body))
+        body += [Alloc(_buffer(h, names, size)) for h in made.outputs if h not in kernel.outputs]
+        suffix = "" if made is stages[-1] else str(stage + 1)
+        body.append(_Stage(made, suffix, names, views, size).loops())
+    return Nest(name, inputs, tuple(_buffer(h, names, size) for h in kernel.outputs), tuple(body))
 
 
 def _is_cells(stage: object) -> bool:
@@ -96,8 +124,14 @@ def _names(inputs: Iterable[Hop], outputs: Iterable[Hop], body: Iterable[Hop]) -
     return found
 
 
-def _buffer(hop: Hop, names: Mapping[Hop, str], scope: Scope = Scope.MEMORY) -> Buffer:
-    return Buffer(names[hop], hop.meta.shape, hop.meta.dtype, scope)
+def _buffer(hop: Hop, names: Mapping[Hop, str], size: Size) -> Buffer:
+    return Buffer(names[hop], size(hop.meta.shape) if hop.meta.shape else (), hop.meta.dtype, Scope.MEMORY)
+
+
+def operand_names(kernel: Kernel | WindowKernel) -> list[str]:
+    """Return the names of what is handed to a kernel when it runs, in their order."""
+    names = _names(kernel.inputs, kernel.outputs, kernel.body)
+    return [names[h] for h in (*kernel.inputs, *kernel.outputs) if h.op.name != "const"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +142,7 @@ class _Stage:
     suffix: str
     names: Mapping[Hop, str]
     views: frozenset[Hop]
+    size: Size
 
     def loops(self) -> Loop:
         """Return the loops with all stores in the innermost."""
@@ -123,7 +158,7 @@ class _Stage:
             else:
                 register = Buffer(self.names[hop], (), hop.meta.dtype, Scope.REGISTER)
                 body += [Alloc(register), Store(register.name, (), self._value(hop, held))]
-        axes = list(enumerate(kernel.shape))[::-1]
+        axes = list(enumerate(self.size(kernel.shape)))[::-1]
         made = Loop(self._name(axes[0][0]), axes[0][1], tuple(body))
         for axis, size in axes[1:]:
             made = Loop(self._name(axis), size, (made,))
@@ -132,13 +167,17 @@ class _Stage:
     def _name(self, axis: int) -> str:
         return LETTERS[axis] + self.suffix
 
-    def _at(self, hop: Hop, cut: Iterable[tuple[int, int]] = ()) -> tuple:  # type: ignore[type-arg]
+    def _at(self, hop: Hop, taken: Sequence[Section] = ()) -> tuple:  # type: ignore[type-arg]
         """Return where the element of `hop` lies that belongs to the turn."""
-        behind = len(self.kernel.shape) - hop.meta.ndim
-        first = [f for f, _ in cut] or [0] * hop.meta.ndim
+        if not hop.meta.shape:
+            return ()
+        shape = self.size(self.kernel.shape)
+        behind = len(shape) - hop.meta.ndim
+        taken = taken or [WHOLE] * hop.meta.ndim
         return tuple(
-            number(0) if n == 1 and self.kernel.shape[a + behind] != 1
-            else variable(self._name(a + behind)) + first[a] for a, n in enumerate(hop.meta.shape))
+            number(0) if n == 1 and shape[a + behind] != 1
+            else variable(self._name(a + behind)) * taken[a].step + taken[a].first
+            for a, n in enumerate(self.size(hop.meta.shape)))
 
     def _value(self, hop: Hop, held: set[Hop]) -> Value:
         args = tuple(self._operand(i, held) for i in hop.inputs)
@@ -148,29 +187,65 @@ class _Stage:
         if hop.op.name == "const":
             return Number(hop.meta.dtype, hop.attr("bits"))
         if hop in self.views:
-            return Load(self.names[hop.inputs[0]], self._at(hop, margins(hop) or ()))
+            return Load(self.names[hop.inputs[0]], self._at(hop, sections(hop) or ()))
         if hop in self.kernel.body and hop not in self.kernel.outputs:
             return Load(self.names[hop], ()) if hop in held else self._value(hop, held)
         return Load(self.names[hop], self._at(hop))
 
 
-def schedule_of(kernel: object) -> str:
-    """Return the primitives by which a nest becomes the loops that are run, threads and vectors included."""
+def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_planned) -> str:
+    """Return the primitives by which a nest becomes the loops that are run, threads and vectors included.
+
+    `chosen` are knobs, or the lines themselves.
+    """
+    if LOOPS in chosen:
+        return str(chosen[LOOPS])
     if isinstance(kernel, Kernel):
         last = LETTERS[len(kernel.shape) - 1]
         return f"parallel(i)\nvectorise({last})" if last != "i" else "vectorise(i)"
     assert isinstance(kernel, WindowKernel)
-    ahead = max(s.shape[0] for s in kernel.stages) - kernel.rows
-    height = window_height(window_row(kernel), kernel.rows, ahead)
-    blocks = -(-kernel.rows // height)
-    aside = sum(h.meta.nbytes // h.meta.shape[0] * (h.meta.shape[0] - kernel.rows) for h in kernel.inner)
-    each = blocks_per_unit(blocks, window_row(kernel) * height, aside)
+    rows, each = size(kernel.shape)[0], window_row(kernel, size)
+    ahead, rate = kernel.ahead(size), kernel.rate
+    height = int(chosen.get("height") or window_height(each, rows, ahead))
+    blocks = -(-rows // height)
+    aside = sum(h.meta.dtype.itemsize * prod(size(h.meta.shape)[1:]) *
+                (size(h.meta.shape)[0] - rate[h] * rows) for h in kernel.inner)
+    units = int(chosen.get("units", 0))
+    per_unit = -(-blocks // units) if units else blocks_per_unit(blocks, each * height, aside)
     lines = [f"split(i, {height})"]
-    lines += ["parallel(i_o)"] if each == 1 else [f"split(i_o, {each})", "parallel(i_o_o)"]
+    lines += ["parallel(i_o)"] if per_unit == 1 else [f"split(i_o, {per_unit})", "parallel(i_o_o)"]
+    block = "i_o" if per_unit == 1 else "i_o_i"
     names = _names(kernel.inputs, kernel.outputs, kernel.body)
-    block = "i_o" if each == 1 else "i_o_i"
     for stage in reversed(kernel.stages[:-1]):
-        slides = stage.shape[0] > kernel.rows and each > 1
+        slides = size(stage.shape)[0] > rate[stage.outputs[0]] * rows and per_unit > 1
         first = names[stage.outputs[0]]  # what one stage makes is placed together
         lines.append(f"store_at({first}, i_o_o, {block})" if slides else f"compute_at({first}, {block})")
     return "\n".join(lines)
+
+
+def usual_loops(kernel: Kernel | RowKernel | WindowKernel, shapes: Mapping[Shape, Shape]) -> str:
+    """Return the lines by which a kernel is run untuned; nothing if its loops are those of a template."""
+    size = shapes.__getitem__
+    return "" if nest_of(kernel, "K", size) is None else schedule_of(kernel, UNTUNED, size)
+
+
+def tiled(kernel: Kernel | RowKernel | WindowKernel, sizes: Sequence[int]) -> str:
+    """Return the primitives that cut a kernel into tiles along its last axes, which threads share out.
+
+    What stages pass on is computed tile by tile, with what neighbours need, too.
+    """
+    if isinstance(kernel, RowKernel):
+        raise ScheduleError("template", f"the loops of a {kernel.template} kernel are those of a template")
+    if not 0 < len(sizes) <= len(kernel.shape):
+        raise ScheduleError("axes", f"{len(kernel.shape)} axes have no tiles of {len(sizes)} sizes")
+    stages = kernel.stages if isinstance(kernel, WindowKernel) else (kernel,)
+    axes = LETTERS[:len(kernel.shape)][-len(sizes):]
+    lines = [f"split({a}, {int(n)})" for a, n in zip(axes, sizes, strict=True)]
+    if len(sizes) > 1:
+        lines.append(f"reorder({', '.join([*(a + '_o' for a in axes), *(a + '_i' for a in axes)])})")
+    first = LETTERS[0]
+    lines.append(f"parallel({first + '_o' if first in axes else first})")
+    names = _names(kernel.inputs, kernel.outputs, kernel.body)
+    lines += [f"compute_at({names[s.outputs[0]]}, {axes[-1]}_o)" for s in reversed(stages[:-1])]
+    lines += [f"vectorise({LETTERS[len(s.shape) - 1]}{at})" for at, s in enumerate(stages[:-1], 1)]
+    return "\n".join([*lines, f"vectorise({axes[-1]}_i)"])

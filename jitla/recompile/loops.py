@@ -1,18 +1,20 @@
 """The kernels of a program with what was made of them, which lives as long as the program.
 
-Knows: which binding belongs to which kernel. Must not know: machine code, plans.
+Knows: which binding belongs to which kernel, how values lie under it. Must not know: machine code, plans.
 Receives kernels, bound shapes and layouts; returns argument blocks and what runs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+from jitla.events import MAKING
 from jitla.fusion import (
     Executable,
     Form,
+    Geometry,
     Kernel,
     Layout,
     Operands,
@@ -21,12 +23,39 @@ from jitla.fusion import (
     Space,
     Values,
     WindowKernel,
+    walk,
 )
 from jitla.hops import Hop, Shape
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Launch, Made
+from jitla.recompile.choices import LOOPS, UNTUNED, Launch, Made, cell_space
 from jitla.recompile.rows import RowBinding
+from jitla.recompile.scheduled import nested
+from jitla.recompile.stores import Order, delays, farthest
+from jitla.recompile.streaming import may_stream, streams
 from jitla.recompile.windows import WindowBinding
+
+
+class Misfit(Exception):
+    """The plan cannot be bound to these sizes and layouts; another plan is needed."""
+
+
+class Binding(NamedTuple):
+    """Sizes and layouts that a program is bound to; `layouts` are those of its leaves, by slot."""
+
+    shapes: Mapping[Shape, Shape]
+    places: Mapping[Hop, Layout]
+    layouts: Mapping[int, Layout]
+    order: Order
+    tools: RowTools
+
+
+class Walked(NamedTuple):
+    """How a kernel walks over a binding: where it stores into leaves, and whether that waits."""
+
+    form: Form
+    geometry: Geometry
+    stored: Mapping[Hop, Layout]
+    late: bool
 
 
 @dataclass(slots=True)
@@ -38,6 +67,46 @@ class CellLoop:
     operands: Operands
     variants: dict[tuple[Form, Schedule], tuple[Executable, Launch]] = field(default_factory=dict)
 
+    def block(self, binding: Binding, chosen: Values = UNTUNED) -> Made:
+        """Return the argument block and what runs it, knobs as `chosen`."""
+        executable, launch, geometry = self.variant(binding, chosen)
+        return executable.template(geometry), launch
+
+    def space(self, binding: Binding) -> Space:
+        """Return what may be chosen of it, bound like this."""
+        form, _, stored, late = self._walked(binding)
+        how = self.operands, form, {binding.order.direct[h] for h in stored}
+        return cell_space(may_stream(*how) and not late, streams(*how, binding.places) and not late,
+                          form.mode == "cell")
+
+    def variant(self, binding: Binding, chosen: Values = UNTUNED) -> tuple[Executable, Launch, Geometry]:
+        """Return it compiled for these layouts, what runs it, and how it walks over them."""
+        form, geometry, stored, late = self._walked(binding)
+        around = chosen["stores"] == "around" if "stores" in chosen else \
+            streams(self.operands, form, {binding.order.direct[h] for h in stored}, binding.places)
+        schedule = Schedule(
+            threads=binding.tools.threads, unroll=int(chosen.get("unroll", 1)),
+            nontemporal=around and not late, delayed=late)
+        if (form, schedule) in self.variants:
+            MAKING.now.kernel(None)
+        else:
+            self.variants[form, schedule] = binding.tools.executable(self.kernel, self.key, form, schedule)
+        return *self.variants[form, schedule], geometry
+
+    def _walked(self, binding: Binding) -> Walked:
+        order = binding.order
+        stored = {h: binding.layouts[order.direct[h]] for h in self.operands.outputs if h in order.direct}
+        found = walk(self.operands, binding.shapes[self.kernel.shape], binding.places, stored)
+        if found is None:
+            raise Misfit
+        form, geometry = found
+        late = [(stored[h], order.delayed[h]) for h in stored if h in order.delayed]
+        if late:
+            if not delays(form, geometry):
+                raise Misfit
+            geometry = replace(geometry, apart=farthest(*late[0], self.operands.sizes[-1]))
+        return Walked(form, geometry, stored, bool(late))
+
 
 @dataclass(slots=True)
 class BlockLoop:
@@ -46,24 +115,29 @@ class BlockLoop:
     kernel: RowKernel | WindowKernel
     kept: list[Any] = field(default_factory=list)
 
-    def block(
-        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools,
-        chosen: Values = UNTUNED,
-    ) -> Made | None:
-        """Return the argument block and what runs it, knobs as `chosen`; None if rows do not lie right."""
-        bound = self._bound(shapes, places, tools, chosen)
+    def block(self, binding: Binding, chosen: Values = UNTUNED) -> Made:
+        """Return the argument block and what runs it, knobs as `chosen`."""
+        bound = self._bound(binding, chosen)
         made = bound.block()
-        if made is not None:
-            self.kept += bound.kept
+        if made is None:  # rows do not lie right
+            raise Misfit
+        self.kept += bound.kept
         return made
 
-    def space(self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools) -> Space:
+    def space(self, binding: Binding) -> Space:
         """Return what may be chosen of it, bound like this."""
-        return self._bound(shapes, places, tools, UNTUNED).space()
+        return self._bound(binding, UNTUNED).space()
 
-    def _bound(
-        self, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout], tools: RowTools, chosen: Values,
-    ) -> RowBinding | WindowBinding:
+    def _bound(self, binding: Binding, chosen: Values) -> RowBinding | WindowBinding:
+        how = binding.shapes, binding.places, binding.tools, chosen
         if isinstance(self.kernel, RowKernel):
-            return RowBinding(self.kernel, shapes, places, tools, chosen)
-        return WindowBinding(self.kernel, shapes, places, tools, chosen)
+            return RowBinding(self.kernel, *how)
+        return WindowBinding(self.kernel, *how)
+
+
+def made(loop: CellLoop | BlockLoop, binding: Binding, chosen: Values) -> Made:
+    """Return the argument block of a loop and what runs it: as a nest, if its loops are chosen."""
+    if LOOPS not in chosen:
+        return loop.block(binding, chosen)
+    return nested(loop.kernel, str(chosen[LOOPS]), binding.shapes, binding.places, binding.order.direct,
+                  binding.tools)

@@ -18,6 +18,7 @@ from jitla.fusion import Layout, Plan, Recall, all_layouts, plan, show, weigh
 from jitla.hops import Hop, Machine, make, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
+from jitla.recompile.choices import Chosen
 from jitla.recompile.listing import nests_text
 from jitla.recompile.placing import Device, Placed, placed, show_placed
 from jitla.recompile.placing import Terms as Moving
@@ -230,13 +231,18 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
-def _show_loops(draft: Draft) -> str:
+def _show_loops(chosen: Mapping[Any, Chosen], draft: Draft) -> str:
     assert draft.plan is not None
-    return nests_text(draft.plan) or "no kernel"
+    return nests_text(draft.plan, chosen) or "no kernel"
 
 
-# Nothing is done here: machine code is made when a program is bound. It is what a reader may ask for.
-LOOPS = Stage("loops", "kernels as nests of loops", lambda draft, tools: draft, _verify_plan, _show_loops)
+def _loops(chosen: Mapping[Any, Chosen]) -> Stage:
+    """Return the stage of loops; nothing is done there, as machine code is made when a program is bound.
+
+    It is what a reader may ask for; what is chosen may change from binding to binding.
+    """
+    return Stage("loops", "kernels as nests of loops", lambda draft, tools: draft, _verify_plan,
+                 partial(_show_loops, chosen))
 
 # After all rewrites, so that parts are what is computed; before planning, for what is left to the host.
 PLACEMENT = Stage("placement", "which parts leave the host", _place, _verify_roots, _show_placed)
@@ -253,13 +259,12 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
             stage.verify(draft)
         traces.append(Trace(stage, draft, seconds))
         tools.observe(Event(f"pipeline.{stage.name}", seconds=seconds))
-    traces.append(Trace(LOOPS, draft, 0.0))
     assert draft.plan is not None
     start = perf_counter()
     places = all_layouts(draft.roots, draft.layouts)
     program = Program(
         draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
-    program.stages = tuple(traces)
+    program.stages = (*traces, Trace(_loops(program.chosen), draft, 0.0))
     program.given = traces[0].draft.roots
     if tools.rules is not None:
         program.chains = tuple(c for c in product_chains(draft.roots) if well_ordered(c, {}))

@@ -7,7 +7,6 @@ Receives a plan with its store targets; returns results for the objects at the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from math import prod
 from types import CodeType
@@ -21,15 +20,9 @@ from jitla.events import MAKING
 from jitla.fusion import (
     COMPRESSED,
     Call,
-    Executable,
-    Form,
-    Geometry,
     Kernel,
     Layout,
     Plan,
-    Schedule,
-    Space,
-    Values,
     Verdict,
     contiguous,
     is_view,
@@ -38,19 +31,17 @@ from jitla.fusion import (
     result_of,
     seen_operands,
     structure_key,
-    walk,
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Launch, Made, cell_space, key_of
+from jitla.recompile.choices import UNTUNED, Choice, Chosen, Made, key_of
 from jitla.recompile.codes import Code, codes
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.fresh import copied, maker
-from jitla.recompile.loops import BlockLoop, CellLoop
+from jitla.recompile.loops import Binding, BlockLoop, CellLoop, Misfit, made
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rings import edges, room
-from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
-from jitla.recompile.streaming import may_stream, streams
+from jitla.recompile.stores import Aliases, Order, Outs, order_steps
 from jitla.rewrites import Chain, well_ordered
 
 MAX_VARIANTS = 4
@@ -61,10 +52,7 @@ Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 class Workshop(RowTools, Protocol):
-    """What a program asks of whoever made it; `threads` is for its schedules, `cores` how many 0 means."""
-
-    threads: int
-    cores: int
+    """What a program asks of whoever made it."""
 
     def build(
         self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs, aliases: Aliases,
@@ -88,10 +76,6 @@ def _compiled(source: str) -> CodeType:
     return compile(source, "<jitla program>", "exec")
 
 
-class _Misfit(Exception):
-    """The plan cannot be bound to these sizes and layouts; another plan is needed."""
-
-
 class Program:
     """A compiled DAG, for all sizes and layouts of its class."""
 
@@ -113,6 +97,8 @@ class Program:
         self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
+        self.chosen: dict[Any, Chosen] = {}  # by kernel, where something chooses: what runs it now
+        self._last: Any = None  # what it was bound to last
         self.clock = Clock(len(self.order.steps))
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
@@ -199,13 +185,12 @@ class Program:
         """Return the bytes of those rows of values that wait to be stored."""
         if not self.order.delayed:
             return {}
-        shapes = self._bind_shapes(dims)
-        places = self._bind_layouts(shapes, layouts, {})
+        binding = self._binding(dims, layouts, {})
         waiting: dict[Hop, int] = {}
         for loop in self._loops:
             late = [h for h in loop.kernel.outputs if h in self.order.delayed]
             if late and isinstance(loop, CellLoop):  # it has one result
-                executable, _, geometry = self._variant(loop, shapes, places, layouts)
+                executable, _, geometry = loop.variant(binding)
                 waiting[late[0]] = executable.scratch(geometry)
         return waiting
 
@@ -222,14 +207,14 @@ class Program:
         if alike or self._suits(dims):
             try:
                 return Bound(self, dims, layouts)
-            except _Misfit:
+            except Misfit:
                 pass
         for variant, made_for in self._variants:
             own = compose(made_for, dims)
             if own is not None and (alike or variant._suits(own)):
                 try:
                     return Bound(variant, own, layouts)
-                except _Misfit:
+                except Misfit:
                     continue
         roots = rebuild(self.given, dims)
         MAKING.now.why = self._reproach(dims)
@@ -284,9 +269,10 @@ class Program:
         learned: Mapping[Hop, Layout],
     ) -> list[Any]:
         """Return what the program's function takes from a binding."""
-        shapes = self._bind_shapes(dims)
-        places = self._bind_layouts(shapes, layouts, learned)
-        blocks = [self._block(loop, shapes, places, layouts) for loop in self._loops]
+        binding = self._binding(dims, layouts, learned)
+        shapes, places = binding.shapes, binding.places
+        blocks = [self._block(at, binding) for at in range(len(self._loops))]
+        self._last = dims, layouts, learned
         empty = self._workshop.allocator()
 
         def value(need: Need) -> Any:
@@ -316,11 +302,18 @@ class Program:
 
         return [value(need) for need in self.script.needs]
 
+    def _binding(
+        self, dims: Mapping[int, int], layouts: Mapping[int, Layout], learned: Mapping[Hop, Layout],
+    ) -> Binding:
+        shapes = self._bind_shapes(dims)
+        places = self._bind_layouts(shapes, layouts, learned)
+        return Binding(shapes, places, layouts, self.order, self._workshop)
+
     def _bind_shapes(self, dims: Mapping[int, int]) -> dict[Shape, Shape]:
         try:
             return {s: tuple([n if n < 2 else dims[n] for n in s]) for s in self._shapes}
         except KeyError:
-            raise _Misfit from None
+            raise Misfit from None
 
     def _bind_layouts(
         self, shapes: Mapping[Shape, Shape], layouts: Mapping[int, Layout],
@@ -355,76 +348,30 @@ class Program:
         attrs = {k: shapes[v] if k == "shape" else v for k, v in hop.attrs}
         return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in seen_operands(hop)])
 
-    def _block(
-        self, loop: CellLoop | BlockLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-        layouts: Mapping[int, Layout],
-    ) -> Made:
-        """Return the argument block of a kernel and what runs it, knobs as whoever tunes chooses."""
-        tuning = self._workshop.tuning
+    def _block(self, at: int, binding: Binding) -> Made:
+        """Return the argument block of a kernel and what runs it, knobs as whoever tunes or pins chooses."""
+        loop, tuning = self._loops[at], self._workshop.tuning
         if tuning is None:
-            return self._made(loop, shapes, places, layouts, UNTUNED)
+            return made(loop, binding, UNTUNED)
+        choice = self._choice(at, binding)
+        found = tuning.block(choice)
+        self.chosen[loop.kernel] = Chosen(
+            tuning.chosen.get(choice.key, UNTUNED), tuning.said.get(choice.key, ""), binding.shapes)
+        return found
 
-        def make(chosen: Values) -> Made:
-            return self._made(loop, shapes, places, layouts, chosen)
+    def _choice(self, at: int, binding: Binding) -> Choice:
+        loop = self._loops[at]
+        key = key_of(loop.kernel, binding.shapes, binding.places)
+        return Choice(key, binding.shapes, len(loop.kernel.outputs), partial(loop.space, binding),
+                      partial(made, loop, binding))
 
-        def space() -> Space:
-            if not isinstance(loop, CellLoop):
-                return loop.space(shapes, places, self._workshop)
-            form, _, stored, late = self._walked(loop, shapes, places, layouts)
-            how = loop.operands, form, {self.order.direct[h] for h in stored}
-            return cell_space(may_stream(*how) and not late, streams(*how, places) and not late,
-                              form.mode == "cell")
-
-        return tuning.block(
-            key_of(loop.kernel, shapes, places), len(loop.kernel.outputs), space, make)
-
-    def _made(
-        self, loop: CellLoop | BlockLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-        layouts: Mapping[int, Layout], chosen: Values,
-    ) -> Made:
-        if not isinstance(loop, CellLoop):
-            made = loop.block(shapes, places, self._workshop, chosen)
-            if made is None:
-                raise _Misfit
-            return made
-        executable, launch, geometry = self._variant(loop, shapes, places, layouts, chosen)
-        return executable.template(geometry), launch
-
-    def _variant(
-        self, loop: CellLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-        layouts: Mapping[int, Layout], chosen: Values = UNTUNED,
-    ) -> tuple[Executable, Launch, Geometry]:
-        """Return a kernel compiled for these layouts, what runs it, and how it walks over them."""
-        form, geometry, stored, late = self._walked(loop, shapes, places, layouts)
-        around = chosen["stores"] == "around" if "stores" in chosen else \
-            streams(loop.operands, form, {self.order.direct[h] for h in stored}, places)
-        schedule = Schedule(
-            threads=self._workshop.threads, unroll=int(chosen.get("unroll", 1)),
-            nontemporal=around and not late, delayed=late)
-        if (form, schedule) in loop.variants:
-            MAKING.now.kernel(None)
-        else:
-            loop.variants[form, schedule] = self._workshop.executable(
-                loop.kernel, loop.key, form, schedule)
-        return *loop.variants[form, schedule], geometry
-
-    def _walked(
-        self, loop: CellLoop, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-        layouts: Mapping[int, Layout],
-    ) -> tuple[Form, Geometry, dict[Hop, Layout], bool]:
-        """Return how a kernel walks over these layouts, where it stores into leaves, whether that waits."""
-        direct = self.order.direct
-        stored = {h: layouts[direct[h]] for h in loop.operands.outputs if h in direct}
-        found = walk(loop.operands, shapes[loop.kernel.shape], places, stored)
-        if found is None:
-            raise _Misfit
-        form, geometry = found
-        late = [(stored[h], self.order.delayed[h]) for h in stored if h in self.order.delayed]
-        if late:
-            if not delays(form, geometry):
-                raise _Misfit
-            geometry = replace(geometry, apart=farthest(*late[0], loop.operands.sizes[-1]))
-        return form, geometry, stored, bool(late)
+    def choices(self) -> Iterator[tuple[int, Any, Choice]]:
+        """Yield the number of every kernel in the plan, the kernel, and what may be chosen as bound last."""
+        if self._last is not None:
+            kernels = [s for s in self.plan.steps if not isinstance(s, Call)]
+            binding = self._binding(*self._last)
+            for at, loop in enumerate(self._loops):
+                yield kernels.index(loop.kernel) + 1, loop.kernel, self._choice(at, binding)
 
 
 _SCALAR = Layout((), ())
@@ -441,7 +388,7 @@ class Bound:
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
     ) -> None:
         if program.limit and program.peak(dims, layouts) > program.limit >= program.peak():
-            raise _Misfit  # a plan for these sizes may fit
+            raise Misfit  # a plan for these sizes may fit
         self.program = program
         self.count = 0
         self.alert = False  # whether whoever runs this wants to know of flags
@@ -476,7 +423,7 @@ class Bound:
         self._learned[hop] = Layout(value.shape, value.strides)
         try:
             self.run = self._bind()
-        except _Misfit:
+        except Misfit:
             plain = self.program.without_kernels(self._dims, self._layouts)
             other = Bound(plain, plain.identity(), self._layouts)
             other.alert = self.alert

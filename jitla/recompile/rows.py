@@ -97,7 +97,8 @@ class RowBinding:
         self.rows = next(places[h].shape[a] - (h in bounds) for h, a in self.axis.items()
                          if a is not None and h in self.number)
         self.panels, self.shared = self._panels()
-        self.height = int(chosen.get("height") or self._height())
+        usual = self._height()
+        self.height = int(chosen.get("height", usual))
         self.inner = [  # values that only stages see
             h for s in kernel.stages for h in s.outputs if h not in self.number and h not in summed]
         self.packed = list(dict.fromkeys(

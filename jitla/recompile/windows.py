@@ -38,7 +38,7 @@ from jitla.fusion import (
     window_height,
     window_row,
 )
-from jitla.hops import Hop, Meta, Shape, leaf, make, margins
+from jitla.hops import Hop, Meta, Shape, leaf, make, sections
 from jitla.recompile.asked import RowTools
 from jitla.recompile.choices import UNTUNED, Made, Rows, row_space
 from jitla.recompile.cuts import BYTES_PER_NS, padded
@@ -60,7 +60,9 @@ class WindowBinding:
         self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
         self.number = {h: i for i, h in enumerate((*given, *kernel.outputs))}
         self.rows = shapes[kernel.shape][0]
-        self.ahead = {h: shapes[s.shape][0] - self.rows for s in kernel.stages for h in s.outputs}
+        self.rate = kernel.rate
+        self.ahead = {h: shapes[s.shape][0] - n * self.rows
+                      for s, n in zip(kernel.stages, kernel.rates, strict=True) for h in s.outputs}
         most = max(self.ahead.values())
         each = window_row(kernel, lambda shape: shapes[shape])
         self.height = int(chosen.get("height") or window_height(each, self.rows, most))
@@ -69,26 +71,28 @@ class WindowBinding:
         self.size = 0
         for hop in kernel.inner:
             self.room[hop] = self.size
-            self.size += padded(self._row(hop) * (self.height + self.ahead[hop]))
+            self.size += padded(self._row(hop) * (self.rate[hop] * self.height + self.ahead[hop]))
 
     def _row(self, hop: Hop) -> int:
         return prod(self.shapes[hop.meta.shape][1:]) * hop.meta.dtype.itemsize
 
-    def block(self) -> Made:
-        """Return the argument block and what runs it."""
+    def block(self) -> Made | None:
+        """Return the argument block and what runs it; None if a stage has too few rows."""
+        if min(self.ahead.values()) < 0:
+            return None
         blocks = -(-self.rows // self.height)
         last = self.rows - (blocks - 1) * self.height
         stages: list[Stage] = []
         spare = 0
-        for stage in self.kernel.stages:
+        for stage, rate in zip(self.kernel.stages, self.kernel.rates, strict=True):
             ahead = self.ahead[stage.outputs[0]]
             if ahead:
                 first, more = self._template(stage, ahead)
-                stages.append(Stage(first, first, self._places(stage, 0), OPENING))
+                stages.append(Stage(first, first, self._places(stage, 0, rate), OPENING))
                 spare = max(spare, more)
-            whole, more = self._template(stage, self.height)
-            end, less = self._template(stage, last)
-            stages.append(Stage(whole, end, self._places(stage, ahead), ALWAYS))
+            whole, more = self._template(stage, rate * self.height)
+            end, less = self._template(stage, rate * last)
+            stages.append(Stage(whole, end, self._places(stage, ahead, rate), ALWAYS))
             spare = max(spare, more, less)
         if blocks > 1:
             stages += [self._moving(h) for h in self.kernel.inner if self.ahead[h]]
@@ -121,7 +125,7 @@ class WindowBinding:
         assert found is not None, "cells can be walked in any way"
         form, geometry = found
         ends = form.inner[-len(stage.outputs):]
-        past = self.rows > rows and set(ends) == {"c"} and all(
+        past = self.shapes[stage.shape][0] > rows and set(ends) == {"c"} and all(
             h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= STREAMED
             for h in stage.outputs)
         executable, _ = self.tools.executable(stage, structure_key(stage), form, PAST if past else PLAIN)
@@ -136,6 +140,8 @@ class WindowBinding:
         source = hop.inputs[0] if hop in self.kernel.views else hop
         if source in self.room:
             strides = contiguous(self.shapes[source.meta.shape], source.meta.dtype.itemsize).strides
+            if hop is not source:
+                strides = tuple(s * n.step for s, n in zip(strides, sections(hop) or (), strict=True))
         elif hop in self.number:
             if self.axis.get(hop, 0) is None:
                 return self.places[hop]
@@ -144,25 +150,25 @@ class WindowBinding:
             strides = contiguous(shape, hop.meta.dtype.itemsize).strides
         return Layout((rows, *shape[1:]), strides)
 
-    def _places(self, stage: Kernel, ahead: int) -> tuple[Place, ...]:
+    def _places(self, stage: Kernel, ahead: int, rate: int) -> tuple[Place, ...]:
         """Say where a stage finds its operands, the first `ahead` rows left out."""
         every = (h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
-        return tuple(self._place(h, ahead) for h in every)
+        return tuple(self._place(h, ahead, rate) for h in every)
 
-    def _place(self, hop: Hop, ahead: int) -> Place:
+    def _place(self, hop: Hop, ahead: int, rate: int) -> Place:
         if hop in self.kernel.views:
             source = hop.inputs[0]
-            cut = margins(hop)
-            assert cut is not None
+            taken = sections(hop)
+            assert taken is not None
             steps = contiguous(self.shapes[source.meta.shape], source.meta.dtype.itemsize).strides
-            skipped = sum(first * step for (first, _), step in zip(cut, steps, strict=True))
-            return Place(ROOM, self.room[source] + skipped + ahead * steps[0])
+            skipped = sum(s.first * step for s, step in zip(taken, steps, strict=True))
+            return Place(ROOM, self.room[source] + skipped + ahead * taken[0].step * steps[0])
         if hop in self.room:
             return Place(ROOM, self.room[hop] + ahead * self._row(hop))
         if self.axis.get(hop, 0) is None:
             return Place(OPERAND, self.number[hop])
         step = self.places[hop].strides[0]
-        return Place(OPERAND, self.number[hop], step * self.height, ahead * step)
+        return Place(OPERAND, self.number[hop], step * rate * self.height, ahead * step)
 
     def _moving(self, hop: Hop) -> Stage:
         """Return the stage that moves the last rows of a value to the front of its memory."""
@@ -179,4 +185,4 @@ class WindowBinding:
         block = executable.template(Geometry((size,), ((dtype.itemsize,),) * 2))
         room = self.room[hop]
         return Stage(block, block, (
-            Place(ROOM, room + self.height * self._row(hop)), Place(ROOM, room)), ALWAYS)
+            Place(ROOM, room + self.rate[hop] * self.height * self._row(hop)), Place(ROOM, room)), ALWAYS)

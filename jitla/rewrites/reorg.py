@@ -7,9 +7,8 @@ two aggregates are one. Must not know: products. Returns `STRUCTURE`.
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any
 
-from jitla.hops import Hop, make
+from jitla.hops import WHOLE, Hop, make, taken_by
 from jitla.rewrites.conditions import any_order, owns
 from jitla.rewrites.pattern import App, AttrVar, Bound, Var, once, ops
 from jitla.rewrites.rule import Rule, RuleSet
@@ -37,32 +36,15 @@ def in_root_shape(root: Hop, b: Bound) -> Hop:
     return make("reshape", (b["X"],), root.line, shape=root.meta.shape)
 
 
-Index = tuple[tuple[Any, ...], ...]
-
-
-def _ends(index: Index) -> list[tuple[int, int]] | None:
-    """Return how many elements every slice leaves out in front and behind; None for other indices."""
-    found = []
-    for item in index:
-        if item[0] != "s" or item[3] not in (None, 1):
-            return None
-        first, last = item[1] or 0, item[2] or 0
-        if first < 0 or last > 0 or item[2] == 0:
-            return None
-        found.append((first, -last))
-    return found
-
-
 def plain_slices(root: Hop, b: Bound) -> bool:
-    """Both leave out elements at the ends only."""
-    return _ends(b["inner"]) is not None and _ends(b["index"]) is not None
+    """Both leave out elements at the ends, or between, as many whatever the sizes are."""
+    return taken_by(b["inner"]) is not None and taken_by(b["index"]) is not None
 
 
 def one_slice(root: Hop, b: Bound) -> Hop:
     """Build the slice that does what the two do one after the other."""
-    ends = [_ends(b[name]) or [] for name in ("inner", "index")]
-    both = [(f + g, e + h) for (f, e), (g, h) in zip_longest(*ends, fillvalue=(0, 0))]
-    index = tuple(("s", f or None, -e or None, None) for f, e in both)
+    both = [taken_by(b[name]) or [] for name in ("inner", "index")]
+    index = tuple(inner.then(outer).item for inner, outer in zip_longest(*both, fillvalue=WHOLE))
     return make("getitem", (b["X"],), root.line, index=index)
 
 
@@ -79,7 +61,7 @@ MOVES = RuleSet([
          doc="the axes inserted are the ones dropped"),
     Rule("slice-of-slice", ops.getitem(ops.getitem(X, index=INNER), index=INDEX), build=one_slice,
          when=plain_slices,
-         doc="what is left out at both ends adds up"),
+         doc="what is left out at both ends adds up, steps multiply"),
     Rule("broadcast-of-broadcast", ops.broadcast_to(ops.broadcast_to(X), shape=SHAPE),
          ops.broadcast_to(X, shape=SHAPE), doc="repeated once is enough"),
 ])

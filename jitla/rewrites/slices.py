@@ -19,11 +19,13 @@ from jitla.hops import (
     Hop,
     Kind,
     Margins,
+    Section,
     expressible,
     flops,
     make,
     margins,
     may_raise,
+    sections,
     substitute,
     topo,
     uses,
@@ -146,12 +148,12 @@ def _cut(hop: Hop, shape: tuple[int, ...], cut: Margins) -> Hop:
     own = [(0, 0) if n != all_ else c for n, all_, c in zip(mine, shape[behind:], cut[behind:], strict=True)]
     if not any(map(any, own)):
         return hop
-    inner = margins(hop)
+    inner = sections(hop)
+    taken = [Section(*c, 1) for c in own]
     if inner is not None:  # a slice of a slice
-        own = [(f + g, e + h) for (f, e), (g, h) in zip(own, inner, strict=True)]
+        taken = [s.then(t) for s, t in zip(inner, taken, strict=True)]
         hop = hop.inputs[0]
-    index = tuple(("s", f or None, -e or None, None) for f, e in own)
-    return make("getitem", (hop,), hop.line, index=index)
+    return make("getitem", (hop,), hop.line, index=tuple(s.item for s in taken))
 
 
 SLICED = Rule(

@@ -58,7 +58,32 @@ def weighted(a: Array) -> Array:
     return box(b / columns[::-1].max()) * columns[1:-1]
 
 
+def quarter(b: Array) -> Array:
+    return (b[:-1:2, :-1:2] + b[1::2, :-1:2] + b[:-1:2, 1::2] + b[1::2, 1::2]) / b.dtype.type(4)
+
+
+def means(a: Array) -> Array:
+    return quarter(a / (1 + a * a))
+
+
+def pyramid(a: Array) -> Array:
+    b = quarter(box(a / (1 + a * a)))
+    return quarter(box(b / (1 + b * b)))
+
+
+def thirds(a: Array) -> Array:
+    b = np.sqrt(a) / (1 + a)
+    c = b[:-2:3, 1:] + b[1:-1:3, 1:] * b[2::3, :-1]
+    return c[2:] / (1 + c[:-2])
+
+
+def slice_of_slice(a: Array) -> Array:
+    b = (np.sqrt(a) / (1 + a))[::2, ::2]
+    return b[2:] * b[:-2]
+
+
 PROGRAMS = (harris, three_times, far, two_results, weighted)
+STRIDED = (means, pyramid, thirds, slice_of_slice)
 
 
 def same(found: object, wanted: object) -> None:
@@ -80,6 +105,37 @@ def test_results_are_numpys(program, dtype):
     same(fast(a), wanted)
     same(fast(a), wanted)
     assert is_window(fast, a)
+
+
+@pytest.mark.parametrize("program", STRIDED)
+def test_rows_that_are_left_out_are_none_of_memory(program):
+    fast = jitla.jit(program, compile="sync")
+    a = RNG.random((420, 960), dtype="f4")
+    wanted = program(a)
+    same(fast(a), wanted)
+    assert is_window(fast, a)
+    assert during(fast, lambda: fast(a)).kernel_runs == 1 + (program is pyramid)
+    for m, n in ((423, 960), (424, 961), (422, 961), (60, 90), (2400, 34)):  # other rests, other blocks
+        a = RNG.random((m, n), dtype="f4")
+        same(fast(a), program(a)) if program is not thirds or m % 3 == 0 else None
+    for threads in (1, 5):
+        a = RNG.random((1200, 700))
+        with jitla.options(num_threads=threads):
+            same(jitla.jit(program, compile="sync")(a), program(a))
+
+
+def test_rows_that_nobody_reads_warn_as_they_do_in_numpy():
+    def every_second(a):
+        b = (1 / (a * a - 1))[::2, ::2]
+        return b[1:] - b[:-1]
+
+    a = RNG.random((400, 500)) + 2
+    fast = jitla.jit(every_second, compile="sync")
+    same(fast(a), every_second(a))
+    assert is_window(fast, a)
+    a[7, 7] = 1.0
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        fast(a)
 
 
 @pytest.mark.parametrize("dtype", ("u2", "u1", "i4", "i8"))

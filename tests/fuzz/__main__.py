@@ -32,6 +32,7 @@ SPLIT = 2  # in one chunk of so many threads share what has few entries
 AS_USUAL = 9  # in one chunk of so many SciPy does what has few entries, as usual
 SUBSETS = 5  # in one chunk of so many random subsets of the rewrites are on
 TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever is faster
+PINNED = 6  # in one chunk of so many kernels are run by random schedules
 KEEPING = 3  # in one chunk of so many values are kept from run to run of a block as usual, else always
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
@@ -51,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--compile", choices=("sync", "background", "auto"), default="sync",
                        help="when programs are compiled: before they run, behind NumPy, by their costs")
     found.add_argument("--subsets", action="store_true", help="random subsets of the rewrites, always")
+    found.add_argument("--pins", action="store_true", help="random schedules, always")
     found.add_argument("--plain", action="store_true", help="plain against plain: tests the fuzzer")
     found.add_argument("--show", action="store_true", help="print the programs")
     found.add_argument("--shrink", type=int, default=0, help="make the first N failing ones small")
@@ -69,7 +71,7 @@ def drawn(seed: int, given: argparse.Namespace) -> str:
 
 def work(first: int, last: int, given: argparse.Namespace) -> None:
     """Run programs; one line of JSON at the start and at the end of each."""
-    from tests.fuzz import load, subsets
+    from tests.fuzz import load, pinned, subsets
     from tests.fuzz.family import DATA
     from tests.fuzz.runner import runs
 
@@ -94,6 +96,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         subsets.set_numerics(given.numerics)
     if first // CHUNK % KEEPING and not given.plain:
         load.keep_values()
+    if (first // CHUNK % PINNED == 3 or given.pins) and not given.plain:
+        pinned.pin_all()
     load.compile_as("auto" if turns else given.compile)
     gc.freeze()
     gc.disable()
@@ -156,7 +160,7 @@ def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
     """Run chunks of programs in worker processes until none or no time is left."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--worker"]
     command += ["--kind", given.kind, "--kernels", given.kernels, "--numerics", given.numerics]
-    command += ["--plain"] * given.plain + ["--subsets"] * given.subsets
+    command += ["--plain"] * given.plain + ["--subsets"] * given.subsets + ["--pins"] * given.pins
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as forks:
         errors: list[str] = []
