@@ -51,6 +51,7 @@ from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rings import edges, room
 from jitla.recompile.stores import Aliases, Order, Outs, delays, farthest, order_steps
 from jitla.recompile.streaming import may_stream, streams
+from jitla.rests import rest
 from jitla.rewrites import Chain, well_ordered
 
 MAX_VARIANTS = 4
@@ -360,6 +361,7 @@ class Program:
         layouts: Mapping[int, Layout],
     ) -> Made:
         """Return the argument block of a kernel and what runs it, knobs as whoever tunes chooses."""
+        rest()
         tuning = self._workshop.tuning
         if tuning is None:
             return self._made(loop, shapes, places, layouts, UNTUNED)

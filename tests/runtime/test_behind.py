@@ -41,12 +41,12 @@ def test_jobs_that_took_much_are_waited_for() -> None:
     assert behind._credit == pytest.approx(-OWED)  # not 1 second
     clock.now = 5.0 * OWED
     assert not behind._jobs and behind._may_begin()  # none is there
-    behind._jobs.append((job, False))
+    behind._jobs.append((job, False, 1.0))
     assert not behind._may_begin()
     clock.now = 20.0
     assert behind._may_begin() and behind._credit == AT_ONCE  # not more than that
     behind._credit = -1.0
-    behind._jobs[0] = job, True
+    behind._jobs[0] = job, True, 1.0
     assert behind._may_begin()  # this one is urgent
 
 
