@@ -23,7 +23,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Nobody compiles behind the program; what is asked for is noted. No program is there."""
     asked: list[Any] = []
     monkeypatch.setattr(GATE, "_compilers", {})
-    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False: asked.append(job))
+    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 
 

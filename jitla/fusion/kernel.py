@@ -229,13 +229,14 @@ class Schedule:
     """How a kernel is run: `threads` (0 = all), `unroll` vectors per step, `nontemporal` output stores.
 
     With `delayed` stores its one result may overwrite what it is computed from elsewhere, as far as the
-    geometry says.
+    geometry says. `crosswise`: rows may be so short that several of them are to fill a vector.
     """
 
     threads: int = 0
     unroll: int = 1
     nontemporal: bool = False
     delayed: bool = False
+    crosswise: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from jitla.fusion import (
+    Form,
+    Geometry,
     Kernel,
     Knob,
     Layout,
@@ -36,6 +38,7 @@ STORES = ("near", "around")
 UNROLL = (1, 2, 4, 8)
 LEVELS = ((32 << 10, 1.0), (512 << 10, 1.15), (4 << 20, 1.4))  # bytes of a block, and what a byte costs
 FAR = 2.0
+SHORT = 8  # elements of a row that fill no vectors, or few
 STAGE = 400.0  # bytes that could be moved while a stage is begun
 
 
@@ -137,6 +140,11 @@ def _traits(cut: Rows, values: Values) -> tuple[float, ...]:
     block, blocks, units, waste = _facts(cut, values)
     numbers = (block, blocks, units, waste, cut.each, int(values["height"]), cut.rows * cut.each)
     return (*(log2(max(n, 1e-6)) for n in numbers), float(cut.stages))
+
+
+def short_rows(form: Form, geometry: Geometry) -> bool:
+    """Say whether a kernel walks over rows of so few elements that several should share a vector."""
+    return form.ndim > 1 and form.mode in ("cell", "rows") and 1 < geometry.dims[-1] <= SHORT
 
 
 def cell_space(streams: bool, around: bool, unrolls: bool) -> Space:

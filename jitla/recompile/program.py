@@ -42,7 +42,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Launch, Made, cell_space, key_of
+from jitla.recompile.choices import UNTUNED, Launch, Made, cell_space, key_of, short_rows
 from jitla.recompile.codes import Code, codes
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.fresh import copied, maker
@@ -402,7 +402,7 @@ class Program:
             streams(loop.operands, form, {self.order.direct[h] for h in stored}, places)
         schedule = Schedule(
             threads=self._workshop.threads, unroll=int(chosen.get("unroll", 1)),
-            nontemporal=around and not late, delayed=late)
+            nontemporal=around and not late, delayed=late, crosswise=short_rows(form, geometry))
         if (form, schedule) in loop.variants:
             MAKING.now.kernel(None)
         else:
