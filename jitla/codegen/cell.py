@@ -17,8 +17,6 @@ from jitla.codegen.streamed import stream_line
 from jitla.codegen.tiles import is_tiled, tiled_kernel
 from jitla.codegen.units import NEXT, block_of_unit, calls, entry
 
-SHORT, PLAINLY = 8, 3  # elements of rows that are taken crosswise: where functions take long, and else
-
 
 def cell_kernel(loop: Loop, math: MathCall) -> str:
     """Return the functions of a kernel without aggregates."""
@@ -72,7 +70,7 @@ def _crossed(loop: Loop, math: MathCall) -> str:
     lines += apart(loop)
     block_of_unit(lines, loop)
     how = PLAIN if loop.calls else ""
-    lines += [*_evenly(loop), *chosen(loop, "%len", "%many", SHORT if loop.polynomials else PLAINLY)]
+    lines += [*_evenly(loop), *chosen(loop, "%len", "%many")]
     if loop.polynomials:
         parts = spans(loop, math, how) + padded_tail(loop)
         usual, done = calls(loop.lanes, "%len", "%from"), "[ 1, %ready ]"

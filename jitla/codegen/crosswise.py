@@ -1,7 +1,7 @@
 """Short rows crosswise: a vector holds the same element of several rows, not several elements of one.
 
-Knows: rows lie evenly apart, and few elements of a row fill no vector. Must not know: what is computed, units.
-Receives a `Loop`; returns IR text of a function whose results are those of the rows one by one.
+Knows: rows lie evenly apart, and few elements of a row fill no vector. Must not know: what is computed,
+units. Receives a `Loop`; returns IR text of a function whose results are those of the rows one by one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from jitla.codegen.partial import combined, initial
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import Writer
 from jitla.codegen.vector import Value, named
+from jitla.fusion import crosswise
 from jitla.hops import Kind
 
 ACROSS = "ptr %ops, ptr %steps, ptr %apart, i64 %n, i64 %count"
@@ -26,8 +27,13 @@ def is_crosswise(loop: Loop) -> bool:
         and all(h.op.kind is not Kind.TAKE for h in loop.kernel.body)
 
 
-def chosen(loop: Loop, length: str, rows: str, most: int) -> list[str]:
-    """Return lines that go to %across for %grouped of `rows` rows if they are short, else to %along."""
+def chosen(loop: Loop, length: str, rows: str) -> list[str]:
+    """Return lines that go to %across for %grouped of `rows` rows if they are short, else to %along.
+
+    Elements that fill vectors are added up by lanes: rows that have such are not short.
+    """
+    most = crosswise(loop.kernel, loop.form)
+    most = min(most, loop.lanes - 1) if loop.aggregates else most
     return [
         f"  %grouped = and i64 {rows}, -{loop.lanes}", "  %any = icmp ne i64 %grouped, 0",
         f"  %few = icmp ule i64 {length}, {most}", "  %crossed = and i1 %few, %any",

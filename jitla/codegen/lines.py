@@ -63,7 +63,7 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
     brief = "brief"
     if is_crosswise(loop):  # elements that fill no vector are added one by one, in all rows at once
         parts += across(loop, math, how)
-        lines += chosen(loop, "%inner", "%many", loop.lanes - 1)
+        lines += chosen(loop, "%inner", "%many")
         brief = "along"
     done = f"[ %many, %{brief} ]" + (", [ 1, %long ]" if paired(loop) else "")
     done += ", [ %grouped, %across ]" * is_crosswise(loop)

@@ -24,6 +24,7 @@ from jitla.fusion import (
     Values,
     WindowKernel,
     contiguous,
+    crosswise,
 )
 from jitla.hops import Hop, Kind, Shape
 
@@ -38,7 +39,6 @@ STORES = ("near", "around")
 UNROLL = (1, 2, 4, 8)
 LEVELS = ((32 << 10, 1.0), (512 << 10, 1.15), (4 << 20, 1.4))  # bytes of a block, and what a byte costs
 FAR = 2.0
-SHORT = 8  # elements of a row that fill no vectors, or few
 STAGE = 400.0  # bytes that could be moved while a stage is begun
 
 
@@ -142,9 +142,9 @@ def _traits(cut: Rows, values: Values) -> tuple[float, ...]:
     return (*(log2(max(n, 1e-6)) for n in numbers), float(cut.stages))
 
 
-def short_rows(form: Form, geometry: Geometry) -> bool:
+def short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
     """Say whether a kernel walks over rows of so few elements that several should share a vector."""
-    return form.ndim > 1 and form.mode in ("cell", "rows") and 1 < geometry.dims[-1] <= SHORT
+    return 1 < geometry.dims[-1] <= crosswise(kernel, form)
 
 
 def cell_space(streams: bool, around: bool, unrolls: bool) -> Space:

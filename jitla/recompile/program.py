@@ -402,7 +402,8 @@ class Program:
             streams(loop.operands, form, {self.order.direct[h] for h in stored}, places)
         schedule = Schedule(
             threads=self._workshop.threads, unroll=int(chosen.get("unroll", 1)),
-            nontemporal=around and not late, delayed=late, crosswise=short_rows(form, geometry))
+            nontemporal=around and not late, delayed=late,
+            crosswise=short_rows(loop.kernel, form, geometry))
         if (form, schedule) in loop.variants:
             MAKING.now.kernel(None)
         else:

@@ -263,7 +263,7 @@ class RowBinding:
             found = None if whole is None else (whole[0], self._shorter(whole[1], rows))
         if found is None:
             return None
-        schedule = CROSSWISE if short_rows(*found) else SERIAL
+        schedule = CROSSWISE if short_rows(stage, *found) else SERIAL
         executable, _ = self.tools.executable(stage, structure_key(stage), found[0], schedule)
         self.kept.append(executable)
         return executable.template(found[1])
