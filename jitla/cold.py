@@ -28,7 +28,7 @@ RUNNING: set[Any] = set()
 # Elements that are few, by their bits: see `Cold`.
 FEW = 17
 # Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
-PATIENCE = ((9, 2.0), (13, 0.2), (17, 0.1))
+PATIENCE = ((9, 2.0), (13, 0.5), (17, 0.1))
 # Calls that are not timed after one that is.
 GRANT = 31
 # A text so long is a word, which may say what is to be done.

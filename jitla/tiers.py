@@ -33,7 +33,7 @@ TIMES = 2.0
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
 # on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
-LEAST, MOST, LONG = 0.07, 0.8, 4e-4
+LEAST, MOST, LONG = 0.06, 0.8, 4e-4
 # Seconds after which whoever waits is told what for.
 TELL = 1.0
 # Seconds of a traced call, and of each of its operations.

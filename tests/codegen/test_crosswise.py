@@ -97,5 +97,7 @@ def test_plans_ask_for_it_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) 
         x = np.random.default_rng(width).normal(size=(900, width))
         np.testing.assert_allclose(classes(x), classes.__wrapped__(x), rtol=1e-14)
     assert (2, True) in asked and (3, True) in asked and not any(short for n, short in asked if n == 100)
+    shown = jitla.explain(lambda x, y: (x - y) / y, np.ones((900, 3)), np.ones(3), level="llvm")
+    assert ", several short rows to a vector" in str(shown)
     # one set of kernels for all short rows, one for longer ones
     assert classes.stats().planned <= 2
