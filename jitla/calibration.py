@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from math import inf
@@ -133,7 +132,7 @@ class _Measuring:
     def _alike(self, level: Level) -> Level:
         """Every core has its own way to a cache; measuring that takes an idle machine."""
         read, write = (Rate(r.one, r.one * self.threads) for r in (level.read, level.write))
-        return replace(level, read=read, write=write)
+        return level._replace(read=read, write=write)
 
     def _rates(
         self, source: np.ndarray, target: np.ndarray | None, used: int, size: int, read: Rate | None = None,

@@ -20,15 +20,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "indexes_in_turn", "kind_of_argument",
-           "kinds", "loops_back", "patience"]
+__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "USUAL", "indexes_in_turn",
+           "kind_of_argument", "kinds", "loops_back", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
 # Elements that are few, by their bits: see `Cold`.
 FEW = 17
 # Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
-PATIENCE = ((9, 2.0), (13, 0.2), (17, 0.03))
+PATIENCE = ((9, 2.0), (13, 0.5), (17, 0.1))
+# Bytes of code that this is for: the first traced call of more takes as many times as long.
+USUAL = 200
 # Calls that are not timed after one that is.
 GRANT = 31
 # A text so long is a word, which may say what is to be done.
@@ -58,9 +60,12 @@ class Bypass(NamedTuple):
     traced: float
 
 
-def patience(elements: int) -> float:
-    """Return the seconds of plain calls on so many elements, in bits, before one is traced."""
-    return next((seconds for most, seconds in PATIENCE if elements <= most), 0.0)
+def patience(elements: int, length: int = 0) -> float:
+    """Return the seconds of plain calls on so many elements, in bits, before one is traced.
+
+    `length` is that of the function's code.
+    """
+    return next((seconds for most, seconds in PATIENCE if elements <= most), 0.0) * max(length / USUAL, 1.0)
 
 
 class Cold:
@@ -68,13 +73,13 @@ class Cold:
 
     bypassed = True
 
-    def __init__(self, elements: int, grow: Grow, few: int | None = None) -> None:
+    def __init__(self, elements: int, grow: Grow, left: float) -> None:
         self.elements = elements
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
         self.short: Any = None
-        self._left = patience(elements if few is None else few)
+        self._left = left  # seconds of plain calls until one is traced
         self._grow = grow
 
     def bypass(
@@ -99,10 +104,16 @@ class Cold:
 
 
 class Payoff:
-    """What one site knows of the kinds of its calls; `load` returns what those become that are not cold."""
+    """What one site knows of the kinds of its calls; `load` returns what those become that are not cold.
 
-    def __init__(self, file: str, line: int, load: Callable[[], Kinds], kept: bool = False) -> None:
+    `length` is that of the function's code.
+    """
+
+    def __init__(
+        self, file: str, line: int, load: Callable[[], Kinds], kept: bool = False, length: int = 0,
+    ) -> None:
         self.place = file, line
+        self._length = length
         # Whether Python has to go through elements one by one, however many there are.
         self._kept = kept
         self.kinds: dict[Any, Any] = {}
@@ -156,7 +167,8 @@ class Payoff:
             return self._next(key, rising(bits, lambda: self._next(key, settled(bits)), spent))
 
         few = min(bits, FEW) if self._kept else bits
-        return Cold(bits, lambda: rise(patience(few)), few) if few <= FEW else rise()
+        left = patience(few, self._length)
+        return Cold(bits, lambda: rise(left), left) if few <= FEW else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
         before = self.kinds.get(key)

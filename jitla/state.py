@@ -115,7 +115,7 @@ class State:
     def payoff(self, config: Config, kept: bool = False) -> Payoff:
         """Return what is known of the kinds of calls under these options."""
         code = self.function.__code__
-        made = Payoff(code.co_filename, code.co_firstlineno, _ways, kept)
+        made = Payoff(code.co_filename, code.co_firstlineno, _ways, kept, len(code.co_code))
         return self.payoffs.setdefault(config.epoch, (config, made))[1]
 
     def start(self) -> Any:

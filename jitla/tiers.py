@@ -31,6 +31,9 @@ LOADING = 0.3  # the compiler itself
 # NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
 TIMES = 2.0
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
+# Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
+# on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
+LEAST, MOST, LONG = 0.06, 0.8, 4e-4
 # Seconds after which whoever waits is told what for.
 TELL = 1.0
 # Seconds of a traced call, and of each of its operations.
@@ -169,8 +172,9 @@ class _Job:
             GATE.behind.nudge()
         elif self.tiers._allowed() and self.tiers.is_time():
             standby.asked = True
-            GATE.behind.ask(
-                lambda: self.tiers.behind(self, standby), self.tiers._config.compile == "background")
+            soon = self.tiers._config.compile == "background"
+            share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)
+            GATE.behind.ask(lambda: self.tiers.behind(self, standby), soon, share)
 
 
 @cache

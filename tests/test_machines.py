@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,7 +107,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A gate that has not looked yet, and a measurement that takes no time."""
     monkeypatch.setattr(GATE, "_machine", None)
     monkeypatch.setattr(GATE, "_compilers", {})
-    monkeypatch.setattr(calibration, "measure", lambda backend: replace(REFERENCE, name="measured"))
+    monkeypatch.setattr(calibration, "measure", lambda backend: REFERENCE._replace(name="measured"))
     return tmp_path
 
 
@@ -125,7 +124,7 @@ def test_calibrating_keeps_and_uses_the_machine(measured: Path) -> None:
 def test_kernels_are_shared_where_that_was_measured_to_pay(
     measured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = replace(REFERENCE, name="measured", threads=3, wake=1e-6, rouse=20e-6)
+    found = REFERENCE._replace(name="measured", threads=3, wake=1e-6, rouse=20e-6)
     monkeypatch.setattr(calibration, "measure", lambda backend: found)
     with jitla.options(cache_dir=measured) as config:
         GATE.compiler(config)
@@ -182,5 +181,5 @@ def run(directory: Path) -> list[str]:
 def test_another_process_finds_it_and_measures_nothing(tmp_path: Path) -> None:
     name, host = run(tmp_path)
     assert name == "reference"
-    machines.save(tmp_path, host, replace(REFERENCE, name="stored"))
+    machines.save(tmp_path, host, REFERENCE._replace(name="stored"))
     assert run(tmp_path) == ["stored", host]

@@ -23,7 +23,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Nobody compiles behind the program; what is asked for is noted. No program is there."""
     asked: list[Any] = []
     monkeypatch.setattr(GATE, "_compilers", {})
-    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False: asked.append(job))
+    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 
 
@@ -183,6 +183,7 @@ def test_functions_with_loops_over_whole_arrays_have_no_twin_at_first(nobody: li
 def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onset, "LONG", 1e9)
+    monkeypatch.setattr(onset, "UNSEEN", 0.0)
     monkeypatch.setattr(tiers, "LOADING", 0.0)
     monkeypatch.setattr(tiers, "BLOCK", 1e6)
     f, x = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto"), np.ones(300_000)
@@ -193,10 +194,30 @@ def test_short_calls_are_plain_while_programs_are_made(
     (kind,) = site.payoff.kinds.values()
     kind._spent = 1e9
     f(x)
-    assert len(nobody) == 1
+    assert len(nobody) == 1 and kind.bypassed
     nobody[0]()
     f(x)
-    assert f.stats().kernel_runs == 1
+    assert f.stats().kernel_runs == 0 and not kind.bypassed  # it has seen that the program is there
+    f(x)
+    assert f.stats().kernel_runs == 1 and f.stats().calls == 8
+
+
+def test_jobs_of_programs_with_brief_operations_rest_most(
+        nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: shares.append(share))
+    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self: True)
+    for seconds in (1e-6, 1.0):
+        f = jitla.jit(lambda x, y: x * 8.75 + y, compile="auto")
+        f(np.ones(300_000), seconds)
+        (site,) = f.__jitla_state__.all_sites()
+        (standby,) = site.standbys
+        standby._quickest = seconds
+        standby.ask()
+    assert shares == [tiers.LEAST, tiers.MOST]
+    g = jitla.jit(lambda x: x * 8.75 + 3.0, compile="background")
+    g(np.ones(300_000))
+    assert shares[2:] == [1.0]  # at once
 
 
 @pytest.mark.parametrize("plain, traced, wanted", [
@@ -220,6 +241,28 @@ def test_long_calls_are_traced_while_that_does_not_take_much_longer(
     for _ in range(7):
         kind.weigh(site, len, len, (), {})
     assert "".join(done) == wanted
+
+
+def test_short_calls_that_wait_are_noted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def untraced(*given: Any) -> None:
+        clock[0] += onset.UNSEEN / 10.5
+
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "untraced", untraced)
+    monkeypatch.setattr(onset, "run", untraced)
+    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9, spent=0.0)], hurry=lambda: None, calls=0)
+    kind = onset.Rising(10, pytest.fail)
+    kind.weigh(site, len, len, (), {})
+    assert kind.bypassed and kind.skip == kind.granted == 10
+    kind.skip -= 7  # calls that went by
+    kind.bypass(site, len, (), {})
+    assert (kind.calls, site.calls, kind.skip) == (8, 7, 10)  # `untraced` counts its own
+    assert kind._spent == pytest.approx(9 * onset.UNSEEN / 10.5)
+    site.standbys.clear()
+    kind.bypass(site, len, (), {})
+    assert not kind.bypassed and not kind.skip
 
 
 def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:

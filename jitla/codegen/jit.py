@@ -22,6 +22,7 @@ from jitla.config import __version__
 from jitla.errors import BackendError
 from jitla.events import MAKING
 from jitla.locks import hold, lost, relock
+from jitla.rests import rest, resume
 
 # Nobody is in LLVM but who has it: a fork meanwhile would leave its memory half written.
 _INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or relock()
@@ -154,6 +155,7 @@ class Jit:
 
     def _emit(self, text: str, level: int) -> bytes:
         MAKING.now.check()
+        rest()
         if lost(_INSIDE):
             raise BackendError("the compiler was at work when this process was forked")
         try:
@@ -164,6 +166,7 @@ class Jit:
         with module:
             data: bytes = _emitter(self.target, level).emit_object(module)
             MAKING.now.kernel(len(data))
+            resume()
             return data
 
     def load(self, text: str, names: tuple[str, ...]) -> Library:
@@ -201,6 +204,7 @@ class Jit:
             return found
 
     def _link(self, objects: list[bytes], names: tuple[str, ...], text: str = "") -> Library:
+        rest()
         builder = llvm.JITLibraryBuilder().add_current_process()
         for data in objects:
             builder = builder.add_object_img(data)
@@ -210,6 +214,7 @@ class Jit:
             tracker = builder.link(self._engine, f"jitla{next(self._numbers)}")
         except RuntimeError as error:
             raise BackendError(f"LLVM cannot load an object: {error}") from error
+        resume()
         return Library(tracker, names, objects, text)
 
 

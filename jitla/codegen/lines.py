@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitla.codegen.bands import apart
+from jitla.codegen.crosswise import across, chosen, is_crosswise
 from jitla.codegen.layout import PLAIN, Loop, Operand, seek, word
 from jitla.codegen.monoids import identity
 from jitla.codegen.partial import combined, finish, folded, initial, limits, paired
@@ -59,7 +60,13 @@ def rows_kernel(loop: Loop, math: MathCall) -> str:
         lines += [*finish(loop, "%res", outs), "  br label %next", "brief:"]
     else:
         lines.append("  br label %brief\nbrief:")
-    done = "[ %many, %brief ]" + (", [ 1, %long ]" if paired(loop) else "")
+    brief = "brief"
+    if is_crosswise(loop):  # elements that fill no vector are added one by one, in all rows at once
+        parts += across(loop, math, how)
+        lines += chosen(loop, "%inner", "%many")
+        brief = "along"
+    done = f"[ %many, %{brief} ]" + (", [ 1, %long ]" if paired(loop) else "")
+    done += ", [ %grouped, %across ]" * is_crosswise(loop)
     lines.append(
         "  call void @lines(ptr %ops, ptr %steps, ptr %apart, i64 0, i64 %inner, ptr null, i64 %many)")
     end = NEXT.replace("next:\n", f"next:\n  %rows = phi i64 {done}\n").replace(

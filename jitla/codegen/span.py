@@ -19,6 +19,7 @@ from jitla.codegen.vecmath import some_far
 from jitla.codegen.vector import Value, memory_type, named
 from jitla.errors import BackendError
 from jitla.hops import Hop, Kind, OpSpec, const_value
+from jitla.rests import rest
 
 SPAN = "ptr %ops, ptr %steps, i64 %start, i64 %count, ptr %acc"
 
@@ -32,6 +33,7 @@ def emit_cell(
     b: LlvmBuilder, op: OpSpec, dtype: np.dtype, attrs: Mapping[str, Any], values: list[Value]
 ) -> Value:
     """Write the recipe of the cell `op`, whose value is of `dtype`."""
+    rest()
     result: Value | None = op.emit(b, *values, dict(attrs)) if op.emit else None
     if result is None:
         dtypes = ", ".join(str(v.dtype) for v in values)

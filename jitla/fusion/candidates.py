@@ -25,6 +25,7 @@ from jitla.fusion.price import Cost, Prices
 from jitla.fusion.stages import Stages
 from jitla.fusion.templates import CELL, MAGG, TALLY
 from jitla.hops import Hop, Kind, Shape
+from jitla.rests import rest
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 200  # hops in one loop: bounds compile time
@@ -217,6 +218,7 @@ class Candidates:
         return found
 
     def _price(self, results: int, body: int) -> Candidate:
+        rest()
         inputs = self.inputs(body)
         if self.waits(body) & results:
             return Candidate(results, body, LOOP, None)

@@ -17,6 +17,7 @@ from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.floors import Chain, Duty, Floors
 from jitla.fusion.memo import members
 from jitla.fusion.waiting import untangled
+from jitla.rests import rest
 
 STEPS = 6  # divisions looked at for every kernel that may be priced,
 SHARE = 18  # and of these, for one set of results, this part at most
@@ -54,6 +55,7 @@ class Purse:
 
     def step(self) -> None:
         """Spend a step."""
+        rest()
         self.steps += 1
         self.hurry()
 

@@ -18,6 +18,8 @@ from jitla.hops import Hop, Kind
 
 NARROW = 63  # vectors that rows are multiplied with at once; more are met in panels
 
+# Elements of rows that share vectors with rows beside them: of sums, cells that call functions, others.
+SHORT, SHORT_OF_FUNCTIONS, SHORT_OF_CELLS = 7, 31, 3
 EXTREMES = ("argmin", "argmax")  # forms of products that find where rows have their extremes
 PAIRS = "pairs"  # the form of products of stacks of small matrices
 #: Products of compressed rows and their forms; operands: entries, columns, where rows begin, vector.
@@ -244,13 +246,14 @@ class Schedule:
     """How a kernel is run: `threads` (0 = all), `unroll` vectors per step, `nontemporal` output stores.
 
     With `delayed` stores its one result may overwrite what it is computed from elsewhere, as far as the
-    geometry says.
+    geometry says. `crosswise`: rows may be so short that several of them are to fill a vector.
     """
 
     threads: int = 0
     unroll: int = 1
     nontemporal: bool = False
     delayed: bool = False
+    crosswise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +276,18 @@ class Form:
     mode: str
     ndim: int
     inner: str
+
+
+def crosswise(kernel: Kernel, form: Form) -> int:
+    """Return up to how many elements of a row are computed together with those of the rows beside it.
+
+    So many fill no vector, or leave a part of one over: that costs most where functions take long.
+    """
+    if form.ndim < 2 or form.mode not in ("cell", "rows"):
+        return 0
+    if form.mode == "rows":
+        return SHORT
+    return SHORT_OF_FUNCTIONS if any(h.op.transcendental for h in kernel.body) else SHORT_OF_CELLS
 
 
 @dataclass(frozen=True, slots=True)

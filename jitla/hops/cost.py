@@ -7,9 +7,8 @@ Receives hops; returns numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,7 @@ from jitla.hops.spec import Kind, lookup
 from jitla.hops.table_rings import is_turn
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(NamedTuple):
     """A value of which only the dtype is known."""
 
     dtype: np.dtype

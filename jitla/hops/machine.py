@@ -7,13 +7,13 @@ constants are measured. Receives sizes; returns seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
 from math import inf, log2
 from typing import Any, NamedTuple
 
 # Which part is missed at a capacity, and how much more with every doubling. What is read in turn is lost
 # as soon as it does not fit as a whole. Small caches are filled unevenly, and by others, too.
 NEAR_BORDER, BORDER = (0.6, 0.2), (0.7, 0.8)
+_NO_RATES = frozenset({"name", "threads", "levels", "stream"})
 
 
 class Rate(NamedTuple):
@@ -27,8 +27,7 @@ class Rate(NamedTuple):
         return min(self.one * threads, max(self.all, self.one))
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """A level of memory: the bytes that stay in it, how fast they are read and written there."""
 
     name: str
@@ -37,8 +36,7 @@ class Level:
     write: Rate
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(NamedTuple):
     """What predictions depend on.
 
     `levels` begin next to the processor and end with memory. `stream`: writing around the caches.
@@ -73,11 +71,11 @@ class Machine:
         if threads in (0, self.threads):
             return self
         share = min(threads / self.threads, 1.0)
-        return replace(self, threads=threads, product=self.product * share)
+        return self._replace(threads=threads, product=self.product * share)
 
     def record(self) -> dict[str, Any]:
         """Return all constants as numbers, names, lists and dictionaries; see `from_record`."""
-        return asdict(self)
+        return {**self._asdict(), "levels": [level._asdict() for level in self.levels]}
 
     def reading(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for reading `nbytes` that were last used `footprint` bytes ago."""
@@ -110,7 +108,7 @@ def from_record(record: Mapping[str, Any]) -> Machine:
         for lv in record["levels"])
     rest = {k: v for k, v in record.items() if k not in ("levels", "stream")}
     made = Machine(**rest, levels=levels, stream=Rate(*map(float, record["stream"])))
-    numbers = [getattr(made, f.name) for f in fields(made) if f.type == "float"]
+    numbers = [getattr(made, name) for name in made._fields if name not in _NO_RATES]
     if not levels or made.threads < 1 or not all(type(n) is float and n >= 0 for n in numbers):
         raise ValueError("a rate is missing or negative")
     return made

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -167,8 +167,7 @@ def _hit(rows: Counts, columns: Counts, tries: float) -> tuple[Counts, Counts]:
     return (hit @ across.often)[down.of], (down.often @ hit)[across.of]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Classes:
+class _Classes(NamedTuple):
     """Counts of about one size: the class of each, and of every class the mean and how many are in it."""
 
     of: np.ndarray

@@ -6,7 +6,8 @@ Receives roots or a way to get them; returns programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -43,6 +44,7 @@ from jitla.recompile.placing import Device
 from jitla.recompile.program import Program
 from jitla.recompile.recent import Recent
 from jitla.recompile.stores import Aliases, Outs
+from jitla.rests import hurry
 from jitla.rewrites import RULES, SUBSTITUTIONS, Effort, RuleSet
 from jitla.runtime import allocator
 
@@ -94,7 +96,7 @@ class Compiler:
         found = self._programs.get(key)
         if found is None:
             MAKING.now.check()  # whoever may make nothing does not wait for those who do
-            with self._building:
+            with self._alone():
                 found = self._programs.get(key)
                 if found is None:
                     recipe = make()
@@ -117,7 +119,7 @@ class Compiler:
         draft = _draft(roots, layouts, outs, aliases)
         tools = self._tools if kernels else Tools(
             None, _unsupported, REFERENCE, (), "cost", self, self._observe, self._tools.check)
-        with self._building:
+        with self._alone():
             return run_pipeline(draft, tools)
 
     def invariants(
@@ -127,7 +129,7 @@ class Compiler:
 
         They take at most `room` bytes; `every`: all that need not be computed again, whatever it costs.
         """
-        with self._building:
+        with self._alone():
             return worth_keeping(_draft(*recipe), self._tools, same, named, room, every)
 
     def has(self, key: Hashable) -> bool:
@@ -153,6 +155,17 @@ class Compiler:
 
     # ---------------------------------------------------------------------- for programs
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other thread build anything meanwhile; one that does is made to hurry."""
+        if not self._building.acquire(blocking=False):
+            with hurry():
+                self._building.acquire()
+        try:
+            yield
+        finally:
+            self._building.release()
+
     def supports(self, hop: Hop) -> str | None:
         """Return why `hop` cannot be in a kernel, or None."""
         if self.numerics == "strict" and (hop.op.transcendental or hop.op.kind is Kind.CALL):
@@ -169,7 +182,7 @@ class Compiler:
             MAKING.now.kernel(None)
         else:
             MAKING.now.check()
-            with self._building:
+            with self._alone():
                 found = self._kernels.get(whole)
                 if found is None:
                     found = self._compile(kernel, form, schedule)

@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from jitla.fusion import (
+    Form,
+    Geometry,
     Kernel,
     Knob,
     Layout,
@@ -22,6 +24,7 @@ from jitla.fusion import (
     Values,
     WindowKernel,
     contiguous,
+    crosswise,
 )
 from jitla.hops import Hop, Kind, Shape
 
@@ -161,6 +164,11 @@ def _traits(cut: Rows, values: Values) -> tuple[float, ...]:
     block, blocks, units, waste = _facts(cut, values)
     numbers = (block, blocks, units, waste, cut.each, int(values["height"]), cut.rows * cut.each)
     return (*(log2(max(n, 1e-6)) for n in numbers), float(cut.stages))
+
+
+def short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
+    """Say whether a kernel walks over rows of so few elements that several should share a vector."""
+    return 1 < geometry.dims[-1] <= crosswise(kernel, form)
 
 
 def cell_space(streams: bool, around: bool, unrolls: bool) -> Space:

@@ -36,4 +36,5 @@ def _texts(loop: Any) -> Iterator[tuple[str, str]]:
         return
     for (form, schedule), (executable, _) in loop.variants.items():
         stream = ", around the caches" if schedule.nontemporal else ""
-        yield f"form {form.mode} {form.ndim}-d {form.inner}{stream}", executable.text
+        short = ", several short rows to a vector" if schedule.crosswise else ""
+        yield f"form {form.mode} {form.ndim}-d {form.inner}{stream}{short}", executable.text

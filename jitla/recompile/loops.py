@@ -27,7 +27,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Shape
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import LOOPS, UNTUNED, Launch, Made, cell_space
+from jitla.recompile.choices import LOOPS, UNTUNED, Launch, Made, cell_space, short_rows
 from jitla.recompile.rows import RowBinding
 from jitla.recompile.scheduled import nested
 from jitla.recompile.stores import Order, delays, farthest
@@ -86,7 +86,8 @@ class CellLoop:
             streams(self.operands, form, {binding.order.direct[h] for h in stored}, binding.places)
         schedule = Schedule(
             threads=binding.tools.threads, unroll=int(chosen.get("unroll", 1)),
-            nontemporal=around and not late, delayed=late)
+            nontemporal=around and not late, delayed=late,
+            crosswise=short_rows(self.kernel, form, geometry))
         if (form, schedule) in self.variants:
             MAKING.now.kernel(None)
         else:

@@ -24,6 +24,7 @@ from jitla.recompile.placing import Device, Placed, placed, show_placed
 from jitla.recompile.placing import Terms as Moving
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.stores import Aliases, Outs
+from jitla.rests import rest
 from jitla.rewrites import (
     Effort,
     Outcome,
@@ -259,6 +260,7 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
             stage.verify(draft)
         traces.append(Trace(stage, draft, seconds))
         tools.observe(Event(f"pipeline.{stage.name}", seconds=seconds))
+        rest()
     assert draft.plan is not None
     start = perf_counter()
     places = all_layouts(draft.roots, draft.layouts)

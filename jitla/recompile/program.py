@@ -42,6 +42,7 @@ from jitla.recompile.loops import Binding, BlockLoop, CellLoop, Misfit, made
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rings import edges, room
 from jitla.recompile.stores import Aliases, Order, Outs, order_steps
+from jitla.rests import rest
 from jitla.rewrites import Chain, well_ordered
 
 MAX_VARIANTS = 4
@@ -350,6 +351,7 @@ class Program:
 
     def _block(self, at: int, binding: Binding) -> Made:
         """Return the argument block of a kernel and what runs it, knobs as whoever tunes or pins chooses."""
+        rest()
         loop, tuning = self._loops[at], self._workshop.tuning
         if tuning is None:
             return made(loop, binding, UNTUNED)

@@ -52,7 +52,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, apply, leaf, make
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, Rows, row_space
+from jitla.recompile.choices import UNTUNED, Made, Rows, row_space, short_rows
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -64,7 +64,7 @@ from jitla.recompile.cuts import (
     wide_tile,
 )
 
-SERIAL = Schedule(threads=1)
+SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
 FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
 
@@ -264,7 +264,8 @@ class RowBinding:
             found = None if whole is None else (whole[0], self._shorter(whole[1], rows))
         if found is None:
             return None
-        executable, _ = self.tools.executable(stage, structure_key(stage), found[0], SERIAL)
+        schedule = CROSSWISE if short_rows(stage, *found) else SERIAL
+        executable, _ = self.tools.executable(stage, structure_key(stage), found[0], schedule)
         self.kept.append(executable)
         return executable.template(found[1])
 

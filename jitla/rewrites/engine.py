@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jitla.events import log
 from jitla.hops import Hop, make, topo
+from jitla.rests import rest
 from jitla.rewrites.aggregates import EXTREMES_AND_BLOCKS
 from jitla.rewrites.chains import CHAINS
 from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns, shared_nodes
@@ -103,6 +104,7 @@ class _Work:
 
     def _settled(self, hop: Hop) -> Hop:
         """Return what `hop` becomes, its inputs being done."""
+        rest()
         new = self._rebuilt(hop)
         if hop in self.shared:
             self.shared.add(new)

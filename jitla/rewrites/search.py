@@ -20,6 +20,7 @@ from time import thread_time
 from typing import Protocol
 
 from jitla.hops import Hop, Kind, substitute, topo
+from jitla.rests import rest
 from jitla.rewrites.conditions import borrows, owns
 from jitla.rewrites.parts import cut
 from jitla.rewrites.rule import Rule, RuleSet
@@ -310,6 +311,7 @@ class _Search:
 
     def _late(self, more: float = 0.0) -> bool:
         """Say whether what takes so many seconds more would end too late."""
+        rest()
         self.found.spent |= self.clock() + more > self.end
         return self.found.spent
 

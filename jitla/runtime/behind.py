@@ -3,9 +3,10 @@
 Knows: threads, forks, the end of the process, how much of the program's time may be taken. Must not know:
 what jobs do. Receives jobs; runs them.
 
-Python runs one thread at a time, so what a job takes the program lacks: jobs together take `SHARE` of the
-time, and what they took too much they wait for, though not for long. Where processors are short, the program
-and the threads of its matrix products come first.
+Python runs one thread at a time, so what a job takes the program lacks: a job rests again and again, so that
+it takes a share of the time that its asker names; jobs together take `SHARE` of it, and what they took too
+much they wait for, though not for long. Where processors are short, the program and the threads of its matrix
+products come first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep, thread_time
+
+from jitla.rests import hurry, resting
 
 Job = Callable[[], None]
 
@@ -43,7 +46,7 @@ class Behind:
         share: float = SHARE,
     ) -> None:
         self._clock, self._spent, self._share = clock, spent, share
-        self._jobs: deque[tuple[Job, bool]] = deque()
+        self._jobs: deque[tuple[Job, bool, float]] = deque()
         self._change = threading.Condition()
         # Held while a job is under way: forks wait for that, if it does not take too long.
         self._working = threading.Lock()
@@ -58,10 +61,13 @@ class Behind:
                                 after_in_child=self._in_child)
         atexit.register(self.end)
 
-    def ask(self, job: Job, soon: bool = False) -> None:
-        """Do `job` when the others are done; `soon`: whatever of the program's time jobs have taken."""
+    def ask(self, job: Job, soon: bool = False, share: float = 1.0) -> None:
+        """Do `job` when the others are done; `soon`: whatever of the program's time jobs have taken.
+
+        It works in `share` of the time and rests in what is left, unless somebody waits for it.
+        """
         with self._change:
-            self._jobs.append((job, soon))
+            self._jobs.append((job, soon, share))
         self.nudge()
 
     def nudge(self) -> None:
@@ -77,7 +83,7 @@ class Behind:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all jobs are done, without regard to their share; say whether they are."""
-        with self._change:
+        with hurry(), self._change:
             self._hurry += 1
             self._change.notify_all()
             try:
@@ -87,7 +93,7 @@ class Behind:
 
     def end(self) -> None:
         """Do nothing any more: the process ends. The job under way is waited for."""
-        with self._change:
+        with hurry(), self._change:
             self._ended = True
             self._jobs.clear()
             self._change.notify_all()
@@ -120,10 +126,11 @@ class Behind:
     def _work(self) -> None:
         """Do the next job and note what it took."""
         with self._change:
-            job = self._jobs.popleft()[0] if self._jobs else None
+            job, _, share = self._jobs.popleft() if self._jobs else (None, False, 1.0)
         if job is not None:
             begun = self._spent()
-            job()
+            with resting(share):
+                job()
             with self._change:
                 self._credit = max(-OWED, self._credit - (self._spent() - begun))
 
@@ -135,7 +142,8 @@ class Behind:
         return not self._jobs or self._jobs[0][1] or self._credit > 0.0 or self._hurry > 0
 
     def _before_fork(self) -> None:
-        self._waited = self._working.acquire(timeout=LAST)
+        with hurry():
+            self._waited = self._working.acquire(timeout=LAST)
         self._change.acquire()
 
     def _after_fork(self) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import CodeType
+from typing import NamedTuple
 
 from jitla.source.percode import PerCode
 
@@ -65,8 +65,7 @@ SILENT_CODES = frozenset(dis.opmap[name] for name in SILENT if name in dis.opmap
 CACHE, EXTENDED_ARG = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
 
 
-@dataclass(frozen=True)
-class Flow:
+class Flow(NamedTuple):
     """The instructions of a code object as a graph; everything is indexed by instruction.
 
     Instruction `size` stands for none: nothing is live there.
@@ -82,8 +81,7 @@ class Flow:
     kills: list[int]
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What is known about one code object."""
 
     flow: Flow

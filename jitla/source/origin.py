@@ -14,10 +14,9 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jitla.locks import relock
 from jitla.source.owned import owned_words
@@ -41,8 +40,7 @@ PLACE_FLAGS = 0x10 | 0x100 | 0x800_0000
 _quiet = relock()
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A function's syntax tree, the class that mangles its names, and its module's imports."""
 
     node: FunctionNode

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jitla.source.exprs import ReadsFrame
 from jitla.source.inserts import CONSTANTS, HOOK, PROXY
@@ -24,8 +23,7 @@ from jitla.source.static import MISSING, Assumptions, Statics, holds
 __all__ = ["Twins", "instrument"]
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """The code of a twin, None if there is none, and what was assumed to make it."""
 
     code: CodeType | None

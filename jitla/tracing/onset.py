@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from jitla.cold import Grow
+from jitla.cold import GRANT, Grow
 from jitla.tracing.replay import Patience
 from jitla.tracing.session import LOCAL, run, untraced
 
@@ -25,15 +25,15 @@ LONG = 0.03
 # Traced calls that may meet new blocks, at most; those after which the plain function is timed.
 MEETINGS, ENOUGH = 3, 2
 DEARER = 1.3  # times the plain function's seconds that a traced call may take, so that others are traced
+UNSEEN = 1e-3  # seconds of plain calls that go by until it is looked again whether programs are there
 
 
 class Rising:
     """Calls whose blocks may wait for their programs."""
 
-    bypassed = False
-
     def __init__(self, elements: int, grow: Grow, spent: float = 0.0) -> None:
         self.elements = elements
+        self.bypassed = False  # while short calls wait
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
@@ -55,10 +55,21 @@ class Rising:
             return untraced(site, function, args, kwargs)
         return self._timed(site, function, twin, args, kwargs)
 
-    def _timed(
-        self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
+    def bypass(
+        self, site: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        traced = self._is_traced(len(site.standbys))
+        """Call the plain function, as short calls do until programs are there."""
+        gone = self.granted - self.skip
+        site.calls += gone
+        self.calls += gone
+        self.skip = self.granted = 0
+        return self._timed(site, function, None, args, kwargs, 1 + gone)
+
+    def _timed(
+        self, site: Any, function: Callable[..., Any], twin: Any, args: tuple, kwargs: dict, seen: int = 1,
+    ) -> Any:
+        """Do a call that stands for `seen` of them; without a `twin` it is not traced."""
+        traced = twin is not None and self._is_traced(len(site.standbys))
         start = perf_counter()
         try:
             if traced:
@@ -69,14 +80,21 @@ class Rising:
         finally:
             taken = perf_counter() - start
             self._long = taken > LONG
-            self._spent += taken
+            self._spent += seen * taken
             if not traced:
                 self._plain = taken
-                Patience.seconds += taken
+                Patience.seconds += seen * taken
             elif 0.0 < self._plain * DEARER < taken:
                 self._dear = len(site.standbys)
-            if self._spent * self._share(site) >= sum(standby.due for standby in list(site.standbys)):
+            if self._spent * self._share(site) >= sum([standby.due for standby in list(site.standbys)]):
                 site.hurry()
+            self._leave(len(site.standbys), taken)
+
+    def _leave(self, waiting: int, taken: float) -> None:
+        """Leave calls to the plain function if the next ones are not to be traced."""
+        self.bypassed = waiting > 0 and not self._is_traced(waiting)
+        if self.bypassed and not self._long:
+            self.skip = self.granted = min(GRANT, int(UNSEEN / max(taken, 1e-9)))
 
     def _share(self, site: Any) -> float:
         """Return the part of a plain call that programs may make quicker, as far as is known."""

@@ -127,6 +127,11 @@ class Standby(Replay):
         """Seconds after which the program is asked for."""
         return self._cost / max(1.0 - self._least / self._quickest, LITTLE)
 
+    @property
+    def pace(self) -> float:
+        """Seconds that an operation takes; without end if none was done yet."""
+        return self._quickest / max(len(self.request.tape[0] if self.request.tape else self.request.roots), 1)
+
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
         if self.made is not None:

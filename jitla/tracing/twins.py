@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import site
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -26,8 +25,7 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARIES = tuple({_OWN, os.path.dirname(os.__file__), *site.getsitepackages()})
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What is known of one function; nothing in it keeps the function alive."""
 
     owner: ref[FunctionType]

@@ -56,7 +56,8 @@ def total(name: str, x: Hop) -> Hop:
 
 
 def run(
-    roots: list[Hop], arrays: list[Any], chunk: int = 0, backend: LlvmBackend = BACKEND
+    roots: list[Hop], arrays: list[Any], chunk: int = 0, backend: LlvmBackend = BACKEND,
+    schedule: Schedule = Schedule(),
 ) -> tuple[Form, list[np.ndarray]]:
     """Return the layout variant of one kernel for `roots`, and what it computes."""
     kernel = kernel_of(roots)
@@ -72,7 +73,7 @@ def run(
         place = np.empty(int(np.prod(shape)) * size + 1, np.uint8)[1:]  # aligned to nothing
         outs.append(np.ndarray(shape, root.meta.dtype, place, strides=strides))
     given = [arrays[h.attr("slot")] for h in kernel.inputs if h.op.name == "leaf"]
-    executable = backend.compile(kernel, form, Schedule())  # owns the code
+    executable = backend.compile(kernel, form, schedule)  # owns the code
     drive(executable.template(walk), *given, *(o.reshape(1) if not o.shape else o for o in outs), chunk=chunk)
     return form, outs
 

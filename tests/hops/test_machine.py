@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from math import inf
 
 import pytest
@@ -64,6 +63,6 @@ def test_a_missing_constant_is_refused() -> None:
 
 
 def test_a_machine_of_one_level_has_one_speed() -> None:
-    flat = replace(REFERENCE, levels=(Level("all", inf, Rate(1.0, 2.0), Rate(1.0, 1.0)),))
+    flat = REFERENCE._replace(levels=(Level("all", inf, Rate(1.0, 2.0), Rate(1.0, 1.0)),))
     assert flat.reading(10.0, 1.0) == flat.reading(10.0, 1e12) == 5.0
     assert flat.writing(10.0, 1e12) == 10.0

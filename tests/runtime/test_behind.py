@@ -8,6 +8,8 @@ import threading
 
 import pytest
 
+from jitla import rests
+from jitla.rests import LOCAL
 from jitla.runtime import behind as behind_file
 from jitla.runtime.behind import AT_ONCE, NICE, OWED, Behind
 
@@ -41,13 +43,21 @@ def test_jobs_that_took_much_are_waited_for() -> None:
     assert behind._credit == pytest.approx(-OWED)  # not 1 second
     clock.now = 5.0 * OWED
     assert not behind._jobs and behind._may_begin()  # none is there
-    behind._jobs.append((job, False))
+    behind._jobs.append((job, False, 1.0))
     assert not behind._may_begin()
     clock.now = 20.0
     assert behind._may_begin() and behind._credit == AT_ONCE  # not more than that
     behind._credit = -1.0
-    behind._jobs[0] = job, True
+    behind._jobs[0] = job, True, 1.0
     assert behind._may_begin()  # this one is urgent
+
+
+def test_jobs_work_in_the_share_of_the_time_that_is_asked_for() -> None:
+    behind, seen = Behind(), []
+    for share in (0.25, 1.0):
+        behind.ask(lambda: seen.append((LOCAL.share, bool(rests._WAITING))), share=share)
+    assert behind.wait(10.0) and [share for share, _ in seen] == [0.25, 1.0]
+    assert seen[-1][1] and not rests._WAITING  # while somebody waits nobody rests
 
 
 def test_the_end_drops_what_is_waiting() -> None:

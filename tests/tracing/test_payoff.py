@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 import jitla
 from jitla import tiers
-from jitla.cold import MOST_KINDS, Payoff
+from jitla.cold import FEW, MOST_KINDS, USUAL, Cold, Payoff, patience
 from jitla.tracing import payoff
 from jitla.tracing.payoff import (
     HOPELESS,
@@ -184,6 +184,14 @@ def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
     found = [kinds.of((x,), {}) for x in (small, large, wide, small.copy())]
     assert len(set(map(id, found))) == 3 and found[3] is found[0]
     assert kinds.of((sp.coo_array(small),), {}) not in found
+
+
+def test_the_more_code_there_is_the_later_it_is_traced() -> None:
+    assert patience(15) == patience(15, USUAL // 2) > 0.0
+    assert patience(15, 3 * USUAL) == pytest.approx(3 * patience(15))
+    assert patience(FEW + 1, 9 * USUAL) == 0.0  # many elements: at once
+    found = Payoff("", 0, tuple, length=5 * USUAL).of((np.ones(20_000),), {})
+    assert type(found) is Cold and found._left == patience(15, 5 * USUAL)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def tapes(function, *arguments):
     f = jitla.jit(function, compile="background")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GATE, "_compilers", {})
-        patch.setattr(GATE.behind, "ask", lambda job, soon=False: None)
+        patch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: None)
         patch.setattr(Replay, "run", noted)
         f(*arguments)
     return found

@@ -1,0 +1,71 @@
+"""Rests that a thread takes while it works behind the program, so that the program gets on.
+
+Knows: clocks, which threads may be slow, whether anybody waits for what they do. Must not know: what is done.
+Receives shares of the time; lets threads sleep where work says that it may be left for a while.
+
+Python runs one thread at a time: between two operations of NumPy the program waits until a thread that does
+something else gives way, which it would do every 5 ms. Whoever works behind it rests far more often.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import sleep, thread_time
+from typing import Any
+
+__all__ = ["LOCAL", "hurry", "resting", "rest", "resume"]
+
+#: Seconds of work after which a thread rests, and those that it rests at most.
+SLICE, LONGEST = 3e-4, 0.05
+# Who waits for what is done behind the program: then nobody rests.
+_WAITING: list[None] = []
+
+
+class _Local(threading.local):
+    """The part of the time in which this thread works, and how much it had worked after the last rest."""
+
+    share: float = 1.0
+    since: float = 0.0
+
+
+LOCAL: Any = _Local()
+
+
+def rest() -> None:
+    """Let other threads go on, if this one has worked for a while and need not hurry."""
+    share = LOCAL.share
+    if share < 1.0:
+        worked = thread_time() - LOCAL.since
+        if worked > SLICE:
+            if not _WAITING:
+                sleep(min(worked * (1.0 / share - 1.0), LONGEST))
+            resume()
+
+
+def resume() -> None:
+    """Take what was done so far for no work: Python was free meanwhile."""
+    if LOCAL.share < 1.0:
+        LOCAL.since = thread_time()
+
+
+@contextmanager
+def resting(share: float) -> Iterator[None]:
+    """Let this thread work in `share` of the time while the ``with`` block runs."""
+    outer, LOCAL.share = LOCAL.share, share
+    resume()
+    try:
+        yield
+    finally:
+        LOCAL.share = outer
+
+
+@contextmanager
+def hurry() -> Iterator[None]:
+    """Let nobody rest while the ``with`` block waits for what others do."""
+    _WAITING.append(None)
+    try:
+        yield
+    finally:
+        _WAITING.pop()

@@ -1,0 +1,101 @@
+"""Rests of threads that work behind the program."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla import rests
+from jitla.config import current
+from jitla.gate import GATE
+from jitla.rests import LONGEST, SLICE, hurry, rest, resting, resume
+
+
+class Clock:
+    """What a thread has worked, and the seconds it was to sleep."""
+
+    def __init__(self) -> None:
+        self.worked = 0.0
+        self.slept: list[float] = []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    made = Clock()
+    monkeypatch.setattr(rests, "thread_time", lambda: made.worked)
+    monkeypatch.setattr(rests, "sleep", made.slept.append)
+    yield made
+
+
+def test_only_threads_behind_the_program_rest(clock: Clock) -> None:
+    clock.worked = 1.0
+    rest()
+    assert clock.slept == []
+
+
+def test_the_longer_the_work_the_longer_the_rest(clock: Clock) -> None:
+    with resting(0.25):
+        clock.worked += SLICE / 2
+        rest()
+        assert clock.slept == []  # not yet
+        clock.worked += 2 * SLICE
+        rest()
+        assert clock.slept == [pytest.approx(3 * 2.5 * SLICE)]
+        rest()
+        clock.worked += 1.0
+        rest()
+        assert clock.slept[1:] == [LONGEST]
+        clock.worked += 1.0
+        resume()  # the compiler was at work, in which Python is free
+        rest()
+    clock.worked += 1.0
+    rest()
+    assert len(clock.slept) == 2
+
+
+def test_nobody_rests_while_somebody_waits(clock: Clock) -> None:
+    with resting(0.1):
+        with hurry():
+            clock.worked += 1.0
+            rest()
+        rest()
+        assert clock.slept == []
+        clock.worked += 1.0
+        rest()
+    assert len(clock.slept) == 1
+
+
+def test_planning_rests_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(rests, "SLICE", 0.0)
+    monkeypatch.setattr(rests, "sleep", slept.append)
+    with resting(0.5):
+        f = jitla.jit(lambda x, y: (np.exp(x - y) * x + y / 7.25).sum() + abs(x).max(), compile="sync")
+        f(np.ones(9000), np.ones(9000))
+    assert len(slept) > 20
+
+
+def test_who_waits_for_a_compiler_lets_it_hurry() -> None:
+    compiler = GATE.compiler(current())
+    held, waited, done = threading.Event(), threading.Event(), threading.Event()
+
+    def second() -> None:
+        held.wait(60.0)
+        with compiler._alone():
+            done.set()
+
+    thread = threading.Thread(target=second)
+    with compiler._alone(), compiler._alone():
+        thread.start()
+        assert not rests._WAITING
+        held.set()
+        for _ in range(6000):
+            if rests._WAITING or waited.wait(0.01):
+                break
+        assert rests._WAITING and not done.is_set()
+    thread.join(60.0)
+    assert done.is_set() and not rests._WAITING
