@@ -51,11 +51,12 @@ def loaded(name: str, base: str, at: str, kind: str, size: int) -> str:
         f"  {name} = load {kind}, ptr {name}.p, align {size}\n"
 
 
-def fetched() -> str:
-    """Lines that fetch what comes behind an entry at the address %d.p, whose column is at %c.p."""
+def fetched(entry: str = "%d.p", column: str = "%c.p") -> str:
+    """Lines that fetch what comes behind an entry at an address, whose column is at another."""
     return "".join(
-        f"  %h.{name} = getelementptr i8, ptr %{name}.p, i64 {AHEAD}\n"
-        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n" for name in "dc")
+        f"  %h.{name} = getelementptr i8, ptr {at}, i64 {AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n"
+        for name, at in (("d", entry), ("c", column)))
 
 
 def in_all_lanes(name: str, x: str, real: str, width: int) -> str:

@@ -47,7 +47,7 @@ class Machine:
     NumPy's loops of functions such as exp take than the compiler's. `launch`, `wake`, `call`:
     seconds of starting a kernel, of sharing it among threads, of calling NumPy. `fault`: seconds per
     byte of memory that the operating system hands out. `rouse`: seconds of sharing among threads that
-    sleep.
+    sleep. `processors`: how many there are, 0 if one for each thread.
     """
 
     name: str
@@ -62,6 +62,12 @@ class Machine:
     call: float
     fault: float
     rouse: float = 50e-6
+    processors: int = 0
+
+    @property
+    def at_once(self) -> int:
+        """How many threads run at once: more than there are processors take turns."""
+        return min(self.threads, self.processors or self.threads)
 
     def break_even(self, cost: float) -> float:
         """Return how many seconds of one thread are worth sharing where that costs `cost` seconds."""
@@ -72,8 +78,9 @@ class Machine:
         """Return the machine as it is for kernels that may use `threads` threads; 0: all."""
         if threads in (0, self.threads):
             return self
-        share = min(threads / self.threads, 1.0)
-        return replace(self, threads=threads, product=self.product * share)
+        share = min(threads / self.at_once, 1.0)
+        return replace(self, threads=threads, product=self.product * share,
+                       processors=self.processors or self.threads)
 
     def record(self) -> dict[str, Any]:
         """Return all constants as numbers, names, lists and dictionaries; see `from_record`."""
@@ -81,11 +88,11 @@ class Machine:
 
     def reading(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for reading `nbytes` that were last used `footprint` bytes ago."""
-        return nbytes * _per_byte(self, False, footprint, threads or self.threads)
+        return nbytes * _per_byte(self, False, footprint, threads or self.at_once)
 
     def writing(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for writing `nbytes` that were last used `footprint` bytes ago."""
-        return nbytes * _per_byte(self, True, footprint, threads or self.threads)
+        return nbytes * _per_byte(self, True, footprint, threads or self.at_once)
 
 
 def _per_byte(machine: Machine, writing: bool, footprint: float, threads: int) -> float:
