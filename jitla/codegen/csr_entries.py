@@ -8,16 +8,19 @@ Where rows begin is looked at row by row; columns by vectors, some hundred befor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from jitla.codegen.indexing_code import bits_of, smaller, to_word
 
 __all__ = [
-    "AT_ONCE", "BLOCK", "by_rows", "column_of", "element_at", "fetched", "in_all_lanes", "loaded",
+    "AT_ONCE", "Around", "BLOCK", "by_rows", "column_of", "element_at", "fetched", "in_all_lanes", "loaded",
     "row_start", "run"]
 
 BLOCK = 1024  # entries whose columns are looked at before they are used
 AHEAD = 4096  # bytes of entries and columns that are fetched before they are needed
+Around = Callable[[np.dtype, str], str]  # makes, of lines for a row, the function @rows
 AT_ONCE = 8  # entries of a row, in two vectors
 _TAKES = ("ptr %starts, i64 %rows, ptr %data, ptr %columns, i64 %total, i64 %most, ptr %x, ptr %out, "
           "i64 %depth")

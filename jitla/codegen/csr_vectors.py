@@ -12,6 +12,7 @@ import numpy as np
 
 from jitla.codegen.csr_entries import (
     AT_ONCE,
+    Around,
     by_rows,
     column_of,
     element_at,
@@ -59,7 +60,7 @@ def _dot(four: Lanes, w: Lanes, index: np.dtype, tag: str, skip: str, held: str)
     return text + four.fma(f"{held}.next", f"%d{tag}", f"%x{tag}{four.width - 1}", held)
 
 
-def rows_summed(w: Lanes, index: np.dtype) -> str:
+def rows_summed(w: Lanes, index: np.dtype, around: Around = by_rows) -> str:
     """@rows: every row times its element of x is added to out."""
     four = Lanes(w.real, w.size, AT_ONCE // 2)
     turn = _spread(four, w, index, "a", "0") + _spread(four, w, index, "b", str(AT_ONCE // 2))
@@ -68,7 +69,7 @@ def rows_summed(w: Lanes, index: np.dtype) -> str:
            + f"  %q = fmul {w.real} %f, %xe\n" + _adds("", "%c", "%q", w))
     before = loaded("%xe", "%x", "%i", w.real, w.size) + in_all_lanes("%xv", "%xe", w.real, four.width)
     half = _spread(four, w, index, "h", "0")
-    return by_rows(index, before + run(turn, half, one) + "  br label %next\n")
+    return around(index, before + run(turn, half, one) + "  br label %next\n")
 
 
 def _spread(four: Lanes, w: Lanes, index: np.dtype, tag: str, skip: str) -> str:
