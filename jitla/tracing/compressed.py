@@ -83,7 +83,7 @@ def _multiply(session: Session, x: Any, y: Any) -> Any:
 
 
 def _multiply_by_name(session: Session, x: Any, y: Any) -> Any:
-    """Do ``np.multiply(x, y)``, for which a matrix is one object: NumPy multiplies elements of arrays with it."""
+    """Do ``np.multiply(x, y)``: with an array NumPy multiplies every element of it with the whole matrix."""
     single = all(is_sparse(each) or is_scalar(each) for each in (x, y))
     return _multiply(session, x, y) if single else NotImplemented
 
