@@ -28,7 +28,7 @@ LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
 .PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite bench bench-algorithms \
-	kernels accuracy docs newcomer lint clean
+	kernels accuracy docs newcomer scipy_sheet lint clean
 
 all: test
 
@@ -143,6 +143,10 @@ docs: $(VENV)/.docs
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 # The five-minute guide followed to the letter, in an environment made from nothing.
+# Expressions of sparse matrices, plain and traced, a minute or two.
+scipy_sheet: $(VENV)/.test
+	$(PY) -m tests.scipy_sheet
+
 newcomer: $(VENV)/.test
 	$(PY) -m tests.newcomer
 

@@ -191,3 +191,15 @@ def test_far_more_nonzeros_are_planned_for_again() -> None:
         assert np.allclose(f(X, v), X.T @ (X @ v))
     found = [r.guard.name for r in jitla.recompilations(f) if r.plans]
     assert found.count("sparsity") == 1 and len(found) <= 3
+
+
+def test_products_at_many_positions_are_formed() -> None:
+    rng = np.random.default_rng(0)
+    f, U, V = jitla.jit(lambda X, U, V: X.multiply(np.log(U @ V.T)).sum()), rng.random((300, 40)), \
+        rng.random((300, 40))
+    for density in (0.05, 0.06, 0.9, 0.04):
+        X = sp.random(300, 300, density=density, format="csr", rng=rng)
+        assert np.isclose(f(X, U, V), X.multiply(np.log(U @ V.T)).sum())
+    assert [r.guard.name for r in jitla.recompilations(f) if r.plans].count("sparsity") == 1
+    steps = [" ".join(s.title for s in p.steps) for p in jitla.explain(f).record.programs]
+    assert ["sampled_product" in each for each in steps] == [True, False]

@@ -8,7 +8,8 @@ pool_worker, pool, memory_list, memory, empty, known, tape_slots, tape_taking, t
 native, lanes, passes, pair_code, pairs, skinny, panels, wide_tile, wide, order, extremes, products,
 row_shares, rows_code, rows, take_code, lookup_code, compress_code, positions_code, bounds_code,
 spread_code, running_code, histogram_code, bins, kinds, indexed, located, stored_code, csr_entries,
-csr_vectors, csr_lines, csr_code, csr_sums, csr, sampled_code, stored, turns, nest_code, nests, backend.
+csr_vectors, csr_lines, csr_code, csr_ranges, csr_sums, csr, sampled_code, stored, turns, nest_code, nests,
+backend.
 """
 
 from jitla.codegen.backend import LlvmBackend, LlvmExecutable

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.codegen.csr_code import OPERANDS, csr_text, held_columns
+from jitla.codegen.csr_ranges import ranges_text
 from jitla.codegen.csr_sums import row_sums_text
 from jitla.codegen.indexing_code import most_of, pack_indexed
 from jitla.codegen.jit import Jit, Library
@@ -27,6 +28,9 @@ SERIAL = 1 << 15  # entries, or products of them, that one thread does
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
 MAX_COPIES = 64  # results that are added up at the end, whatever the number of threads,
 SHARE = 8  # where that many times their elements are added to each
+LONG = 512  # entries of a row, as a mean, from which on it is cut for threads that share results out
+LOOK = 512  # entries
+RANGES = 2  # units per thread: entries of each are searched for in every row
 _NS = 0.6  # per entry
 
 
@@ -90,6 +94,10 @@ class CompressedRows:
         depth = _depth(x)
         size = width * depth
         copies = _copies(len(data) * depth, size)
+        if len(data) >= LONG * max(len(starts) - 1, 1) and (x.ndim > 1 or copies == 1):
+            copies = 1  # with the bits of ranges
+            if (made := self._in_ranges(data, columns, starts, x, width)) is not None:
+                return made
         several = (copies,) if copies > 1 else ()
         out = empty((*several, width, *x.shape[1:]), data.dtype)
         operands = data, columns, starts, np.ascontiguousarray(x), out
@@ -103,6 +111,29 @@ class CompressedRows:
         with np.errstate(all="ignore"):  # SciPy's loops say nothing
             total: np.ndarray = np.add.reduce(out, axis=0)
         return total
+
+    def _in_ranges(
+        self, data: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray, width: int
+    ) -> np.ndarray | None:
+        """Share results out, where columns of rows of many entries are in order; None where they are not."""
+        rows, depth = len(starts) - 1, _depth(x)
+        if not rows or not _in_order(columns, starts):
+            return None
+        several = x.ndim > 1
+        key = "ranges", several, data.dtype, columns.dtype, held_columns(depth, data.dtype) if several else 0
+        library = self._libraries.get(key)
+        if library is None:
+            text = ranges_text(*key[1:4], self._jit.target, key[4])
+            library = self._libraries[key] = self._jit.load(text, ("k",))
+        work = len(data) * (1 + depth / 4)
+        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        units = threads * RANGES if threads > 1 else 1
+        out, fault = empty((width, *x.shape[1:]), data.dtype), np.zeros(1, np.int64)
+        template = pack_indexed(
+            library.addresses["k"], len(OPERANDS), (width, len(data), depth, rows, units), units, 1,
+            hints(work * _NS, True, self._threads))
+        self._launch(template, data, columns, starts, np.ascontiguousarray(x), out, fault)
+        return None if fault[0] else out
 
     def _row_sums(self, data: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
         """Add up rows; where that raises flags, NumPy has to say so."""
@@ -161,6 +192,13 @@ def _fits(data: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> bool:
 
 def _depth(x: np.ndarray) -> int:
     return 1 if x.ndim == 1 else x.shape[1]
+
+
+def _in_order(columns: np.ndarray, starts: np.ndarray) -> bool:
+    """Look at some columns in the middle: they tell, as a rule, whether rows are in order."""
+    row = len(starts) // 2
+    some = columns[max(int(starts[row - 1]), 0):max(int(starts[row]), 0)][:LOOK]
+    return bool((some[1:] >= some[:-1]).all())
 
 
 def _copies(work: int, size: int) -> int:

@@ -8,16 +8,19 @@ Where rows begin is looked at row by row; columns by vectors, some hundred befor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from jitla.codegen.indexing_code import bits_of, smaller, to_word
 
 __all__ = [
-    "AT_ONCE", "BLOCK", "by_rows", "column_of", "element_at", "fetched", "in_all_lanes", "loaded",
+    "AT_ONCE", "Around", "BLOCK", "by_rows", "column_of", "element_at", "fetched", "in_all_lanes", "loaded",
     "row_start", "run"]
 
 BLOCK = 1024  # entries whose columns are looked at before they are used
 AHEAD = 4096  # bytes of entries and columns that are fetched before they are needed
+Around = Callable[[np.dtype, str], str]  # makes, of lines for a row, the function @rows
 AT_ONCE = 8  # entries of a row, in two vectors
 _TAKES = ("ptr %starts, i64 %rows, ptr %data, ptr %columns, i64 %total, i64 %most, ptr %x, ptr %out, "
           "i64 %depth")
@@ -51,11 +54,12 @@ def loaded(name: str, base: str, at: str, kind: str, size: int) -> str:
         f"  {name} = load {kind}, ptr {name}.p, align {size}\n"
 
 
-def fetched() -> str:
-    """Lines that fetch what comes behind an entry at the address %d.p, whose column is at %c.p."""
+def fetched(entry: str = "%d.p", column: str = "%c.p") -> str:
+    """Lines that fetch what comes behind an entry at an address, whose column is at another."""
     return "".join(
-        f"  %h.{name} = getelementptr i8, ptr %{name}.p, i64 {AHEAD}\n"
-        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n" for name in "dc")
+        f"  %h.{name} = getelementptr i8, ptr {at}, i64 {AHEAD}\n"
+        f"  call void @llvm.prefetch.p0(ptr %h.{name}, i32 0, i32 3, i32 1)\n"
+        for name, at in (("d", entry), ("c", column)))
 
 
 def in_all_lanes(name: str, x: str, real: str, width: int) -> str:

@@ -10,20 +10,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from jitla.codegen.csr_entries import by_rows, column_of, element_at, fetched, in_all_lanes, loaded
+from jitla.codegen.csr_entries import (
+    Around,
+    by_rows,
+    column_of,
+    element_at,
+    fetched,
+    in_all_lanes,
+    loaded,
+)
 from jitla.codegen.lanes import Lanes
 
 __all__ = ["rows_by_matrix"]
 
 
-def rows_by_matrix(dots: bool, w: Lanes, index: np.dtype, columns: int) -> str:
+def rows_by_matrix(
+    dots: bool, w: Lanes, index: np.dtype, columns: int, around: Around = by_rows
+) -> str:
     """@rows: for every entry, a row of x, times it, is added to a row of out: its own, with `dots`."""
     own, other = ("%out", "%x") if dots else ("%x", "%out")
     depth = str(columns or "%depth")
     before = f"  %own = mul i64 %i, {depth}\n" + element_at("%mine", own, "%own", w.real)
     entry = (column_of("", "%k", index) + loaded("%d", "%data", "%k", w.real, w.size) + fetched()
              + f"  %skip = mul i64 %c, {depth}\n" + element_at("%far", other, "%skip", w.real))
-    return by_rows(index, _held(dots, w, columns, before, entry) if columns else _any(dots, w, before, entry))
+    return around(index, _held(dots, w, columns, before, entry) if columns else _any(dots, w, before, entry))
 
 
 def _any(dots: bool, w: Lanes, before: str, entry: str) -> str:

@@ -12,9 +12,11 @@ import numpy as np
 
 from jitla.codegen.csr_entries import (
     AT_ONCE,
+    Around,
     by_rows,
     column_of,
     element_at,
+    fetched,
     in_all_lanes,
     loaded,
     run,
@@ -23,11 +25,14 @@ from jitla.codegen.lanes import Lanes
 
 __all__ = ["rows_by_vector", "rows_summed"]
 
+_FETCHED = fetched("%da.p", "%c.pa0")  # behind the first entry of a turn
+
 
 def rows_by_vector(w: Lanes, index: np.dtype) -> str:
     """@rows: an element for every row; the order of its sum depends on how many entries there are only."""
     four = Lanes(w.real, w.size, AT_ONCE // 2)
     turn = _dot(four, w, index, "a", "0", "%s") + _dot(four, w, index, "b", str(AT_ONCE // 2), "%u")
+    turn += _FETCHED
     one = (column_of("", "%j", index) + loaded("%e", "%x", "%c", w.real, w.size)
            + loaded("%f", "%data", "%j", w.real, w.size)
            + f"  %t.next = call {w.real} @llvm.fmuladd.{_code(w)}({w.real} %f, {w.real} %e, {w.real} %t)\n")
@@ -55,15 +60,16 @@ def _dot(four: Lanes, w: Lanes, index: np.dtype, tag: str, skip: str, held: str)
     return text + four.fma(f"{held}.next", f"%d{tag}", f"%x{tag}{four.width - 1}", held)
 
 
-def rows_summed(w: Lanes, index: np.dtype) -> str:
+def rows_summed(w: Lanes, index: np.dtype, around: Around = by_rows) -> str:
     """@rows: every row times its element of x is added to out."""
     four = Lanes(w.real, w.size, AT_ONCE // 2)
     turn = _spread(four, w, index, "a", "0") + _spread(four, w, index, "b", str(AT_ONCE // 2))
+    turn += _FETCHED
     one = (column_of("", "%j", index) + loaded("%f", "%data", "%j", w.real, w.size)
            + f"  %q = fmul {w.real} %f, %xe\n" + _adds("", "%c", "%q", w))
     before = loaded("%xe", "%x", "%i", w.real, w.size) + in_all_lanes("%xv", "%xe", w.real, four.width)
     half = _spread(four, w, index, "h", "0")
-    return by_rows(index, before + run(turn, half, one) + "  br label %next\n")
+    return around(index, before + run(turn, half, one) + "  br label %next\n")
 
 
 def _spread(four: Lanes, w: Lanes, index: np.dtype, tag: str, skip: str) -> str:

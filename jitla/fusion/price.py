@@ -65,8 +65,8 @@ class Prices:
     def __init__(self, machine: Machine, layouts: Mapping[Hop, Layout], threads: int = 0) -> None:
         self.machine = machine.with_threads(threads)
         self._threads, self._launch, self._wake = (
-            self.machine.threads, self.machine.launch, self.machine.wake)
-        self._unit = self.machine.unit / self.machine.threads
+            self.machine.at_once, self.machine.launch, self.machine.wake)
+        self._unit = self.machine.unit / self.machine.at_once
         self.layouts = layouts
         leaves = [h for h in layouts if h.op.kind is Kind.LEAF]
         #: Bytes used between two uses of a leaf, as far as plans do not matter.
@@ -106,7 +106,7 @@ class Prices:
             return SEEN * matrix.meta.size * self._element(matrix) + FOUND * hop.meta.size * self._unit
         if hop.op.name in ("concatenate", "stack"):
             return self._unit * sum(_copying(i.meta, hop.meta.ndim) for i in hop.inputs)
-        return flops(hop) * self.machine.unit / self.machine.threads
+        return flops(hop) * self.machine.unit / self.machine.at_once
 
     def _along(self, hop: Hop) -> float:
         """Return the seconds of a product in a row kernel: with many vectors, in panels of these."""
@@ -131,7 +131,7 @@ class Prices:
         return STAGE * self._unit * stages * -(-rows // max(height, 1))
 
     def _element(self, hop: Hop) -> float:
-        return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.threads
+        return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.at_once
 
     def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
         """Return the seconds that loops over `hops` lose at the ends of rows; `apart`: as stages of rows."""
@@ -152,7 +152,7 @@ class Prices:
     def _writes(self, hop: Hop) -> float:
         nbytes = hop.meta.nbytes
         if nbytes >= STREAMED:
-            seconds = nbytes / self.machine.stream.at(self.machine.threads)
+            seconds = nbytes / self.machine.stream.at(self.machine.at_once)
             return seconds + (self.machine.fault * nbytes if nbytes > KEPT else 0.0)
         return nbytes * self._per_byte(True, self.footprint + nbytes)
 
@@ -165,7 +165,7 @@ class Prices:
         return self._once("passes", hop, self._passes)
 
     def _passes(self, hop: Hop) -> float:
-        return hop.meta.nbytes / self.machine.levels[0].write.at(self.machine.threads)
+        return hop.meta.nbytes / self.machine.levels[0].write.at(self.machine.at_once)
 
     def again(self, hop: Hop) -> float:
         """Return the seconds for reading in one stage of a row kernel what an earlier one read or left."""
@@ -173,7 +173,7 @@ class Prices:
 
     def _again(self, hop: Hop) -> float:
         nbytes = touched(hop, self.layouts.get(hop))
-        return nbytes / self.machine.levels[0].read.at(self.machine.threads)
+        return nbytes / self.machine.levels[0].read.at(self.machine.at_once)
 
     # ------------------------------------------------------------------ whole steps
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 # Which part is missed at a capacity, and how much more with every doubling. What is read in turn is lost
 # as soon as it does not fit as a whole. Small caches are filled unevenly, and by others, too.
 NEAR_BORDER, BORDER = (0.6, 0.2), (0.7, 0.8)
-_NO_RATES = frozenset({"name", "threads", "levels", "stream"})
+_NO_RATES = frozenset({"name", "threads", "levels", "stream", "processors"})
 
 
 class Rate(NamedTuple):
@@ -45,7 +45,7 @@ class Machine(NamedTuple):
     NumPy's loops of functions such as exp take than the compiler's. `launch`, `wake`, `call`:
     seconds of starting a kernel, of sharing it among threads, of calling NumPy. `fault`: seconds per
     byte of memory that the operating system hands out. `rouse`: seconds of sharing among threads that
-    sleep.
+    sleep. `processors`: how many there are, 0 if one for each thread.
     """
 
     name: str
@@ -60,6 +60,12 @@ class Machine(NamedTuple):
     call: float
     fault: float
     rouse: float = 50e-6
+    processors: int = 0
+
+    @property
+    def at_once(self) -> int:
+        """How many threads run at once: more than there are processors take turns."""
+        return min(self.threads, self.processors or self.threads)
 
     def break_even(self, cost: float) -> float:
         """Return how many seconds of one thread are worth sharing where that costs `cost` seconds."""
@@ -70,8 +76,9 @@ class Machine(NamedTuple):
         """Return the machine as it is for kernels that may use `threads` threads; 0: all."""
         if threads in (0, self.threads):
             return self
-        share = min(threads / self.threads, 1.0)
-        return self._replace(threads=threads, product=self.product * share)
+        share = min(threads / self.at_once, 1.0)
+        return self._replace(threads=threads, product=self.product * share,
+                             processors=self.processors or self.threads)
 
     def record(self) -> dict[str, Any]:
         """Return all constants as numbers, names, lists and dictionaries; see `from_record`."""
@@ -79,11 +86,11 @@ class Machine(NamedTuple):
 
     def reading(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for reading `nbytes` that were last used `footprint` bytes ago."""
-        return nbytes * _per_byte(self, False, footprint, threads or self.threads)
+        return nbytes * _per_byte(self, False, footprint, threads or self.at_once)
 
     def writing(self, nbytes: float, footprint: float, threads: int = 0) -> float:
         """Return the seconds for writing `nbytes` that were last used `footprint` bytes ago."""
-        return nbytes * _per_byte(self, True, footprint, threads or self.threads)
+        return nbytes * _per_byte(self, True, footprint, threads or self.at_once)
 
 
 def _per_byte(machine: Machine, writing: bool, footprint: float, threads: int) -> float:

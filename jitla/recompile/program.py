@@ -47,6 +47,8 @@ from jitla.rewrites import Chain, well_ordered
 
 MAX_VARIANTS = 4
 DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
+# The operands, of operators on compressed rows, that have an element for every entry, and for every row.
+_LINES = {**dict.fromkeys(COMPRESSED, (0, 2)), "sampled": (2, 1), "sampled_product": (3, 2)}
 RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
 
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -110,8 +112,9 @@ class Program:
             else BlockLoop(k) for k in kernels]
         hops = topo(plan.outputs)
         self._arrays = [h for h in hops if h.meta.shape != ()]
-        lines = [h.inputs for h in topo(self.given) if h.op.name in COMPRESSED]
-        self._lines = {(data.meta.size, starts.meta.size) for data, _, starts, _ in lines}
+        lines = [[h.inputs[n].meta.size for n in _LINES[h.op.name]] for h in topo(self.given)
+                 if h.op.name in _LINES]
+        self._lines = {(entries, starts) for entries, starts in lines}
         self._shapes = {h.meta.shape for h in hops} | {s.shape for s in kernels}
         self._shapes |= {v for h in hops for k, v in h.attrs if k == "shape"}
         self._counts = [n.subject for n in self.script.needs if n.kind == "count"]

@@ -82,6 +82,12 @@ def _multiply(session: Session, x: Any, y: Any) -> Any:
     return contracting.matmul(session, y, x) if turned else contracting.matmul(session, x, y)
 
 
+def _multiply_by_name(session: Session, x: Any, y: Any) -> Any:
+    """Do ``np.multiply(x, y)``: with an array NumPy multiplies every element of it with the whole matrix."""
+    single = all(is_sparse(each) or is_scalar(each) for each in (x, y))
+    return _multiply(session, x, y) if single else NotImplemented
+
+
 def _divide(session: Session, x: Any, y: Any) -> Any:
     """Do ``x / y``."""
     if not is_sparse(x) or is_sparse(y):
@@ -129,7 +135,7 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     **{getattr(np, name): entries.UNARY_METHODS[name] for name in entries.UNARY if name not in _OF_NUMBERS},
     **{getattr(operator, name): entries.COMPARISONS[name] for name in ("ne", "lt", "gt", "le", "ge", "eq")},
     operator.add: _merged("add"), operator.sub: _merged("sub"), operator.mul: _multiply,
-    np.multiply: _multiply, operator.matmul: contracting.matmul, operator.truediv: _divide,
+    np.multiply: _multiply_by_name, operator.matmul: contracting.matmul, operator.truediv: _divide,
     operator.neg: entries.negative, np.negative: entries.negative,
     abs: entries.absolute, operator.abs: entries.absolute, np.absolute: entries.absolute,
     operator.pow: entries.operator_power, round: entries.rounded,

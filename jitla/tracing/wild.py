@@ -54,6 +54,11 @@ class Wild:
             result = hooks.foreign(operator.getitem)(value, key)
         return hooks.lift(result, rest) if rest else result
 
+    @property
+    def __class__(self) -> type:
+        kind: type = self.__getattr__("__class__")
+        return kind
+
     def __getattr__(self, name: str) -> Any:
         return self._wild_hooks.attribute(self._wild_value, name, self._wild_ways[1:])
 

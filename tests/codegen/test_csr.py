@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from jitla.codegen import LlvmBackend
+from jitla.codegen import LlvmBackend, csr
 from jitla.codegen.csr import SERIAL, CompressedRows
 from jitla.codegen.csr_entries import BLOCK
 from jitla.hops import lookup
@@ -126,6 +126,39 @@ def test_columns_may_be_unsorted_and_repeated(loops):
     np.testing.assert_allclose(loops.operator("csr_vector")(data, columns, starts, x), rows @ x, rtol=1e-12)
     np.testing.assert_allclose(
         loops.operator("csr_transposed_vector")(data, columns, starts, y, width=50), rows.T @ y, rtol=1e-12)
+
+
+@pytest.mark.parametrize("index", ["i4", "i8"])
+@pytest.mark.parametrize("case", [(300, 200, 0.1), (1, 80, 0.4), (40, 3500, 0.02), (0, 4, 1.0)])
+def test_shares_of_results_have_the_bits_of_scipy(monkeypatch, case, index):
+    monkeypatch.setattr(csr, "LONG", 1)
+    monkeypatch.setattr(csr, "SERIAL", 0)
+    m, n, density = case
+    for dtype in ("f4", "f8"):
+        data, columns, starts = matrix(m, n, density, dtype, index)
+        rows = sp.csr_array((data, columns, starts), shape=(m, n))
+        for shape in ((), (3,), (37,)):
+            y = np.random.default_rng(0).random((m, *shape)).astype(dtype)
+            for threads in (1, 2, 7):
+                products = BACKEND.stored(threads)._products
+                found = products._in_ranges(data, columns, starts, y, n)
+                assert found is None if not m else found.tobytes() == (rows.T @ y).tobytes()
+
+
+@pytest.mark.parametrize("moved", [0, 3, 1500, -1])
+def test_shares_of_results_want_columns_in_order(monkeypatch, moved):
+    monkeypatch.setattr(csr, "SERIAL", 0)
+    monkeypatch.setattr(csr, "LOOK", 0)
+    columns, starts = np.arange(6000, dtype="i4") % 2000, np.arange(0, 6001, 2000, dtype="i4")
+    data, y = np.random.default_rng(0).random(6000), np.array([1.0, 2.0, 3.0])
+    columns[4000 + np.array([moved, moved - 700])] = columns[4000 + np.array([moved - 700, moved])]
+    products = BACKEND.stored(3)._products
+    assert products._in_ranges(data, columns, starts, y, 2000) is None
+    wanted = sp.csr_array((data, columns, starts), shape=(3, 2000)).T @ y
+    assert products._transposed(data, columns, starts, y[:, None], 2000).tobytes() == wanted.tobytes()
+    monkeypatch.setattr(csr, "LOOK", 1999)
+    assert csr._in_order(columns, starts[:2])
+    assert csr._in_order(columns, starts[2:]) == (moved == -1)  # the last lies behind what is looked at
 
 
 def test_what_is_not_stored_is_not_multiplied(loops):

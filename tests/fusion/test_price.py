@@ -41,6 +41,14 @@ def test_work_is_what_all_threads_share() -> None:
     assert priced(h, threads=1).work(h) == flops(h) * REFERENCE.unit
 
 
+def test_threads_that_take_turns_gain_nothing() -> None:
+    h = apply("add", X, apply("exp", Y))
+    two, many = priced(h), priced(h, threads=8)
+    for term in (two.work, two.reads, two.writes, two.passes, two.again):
+        assert getattr(many, term.__name__)(h) == term(h)
+    assert many.terms(1e-3, 1e-3, 3e-3) == two.terms(1e-3, 1e-3, 3e-3)
+
+
 def test_functions_cost_more_than_sums_and_singles_less() -> None:
     small = array(0, 1000, 1000, dtype="f4")
     exp, total, short = apply("exp", X), apply("add", X, X), apply("exp", small)

@@ -54,7 +54,9 @@ def entrywise(name: str, x: Any, given: tuple[Any, ...], draw: Draw) -> Any:
 def product(left: Any, right: Any, draw: Draw, function: Callable[..., Any] = operator.matmul) -> Any:
     """Multiply matrices; what is added up may be added in another order."""
     result = function(left, right)
-    length = np.shape(left)[-1] if np.ndim(left) else 1
+    if not np.ndim(left) or not np.ndim(right):  # `dot` with a number: entries are rounded as usual
+        return result
+    length = np.shape(left)[-1]
     with np.errstate(all="ignore"):
         sizes = function(_sizes(left), _sizes(right))
     return _moved(result, _bound(result, sizes, 2 * length), draw)

@@ -202,6 +202,12 @@ def test_entries_at_one_position_that_cancel_are_as_large_as_they_are() -> None:
     assert abs(found - x @ np.array([1.0])) > 1e-15
 
 
+def test_a_dot_with_a_number_is_no_product_of_matrices() -> None:
+    x = sp.csr_array(np.eye(3) / 3)
+    found = shaken.product(x, 2, np.ones, lambda left, right: left.dot(right))
+    assert (found.data == x.data * 2).all()
+
+
 @pytest.mark.parametrize("stored, found", [("3", False), ("4", True)])
 def test_what_cannot_be_shown_is_compared(stored: str, found: bool) -> None:
     def otherwise(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,8 +22,12 @@ def test_fewer_threads_do_less() -> None:
     assert REFERENCE.with_threads(0) is REFERENCE is REFERENCE.with_threads(REFERENCE.threads)
 
 
-def test_more_than_there_are_do_no_more_products() -> None:
-    assert REFERENCE.with_threads(8).product == REFERENCE.product
+def test_more_than_there_are_do_no_more() -> None:
+    many = REFERENCE.with_threads(8)
+    assert many.product == REFERENCE.product and many.at_once == REFERENCE.threads
+    assert many.reading(1e6, 1e9) == REFERENCE.reading(1e6, 1e9)
+    one = many.with_threads(1)
+    assert one.at_once == 1 and one.product == REFERENCE.product / 2
 
 
 @pytest.mark.parametrize("verb", ["reading", "writing"])

@@ -275,3 +275,23 @@ def f(x):
 """,
         sizes=(3, 1000),
     )
+
+
+def test_results_of_users_operators_tell_their_class() -> None:
+    check(
+        """
+class Own:
+    def __init__(s, a): s.a = a
+    def __mul__(s, o): return type(s)(s.a * o)
+    def __neg__(s): return s.a
+def make(n):
+    return array((n,), 'f8', 'C', 'normal', n),
+@jit
+def g(x, o):
+    y = x + 1
+    return y, (o * 2).__class__.__name__, (o * y).__class__ is Own, (-o).__class__, isinstance(o * 2, Own)
+def f(x):
+    return g(x, Own(x))
+""",
+        sizes=(3, 1000),
+    )

@@ -34,6 +34,7 @@ STEPS = {
         "X - Y", "X.multiply(Y)", "X.maximum(Y)", "X.minimum(Y)", "X + Y * 2",
         "(X * 2).multiply(X.sqrt())", "X + X.multiply(d)", "Y - X", "Y.multiply(X)",
         "(X != 0).multiply(Y)", "X.maximum(0) + Y", "X + 0", "X - 0", "-Y", "X / X.sum()", "X * Y",
+        "np.multiply(X, 3)", "np.multiply(0.5, X)", "np.multiply(X, Y)",
     ),
     "end": (
         "X.sum()", "X.mean()", "X.sum(0)", "X.sum(1)", "X.sum(axis=-1)", "X.sum(axis=0)", "X.mean(0)",
@@ -47,6 +48,7 @@ STEPS = {
         "X.has_canonical_format", "(X - Y).sum()", "(X + Y).multiply(Z).sum()", "X @ v @ w", "v @ X.T",
         "sp.hstack([X, Y])", "X.T.multiply(Y.T).sum(0)", "X @ Y.T @ w", "X.T @ Y @ q", "X.T @ (Y * 2)",
         "(X @ Y.T).sum()", "(X.T @ X).T @ v", "(X @ X.T).nnz",
+        "np.multiply(X, d[:2, :2])[1, 0]", "np.multiply(v, X * 2)[0]", "(X * 2).__class__",
     ),
     "change": (
         "X.data[:] = X.data * 2", "X.data *= 2", "X *= 2", "X.sum_duplicates()", "X.eliminate_zeros()",

@@ -507,3 +507,12 @@ def test_zeros_of_coordinates_are_left_out_where_they_meet_infinity(kind):
     for given in (m, np.ones((40, 3))):
         for _ in range(2):
             np.testing.assert_allclose(fast(x, v, given), masked(x, v, given), rtol=1e-13)
+
+
+def test_numpy_multiplies_elements_of_arrays_with_a_matrix(monkeypatch):
+    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+    X, d = sp.csr_array(np.eye(3)), np.arange(9.0).reshape(3, 3)
+    for f in (lambda X, d: np.multiply(X, d), lambda X, d: np.multiply(d * 2, X * 2)):
+        found, wanted = jitla.jit(f, compile="sync")(X, d), f(X, d)
+        assert found.dtype == wanted.dtype == object and found.shape == wanted.shape
+        assert type(found[1, 2]) is type(wanted[1, 2]) and (found[1, 2] != wanted[1, 2]).nnz == 0
