@@ -22,6 +22,7 @@ __all__ = [
     "CodeRecord",
     "CompilationRecord",
     "Covered",
+    "CutRecord",
     "FallbackRecord",
     "FiredRule",
     "FunctionRecord",
@@ -265,6 +266,15 @@ class KeptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CutRecord:
+    """A line behind which a block ended only because it had become long: how often, with how many operations."""
+
+    line: SourceLine
+    count: int
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
 class CompilationRecord:
     """One time that a block met no plan: the guard that failed, what was done, when, and how long it took."""
 
@@ -328,7 +338,7 @@ class FunctionRecord:
     `waiting` blocks are run by NumPy for now; `compilations` say what was compiled when, and why.
     `failures` are blocks that no program could be made for; `assumed`: nobody has measured this machine;
     `call` is the one that was made to explain it; `given`: the class of a table among its arguments, whose
-    arithmetic is its own; `turns`: there are loops in it.
+    arithmetic is its own; `turns`: there are loops in it. `cuts` are ends of blocks that nothing asked for.
     """
 
     name: str
@@ -347,6 +357,7 @@ class FunctionRecord:
     call: CallRecord | None = None
     given: str = ""
     turns: bool = False
+    cuts: tuple[CutRecord, ...] = ()
 
     @property
     def place(self) -> str:
