@@ -111,7 +111,7 @@ def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
     lines, left = (LINES if short else None), len(rows) - STEPS
     if short and left > 0:
         rows = sorted(sorted(rows, key=lambda row: -(row[1].seconds or row[2]))[:STEPS], key=rows.index)
-    for on_numbers, group in groupby(rows, lambda row: _on_numbers(row[1])):
+    for on_numbers, group in groupby(rows, lambda row: row[1].on_numbers):
         together = list(group)
         if on_numbers and len(together) > 1:
             yield from _numbers(together, lines)
@@ -128,11 +128,6 @@ def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
         laps = len(program.laps)
         how = f"median of {laps} runs" if laps > 1 else "the first run"
         yield f"   measured: {duration(program.seconds)}, {how}"
-
-
-def _on_numbers(step: StepRecord) -> bool:
-    """Tell whether NumPy only computes a number: what that takes is the call itself."""
-    return step.kind == "call" and " scalar" in step.title and not step.nbytes
 
 
 def _step(name: str, step: StepRecord, predicted: float, most: int | None) -> Iterator[str]:

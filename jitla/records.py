@@ -36,11 +36,13 @@ __all__ = [
     "StageRecord",
     "StepRecord",
     "StoredRecord",
+    "VIEW",
 ]
 
 
 # How notes begin of calls that nothing was spent on yet.
 COLD = "runs in NumPy: calls "
+VIEW = "a view"  # why a step is no kernel that moves nothing
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 
 
@@ -96,6 +98,12 @@ class StepRecord:
     seconds: float = 0.0
     shares: tuple[float, ...] = ()
     counted: int | None = None
+
+    @property
+    def on_numbers(self) -> bool:
+        """Whether NumPy only computes a number from numbers: what that takes is the call itself."""
+        alone = " scalar" in self.title and not self.nbytes
+        return self.kind == "call" and (self.reason == "scalar" or alone)
 
     @property
     def nonzeros(self) -> str:
@@ -197,7 +205,7 @@ class ProgramRecord:
     @property
     def calls(self) -> int:
         """Number of steps that are NumPy calls on arrays."""
-        return sum(s.kind == "call" and s.reason != "scalar" for s in self.steps)
+        return sum(s.kind == "call" and s.reason != VIEW and not s.on_numbers for s in self.steps)
 
     def named(self) -> Iterator[tuple[str, StepRecord]]:
         """Yield the steps with their names: "K1" is the first kernel, "C1" the first call."""
@@ -267,7 +275,7 @@ class KeptRecord:
 
 @dataclass(frozen=True, slots=True)
 class CutRecord:
-    """A line behind which a block ended only because it had become long: how often, with how many operations."""
+    """A line behind which blocks ended because they had become long: how often, how many operations."""
 
     line: SourceLine
     count: int

@@ -3,8 +3,8 @@
 Knows: syntax. Must not know: hooks, arrays.
 Receives the statements of a function one after the other; returns after which of them there is such a place.
 
-Between statements few values are held. A stretch ends with the statement that the first one ended with, if that
-comes in time: where statements repeat, as in code that was written by a program, all stretches are the same.
+Between statements few values are held. A stretch ends with the statement that the one before ended with, if
+that comes in time: where statements repeat, as in code written by a program, all stretches are the same.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ def _has_no_branch(code: CodeType) -> bool:
     if known is None:
         mark(code, USER)
         # Of each kind of instruction once: dis takes a time with the square of the jumps to list them.
-        known = _STRAIGHT[id(code)] = not any(opname[op].startswith(_BRANCHES) for op in set(code.co_code[::2]))
+        names = [opname[op] for op in set(code.co_code[::2])]
+        known = _STRAIGHT[id(code)] = not any(name.startswith(_BRANCHES) for name in names)
     return known
 
 

@@ -29,11 +29,11 @@ from jitla.tracing.pattern import is_large
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.recording import forget_inferred
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
-from jitla.tracing.site import Site
+from jitla.tracing.site import LINES_IN_LOOPS, Site
 from jitla.tracing.tape import OWN_METAS, SCALAR
 
-# Operations that wait at most, but for those up to the next place where a block may end. Planning takes longer
-# by more than the operations are more, and what a value more in memory costs is little beside so many.
+# Operations that wait at most, but for those up to the next place where a block may end. The time of planning
+# grows faster than they do, and what one more value in memory costs is little beside so many.
 MOST_PENDING = 256
 MAX_LAYOUTS = 1 << 14
 # So many arrays from outside are kept before those that are gone elsewhere are looked for.
@@ -101,7 +101,7 @@ class Session(Dispatch):
         if site.frozen:
             site.thaw()
         if site.learning > 0:
-            self.hits = 0
+            self.hits = 0 if site.learning < LINES_IN_LOOPS else -LINES_IN_LOOPS
             self.lines = {}
             self.ops = Learning(self.lines)
         elif self.lines is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import linecache
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from types import CodeType
 from typing import Any, Protocol
@@ -40,7 +41,7 @@ MAX_EXACT_ENTRIES = 1 << 15
 MAX_CLASSES = 1024
 MOST_LINES = 4096  # at which blocks were cut
 LEARNING = 2  # calls that note lines, from the one on that meets a new class of plans
-LINES_ALWAYS = 1 << 62
+LINES_ALWAYS, LINES_IN_LOOPS = 1 << 62, 1 << 61  # from the latter on, calls note lines up to their end
 LEAST_AT_ONCE = 1 << 13  # indices: for fewer, NumPy is as fast as a loop that has to be launched
 WORTH_A_LOOP = 1 << 20  # indices that NumPy needs a few milliseconds for, as the compiler for a loop
 
@@ -285,6 +286,16 @@ class Site:
     def note_lines(self) -> None:
         """Let every call note the user's line of each operation."""
         self.learning = LINES_ALWAYS
+
+    @contextmanager
+    def noting_lines(self) -> Iterator[None]:
+        """Let a call in the ``with`` block do the same, however often it does what is known."""
+        self.learning = max(self.learning, LINES_IN_LOOPS)
+        try:
+            yield
+        finally:
+            if self.learning <= LINES_IN_LOOPS:
+                self.learning = LEARNING
 
     def keep(self, key: tuple, closed: Any) -> None:
         """Remember how an exact block is run; when there are too many, the older half is forgotten."""

@@ -54,7 +54,8 @@ def test_long_functions_have_few_plans(tmp_path: Path) -> None:
 
 
 def test_lines_that_do_not_repeat_are_cut_too(tmp_path: Path) -> None:
-    plain = function(tmp_path, "changing", [f"x = x * {1 + k / 1e4} + y{' * x' * (k % 3)}" for k in range(40)])
+    lines = [f"x = x * {1 + k / 1e4} + y{' * x' * (k % 3)}" for k in range(40)]
+    plain = function(tmp_path, "changing", lines)
     decorated = jitla.jit(plain, compile="sync")
     agrees(plain, decorated)
     record = jitla.explain(decorated).record
@@ -81,7 +82,7 @@ def test_short_functions_are_not_cut(tmp_path: Path) -> None:
     assert len(program.trace) > 12 and not jitla.explain(decorated).record.cuts
 
 
-def test_arrays_that_only_a_block_needs_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_for_one_block_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "LARGE", 0)
     monkeypatch.setattr(dispatch, "MOST_HELD", 4 * 64 * 8)
     lines = ["x = x * np.sort(y)", "x = x + np.ones(x.shape)"] * 8
