@@ -13,11 +13,13 @@ from dataclasses import replace
 from math import isfinite, isnan
 from typing import Any
 
+from jitla.fusion import is_view
 from jitla.graph import NodeRecord
 from jitla.hops import place, topo
 from jitla.predictions import CostRecord, RivalRecord, duration
 from jitla.recompile import chosen_text
 from jitla.records import (
+    VIEW,
     ApartRecord,
     CodeRecord,
     Covered,
@@ -238,6 +240,8 @@ def _step(step: Any, lines: _Lines, layouts: Mapping[int, Any], seconds: float) 
         return StepRecord("kernel", title, covers, reads, writes, "", nbytes, known, seconds)
     hop = step.hop
     reason = str(hop.attr("part")) if hop.op.name == "offload" else step.reason
+    if is_view(hop):
+        reason, nbytes = VIEW, 0
     return StepRecord("call", f"{hop.op.name} {_sizes(hop)} {hop.meta.dtype}", (covered(hop),), 0, 0, reason,
                       nbytes, known, seconds)
 

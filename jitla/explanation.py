@@ -20,6 +20,7 @@ from jitla.levels import (
     DEEP,
     LEVELS,
     covered_lines,
+    cut_lines,
     program_lines,
     recompilation_lines,
     stage_levels,
@@ -180,6 +181,7 @@ def _rest(record: FunctionRecord) -> Iterator[str]:
     if record.call is not None and record.call.stored:
         yield f"== sparse results: {len(record.call.stored)}"
         yield from (f"   S{at}  {made.text}" for at, made in enumerate(record.call.stored, 1))
+    yield from cut_lines(record.cuts)
     yield from _nests(record.nests)
     yield from _kept(record.kept)
     yield from _loops(record.loops)

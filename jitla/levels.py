@@ -22,6 +22,7 @@ from jitla.predictions import (
 from jitla.records import (
     CodeRecord,
     Covered,
+    CutRecord,
     FiredRule,
     FunctionRecord,
     ProgramRecord,
@@ -29,7 +30,8 @@ from jitla.records import (
     StepRecord,
 )
 
-__all__ = ["DEEP", "LEVELS", "LINES", "covered_lines", "program_lines", "recompilation_lines", "stage_levels"]
+__all__ = ["DEEP", "LEVELS", "LINES", "covered_lines", "cut_lines", "program_lines", "recompilation_lines",
+           "stage_levels"]
 
 #: Levels that every explanation has; stages of the pipeline that are not among them have one, too.
 LEVELS = ("plan", "trace", "hops", "rewrites", "kernels", "cost", "llvm", "asm", "recompilations", "runtime",
@@ -109,7 +111,7 @@ def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
     lines, left = (LINES if short else None), len(rows) - STEPS
     if short and left > 0:
         rows = sorted(sorted(rows, key=lambda row: -(row[1].seconds or row[2]))[:STEPS], key=rows.index)
-    for on_numbers, group in groupby(rows, lambda row: _on_numbers(row[1])):
+    for on_numbers, group in groupby(rows, lambda row: row[1].on_numbers):
         together = list(group)
         if on_numbers and len(together) > 1:
             yield from _numbers(together, lines)
@@ -126,11 +128,6 @@ def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
         laps = len(program.laps)
         how = f"median of {laps} runs" if laps > 1 else "the first run"
         yield f"   measured: {duration(program.seconds)}, {how}"
-
-
-def _on_numbers(step: StepRecord) -> bool:
-    """Tell whether NumPy only computes a number: what that takes is the call itself."""
-    return step.kind == "call" and " scalar" in step.title and not step.nbytes
 
 
 def _step(name: str, step: StepRecord, predicted: float, most: int | None) -> Iterator[str]:
@@ -210,6 +207,21 @@ def recompilation_lines(record: FunctionRecord) -> Iterator[str]:
     for c in record.compilations:
         yield (f"   {c.line.place}  {c.guard}  ({c.tier}: {c.plans} plans, {c.compiled} compiled, "
                f"{c.reused} found, {duration(c.seconds)})")
+
+
+def cut_lines(cuts: tuple[CutRecord, ...]) -> Iterator[str]:
+    """Yield where blocks ended that nothing had asked for, the first of these places."""
+    if not cuts:
+        return
+    most = max(cut.operations for cut in cuts)
+    yield (f"== cut: {times(len(cuts), 'place')}, behind {times(most, 'operation')} at most; "
+           "longer plans take long to find")
+    width = max(len(cut.line.place) for cut in cuts[:LINES])
+    for cut in cuts[:LINES]:
+        text = f"  | {cut.line.text}" if cut.line.text else ""
+        yield f"   behind {cut.line.place:<{width}}  {times(cut.count, 'time')}{text}"
+    if len(cuts) > LINES:
+        yield f"   and {len(cuts) - LINES} more"
 
 
 # --------------------------------------------------------------------------- words

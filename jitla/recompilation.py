@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -176,10 +176,11 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
         decorated = hasattr(function, "__jitla_state__") and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
-        if site is None or site.payoff is None:
-            _run(function, args, kwargs)
-        else:
-            tracing.run(site, state.twin, args, kwargs)
+        with nullcontext() if site is None else site.noting_lines():
+            if site is None or site.payoff is None:
+                _run(function, args, kwargs)
+            else:
+                tracing.run(site, state.twin, args, kwargs)
     return watch
 
 

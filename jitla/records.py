@@ -22,6 +22,7 @@ __all__ = [
     "CodeRecord",
     "CompilationRecord",
     "Covered",
+    "CutRecord",
     "FallbackRecord",
     "FiredRule",
     "FunctionRecord",
@@ -35,11 +36,13 @@ __all__ = [
     "StageRecord",
     "StepRecord",
     "StoredRecord",
+    "VIEW",
 ]
 
 
 # How notes begin of calls that nothing was spent on yet.
 COLD = "runs in NumPy: calls "
+VIEW = "a view"  # why a step is no kernel that moves nothing
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 
 
@@ -96,6 +99,12 @@ class StepRecord:
     shares: tuple[float, ...] = ()
     counted: int | None = None
     schedule: str = ""
+
+    @property
+    def on_numbers(self) -> bool:
+        """Whether NumPy only computes a number from numbers: what that takes is the call itself."""
+        alone = " scalar" in self.title and not self.nbytes
+        return self.kind == "call" and (self.reason == "scalar" or alone)
 
     @property
     def nonzeros(self) -> str:
@@ -197,7 +206,7 @@ class ProgramRecord:
     @property
     def calls(self) -> int:
         """Number of steps that are NumPy calls on arrays."""
-        return sum(s.kind == "call" and s.reason != "scalar" for s in self.steps)
+        return sum(s.kind == "call" and s.reason != VIEW and not s.on_numbers for s in self.steps)
 
     def named(self) -> Iterator[tuple[str, StepRecord]]:
         """Yield the steps with their names: "K1" is the first kernel, "C1" the first call."""
@@ -266,6 +275,15 @@ class KeptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CutRecord:
+    """A line behind which blocks ended because they had become long: how often, how many operations."""
+
+    line: SourceLine
+    count: int
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
 class CompilationRecord:
     """One time that a block met no plan: the guard that failed, what was done, when, and how long it took."""
 
@@ -329,7 +347,7 @@ class FunctionRecord:
     `waiting` blocks are run by NumPy for now; `compilations` say what was compiled when, and why.
     `failures` are blocks that no program could be made for; `assumed`: nobody has measured this machine;
     `call` is the one that was made to explain it; `given`: the class of a table among its arguments, whose
-    arithmetic is its own; `turns`: there are loops in it.
+    arithmetic is its own; `turns`: there are loops in it. `cuts` are ends of blocks that nothing asked for.
     """
 
     name: str
@@ -348,6 +366,7 @@ class FunctionRecord:
     call: CallRecord | None = None
     given: str = ""
     turns: bool = False
+    cuts: tuple[CutRecord, ...] = ()
 
     @property
     def place(self) -> str:

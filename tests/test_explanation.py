@@ -241,3 +241,26 @@ def test_sparse_results_have_their_entries_counted():
         title = f"{type(result).__name__} 400x300 float64"
         assert made[title].entries == result.nnz <= made[title].most
         assert f"{title}, {result.nnz}" in str(found) and title in found._repr_html_()
+
+
+def test_views_move_nothing_and_are_no_calls():
+    @jitla.jit
+    def differences(x):
+        return np.roll(x, 1, 0) + np.roll(x, -1, 1) - x, (x + 1.0)[1:].sum()
+
+    (program,) = jitla.explain(differences, np.ones((300, 200))).record.programs
+    views = [step for step in program.steps if step.reason == "a view"]
+    assert {step.title.split()[0] for step in views} == {"roll", "getitem"}
+    assert not any(step.nbytes for step in views) and program.calls == 0
+
+
+def test_lines_are_known_of_what_comes_after_a_long_loop():
+    @jitla.jit
+    def late(x):
+        for _ in range(50):
+            x = x * 0.5 + 1.0
+        return np.exp(x).sum() - x[0]
+
+    programs = jitla.explain(late, np.ones(64)).record.programs
+    assert len(programs) > 1
+    assert all(covered.line is not None for p in programs for s in p.steps for covered in s.covers)

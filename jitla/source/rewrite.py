@@ -14,6 +14,7 @@ from jitla.source.inserts import at_line, barrier, hook, hook_statement, placed
 from jitla.source.scope import FunctionNode, Scope
 from jitla.source.static import Statics, plain_names
 from jitla.source.stores import StoreRewriter
+from jitla.source.stretch import Stretch
 
 __all__ = ["rewrite"]
 
@@ -31,6 +32,7 @@ class _Rewriter(StoreRewriter):
         super().__init__(scopes, root, statics, private)
         self.loops: list[Loop] = []
         self.brief: set[Loop] = set()  # whose turns stay together
+        self.stretch = Stretch()
         self.suspends = False  # inside a generator or coroutine
 
     # -- functions and classes -----------------------------------------------------------------
@@ -111,8 +113,11 @@ class _Rewriter(StoreRewriter):
         """Rewrite a sequence of statements."""
         result: list[ast.stmt] = []
         for statement in body:
+            ends = isinstance(statement, SIMPLE) and self.stretch.ends_with(statement)
             made = self.visit(statement)
             result.extend(made if isinstance(made, list) else [made])
+            if ends:
+                result.append(hook_statement("pause", [], at_line(statement)))
         return result
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> list[ast.stmt]:

@@ -239,7 +239,7 @@ class Closing:
             if closed is not None:
                 site.likely[place] = (key, closed)
         if closed is None:
-            self.hits = 0
+            self.hits = min(self.hits, 0)
             closed = self._miss(key, store, consumed)
         elif closed.fixed and not closed.fits(self.scalars):
             closed = self._loosen(key, store, consumed)

@@ -15,7 +15,7 @@ import numpy as np
 
 from jitla.hops import Shape, broadcast
 from jitla.tracing.array import LAZY, UFUNCS, Gone, Lazy, LazyArray, LazyScalar, in_memory
-from jitla.tracing.closing import NOTHING
+from jitla.tracing.closing import BASE, NOTHING
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, becomes, fits, lone_complex
 from jitla.tracing.kinds import is_wild
@@ -26,6 +26,9 @@ from jitla.tracing.recording import Recording, owns_memory
 from jitla.tracing.signature import METAS, TRACED, layout_id
 from jitla.tracing.tape import OP_ID
 
+# Bytes of arrays that wait for nobody but a block, which is closed when there are more.
+MOST_HELD = 1 << 28
+LARGE = 1 << 20  # smaller arrays are not counted at all: looking takes as long as making them
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
@@ -157,6 +160,8 @@ class Dispatch(Recording):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
+            if result.nbytes >= LARGE:
+                self.weigh()
             return self.wrap(result) if owns_memory(result) else result
         if kind is tuple:
             made = self._wrapped(result, args, plain)
@@ -166,6 +171,14 @@ class Dispatch(Recording):
         elif isinstance(result, tuple) and hasattr(result, "_make"):
             return kind._make(self._wrapped(result, args, plain))
         return result
+
+    def weigh(self) -> None:
+        """Close a block that keeps too much memory from being freed: arrays that nobody else refers to."""
+        if len(self.entered) > 1:
+            counts = list(map(getrefcount, self.entered))  # before anybody holds one to look at
+            kept = (p._v for p, count in zip(self.entered, counts, strict=True) if count == BASE)
+            if sum(value.nbytes for value in kept if value is not None) > MOST_HELD:
+                self.close()
 
     def _wrapped(self, results: Any, args: tuple, plain: tuple) -> list[Any]:
         """Wrap every array of a sequence; what is one object stays one."""

@@ -40,7 +40,7 @@ from jitla.tracing.kinds import (
 )
 from jitla.tracing.lifting import Lifting
 from jitla.tracing.places import call_at, call_here, place_of
-from jitla.tracing.session import LOCAL, MAX_NODES, Session
+from jitla.tracing.session import LOCAL, MOST_PENDING, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.stored import LazySparse
@@ -86,8 +86,8 @@ class Hooks(Lifting):
         session = LOCAL.session
         if session is None:
             return f
-        if len(session.ops) > MAX_NODES:
-            session.flush()
+        if len(session.ops) > MOST_PENDING:
+            session.cut()
         kind = type(f)
         if kind is MethodType:
             if type(f.__self__) in PROXIES:
@@ -275,6 +275,12 @@ class Hooks(Lifting):
             return
         if len(session.ops) >= session.site.unrolls:
             Closing.close(session)
+
+    def pause(self) -> None:
+        """End of a stretch of statements without a loop: the block ends here if it has become long."""
+        session = LOCAL.session
+        if session is not None and len(session.ops) > MOST_PENDING:
+            session.cut()
 
     def yields(self, value: Any) -> Any:
         """Hand a value to whoever drives the generator."""

@@ -20,7 +20,7 @@ from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
-from jitla.tracing.frames import ROOT, mark, user_frame, user_traceback
+from jitla.tracing.frames import ROOT, mark, user_frame, user_line, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.indexing import Bound
 from jitla.tracing.learning import Learning
@@ -29,10 +29,12 @@ from jitla.tracing.pattern import is_large
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.recording import forget_inferred
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
-from jitla.tracing.site import Site
-from jitla.tracing.tape import OWN_METAS
+from jitla.tracing.site import LINES_IN_LOOPS, Site
+from jitla.tracing.tape import OWN_METAS, SCALAR
 
-MAX_NODES = 512
+# Operations that wait at most, but for those up to the next place where a block may end. The time of planning
+# grows faster than they do, and what one more value in memory costs is little beside so many.
+MOST_PENDING = 256
 MAX_LAYOUTS = 1 << 14
 # So many arrays from outside are kept before those that are gone elsewhere are looked for.
 CROWD = 8
@@ -99,7 +101,7 @@ class Session(Dispatch):
         if site.frozen:
             site.thaw()
         if site.learning > 0:
-            self.hits = 0
+            self.hits = 0 if site.learning < LINES_IN_LOOPS else -LINES_IN_LOOPS
             self.lines = {}
             self.ops = Learning(self.lines)
         elif self.lines is not None:
@@ -168,6 +170,12 @@ class Session(Dispatch):
         """Close the block if it holds operations."""
         if len(self.nodes) > len(self.entered):
             self.close()
+
+    def cut(self) -> None:
+        """Close a block because it has become long, if that many turns of loops need not stay together."""
+        if len(self.ops) >= self.site.unrolls:
+            self.site.note_cut(user_line(), sum(entry[0] > SCALAR for entry in self.ops))
+            self.flush()
 
     def fill_slots(self) -> None:
         """Write ndarrays into the attributes and containers that hold proxies."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import linecache
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from types import CodeType
 from typing import Any, Protocol
@@ -38,8 +39,9 @@ MANY_PLANS = 64
 MAX_EXACT = 4096
 MAX_EXACT_ENTRIES = 1 << 15
 MAX_CLASSES = 1024
+MOST_LINES = 4096  # at which blocks were cut
 LEARNING = 2  # calls that note lines, from the one on that meets a new class of plans
-LINES_ALWAYS = 1 << 62
+LINES_ALWAYS, LINES_IN_LOOPS = 1 << 62, 1 << 61  # from the latter on, calls note lines up to their end
 LEAST_AT_ONCE = 1 << 13  # indices: for fewer, NumPy is as fast as a loop that has to be launched
 WORTH_A_LOOP = 1 << 20  # indices that NumPy needs a few milliseconds for, as the compiler for a loop
 
@@ -61,8 +63,7 @@ class Site:
         self, name: str, compile_block: Compile, strict: bool, indexed: Callable[[], Any] | None = None,
         keeper: Any = None, asked: Asked | None = None,
     ) -> None:
-        self.name = name
-        self.strict = strict
+        self.name, self.strict = name, strict
         self.unrolls = 0  # operations up to which turns of loops stay together
         self.bitwise = False  # products have to be NumPy's
         self.exact: dict[tuple, Any] = {}
@@ -74,6 +75,8 @@ class Site:
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
         # By what was done, file and line.
         self.loops: dict[tuple[str, str, int], Loop] = {}
+        # By file and line: how often a block was cut there because it had become long, and its operations.
+        self.cuts: dict[tuple[str, int], tuple[int, int]] = {}
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
@@ -98,8 +101,7 @@ class Site:
         self.payoff: Any = None
         # What is called as long as loops over elements are what the function does; None: it has none.
         self.looping: Any = None
-        # What was planned and compiled, and why.
-        self.journal = Journal()
+        self.journal = Journal()  # what was planned and compiled, and why
         # Whether anything may be planned and compiled now; exact blocks that were left to NumPy because not.
         self.allowed: Callable[[], bool] = _always
         self.frozen: list[tuple] = []
@@ -275,9 +277,25 @@ class Site:
         if bound is not None:
             self.past[bound.program] = self.past.get(bound.program, 0) + bound.count
 
+    def note_cut(self, line: tuple[str, int], operations: int) -> None:
+        """Remember that a block of so many operations was ended at a line because it had become long."""
+        if line in self.cuts or len(self.cuts) < MOST_LINES:
+            count, most = self.cuts.get(line, (0, 0))
+            self.cuts[line] = count + 1, max(most, operations)
+
     def note_lines(self) -> None:
         """Let every call note the user's line of each operation."""
         self.learning = LINES_ALWAYS
+
+    @contextmanager
+    def noting_lines(self) -> Iterator[None]:
+        """Let a call in the ``with`` block do the same, however often it does what is known."""
+        self.learning = max(self.learning, LINES_IN_LOOPS)
+        try:
+            yield
+        finally:
+            if self.learning <= LINES_IN_LOOPS:
+                self.learning = LEARNING
 
     def keep(self, key: tuple, closed: Any) -> None:
         """Remember how an exact block is run; when there are too many, the older half is forgotten."""
@@ -407,7 +425,7 @@ class Site:
     def clear(self) -> None:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
-                       self.past, self.places, self.tapes, self.literals, self.lines, self.parts):
+                       self.cuts, self.past, self.places, self.tapes, self.literals, self.lines, self.parts):
             memory.clear()
         self.failures.clear()
         self.unions = None
