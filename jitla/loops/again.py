@@ -57,26 +57,6 @@ def stored_places(loop: ast.For | ast.While) -> list[ast.Subscript]:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
 
 
-def carried(loop: ast.For) -> bool:
-    """Say whether a turn of a loop may read what another has stored: elsewhere along its variable."""
-    assert isinstance(loop.target, ast.Name)
-    places = [(_array(place), _indices(place)) for place in stored_places(loop)]
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            array, indices = _array(node), _indices(node)
-            for other, stored in places:
-                if array is not None and other is not None and array.id == other.id and any(
-                        a != b and loop.target.id in a + b
-                        for a, b in zip(indices, stored, strict=False)):
-                    return True
-    return False
-
-
-def _indices(place: ast.Subscript) -> list[str]:
-    parts = place.slice.elts if isinstance(place.slice, ast.Tuple) else [place.slice]
-    return [ast.unparse(part) for part in parts]
-
-
 def deeper(loop: ast.For | ast.While, axes: dict[str, int]) -> bool:
     """Say whether a nest does much more than to go once over each array that it stores elements of."""
     stored = {inner.id for inner in map(_array, stored_places(loop)) if inner is not None}

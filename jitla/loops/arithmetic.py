@@ -240,7 +240,7 @@ class Arithmetic(Writer):
             return self._step(name, left, right, made, (a, b, how))
         steps = (*left.steps, *right.steps, (a, b, text))
         value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
-        return self.settled(value)
+        return self.judged(value)
 
     def _step(self, name: str, left: Value, right: Value, made: Pairs,
               operands: tuple[str, str, str]) -> Value:
@@ -250,8 +250,10 @@ class Arithmetic(Writer):
         # numbers of Python overflow in silence; of integers there is a ratio that is finite
         whole = left.held in "ib" and right.held in "ib"
         silent = whole if name == "Div" else kinds <= PYTHON
-        if self.watched and not self.carried and not silent:
-            text = self.fresh(f"flag_{_FLAGGING[name]}({a}, {b})")
+        if self.watched and not silent:
+            sure = name != "Div" or how == "d" and not self.unsure  # others are done for nothing at times
+            text = self.fresh(f"{'loud' if sure else 'flag'}_{_FLAGGING[name]}({a}, {b})")
+            steps = ((a, b, text),)
         else:
             text = self.fresh(f"ratio({a}, {b})" if name == "Div" else f"{a} {_SIGN[name]} {b}")
             steps = steps if silent else (*steps, (a, b, text))

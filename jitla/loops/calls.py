@@ -7,12 +7,13 @@ Receives a function and values; writes what computes it, and returns the value.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from jitla.loops.arithmetic import Arithmetic
-from jitla.loops.kinds import BITS, HELD, RANGES, TYPES, Refused
+from jitla.loops.kinds import BITS, HELD, PYTHON, RANGES, TYPES, Refused
 from jitla.loops.values import EXACT, WIDE, Value, held_by
 
 # Both CPython and machine code call the same functions of the C library.
@@ -64,7 +65,7 @@ def called(writer: Arithmetic, function: Any, name: str, values: list[Value]) ->
         kind = "bool" if getattr(function, "__module__", "") == "math" else "b1"
         text = writer.fresh(f"{_ASKING[function]}({_double(writer, value)})")
         return Value(text, frozenset({kind}), "b", "", 1, True)
-    return _made(writer, _MAKING[function], value)
+    return _hidden(writer, value, _made(writer, _MAKING[function], value))
 
 
 def _double(writer: Arithmetic, value: Value) -> str:
@@ -75,7 +76,7 @@ def _double(writer: Arithmetic, value: Value) -> str:
 
 def _floating(writer: Arithmetic, kind: str, text: str, a: str, b: str) -> Value:
     made = writer.fresh(text)
-    return writer.settled(Value(made, frozenset({kind}), "d", "", WIDE, False, ((a, b, made),)))
+    return writer.judged(Value(made, frozenset({kind}), "d", "", WIDE, False, ((a, b, made),)))
 
 
 def _root(writer: Arithmetic, kind: str, value: Value) -> Value:
@@ -83,7 +84,8 @@ def _root(writer: Arithmetic, kind: str, value: Value) -> Value:
         raise Refused(f"np.sqrt of {' or '.join(sorted(value.kinds))}")
     a = _double(writer, value)
     writer.bail(f"{a} < 0")
-    return Value(writer.fresh(f"sqrt({a})"), frozenset({kind}), "d")
+    made = writer.fresh(f"sqrt({a})")
+    return _hidden(writer, value, Value(made, frozenset({kind}), "d"))
 
 
 def _absolute(writer: Arithmetic, function: Any, value: Value) -> Value:
@@ -104,6 +106,16 @@ def _rounded(writer: Arithmetic, how: str, value: Value) -> Value:
     writer.bail(f"not (abs({a}) < 9007199254740992.0)", hard=True)
     whole = a if how == "trunc" else f"{how}({a})"
     return Value(writer.fresh(f"int64({whole})"), frozenset({"int"}), "i", "", EXACT)
+
+
+def _hidden(writer: Arithmetic, given: Value, made: Value) -> Value:
+    """Return a number of NumPy that was made of one of Python so that compilers do not know it.
+
+    What they compute themselves of constants does not set the processor's flags.
+    """
+    if made.held == "b" or made.kinds <= PYTHON or not given.kinds & PYTHON:
+        return made
+    return replace(made, text=writer.fresh(f"hidden_{made.held}({made.text})"))
 
 
 def _made(writer: Arithmetic, kind: str, value: Value) -> Value:

@@ -39,9 +39,10 @@ class Counting(Statements):
 
     def inside(self, body: list[ast.stmt]) -> None:
         """Translate the body of a loop: what it assigns may have been, or not."""
-        before = set(self.definite)
+        before, unsure = set(self.definite), self.unsure
+        self.unsure = False
         self.block(body)
-        self.definite, self.known = before, {}
+        self.definite, self.known, self.unsure = before, {}, unsure
 
     def counting(self, node: ast.For, part: tuple[str, str] | None = None) -> None:
         """Count, or go through the elements of an array; from the one to the other of a `part` only."""

@@ -35,9 +35,11 @@ class Expressions(Elements):
     def others(self, name: str, both: bool, values: list[ast.expr]) -> None:
         """Compute the rest of ``and`` or ``or``, as far as needed."""
         self.put(f"if {name}:" if both else f"if not {name}:")
-        before, since = dict(self.known), len(self.pending)
+        before, since, unsure = dict(self.known), len(self.pending), self.unsure
         self.depth += 1
+        self.unsure = True
         test = self.test(values[0])
+        self.unsure = unsure
         self.flush(since)
         self.put(f"{name} = bool_({test})")
         if values[1:]:

@@ -92,7 +92,7 @@ def _text(
         else:
             head += [f"v_{name} = {_ZERO[how]}", f"g_{name} = int64(0)"]
     counters = [f"{letter}{k + 1}" for k in range(made.counters) for letter in "ces"]
-    head += [f"{each} = int64(0)" for each in counters]
+    head += [f"{each} = int64(0)" for each in (*counters, "seen")]
     back = [part for name in gives for part in (f"v_{name}", f"g_{name}")] + counters
     pointers = "".join(f", p_{name}" for name in arrays)
     everything = ", ".join(back)
@@ -100,7 +100,8 @@ def _text(
     functions = {"quick": made.quick, "body": lines} if made.quick else {"body": lines}
     bodies = []
     for title, part in functions.items():
-        body = "\n".join([*("    " + line for line in head), *part, "    return @0@"])
+        asked = ["    if rare(raised(seen)): return @-1@"] if title == "quick" else []
+        body = "\n".join([*("    " + line for line in head), *part, *asked, "    return @0@"])
         for label in range(-1, len(made.nest.labels) + 1):
             body = body.replace(f"return @{label}@", f"return (int64({label}), {everything})")
         bodies += [f"def {title}({parameters}):", body.replace(ARGUMENTS, parameters)]

@@ -32,15 +32,17 @@ class Statements(Expressions):
             refused.line = refused.line or node.lineno
             raise
 
-    def block(self, body: list[ast.stmt]) -> None:
-        """Translate statements one step further in."""
+    def block(self, body: list[ast.stmt], aside: bool = False) -> None:
+        """Translate statements one step further in; `aside` if only one of two blocks is done."""
         self.depth += 1
-        start, before = len(self.lines), dict(self.known)
+        start, before, unsure = len(self.lines), dict(self.known), self.unsure
+        self.unsure = unsure or aside
         for each in body:
             self.statement(each)
         if len(self.lines) == start:
             self.put("pass")
         self.depth -= 1
+        self.unsure = unsure
         self.leave(before)
 
     def do_Pass(self, node: ast.Pass) -> None:
@@ -59,6 +61,8 @@ class Statements(Expressions):
 
     def do_Return(self, node: ast.stmt) -> None:
         """Let the interpreter go on here."""
+        if self.whole:
+            self.put(f"if rare(raised(seen)): {self.leaving}")
         self.put(f"return @{self.label}@")
 
     do_Raise = do_Return
@@ -157,11 +161,11 @@ class Statements(Expressions):
         self.flush()
         self.put(f"if {test}:")
         before = set(self.definite)
-        self.block(node.body)
+        self.block(node.body, True)
         first, self.definite = self.definite, before
         if node.orelse:
             self.put("else:")
-            self.block(node.orelse)
+            self.block(node.orelse, True)
         if leaves(node.body):
             return
         self.definite = first if leaves(node.orelse) else self.definite & first

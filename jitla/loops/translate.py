@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from jitla.loops.again import again, carried, deeper, parted, stored_names, stored_places
+from jitla.loops.again import again, deeper, parted, stored_names, stored_places
 from jitla.loops.counting import Counting, Range
 from jitla.loops.given import Scalar
 from jitla.loops.kinds import INTEGERS, Refused
@@ -137,7 +137,7 @@ class Translator(Counting):
         tests += ["    room = int64(0)", *(f"    {line}" for each in kept for line in each.measured())]
         free = [f"release({each.room})" for each in kept]
         tried = [*(line for each in kept for line in each.moved("{room}[x] = {element}")), "quiet()",
-                 f"r = quick({ARGUMENTS})", "if (r[0] >= 0) and not rare(raised()):",
+                 f"r = quick({ARGUMENTS})", "if r[0] >= 0:",
                  *("    " + line for line in (*free, "return r")), "quiet()",
                  *(line for each in kept for line in each.moved("{element} = {room}[x]"))]
         had = " and ".join(["True", *(f"not nowhere({each.room})" for each in kept)])
@@ -158,7 +158,7 @@ class Translator(Counting):
     def attempt(self, node: ast.For, way: Callable[[ast.For], None]) -> bool:
         """Write a loop in a way that may turn out to be none; say whether it was one."""
         kept = len(self.lines), self._count, self.counters, set(self.definite), len(self.proofs), self.depth
-        rooms = dict(self.rooms)
+        rooms, unsure = dict(self.rooms), self.unsure
         self.flush()
         self.known = {}
         try:
@@ -166,7 +166,7 @@ class Translator(Counting):
         except Hard:
             del self.lines[kept[0]:], self.proofs[kept[4]:]
             self._count, self.counters, self.definite, self.depth = kept[1], kept[2], set(kept[3]), kept[5]
-            self.sticky, self.again, self.carried = False, False, False
+            self.sticky, self.again, self.unsure = False, False, unsure
             self.known, self.pending, self.rooms = {}, [], rooms
             return False
         self.known = {}
@@ -202,7 +202,6 @@ class Translator(Counting):
         undone = self.saved(node)
         save: list[str] = []
         restore: list[str] = []
-        self.carried = carried(node)
         for number, place in enumerate(places.values()):
             name, _ = self.place_of(place)
             room = f"k{number}_{self.arrays[name].kind}"  # all loops have the same
@@ -210,7 +209,6 @@ class Translator(Counting):
             self.along(node, k, found, place, save, f"{room}[x{k}]", "{0} = {1}")
             self.along(node, k, found, place, restore, f"{room}[x{k}]", "{1} = {0}")
         self.twice(node, (f"m{k}", f"z{k}"), save, [*restore, *undone])
-        self.carried = False
         self.depth -= 1
 
     def along(self, node: ast.For, k: int, found: Range, target: ast.Subscript, into: list[str],
@@ -258,10 +256,10 @@ class Translator(Counting):
         self.label = self.nest.labels[node]
         self.counting(node, part)
         self.sticky = False
-        flags = any(" = flag_" in line for line in self.lines[start:])
+        flags = any("seen = " in line for line in self.lines[start:])
         checks = any(line.lstrip().startswith("bad = ") for line in self.lines[start:])
         if flags:
-            self.put("bad = either(bad, raised())")
+            self.put("bad = either(bad, raised(seen))")
         if not checks and not flags:
             self.depth -= 1
             self.lines[start - 2:] = [line[4:] for line in self.lines[start:]]

@@ -93,8 +93,8 @@ class Writer:
         self.sticky = False
         # Whether what is written is done when something was wrong, with all checks.
         self.again = False
-        # Whether a turn reads what the turn before has stored: compilers keep that only without flags.
-        self.carried = False
+        # Whether what is written may not be reached: what is done there must not be done for nothing.
+        self.unsure = False
         # Whether the whole nest is done again, from its beginning, if anything is wrong.
         self.whole = False
         # What is left to check before the statement does anything; for each, what tells more, if it is rare.
@@ -210,6 +210,18 @@ class Writer:
         """Look at the flags of the steps that made `value`: a warning is the interpreter's."""
         if not value.steps:
             return value
+        if self.watched:
+            self.see(value)
+            return self.calm(value)
+        return self.judged(value)
+
+    def see(self, value: Value) -> None:
+        """Let what is asked of the flags later need `value`: compilers leave out what nobody needs."""
+        if not self._again(f"seen {value.text}"):
+            self.put(f"seen = seen | bits_{value.held}({value.text})")
+
+    def judged(self, value: Value) -> Value:
+        """Look at what the steps of a value have made."""
         if self.watched:  # of functions of the library the flags are not relied on
             self.bail(f"not (abs({value.text}) <= {LARGEST[value.held]})")
             return self.calm(value)
@@ -279,12 +291,14 @@ class Writer:
         kept, self.lines = self.lines, []
         before, since = dict(self.known), len(self.pending)
         self.depth += 1
+        unsure, self.unsure = self.unsure, True
         try:
             value = self.settled(make())
             pending = self.pending[since:]
             del self.pending[since:]
             return value, self.lines, pending
         finally:
+            self.unsure = unsure
             self.depth -= 1
             self.lines = kept
             self.leave(before)
@@ -297,4 +311,4 @@ Part = tuple[Value, list[str], list[tuple[str, str]]]
 def _cheap(lines: list[str]) -> bool:
     """Say whether lines only compute, and little."""
     return len(lines) <= CHEAP and all(
-        line.lstrip().startswith("t") and not any(word in line for word in _DEAR) for line in lines)
+        line.lstrip().startswith(("t", "seen = ")) and not any(word in line for word in _DEAR) for line in lines)

@@ -126,14 +126,46 @@ def _flagging(name: str) -> Any:
 
 
 @intrinsic
-def _raised(context: Any) -> Any:
-    """Say whether the processor has noted an overflow, a division by zero, or what is no number."""
+def _raised(context: Any, seen: Any) -> Any:
+    """Say whether the processor has noted an overflow, a division by zero, or what is no number.
+
+    All that `seen` was made of has been computed then.
+    """
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.asm(ir.FunctionType(ir.VoidType(), [args[0].type]), "", "r,~{memory}", args, True)
         word = ir.IntType(_FLAGS[0])
         found = builder.asm(ir.FunctionType(word, []), _FLAGS[1], "=r,~{memory}", [], True) \
             if _FLAGS[0] == 64 else _status(builder)
         return builder.icmp_unsigned("!=", builder.and_(found, word(_FLAGS[3])), word(0))
-    return types.boolean(), code
+    return types.boolean(types.int64), code
+
+
+def _loud(name: str) -> Any:
+    """Make an operation of floats as any; the processor notes what is odd if something needs its result."""
+    def typed(context: Any, a: Any, b: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return getattr(builder, name)(*args)
+        return a(a, a), code
+    return intrinsic(typed)
+
+
+@intrinsic
+def _hidden(context: Any, a: Any) -> Any:
+    """Return a number that compilers do not know, whatever it is."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole = isinstance(args[0].type, ir.IntType)
+        how = "=r,0" if whole else _HIDING[platform.machine()]
+        return builder.asm(ir.FunctionType(args[0].type, [args[0].type]), "", how, args, False)
+    return a(a), code
+
+
+def _bits(size: int) -> Any:
+    """Make what returns the bits of a float."""
+    def typed(context: Any, a: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.zext(builder.bitcast(args[0], ir.IntType(size)), ir.IntType(64))
+        return types.int64(a), code
+    return intrinsic(typed)
 
 
 @intrinsic
@@ -235,6 +267,8 @@ def _names() -> dict[str, Any]:
     found |= {"rare": _rare, "either": _either, "room256": _room, "spare": _spare,
               "release": _release, "nowhere": _nowhere, "raised": _raised, "quiet": _quiet}
     found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}
+    found |= {f"loud_{name}": _loud(f"f{name}") for name in ("add", "sub", "mul", "div")}
+    found |= {"bits_d": _bits(64), "bits_s": _bits(32)} | {f"hidden_{how}": _hidden for how in "ids"}
     found["power"] = found["lib_pow"]
     found["floor"], found["ceil"] = make(lambda a: np.floor(a)), make(lambda a: np.ceil(a))
     return found

@@ -116,13 +116,14 @@ SPACE: dict[str, Any] = {
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
     "rare": bool, "either": lambda a, b: bool(a) | bool(b),
     "room256": lambda pointer: {}, "spare": lambda pointer, count: {}, "release": lambda room: None,
-    "nowhere": lambda room: False, "raised": lambda: bool(RAISED), "quiet": lambda: RAISED.clear(),
+    "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": lambda: RAISED.clear(),
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
 SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)
           for signed in (True, False) for size in (1, 2, 4)}
-SPACE |= {f"flag_{name}": _flagging(operation) for name, operation in (
+SPACE |= {f"{how}_{name}": _flagging(operation) for how in ("flag", "loud") for name, operation in (
     ("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("div", operator.truediv))}
+SPACE |= {"bits_d": lambda a: 0, "bits_s": lambda a: 0} | {f"hidden_{how}": lambda a: a for how in "ids"}
 SPACE |= {f"lib_{name}": _library(name) for name in (
     "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh",
     "atan2", "pow")}
