@@ -28,9 +28,7 @@ SWAP = (1, 0)  # axes of a matrix that is transposed
 
 def owns(hop: Hop) -> bool:
     """Say whether the value of `hop` is memory of its own, in the order NumPy allocates it."""
-    if hop.op.name == "leaf":
-        return bool(hop.attr("form") == "scalar")
-    return hop.op.name not in VIEWS
+    return hop.attr("form") == "scalar" if hop.op.name == "leaf" else hop.op.name not in VIEWS
 
 
 def borrows(hop: Hop) -> bool:
@@ -63,11 +61,9 @@ def silent(hop: Hop) -> bool:
 
 # Of floats: never a set sign bit, NaN aside; the second group keeps what its operands promise.
 _NOT_NEGATIVE = frozenset({"square", "absolute", "exp", "exp2", "norm", "count", "var", "std", "cosh"})
-_KEEPS_SIGNS = frozenset({
-    "add", "multiply", "divide", "sqrt", "maximum", "minimum", "fmax", "fmin", "where", "sum", "prod", "min",
-    "max", "mean", "floor", "ceil", "trunc", "rint", "positive", "matmul", "dot", "hypot", "expm1", "log1p",
-    "cumsum", "concatenate", "stack", "reciprocal", "cbrt", *VIEWS,
-})
+_KEEPS_SIGNS = VIEWS | frozenset((
+    "add multiply divide sqrt maximum minimum fmax fmin where sum prod min max mean floor ceil trunc rint "
+    "positive matmul dot hypot expm1 log1p cumsum concatenate stack reciprocal cbrt").split())
 _DEEPEST_SIGN = 8
 
 

@@ -22,8 +22,8 @@ from jitla.tracing.kinds import is_wild
 from jitla.tracing.operators import meet
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
-from jitla.tracing.recording import Recording, owns_memory
-from jitla.tracing.signature import METAS, TRACED, layout_id
+from jitla.tracing.recording import Recording
+from jitla.tracing.signature import METAS, TRACED, layout_id, owns_memory
 from jitla.tracing.tape import OP_ID
 
 # Bytes of arrays that wait for nobody but a block, which is closed when there are more.
@@ -70,10 +70,8 @@ class Dispatch(Recording):
                              keepdims=kwargs.get("keepdims", False))
             if made is not NotImplemented:
                 return made
-        if ufunc is np.matmul and method == "__call__" and not kwargs:
-            return self.matmul(*inputs, slow=ufunc)
-        if ufunc is np.matmul and method == "__call__" and set(kwargs) == {"dtype"}:
-            made = self._product_as(kwargs["dtype"], *inputs)
+        if ufunc is np.matmul and method == "__call__" and set(kwargs) <= {"dtype"}:
+            made = self._product_as(kwargs["dtype"], *inputs) if kwargs else self.matmul(*inputs, slow=ufunc)
             if made is not NotImplemented:
                 return made
         if ufunc is np.vecdot and method == "__call__":
@@ -183,10 +181,8 @@ class Dispatch(Recording):
     def _wrapped(self, results: Any, args: tuple, plain: tuple) -> list[Any]:
         """Wrap every array of a sequence; what is one object stays one."""
         known = {id(value): proxy for proxy, value in zip(args, plain, strict=True)}
-        return [
-            known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray and owns_memory(v) else v
-            for v in results
-        ]
+        return [known.setdefault(id(v), self.wrap(v)) if type(v) is np.ndarray and owns_memory(v) else v
+                for v in results]
 
     # ------------------------------------------------------------------ methods and attributes
 

@@ -18,15 +18,13 @@ from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.indexing import Indexing
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.powers import SHORTCUTS, is_paired
-from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, is_traced, layout_id, meta_id
+from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, is_traced, layout_id, meta_id, owns_memory
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
 _ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 # There is no memory for so many bytes, of which NumPy says so at the line.
 HUGE = 1 << 40
-# What holds the memory of arrays that NumPy makes of strides: windows.
-_HELD = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 _inferred: dict[tuple, int] = {}
 _cell_dtypes: dict[tuple, np.dtype] = {}
 # Metas that results may have.
@@ -255,21 +253,6 @@ def _inference(op: int, ids: tuple[int, ...], attrs: tuple) -> tuple[Shape, np.d
         ]
         dtype = _cell_dtypes[key] = apply(OPS[op], *operands, **dict(attrs)).meta.dtype
     return broadcast(tuple(shapes)), dtype
-
-
-def owns_memory(array: np.ndarray) -> bool:
-    """Say whether the memory belongs to an ndarray, so that it cannot disappear under the tracer.
-
-    Windows that are written to may overlap themselves: these are left to NumPy.
-    """
-    base = array.base
-    while base is not None:
-        if type(base) is _HELD and not array.flags.writeable:
-            base = base.base
-        if type(base) is not np.ndarray:
-            return False
-        array, base = base, base.base
-    return bool(array.flags.owndata)
 
 
 def _python_ints_fit(operands: tuple) -> bool:

@@ -33,6 +33,8 @@ _TRACED_CHARS = frozenset(dtype.char for dtype in TRACED)
 INTEGRAL = frozenset("biu")
 # What an entry of the tape that is an array in memory begins with.
 LEAF_OP = 0
+# What holds the memory of arrays that NumPy makes of strides: windows.
+_HELD = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 
 
 def is_traced(shape: Shape, dtype: np.dtype) -> bool:
@@ -41,6 +43,21 @@ def is_traced(shape: Shape, dtype: np.dtype) -> bool:
     Empty masks may not: as an index of an array that is none, NumPy takes empty objects for integers.
     """
     return dtype in TRACED and (dtype is not _BOOL or 0 not in shape)
+
+
+def owns_memory(array: np.ndarray) -> bool:
+    """Say whether the memory belongs to an ndarray, so that it cannot disappear under the tracer.
+
+    Windows that are written to may overlap themselves: these are left to NumPy.
+    """
+    base = array.base
+    while base is not None:
+        if type(base) is _HELD and not array.flags.writeable:
+            base = base.base
+        if type(base) is not np.ndarray:
+            return False
+        array, base = base, base.base
+    return bool(array.flags.owndata)
 
 
 class Layout(NamedTuple):
