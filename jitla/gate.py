@@ -20,6 +20,7 @@ from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import MAKING, NothingNew, log
 from jitla.locks import relock
+from jitla.rests import hurry
 
 if TYPE_CHECKING:
     from jitla.disk import Disk
@@ -101,7 +102,7 @@ class Gate:
         if found is None:
             if not MAKING.now.allowed:
                 raise NothingNew
-            with self._lock:
+            with self._lock, hurry():  # others may wait for the lock
                 found = self._compilers.get(key) or self._make(config)
                 self._compilers[key] = found
         return found

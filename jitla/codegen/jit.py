@@ -155,7 +155,6 @@ class Jit:
 
     def _emit(self, text: str, level: int) -> bytes:
         MAKING.now.check()
-        rest()
         if lost(_INSIDE):
             raise BackendError("the compiler was at work when this process was forked")
         try:
@@ -176,10 +175,12 @@ class Jit:
         if library is not None:
             MAKING.now.kernel(None)
         else:  # only then wait for whoever compiles
+            rest()  # whoever has the lock does not
             before = MAKING.now.compiled
             objects = [self.compile(part, level) for level, part in modules(text)]
             if MAKING.now.compiled == before:
                 MAKING.now.kernel(None)
+            rest()
             with self._lock:
                 library = self._loaded.get(key)
                 if library is None:
@@ -204,7 +205,6 @@ class Jit:
             return found
 
     def _link(self, objects: list[bytes], names: tuple[str, ...], text: str = "") -> Library:
-        rest()
         builder = llvm.JITLibraryBuilder().add_current_process()
         for data in objects:
             builder = builder.add_object_img(data)
