@@ -26,8 +26,10 @@ __all__ = ["CHUNKS", "SERIAL", "CompressedRows", "are_indices", "pack_entries"]
 
 SERIAL = 1 << 15  # entries, or products of them, that one thread does
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
-MAX_COPIES = 64  # results that are added up at the end, whatever the number of threads,
-SHARE = 8  # where that many times their elements are added to each
+# Results that are added up at the end, whatever the number of threads: so many at most, if to each is added
+# so many times what it has of elements; of a few, which cost less to add up, less will do.
+MAX_COPIES, LARGE_SHARE = 64, 64
+FEW_COPIES, SHARE = 8, 8
 LONG = 512  # entries of a row, as a mean, from which on it is cut for threads that share results out
 LOOK = 512  # entries
 RANGES = 2  # units per thread: entries of each are searched for in every row
@@ -205,7 +207,8 @@ def _copies(work: int, size: int) -> int:
     """Return how many results of `size` elements are made; it must not depend on the number of threads."""
     if work < SERIAL:
         return 1
-    return max(1, min(MAX_COPIES, work // max(SHARE * size, 1)))
+    few = min(FEW_COPIES, work // max(SHARE * size, 1))
+    return max(1, few, min(MAX_COPIES, work // max(LARGE_SHARE * size, 1)))
 
 
 def are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:

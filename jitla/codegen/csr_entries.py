@@ -111,14 +111,17 @@ lost:
 
 
 def run(
-    turn: str, half: str, one: str, held: tuple[str, str, str] = ("", "", ""), joined: str = "",
-    between: str = "",
+    turn: str, last: str, half: str, one: str, held: tuple[str, str, str, str] = ("", "", "", ""),
+    joined: str = "", between: str = "",
 ) -> str:
-    """Lines of a loop over a row: `turn` for AT_ONCE entries from %k on, then `half` for half as many if
-    there are, then `one` for each %j that is left.
+    """Lines of a loop over a row: `turn` for AT_ONCE entries from %k on. What is left of a row that has so
+    many is the end of its `last` ones, from %l.first on, of which %l.done are done: entries that end by one
+    branch are foreseen better than by three. Else `half` is for half as many, if there are, and `one` for
+    each %j that is left.
 
-    It begins at label ready; the `held` values of the loops and of what comes after `half`, at label folded,
-    are phis; `joined` comes before `half`, `between` after it. It goes on at label ended.
+    It begins at label ready; the `held` values of the loop, of what comes after `last` and after `half`, at
+    labels gathered and folded, and of the loop over single entries are phis; `joined` comes before `half`,
+    `between` after it. It goes on at label ended.
     """
     return f"""  br label %ready
 ready:
@@ -127,21 +130,32 @@ turns:
   %k = phi i64 [ %from, %ready ], [ %k.next, %turn ]
 {held[0]}  %k.next = add i64 %k, {AT_ONCE}
   %k.more = icmp ule i64 %k.next, %to
-  br i1 %k.more, label %turn, label %joined
+  br i1 %k.more, label %turn, label %left
 turn:
 {turn}  br label %turns
-joined:
-{joined}  %k.half = add i64 %k, {AT_ONCE // 2}
+left:
+  %k.all = icmp eq i64 %k, %to
+  br i1 %k.all, label %gathered, label %some
+some:
+  %k.long = icmp ugt i64 %k, %from
+  br i1 %k.long, label %last, label %gathered
+last:
+  %l.first = sub i64 %to, {AT_ONCE}
+  %l.done = sub i64 %k, %l.first
+{last}  br label %gathered
+gathered:
+  %k.then = phi i64 [ %k, %left ], [ %k, %some ], [ %to, %last ]
+{held[1]}{joined}  %k.half = add i64 %k.then, {AT_ONCE // 2}
   %k.some = icmp ule i64 %k.half, %to
   br i1 %k.some, label %half, label %folded
 half:
 {half}  br label %folded
 folded:
-  %k.rest = phi i64 [ %k, %joined ], [ %k.half, %half ]
-{held[1]}{between}  br label %rest
+  %k.rest = phi i64 [ %k.then, %gathered ], [ %k.half, %half ]
+{held[2]}{between}  br label %rest
 rest:
   %j = phi i64 [ %k.rest, %folded ], [ %j.next, %one ]
-{held[2]}  %j.more = icmp ult i64 %j, %to
+{held[3]}  %j.more = icmp ult i64 %j, %to
   br i1 %j.more, label %one, label %ended
 one:
   %j.next = add i64 %j, 1
