@@ -115,8 +115,8 @@ def schedule(
     ... def f(x):
     ...     return np.sqrt(x * x + 1.0)
     >>> y = f(np.ones((300, 200)))
-    >>> print(jitla.schedule(f, kernel="K1", tile=(32, 64))[0].pinned["loops"].splitlines()[0])
-    split(i, 32)
+    >>> jitla.schedule(f, kernel="K1", tile=(32, 64))[0].pinned
+    {'tile': '32x64'}
     """
     state = state_of(function)
     finish(state)
@@ -125,7 +125,7 @@ def schedule(
     asked = dict(knobs)
     if tile is not None or loops is not None or asked:
         chosen = _named(found, kernel, program)
-        made = _asked(chosen, tile, loops, asked)
+        made = _asked(tile, loops, asked)
         relaxed = current().with_changes(state.changes).numerics == "relaxed"
         chosen.choice.make(read.legal(made, chosen.choice, relaxed))
         pins[chosen.choice.key.kernel] = made
@@ -159,15 +159,17 @@ def _named(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel:
     return here[0]
 
 
-def _asked(chosen: _Kernel, tile: int | Sequence[int] | None, loops: str | Sequence[str] | None,
-           knobs: dict[str, int | str]) -> dict[str, int | str]:
+def _asked(tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, knobs: dict[str, int | str]
+           ) -> dict[str, int | str]:
     """Return the choices that a call of `schedule` asks for."""
     recompile = GATE.room("recompile")
     if (tile is not None) + (loops is not None) + bool(knobs) > 1:
         raise ScheduleError("knob", "knobs, a tile and loops exclude each other: each says it all")
     if tile is not None:
-        sizes = (tile,) if isinstance(tile, int) else tuple(tile)
-        return {recompile.LOOPS: recompile.tiled(chosen.kernel, sizes)}
+        sizes = (tile,) if isinstance(tile, int) else tuple(map(int, tile))
+        if not sizes or min(sizes) < 1:
+            raise ScheduleError("factor", f"a tile has sizes such as (16, 256), not {tile!r}")
+        return {recompile.TILE: "x".join(map(str, sizes))}
     if loops is not None:
         lines = loops.splitlines() if isinstance(loops, str) else loops
         return {recompile.LOOPS: "\n".join(line.strip() for line in lines if line.strip())}

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from jitla.disk import Unsafe, is_own, opened
 from jitla.errors import ConfigError, ScheduleError
 from jitla.fusion import Values
-from jitla.recompile import LOOPS, UNTUNED, Choice, Key, Made
+from jitla.recompile import LOOPS, TILE, UNTUNED, Choice, Key, Made
 from jitla.tuner import Records
 
 __all__ = ["Tuned", "legal", "load", "read", "written"]
@@ -72,9 +72,9 @@ class Tuned:
 def legal(pinned: Values, choice: Choice, relaxed: bool) -> Values:
     """Return what is pinned, as far as it is not as usual; raise `ScheduleError` if that is not possible.
 
-    Loops that are pinned are judged when they are made.
+    Loops and tiles that are pinned are judged when they are made.
     """
-    if LOOPS in pinned:
+    if LOOPS in pinned or TILE in pinned:
         return pinned
     space = choice.space()
     usual = space.values(space.default)

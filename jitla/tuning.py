@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.config import Config, current
-from jitla.errors import BackendError
+from jitla.errors import BackendError, ScheduleError
 from jitla.fusion import Point, Space, Values
 from jitla.gate import GATE
 from jitla.predictions import duration
@@ -54,7 +54,7 @@ class Tuning(tuple[Tuned, ...]):
     def __str__(self) -> str:
         lines = [f"{'kernel':10}  {'untuned':>9}  {'tuned':>9}  {'of':>6}  schedule"]
         for t in self:
-            how = ", ".join(f"{k}={v}" for k, v in t.chosen.items()) or "as untuned"
+            how = ", ".join(f"{k}={v}" for k, v in t.chosen.items() if v != "") or "as untuned"
             how += f"   # {t.note}" if t.note else ""
             lines.append(f"{t.key.kernel[:10]}  {duration(t.untuned):>9}  {duration(t.seconds):>9}  "
                          f"{f'{t.trials}/{t.points}':>6}  {how}")
@@ -192,7 +192,7 @@ class _Trial:
             return self.watch.once
         try:
             run = self.task.runner(self.space.values(point))
-        except BackendError:
+        except (BackendError, ScheduleError):
             self.refused += 1
             return None
         if not self._agrees(run):

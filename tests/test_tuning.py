@@ -61,6 +61,27 @@ def test_records_choose_and_results_are_the_same(kept):
     assert "tuned: height=24, units=2" in str(jitla.explain(f))
 
 
+def test_stencils_are_tried_in_tiles(kept):
+    def thrice(x):
+        y = np.sqrt(x[:, 1:] * x[:, :-1])
+        return y[2:] + y[1:-1] - y[:-2]
+
+    x = np.random.default_rng(2).random((200, 1200))
+    f = jitla.jit(thrice, compile="sync")
+    before = f(x)
+    (found,) = jitla.tune(f, x, trials=3)
+    config = jitla.config.current()
+    f(x)
+    (usual,) = jitla.schedule(f)
+    tiles = next(k.choices for k in usual.knobs if k.name == "tile")
+    assert "16x256" in tiles and found.points > len(tiles) and not found.refused
+    GATE.records(config).add([made(found, {**usual.usual, "tile": "16x256"})])
+    GATE.renew()
+    f.cache_clear()
+    assert f(x).tobytes() == before.tobytes()
+    assert "tile=16x256" in str(jitla.explain(f)) and "for j_o in range(5)" in str(f.explain().at("loops"))
+
+
 def test_records_that_are_not_legal_are_not_used(kept):
     f = jitla.jit(softmax, compile="sync")
     found = jitla.tune(f, X, trials=1)[0]

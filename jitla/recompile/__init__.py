@@ -6,8 +6,8 @@ cache.
 """
 
 from jitla.recompile.cache import Compiler
-from jitla.recompile.choices import LOOPS, UNTUNED, Choice, Chosen, Key, Made, Tuning
-from jitla.recompile.listing import chosen_text, tiled, usual_loops
+from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Choice, Chosen, Key, Made, Tuning
+from jitla.recompile.listing import chosen_text, usual_loops
 from jitla.recompile.pipeline import STAGES, Draft, Stage, Tools, Trace, run_pipeline
 from jitla.recompile.program import Bound, Program
 from jitla.recompile.recent import Recent
@@ -15,6 +15,6 @@ from jitla.recompile.stores import Order, order_steps
 
 __all__ = [
     "Bound", "Choice", "Chosen", "Compiler", "Draft", "Key", "LOOPS", "Made", "Order", "Program", "Recent",
-    "STAGES", "Stage", "Tools", "Trace", "Tuning", "UNTUNED", "chosen_text", "order_steps", "run_pipeline",
-    "tiled", "usual_loops",
+    "STAGES", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED", "chosen_text", "order_steps",
+    "run_pipeline", "usual_loops",
 ]

@@ -31,11 +31,13 @@ from jitla.hops import Hop, Kind, Shape
 Launch = Callable[..., int]
 Made = tuple[bytes, Launch]  # an argument block, and what runs it
 UNTUNED: Values = MappingProxyType({})
-LOOPS = "loops"  # chosen instead of knobs: lines of primitives, by which the kernel is run as a nest
+# Chosen instead of other knobs: lines of primitives by which the kernel is run as a nest, and sizes of tiles.
+LOOPS, TILE = "loops", "tile"
 STEP = 8  # rows by which heights differ at least
 HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 UNITS = tuple(2 ** k for k in range(11))
 MOST = 8 << 20  # bytes of a block, which every thread has of its own
+TILE_HEIGHTS, TILE_WIDTHS = (8, 16, 32, 64), (256, 512, 1024)
 STORES = ("near", "around")
 UNROLL = (1, 2, 4, 8)
 LEVELS = ((32 << 10, 1.0), (512 << 10, 1.15), (4 << 20, 1.4))  # bytes of a block, and what a byte costs
@@ -83,13 +85,17 @@ class Tuning(Protocol):
 
 
 class Rows(NamedTuple):
-    """A pass over rows: how many, bytes of one in all values, stages, threads, the `least` of a block."""
+    """A pass over rows: how many, bytes of one in all values, stages, threads, the `least` of a block.
+
+    `tiles` that it may be cut into, each with its rows and the part of a row that it takes.
+    """
 
     rows: int
     each: int
     stages: int
     cores: int
     least: int = 1
+    tiles: Mapping[str, tuple[int, float]] = MappingProxyType({"": (1, 1.0)})
 
 
 def key_of(
@@ -135,17 +141,40 @@ def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> 
     knobs = [Knob("height", tuple(sorted(heights)), exact)]
     if shared:
         knobs.append(Knob("units", tuple(sorted(counts)), exact))
-    default = {"height": height, "units": units}
+    default: dict[str, Value] = {"height": height, "units": units, TILE: ""}
+    if len(cut.tiles) > 1:
+        knobs.append(Knob(TILE, tuple(cut.tiles)))
 
     def legal(values: Values) -> bool:
+        if values.get(TILE):
+            return all(values[k.name] == default[k.name] for k in knobs if k.name != TILE)
         return int(values.get("units", 1)) <= ceil(cut.rows / int(values["height"]))
 
     return Space(tuple(knobs), tuple(k.choices.index(default[k.name]) for k in knobs), legal,
                  lambda v: _estimate(cut, v), lambda v: _traits(cut, v))
 
 
+def tiles_of(shape: Shape) -> dict[str, tuple[int, float]]:
+    """Return tiles that results of a shape may be cut into, along the first two axes; the first is none."""
+    found = {"": (1, 1.0)}
+    widths = TILE_WIDTHS if len(shape) == 2 else TILE_HEIGHTS
+    for height in TILE_HEIGHTS:
+        for width in widths:
+            if height <= shape[0] and 2 * width <= shape[1]:
+                text = "x".join(map(str, (height, width, *shape[2:])))
+                found[text] = height, width / shape[1]
+    return found
+
+
 def _facts(cut: Rows, values: Values) -> tuple[int, int, int, float]:
     """Return bytes of a block, blocks, units, and how much longer the busiest thread works."""
+    if tile := str(values.get(TILE, "")):
+        height, part = cut.tiles[tile]
+        units = ceil(cut.rows / height)
+        blocks = units * ceil(1.0 / part)
+        share = ceil(units / cut.cores) / units * min(cut.cores, units)
+        block = int(height * cut.each * part)
+        return block, blocks, units, max(share, 1.0) * cut.cores / min(cut.cores, units)
     height = int(values["height"])
     blocks = ceil(cut.rows / height)
     per_unit = ceil(blocks / int(values.get("units", blocks)))

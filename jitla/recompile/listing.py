@@ -46,7 +46,7 @@ from jitla.nests import (
     show,
     variable,
 )
-from jitla.recompile.choices import LOOPS, UNTUNED, Chosen
+from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Chosen
 
 LETTERS = "ijklmnop"
 Size = Callable[[Shape], Shape]
@@ -75,7 +75,7 @@ def _text(kernel: Kernel | RowKernel | WindowKernel, name: str, found: Chosen | 
 
 def chosen_text(found: Chosen) -> str:
     """Return what was chosen for a kernel, and by whom, in a line; nothing if it is as usual."""
-    values = ", ".join(f"{name}={_joined(value)}" for name, value in found.values.items())
+    values = ", ".join(f"{name}={_joined(value)}" for name, value in found.values.items() if value != "")
     return f"{found.said}: {values}" if values else found.said
 
 
@@ -198,8 +198,10 @@ def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_plann
 
     `chosen` are knobs, or the lines themselves.
     """
-    if LOOPS in chosen:
+    if chosen.get(LOOPS):
         return str(chosen[LOOPS])
+    if chosen.get(TILE) and isinstance(kernel, (Kernel, WindowKernel)):
+        return tiled(kernel, str(chosen[TILE]))
     if isinstance(kernel, Kernel):
         last = LETTERS[len(kernel.shape) - 1]
         return f"parallel(i)\nvectorise({last})" if last != "i" else "vectorise(i)"
@@ -229,18 +231,19 @@ def usual_loops(kernel: Kernel | RowKernel | WindowKernel, shapes: Mapping[Shape
     return "" if nest_of(kernel, "K", size) is None else schedule_of(kernel, UNTUNED, size)
 
 
-def tiled(kernel: Kernel | RowKernel | WindowKernel, sizes: Sequence[int]) -> str:
-    """Return the primitives that cut a kernel into tiles along its last axes, which threads share out.
+def tiled(kernel: Kernel | RowKernel | WindowKernel, tile: str) -> str:
+    """Return the primitives that cut a kernel into tiles ("16x256") along its last axes, for all threads.
 
     What stages pass on is computed tile by tile, with what neighbours need, too.
     """
     if isinstance(kernel, RowKernel):
         raise ScheduleError("template", f"the loops of a {kernel.template} kernel are those of a template")
-    if not 0 < len(sizes) <= len(kernel.shape):
+    sizes = [int(n) for n in tile.split("x")]
+    if len(sizes) > len(kernel.shape):
         raise ScheduleError("axes", f"{len(kernel.shape)} axes have no tiles of {len(sizes)} sizes")
     stages = kernel.stages if isinstance(kernel, WindowKernel) else (kernel,)
     axes = LETTERS[:len(kernel.shape)][-len(sizes):]
-    lines = [f"split({a}, {int(n)})" for a, n in zip(axes, sizes, strict=True)]
+    lines = [f"split({a}, {n})" for a, n in zip(axes, sizes, strict=True)]
     if len(sizes) > 1:
         lines.append(f"reorder({', '.join([*(a + '_o' for a in axes), *(a + '_i' for a in axes)])})")
     first = LETTERS[0]

@@ -27,7 +27,8 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Shape
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import LOOPS, UNTUNED, Launch, Made, cell_space, short_rows
+from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Launch, Made, cell_space, short_rows
+from jitla.recompile.listing import tiled
 from jitla.recompile.rows import RowBinding
 from jitla.recompile.scheduled import nested
 from jitla.recompile.stores import Order, delays, farthest
@@ -137,8 +138,9 @@ class BlockLoop:
 
 
 def made(loop: CellLoop | BlockLoop, binding: Binding, chosen: Values) -> Made:
-    """Return the argument block of a loop and what runs it: as a nest, if its loops are chosen."""
-    if LOOPS not in chosen:
+    """Return the argument block of a loop and what runs it: as a nest, if loops or tiles are chosen."""
+    if not chosen.get(LOOPS) and not chosen.get(TILE):
         return loop.block(binding, chosen)
-    return nested(loop.kernel, str(chosen[LOOPS]), binding.shapes, binding.places, binding.order.direct,
+    lines = str(chosen[LOOPS]) if chosen.get(LOOPS) else tiled(loop.kernel, str(chosen[TILE]))
+    return nested(loop.kernel, lines, binding.shapes, binding.places, binding.order.direct,
                   binding.tools)

@@ -40,7 +40,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, leaf, make, sections
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, Rows, row_space
+from jitla.recompile.choices import UNTUNED, Made, Rows, row_space, tiles_of
 from jitla.recompile.cuts import BYTES_PER_NS, padded
 
 PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
@@ -115,7 +115,8 @@ class WindowBinding:
         blocks = -(-self.rows // self.height)
         ahead = max(self.ahead.values())
         return row_space(
-            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, least=max(2 * ahead, 1)),
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, max(2 * ahead, 1),
+                 tiles_of(self.shapes[self.kernel.shape])),
             self.height, -(-blocks // self._per_unit(blocks)), True, True)
 
     def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:
