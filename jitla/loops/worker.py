@@ -73,14 +73,6 @@ def _either(context: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
-def _room(context: Any, pointer: Any) -> Any:
-    """Return memory of the function's own for 256 elements of what a pointer points to."""
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _reserved(builder, args[0].type.pointee, 256)
-    return pointer(pointer), code
-
-
-@intrinsic
 def _spare(context: Any, pointer: Any, count: Any) -> Any:
     """Return memory of the system's for so many elements of what a pointer points to."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -254,7 +246,7 @@ def _names() -> dict[str, Any]:
         "floor_div": make(lambda a, b: a // b),
         "floor_mod": make(lambda a, b: a % b),
         "wide": make(lambda a: (a > 9007199254740992) | (a < -9007199254740992)),
-        "huge": make(lambda a: (a > 4611686018427387904) | (a < -4611686018427387904)),
+        "huge": make(lambda a: (a > 2305843009213693952) | (a < -2305843009213693952)),
         "beyond": make(lambda a, most: types.uint64(a) + types.uint64(most) > types.uint64(2 * most)),
         "lost": make(lambda wide, single: math.isinf(single) and not math.isinf(wide)),
         "outside": make(lambda place, length: types.uint64(place) >= types.uint64(length)),
@@ -264,7 +256,7 @@ def _names() -> dict[str, Any]:
               for short in ("int", "uint") for size in (1, 2, 4, 8)}
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
-    found |= {"rare": _rare, "either": _either, "room256": _room, "spare": _spare,
+    found |= {"rare": _rare, "either": _either, "spare": _spare,
               "release": _release, "nowhere": _nowhere, "raised": _raised, "quiet": _quiet}
     found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {f"loud_{name}": _loud(f"f{name}") for name in ("add", "sub", "mul", "div")}
@@ -278,7 +270,7 @@ def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str
     """Return the name of the function that was made of a text, and its object."""
     space = dict(names)
     exec(compile(text, "<loop>", "exec"), space)
-    for name in ("quick", "body"):
+    for name in ("quick", "careful"):
         if name in space:
             space[name] = njit(**_OPTIONS)(space[name])
     made = njit(**_OPTIONS)(space["kernel"])

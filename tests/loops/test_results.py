@@ -134,7 +134,7 @@ def test_compiled_code_runs_what_it_may(eager, name):
 def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
     fast = compiled(eager, name, args)
     made = next(iter(fast.entries[0].variants.values())).code.kernel
-    assert "room256(" in made.text
+    assert "spare(" in made.text
     assert states(fast) == {"trusted"}
 
 
