@@ -30,8 +30,13 @@ def innermost(loop: ast.For) -> bool:
 
 
 def carried(loop: ast.For) -> bool:
-    """Say whether a turn of a loop may read what another has stored: elsewhere along its variable."""
+    """Say whether a turn of a loop may read what another has stored: elsewhere along its variable.
+
+    One that chooses what it does is not asked: without jumps compilers need not guess.
+    """
     assert isinstance(loop.target, ast.Name)
+    if any(isinstance(node, ast.If) for node in loop.body):
+        return False
     places = [(_array(place), _indices(place)) for place in stored_places(loop)]
     for node in ast.walk(loop):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
