@@ -1,6 +1,6 @@
 """Explicit loops over elements: found, handed to Numba in another process, and swapped in.
 
-Reading order: kinds, values, arithmetic, given, calls, nests, alone, again, elements, expressions,
+Reading order: kinds, values, arithmetic, given, calls, nests, alone, again, needs, elements, expressions,
 statements, counting, translate, kernel, versions, foreman, keeping, door, call, opening, entry, function,
 worker.
 """

@@ -7,11 +7,12 @@ Receives syntax trees of loops; writes lines.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import NamedTuple
 
 from jitla.loops.kinds import BITS, HELD, Refused
 from jitla.loops.statements import Statements
-from jitla.loops.values import EXACT, WIDE, Span, Value, number
+from jitla.loops.values import EXACT, FROM, STOP, TO, WIDE, Span, Value, number
 
 
 class Range(NamedTuple):
@@ -35,25 +36,32 @@ class Counting(Statements):
         self.flush()
         self.put(f"if not {test}: break")
         self.depth -= 1
-        self.inside(node.body)
+        self.inside(node)
 
-    def inside(self, body: list[ast.stmt]) -> None:
+    def inside(self, loop: ast.For | ast.While) -> None:
         """Translate the body of a loop: what it assigns may have been, or not."""
         before, unsure = set(self.definite), self.unsure
         self.unsure = False
-        self.block(body)
+        self.block(loop.body)
         self.definite, self.known, self.unsure = before, {}, unsure
+        if self.quick:
+            for name in self.needs.after.get(loop, ()):
+                if self.variables[name].held in "ds":
+                    self.put(f"seen = seen | bits_{self.variables[name].held}(v_{name})")
 
-    def counting(self, node: ast.For, part: tuple[str, str] | None = None) -> None:
-        """Count, or go through the elements of an array; from the one to the other of a `part` only."""
+    def counting(self, node: ast.For) -> None:
+        """Count, or go through the elements of an array; of the outermost loop, through a part only."""
         self.label = self.nest.labels[node]
         self.counters += 1
         k = self.counters
         assert isinstance(node.target, ast.Name)
-        found = self.source(k, node)
-        if part is None:
+        part = FROM, TO
+        if node is self.nest.loop:
+            found = self.part(k, node)
+        else:
+            found, part = self.source(k, node), (f"b{k}", f"e{k}")
             self.begin(k, found)
-        self.count(k, found.step, part or (f"b{k}", f"e{k}"))
+        self.count(k, found.step, part)
         before = set(self.definite)
         self.depth += 1
         value = found.value if found.value.text.startswith("c") else self.fetched(found.value)
@@ -61,8 +69,22 @@ class Counting(Statements):
             raise Refused("the variable of a loop holds other numbers, too")
         self.assign(node.target, value)
         self.depth -= 1
-        self.inside(node.body)
+        self.inside(node)
         self.definite = before
+
+    def part(self, k: int, node: ast.For) -> Range:
+        """Return what the outermost loop goes through; it is computed elsewhere, once."""
+        kept = self.lines
+        self.lines = []
+        found = self.source(k, node)
+        self.lines, self.pending, self.known = kept, [], {}
+        self.put(f"e{k} = {STOP}")
+        self.put(f"s{k} = STEP")
+        low, high = (f"float64({FROM})", f"float64({TO} - 1)")
+        if found.step.startswith("int64(-"):
+            low, high = (f"float64({TO} + 1)", f"float64({FROM})")
+        value = found.value
+        return found._replace(value=replace(value, span=(low, high) if value.span else None))
 
     def source(self, k: int, node: ast.For) -> Range:
         """Return what a loop goes through."""
@@ -102,7 +124,7 @@ class Counting(Statements):
             self.bail(f"{step.text} == 0", hard=True)
         elif step.text == "int64(0)":
             raise Refused("a range without a step")
-        for value in (start, stop):
+        for value in (start, stop, step):
             if value.bits >= WIDE - 1:
                 self.bail(f"huge({value.text})", hard=True)
         up = step.positive and step.text.startswith("int64(")

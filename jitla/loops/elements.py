@@ -14,8 +14,9 @@ from typing import Any
 from jitla.loops.arithmetic import Arithmetic
 from jitla.loops.given import Array, Given, Scalar, Variable, variable
 from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
+from jitla.loops.needs import needs
 from jitla.loops.nests import Nest
-from jitla.loops.values import WIDE, Hard, Value
+from jitla.loops.values import WIDE, Value
 
 SIZE = 40  # bits of lengths of arrays
 ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
@@ -34,17 +35,15 @@ class Elements(Arithmetic):
         self.arrays: dict[str, Array] = {}
         self.written: set[str] = set()
         self.definite: set[str] = set()
+        self.needs = needs(nest.loop)
         self.counters = 0
         self.changed = False
         self.rounds = 0
-        # Whether indices are not checked that were proven to be in bounds before the loop; how.
-        self.fast = False
+        # What proves before the loop that indices are in bounds, which are not checked then.
         self.proofs: list[str] = []
-        # Loops that may be done again; where elements are kept for that, each with its array.
-        self.regions = 0
-        self.rooms: dict[str, str] = {}
-        # Of arrays that are written, the bounds of each index.
+        # Of arrays that are written, the bounds of each index; whether some are not known.
         self.boxes: dict[str, list[list[tuple[str, str]]]] = {}
+        self.loose = False
         # Variables that were read before it is known what they may hold.
         self.unknown: set[str] = set()
         for name, what in given.items():
@@ -87,20 +86,28 @@ class Elements(Arithmetic):
         name, indices = self.place_of(node)
         parts = []
         values = [self.integer(index, " as an index") for index in indices]
-        if stored and self.whole:
-            self.boxes.setdefault(name, []).append([_bounds(value) for value in values])
+        if stored and self.quick:
+            self.boxes.setdefault(name, []).append(
+                [self.bounds(value, f"d_{name}_{axis}") for axis, value in enumerate(values)])
         for axis, value in enumerate(values):
             place = self.index(value, f"d_{name}_{axis}")
             stride = self.stride(name, axis)
             parts.append(place if stride == "1" else f"{place} * {stride}")
         return name, self.fresh(" + ".join(parts))
 
+    def bounds(self, value: Value, length: str) -> tuple[str, str]:
+        """Return the bounds of an index; if they are not known, those of the array."""
+        if value.span is not None and _proven(value):
+            return value.span
+        self.loose = True
+        return "0.0", f"(float64({length}) - 1.0)"
+
     def index(self, value: Value, length: str) -> str:
         """Return the position that an index means along an axis."""
         if not value.kinds:
             return "int64(0)"
         place = value.text
-        if self.fast and _proven(value):
+        if self.quick and _proven(value):
             assert value.span is not None
             low, high = value.span
             self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
@@ -175,10 +182,3 @@ class Elements(Arithmetic):
 def _proven(value: Value) -> bool:
     """Say whether the bounds of an index are known before the nest."""
     return value.span is not None and not value.span[0].startswith("-")
-
-
-def _bounds(value: Value) -> tuple[str, str]:
-    """Return the bounds of an index; without them what is stored cannot be kept before."""
-    if value.span is None or not _proven(value):
-        raise Hard
-    return value.span

@@ -40,6 +40,8 @@ class Variable:
 
     kinds: frozenset[str]
     bits: int = 0
+    # Bits of what it is assigned, but by counting.
+    base: int = 0
     positive: bool = True
     # What it may be between: as found in the round before, and in this one; None once it is not followed.
     span: Span = None
@@ -69,4 +71,4 @@ def variable(what: Scalar) -> Variable:
     """Return the variable that holds what it is given."""
     bits = min(what.bits, BITS.get(what.kind, WIDE))
     low = RANGES.get(what.kind, (-1, 0))[0]
-    return Variable(frozenset({what.kind}), bits, low == 0)
+    return Variable(frozenset({what.kind}), bits, bits, low == 0)

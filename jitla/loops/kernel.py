@@ -6,6 +6,7 @@ Receives what was translated; returns a kernel: its text, and how its numbers ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
@@ -14,8 +15,8 @@ from typing import Any
 from jitla.loops.given import Array, Given, Scalar, Variable
 from jitla.loops.kinds import CODES, HELD, Refused
 from jitla.loops.nests import Nest
-from jitla.loops.translate import ARGUMENTS, Translator
-from jitla.loops.values import EXACT
+from jitla.loops.translate import Translator, Written
+from jitla.loops.values import EXACT, FROM, STOP, TO
 
 _READ = {"i": "I[{}]", "d": "F[{}]", "s": "float32(F[{}])", "b": "(I[{}] != 0)"}
 _ZERO = {"i": "int64(0)", "d": "float64(0)", "s": "float32(0)", "b": "bool_(0)"}
@@ -75,40 +76,71 @@ def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]
 
 
 def _text(
-    made: Translator, lines: list[str], arrays: Mapping[str, Array], given: Mapping[str, Given],
+    made: Translator, lines: Written, arrays: Mapping[str, Array], given: Mapping[str, Given],
     gives: tuple[str, ...], names: tuple[str, ...], only: int, sizes: int,
 ) -> str:
-    """Return the text of the function of the nest, and of the one that is called with memory."""
-    head, place = [], sizes
+    """Return the text of both ways through a nest, and of the function that is called with memory."""
+    counters = [f"{letter}{k + 1}" for k in range(made.counters) for letter in "ces"]
+    back = [part for name in gives for part in (f"v_{name}", f"g_{name}")] + counters
+    parameters = "I, F" + "".join(f", p_{name}" for name in arrays)
+    first = _lengths(arrays, sizes)
+    for index, name in enumerate(names):
+        how = made.variables[name].held
+        at = 2 * index if name in gives else only + index - len(gives)
+        what = given.get(name)
+        known = CODES[what.kind] if isinstance(what, Scalar) else 0
+        code = f"I[{at + 1}]" if name in gives else f"int64({known})"
+        first += [f"v_{name} = {_READ[how].format(at)}", f"g_{name} = {code}"]
+    more = f", {FROM}, {TO}, {STOP}, STEP" if lines.opening else ""
+    bodies = []
+    head = [*first, *(f"{each} = int64(0)" for each in (*counters, "seen"))]
+    for title, part in (("careful", lines.careful), ("quick", lines.quick)):
+        if part is not None:
+            asked = ["    if rare(raised(seen)): return @-1@"] if title == "quick" else []
+            body = [*("    " + line for line in head), *part, *asked, "    return @0@"]
+            bodies += [f"def {title}({parameters}{more}):", _returning(made, body, back)]
+    begun = []
+    for index, name in enumerate(gives):
+        what, how = given.get(name), made.variables[name].held
+        if not isinstance(what, Scalar):
+            begun.append(f"F[{2 * index}] = 0.0" if how in "ds" else f"I[{2 * index}] = int64(0)")
+        begun.append(f"I[{2 * index + 1}] = int64({CODES[what.kind] if isinstance(what, Scalar) else 0})")
+    return "\n".join([*bodies, f"def kernel({parameters}):", *("    " + line for line in [*begun, *first]),
+                      *_driven(made, lines, back, parameters), "    return int64(0)", ""])
+
+
+def _lengths(arrays: Mapping[str, Array], place: int) -> list[str]:
+    """Return the lines that read lengths of arrays, and steps."""
+    made = []
     for name, array in arrays.items():
         for axis in range(array.ndim):
-            head += [f"d_{name}_{axis} = I[{place}]", f"s_{name}_{axis} = I[{place + 1}]"]
+            made += [f"d_{name}_{axis} = I[{place}]", f"s_{name}_{axis} = I[{place + 1}]"]
             place += 2
-    for index, name in enumerate(names):
-        how, what = made.variables[name].held, given.get(name)
-        if isinstance(what, Scalar):
-            at = 2 * index if name in gives else only + index - len(gives)
-            head += [f"v_{name} = {_READ[how].format(at)}", f"g_{name} = int64({CODES[what.kind]})"]
-        else:
-            head += [f"v_{name} = {_ZERO[how]}", f"g_{name} = int64(0)"]
-    counters = [f"{letter}{k + 1}" for k in range(made.counters) for letter in "ces"]
-    head += [f"{each} = int64(0)" for each in (*counters, "seen")]
-    back = [part for name in gives for part in (f"v_{name}", f"g_{name}")] + counters
-    pointers = "".join(f", p_{name}" for name in arrays)
-    everything = ", ".join(back)
-    parameters = f"I, F{pointers}"
-    functions = {"quick": made.quick, "body": lines} if made.quick else {"body": lines}
-    bodies = []
-    for title, part in functions.items():
-        asked = ["    if rare(raised(seen)): return @-1@"] if title == "quick" else []
-        body = "\n".join([*("    " + line for line in head), *part, *asked, "    return @0@"])
-        for label in range(-1, len(made.nest.labels) + 1):
-            body = body.replace(f"return @{label}@", f"return (int64({label}), {everything})")
-        bodies += [f"def {title}({parameters}):", body.replace(ARGUMENTS, parameters)]
-    store = []
-    for index, each in enumerate(back):
-        how = made.variables[each[2:]].held if each.startswith("v_") else "i"
-        value = f"r[{index + 1}]"
-        store.append(f"    {'F' if how in 'ds' else 'I'}[{index}] = {'int64' if how == 'b' else ''}({value})")
-    return "\n".join([*bodies, f"def kernel({parameters}):", f"    r = body({parameters})", *store,
-                      "    return r[0]", ""])
+    return made
+
+
+def _returning(made: Translator, body: list[str], back: list[str]) -> str:
+    """Return lines as text; they return a number, and what is given back."""
+    text, everything = "\n".join(body), ", ".join(back)
+    nothing = ", ".join(_ZERO[_held(made, each)] for each in back)
+    for label in range(len(made.nest.labels) + 1):
+        text = text.replace(f"return @{label}@", f"return (int64({label}), {everything})")
+    return text.replace("return @-1@", f"return (int64(-1), {nothing})")
+
+
+def _held(made: Translator, word: str) -> str:
+    return made.variables[word[2:]].held if word.startswith("v_") else "i"
+
+
+def _driven(made: Translator, lines: Written, back: list[str], parameters: str) -> list[str]:
+    """Return the lines that do all parts of a nest, and store what each of them gives back."""
+    found = []
+    for line in lines.driven(parameters):
+        if line.strip() != "@r@":
+            found.append("    " + re.sub(r"return @(\d+)@", r"return int64(\1)", line))
+            continue
+        for index, each in enumerate(back):
+            how = _held(made, each)
+            value = f"{'int64' if how == 'b' else ''}(r[{index + 1}])"
+            found.append(f"        {'F' if how in 'ds' else 'I'}[{index}] = {value}")
+    return found

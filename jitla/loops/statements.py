@@ -9,13 +9,16 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from jitla.loops.again import stored_names
 from jitla.loops.elements import ZERO
 from jitla.loops.expressions import Expressions
 from jitla.loops.given import Variable
 from jitla.loops.kinds import Refused
 from jitla.loops.nests import leaves
-from jitla.loops.values import WIDE, Value
+from jitla.loops.values import WIDE, Value, whole
 
+# Bits that integers have at most that are only counted up or down by so much, and begin with fewer.
+COUNTED, MOST_STEP = WIDE - 1, 16
 PATIENCE = 4  # rounds after which the bits of a variable that still grows are not followed
 
 
@@ -61,7 +64,7 @@ class Statements(Expressions):
 
     def do_Return(self, node: ast.stmt) -> None:
         """Let the interpreter go on here."""
-        if self.whole:
+        if self.quick:
             self.put(f"if rare(raised(seen)): {self.leaving}")
         self.put(f"return @{self.label}@")
 
@@ -76,7 +79,7 @@ class Statements(Expressions):
                 raise Refused("a value is taken apart")
             self.assign_all(targets[0].elts, [self.settled(self.copied(value)) for value in values])
             return
-        value = self.settled(self.expression(node.value))
+        value = self.rooted(node, self.expression(node.value))
         if len(targets) > 1:
             value = replace(value, text=self.fresh(value.text))
         self.assign_all(targets, [value] * len(targets))
@@ -97,11 +100,27 @@ class Statements(Expressions):
             store = name, place
         else:
             raise Refused("an attribute is assigned")
-        value = self.settled(self.operation(node.op, left, node.value))
+        value = self.stepped(node, left) or self.rooted(node, self.operation(node.op, left, node.value))
         if store is None:
             self.assign(node.target, value)
         else:
             self.store(*store, value)
+
+    def rooted(self, node: ast.stmt, value: Value) -> Value:
+        """Return what a statement assigns; of what is needed for sure the flags are asked for later."""
+        return self.calm(value) if self.quick and node in self.needs.needed else self.settled(value)
+
+    def stepped(self, node: ast.AugAssign, left: Value) -> Value | None:
+        """Return what a count becomes: one that begins small does not overflow in years."""
+        match node:
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add() | ast.Sub() as op,
+                               value=ast.Constant(value=int() as step)) if 0 < step <= MOST_STEP:
+                variable = self.variables[name]
+                if variable.base < COUNTED and left.kinds in ({"int"}, {"i8"}):
+                    up = isinstance(op, ast.Add)
+                    text = self.fresh(f"{left.text} {'+' if up else '-'} int64({step})")
+                    return Value(text, left.kinds, "i", "", COUNTED, left.positive and up, counted=True)
+        return None
 
     def assign_all(self, targets: list[ast.expr], values: list[Value]) -> None:
         """Assign to several targets, once nothing can fail any more."""
@@ -133,11 +152,19 @@ class Statements(Expressions):
         if not isinstance(target, ast.Name):
             raise Refused("an attribute or a part of a tuple is assigned")
         variable = self.variables[target.id]
+        if not self.turning(target.id):  # it may be left over from another part of the outermost loop
+            value = replace(value, span=whole(value.span))
         self.grow(variable, value)
         self.definite.add(target.id)
         if not value.kinds:
             return ZERO[variable.held], "0"
         return self.united(value, variable.kinds, variable.held)
+
+    def turning(self, name: str) -> bool:
+        """Say whether a variable is the one that the outermost loop counts with, and nothing else."""
+        loop = self.nest.loop
+        return isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and name == loop.target.id \
+            and list(stored_names(loop)).count(name) == 1
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Assign to a name."""
@@ -145,7 +172,9 @@ class Statements(Expressions):
 
     def grow(self, variable: Variable, value: Value) -> None:
         """Note that a variable may hold `value`, too."""
-        before = variable.kinds, variable.bits, variable.positive
+        before = variable.kinds, variable.bits, variable.positive, variable.base
+        if not value.counted:
+            variable.base = max(variable.base, value.bits)
         variable.kinds |= value.kinds
         if value.kinds:
             if value.bits > variable.bits:
@@ -153,7 +182,8 @@ class Statements(Expressions):
             variable.positive = variable.positive and value.positive
             if variable.spans is not None:
                 variable.spans.add(value.span)
-        self.changed = self.changed or before != (variable.kinds, variable.bits, variable.positive)
+        self.changed = self.changed or before != (
+            variable.kinds, variable.bits, variable.positive, variable.base)
 
     def do_If(self, node: ast.If) -> None:
         """Do one of two blocks."""

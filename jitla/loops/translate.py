@@ -1,28 +1,29 @@
-"""From the syntax tree of a nest to the lines of a function over memory and numbers.
+"""From the syntax tree of a nest to the lines of functions over memory and numbers.
 
-Knows: rounds, which loops can be done again. Must not know: compilers, calls.
+Knows: rounds, how what is done for nothing is undone. Must not know: compilers, calls.
 Receives a nest and the kinds of what it reads; returns lines, or says why the interpreter keeps it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from jitla.loops.again import again, deeper, parted, stored_names, stored_places
-from jitla.loops.counting import Counting, Range
+from jitla.loops.again import breaks, carried, innermost
+from jitla.loops.counting import Counting
 from jitla.loops.given import Scalar
 from jitla.loops.kinds import INTEGERS, Refused
 from jitla.loops.statements import PATIENCE
-from jitla.loops.values import Hard
+from jitla.loops.values import FROM, START, STOP, TO, Hard
 
 ROUNDS = 24
-PART = 256  # turns of a loop that are done again together: elements that they store are kept in as much room
-MOST_KEPT = 4  # elements of one turn that are kept
-MOST_STEP = 1 << 20
-FOOLED = 4  # times that nothing was wrong after all, before a loop is done with all checks at once
-MOST_ROOM = 1 << 25  # elements that are kept before a nest
-ARGUMENTS = "\0"  # stands for what the function of a nest is given
+PART = 2048  # elements that are kept for a part of the outermost loop
+FOOLED = 4  # parts that were done for nothing, before all are done with all checks at once
+MOST_ROOM = 1 << 25  # elements that are kept at most
+# Of arrays that are kept whole since it is not known where they are written: elements for a turn, and always.
+LOOSE, ALWAYS = 64, 4096
+MOST_BOXES = 8  # places where one array is written that are told from one another
+_ODD = "seen = ", "loud_", "flag_", "return @-1@"  # lines that may find something wrong
 SMALL = 31  # bits of integers that bounds are computed of
 
 
@@ -33,21 +34,23 @@ class Kept:
                  steps: list[str]) -> None:
         self.number, self.name, self.steps = number, name, steps
         self.room = f"k{number}_{name}"
-        self.axes = [tuple(map(list, zip(*(box[axis] for box in boxes), strict=True)))
-                     for axis in range(len(boxes[0]))]
+        axes = (zip(*(box[axis] for box in boxes), strict=True) for axis in range(len(boxes[0])))
+        self.axes = [tuple(list(dict.fromkeys(each)) for each in axis) for axis in axes]
+        # Whether it depends on the part of the outermost loop.
+        self.moves = any(word in text for axis in self.axes for texts in axis for text in texts
+                         for word in (FROM, TO))
 
     def measured(self) -> list[str]:
         """Return the lines that say how much room it takes."""
         made = []
-        for axis, (lows, highs) in enumerate(self.axes):
-            low, high = (dict.fromkeys(each) for each in (lows, highs))
-            one = next(iter(low)) if len(low) == 1 else f"min({', '.join(low)})"
-            two = next(iter(high)) if len(high) == 1 else f"max({', '.join(high)})"
-            made += [f"a{self.number}_{axis} = int64({one}) if fast else int64(0)",
-                     f"o{self.number}_{axis} = int64({two}) + int64(1) if fast else int64(0)"]
+        for axis, (low, high) in enumerate(self.axes):
+            one = low[0] if len(low) == 1 else f"min({', '.join(low)})"
+            two = high[0] if len(high) == 1 else f"max({', '.join(high)})"
+            made += [f"a{self.number}_{axis} = int64({one})",
+                     f"o{self.number}_{axis} = int64({two}) + int64(1)"]
         sizes = " * ".join(f"max(int64(0), o{self.number}_{axis} - a{self.number}_{axis})"
                            for axis in range(len(self.axes)))
-        return [*made, f"n{self.number} = {sizes}", f"room += n{self.number}"]
+        return [*made, f"n{self.number} = {sizes}"]
 
     def claimed(self) -> str:
         """Return the line that claims the room."""
@@ -55,22 +58,92 @@ class Kept:
 
     def moved(self, how: str) -> list[str]:
         """Return the lines that move all of them, there or back."""
-        lines, number = ["x = int64(0)"], self.number
-        for axis in range(len(self.axes)):
-            lines.append("    " * axis + f"for y{axis} in range(a{number}_{axis}, o{number}_{axis}):")
-        indent = "    " * len(self.axes)
-        element = " + ".join(f"y{axis} * {self.steps[axis]}" for axis in range(len(self.axes)))
-        return [*lines, indent + how.format(room=self.room, element=f"p_{self.name}[{element}]"),
-                indent + "x += int64(1)"]
+        last = len(self.axes) - 1
+        lines = ["x = int64(0)"]
+        for axis in range(last):
+            part = f"a{self.number}_{axis}, o{self.number}_{axis}"
+            lines.append("    " * axis + f"for y{axis} in range({part}):")
+        indent = "    " * last
+        row = " + ".join(["int64(0)", *(f"y{axis} * {self.steps[axis]}" for axis in range(last))])
+        low, high = f"a{self.number}_{last}", f"o{self.number}_{last}"
+        element = f"p_{self.name}[row + y * {self.steps[last]}]"
+        moved = how.format(room=f"{self.room}[x + y - {low}]", element=element)
+        return [*lines, f"{indent}row = {row}", f"{indent}for y in range({low}, {high}):",
+                f"{indent}    {moved}", f"{indent}x += max(int64(0), {high} - {low})"]
+
+
+@dataclass
+class Written:
+    """The lines of a nest: what its outermost loop goes through, all of it, and what is done first."""
+
+    # Where the outermost loop begins, ends, and how it goes on; nothing for one with a test.
+    opening: list[str] = field(default_factory=list)
+    careful: list[str] = field(default_factory=list)
+    quick: list[str] | None = None
+    proofs: list[str] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    loose: bool = False
+    # Whether the outermost loop may be done in parts.
+    parted: bool = False
+
+    def driven(self, arguments: str) -> list[str]:
+        """Return the lines that do all, part by part; where they say @r@ a part was done."""
+        lines = [*self.opening, "done = int64(0)", "while done < turns:", *self._part()]
+        if self.quick is None:
+            lines += ["    tried = False"]
+        else:
+            lines[len(self.opening):len(self.opening)] = self._planned()
+            lines += ["    " + line for line in self._tried(arguments)]
+        more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
+        lines += ["    if not tried:", f"        r = careful({arguments}{more})", "    @r@",
+                  "    if r[0] != 0: return r[0]", "    done += now"]
+        return lines if self.opening else ["turns = int64(1)", *lines]
+
+    def _part(self) -> list[str]:
+        part = "part" if self.quick is not None else "turns"
+        if not self.opening:
+            return ["    now = turns"]
+        return [f"    now = min({part}, turns - done)", f"    {FROM} = {START} + done * STEP",
+                f"    {TO} = {STOP} if done + now >= turns else {FROM} + now * STEP"]
+
+    def _planned(self) -> list[str]:
+        """Return the lines that ask whether indices are proven, and how much is done at once."""
+        lines = [f"{FROM} = {START}", f"{TO} = {STOP}"] if self.opening else []
+        lines += ["fast = turns > 0", *(f"fast = fast and {each}" for each in self.proofs),
+                  "fooled, part = int64(0), turns"]
+        moving = [each for each in self.kept if each.moves]
+        inside = [line for each in (self.kept if self.loose else moving) for line in each.measured()]
+        if self.loose:
+            room = " + ".join(f"n{each.number}" for each in self.kept)
+            inside.append(f"fast = {room} <= int64({LOOSE}) * turns + int64({ALWAYS})")
+        if self.parted and moving:
+            room = " + ".join(f"n{each.number}" for each in moving)
+            inside += [f"room = {room}", f"if room > int64({PART}):",
+                       f"    part = max(int64(1), int64(float64({PART}) * turns / room))"]
+        return [*lines, "if fast:", *("    " + line for line in [*inside, "pass"])]
+
+    def _tried(self, arguments: str) -> list[str]:
+        """Return the lines that do a part for nothing if anything is wrong."""
+        more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
+        kept = self.kept
+        room = " + ".join(["int64(0)", *(f"n{each.number}" for each in kept)])
+        had = " and ".join(["True", *(f"not nowhere({each.room})" for each in kept)])
+        whole = [*(line for each in kept for line in each.moved("{room} = {element}")), "quiet()",
+                 f"r = quick({arguments}{more})", "tried = r[0] >= 0", "if not tried:",
+                 "    fooled += int64(1)",
+                 *("    " + line for each in kept for line in each.moved("{element} = {room}"))]
+        claimed = [*(each.claimed() for each in kept), f"if {had}:", *("    " + line for line in whole),
+                   *(f"release({each.room})" for each in kept)]
+        measured = [line for each in kept for line in each.measured()]
+        return ["tried = False", f"if fast and fooled < int64({FOOLED}):",
+                *("    " + line for line in measured), f"    if {room} <= int64({MOST_ROOM}):",
+                *("        " + line for line in claimed)]
 
 
 class Translator(Counting):
     """Translates one nest; kinds of variables grow from round to round until nothing changes."""
 
-    # Lines of the way that is done for nothing if anything is wrong.
-    quick: list[str] | None = None
-
-    def run(self) -> list[str]:
+    def run(self) -> Written:
         """Return the lines of the nest."""
         for self.rounds in range(ROUNDS):
             self.begin_round()
@@ -89,8 +162,7 @@ class Translator(Counting):
     def begin_round(self) -> None:
         """Forget what was written."""
         self.lines, self._count, self.counters, self.changed = [], 0, 0, False
-        self.unknown, self.known, self.pending = set(), {}, []
-        self.regions, self.rooms, self.boxes = 0, {}, {}
+        self.unknown, self.known, self.pending, self.boxes = set(), {}, [], {}
         self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
         for name in self.definite:
             variable = self.variables[name]
@@ -99,183 +171,77 @@ class Translator(Counting):
             if variable.spans is not None:
                 variable.spans.add((text, text) if known else None)
 
-    def both(self, lines: list[str]) -> list[str]:
-        """Return the lines with a faster way before them, for where all indices are in bounds for sure."""
-        self.fast = True
-        if deeper(self.nest.loop, {name: what.ndim for name, what in self.arrays.items()}):
-            try:
-                return self.begun_again(lines)
-            except Hard:
-                self.whole, self.proofs = False, []
-        self.depth += 1
-        self.begin_round()
-        self.statement(self.nest.loop)
-        self.depth -= 1
-        made, proofs = self.lines, list(dict.fromkeys(self.proofs))
-        if not proofs and not self.regions:
-            return lines
-        tests = [f"    fast = {proofs[0]}"] if proofs else ["    fast = True"]
-        tests += [f"    fast = fast and {each}" for each in proofs[1:]]
-        tests += ["    quiet()", *(f"    f{region} = int64(0)" for region in range(self.regions))]
-        tests += [f"    {name} = room256(p_{array})" for name, array in self.rooms.items()]
-        return [*tests, "    if fast:", *made, "    else:", *("    " + line for line in lines)]
+    def both(self, careful: list[str]) -> Written:
+        """Return the lines, and those that are done for nothing if anything is wrong.
 
-    def begun_again(self, lines: list[str]) -> list[str]:
-        """Return the lines with a way before them that is done for nothing if anything is wrong.
-
-        What it may store is kept before; no variable and no statement need be known where it ends.
+        What these may store is kept before; no variable and no statement need be known where they end.
         """
-        self.whole = True
+        loop, made = self.nest.loop, Written(careful=careful)
+        self.quick = True
         self.begin_round()
-        self.statement(self.nest.loop)
-        self.whole = False
-        self.quick = self.lines
-        kept = [Kept(number, name, boxes, [self.stride(name, axis) for axis in range(len(boxes[0]))])
-                for number, (name, boxes) in enumerate(self.boxes.items())]
-        tests = [f"    fast = {each}" if not k else f"    fast = fast and {each}"
-                 for k, each in enumerate(dict.fromkeys(self.proofs) or ["True"])]
-        tests += ["    room = int64(0)", *(f"    {line}" for each in kept for line in each.measured())]
-        free = [f"release({each.room})" for each in kept]
-        tried = [*(line for each in kept for line in each.moved("{room}[x] = {element}")), "quiet()",
-                 f"r = quick({ARGUMENTS})", "if r[0] >= 0:",
-                 *("    " + line for line in (*free, "return r")), "quiet()",
-                 *(line for each in kept for line in each.moved("{element} = {room}[x]"))]
-        had = " and ".join(["True", *(f"not nowhere({each.room})" for each in kept)])
-        whole = [*(each.claimed() for each in kept), f"if {had}:", *("    " + line for line in tried), *free]
-        begun = f"    if fast and room <= int64({MOST_ROOM}):"
-        return [*tests, begun, *("        " + line for line in whole), *lines]
+        self.statement(loop)
+        self.quick = False
+        made.quick, made.proofs = self.lines, list(dict.fromkeys(self.proofs))
+        odd = any(word in line for line in made.quick for word in _ODD)
+        for number, (name, boxes) in enumerate(self.boxes.items() if odd else ()):
+            if len(boxes) > MOST_BOXES:
+                lengths = (f"d_{name}_{axis}" for axis in range(len(boxes[0])))
+                boxes = [[("0.0", f"(float64({length}) - 1.0)") for length in lengths]]
+            steps = [self.stride(name, axis) for axis in range(len(boxes[0]))]
+            made.kept.append(Kept(number, name, boxes, steps))
+        made.loose = self.loose and odd
+        if isinstance(loop, ast.For):
+            made.parted = not breaks(loop.body)
+            counters = self.counters
+            made.opening = self.opened(loop)
+            self.counters = counters
+        return made
+
+    def opened(self, loop: ast.For) -> list[str]:
+        """Return the lines that compute what the outermost loop goes through."""
+        self.begin_round()
+        self.depth, self.label = 0, self.nest.labels[loop]
+        found = self.source(1, loop)
+        self.flush()
+        self.put(f"{START} = {found.start}")
+        self.put(f"{STOP} = {found.stop}")
+        self.put(f"STEP = {found.step}")
+        end = f"{STOP} - {START} + STEP"
+        up, down = f"({end} - int64(1)) // STEP", f"({end} + int64(1)) // STEP"
+        if found.step.startswith("int64("):
+            self.put(f"turns = {down if found.step.startswith('int64(-') else up}")
+        else:
+            self.put(f"turns = {up} if STEP > 0 else {down}")
+        return self.lines
 
     def do_For(self, node: ast.For) -> None:
-        """Write a loop; one that can be done again first notes only whether anything is wrong."""
-        if not self.fast or self.sticky or self.again or self.whole:
-            self.counting(node)
+        """Write a loop; one that nothing follows from in its turns only notes whether anything is wrong."""
+        if self.quick and not self.sticky and innermost(node) and not carried(node) and self.attempt(node):
             return
-        for able, way in ((again, self.noted), (parted, self.by_parts)):
-            if able(node) and self.attempt(node, way):
-                return
         self.counting(node)
 
-    def attempt(self, node: ast.For, way: Callable[[ast.For], None]) -> bool:
-        """Write a loop in a way that may turn out to be none; say whether it was one."""
+    def attempt(self, node: ast.For) -> bool:
+        """Write a loop that notes whether anything is wrong; say whether that is possible."""
         kept = len(self.lines), self._count, self.counters, set(self.definite), len(self.proofs), self.depth
-        rooms, unsure = dict(self.rooms), self.unsure
+        boxes = {name: list(each) for name, each in self.boxes.items()}
+        unsure, loose = self.unsure, self.loose
         self.flush()
         self.known = {}
+        start = len(self.lines)
         try:
-            way(node)
+            self.sticky = True
+            self.put("bad = bool_(0)")
+            self.counting(node)
         except Hard:
             del self.lines[kept[0]:], self.proofs[kept[4]:]
             self._count, self.counters, self.definite, self.depth = kept[1], kept[2], set(kept[3]), kept[5]
-            self.sticky, self.again, self.unsure = False, False, unsure
-            self.known, self.pending, self.rooms = {}, [], rooms
+            self.unsure, self.known, self.pending, self.boxes, self.loose = unsure, {}, [], boxes, loose
             return False
-        self.known = {}
-        return True
-
-    def noted(self, node: ast.For) -> None:
-        """Write a loop that stores one element again and again, or none."""
-        restore = self.saved(node)
-        self.sticky = True
-        for target in stored_places(node):
-            name, place = self.place(target)
-            kept = self.fresh(f"p_{name}[{place}]")
-            restore.insert(0, f"p_{name}[{place}] = {kept}")
-        if self.pending:
-            raise Hard
-        self.sticky = False
-        self.twice(node, None, [], restore)
-
-    def by_parts(self, node: ast.For) -> None:
-        """Write a loop that stores elements along its way: it is done, and done again, in parts."""
-        self.label = self.nest.labels[node]
-        k = self.counters + 1
-        found = self.source(k, node)
-        step = int(found.step[6:-1]) if found.step.startswith("int64(") else MOST_STEP + 1
-        places = {ast.unparse(place): place for place in stored_places(node)}
-        if abs(step) > MOST_STEP or len(places) > MOST_KEPT:
-            raise Hard
-        self.begin(k, found)
-        self.put(f"for m{k} in range(b{k}, e{k}, {PART * step}):")
-        self.depth += 1
-        end, sign = f"m{k} + int64({PART * step})", "<" if step > 0 else ">"
-        self.put(f"z{k} = {end} if {end} {sign} e{k} else e{k}")
-        undone = self.saved(node)
-        save: list[str] = []
-        restore: list[str] = []
-        for number, place in enumerate(places.values()):
-            name, _ = self.place_of(place)
-            room = f"k{number}_{self.arrays[name].kind}"  # all loops have the same
-            self.rooms.setdefault(room, name)
-            self.along(node, k, found, place, save, f"{room}[x{k}]", "{0} = {1}")
-            self.along(node, k, found, place, restore, f"{room}[x{k}]", "{1} = {0}")
-        self.twice(node, (f"m{k}", f"z{k}"), save, [*restore, *undone])
-        self.depth -= 1
-
-    def along(self, node: ast.For, k: int, found: Range, target: ast.Subscript, into: list[str],
-              room: str, how: str) -> None:
-        """Add to `into` a loop over the elements of a part that it stores."""
-        kept, self.lines, depth, definite = self.lines, [], self.depth, set(self.definite)
-        try:
-            self.moved(node, k, found, target, room, how)
         finally:
-            into += self.lines
-            self.lines, self.depth, self.definite = kept, depth, definite
-
-    def moved(self, node: ast.For, k: int, found: Range, target: ast.Subscript, room: str, how: str) -> None:
-        """Write a loop over the elements of a part, and nothing around it."""
-        self.depth = 0
-        self.put(f"x{k} = int64(0)")
-        self.count(k, found.step, (f"m{k}", f"z{k}"))
-        self.depth = 1
-        self.sticky = True
-        assert isinstance(node.target, ast.Name)
-        self.assign(node.target, found.value)
-        name, place = self.place(target)
-        if self.pending:
-            raise Hard
-        self.put(how.format(room, f"p_{name}[{place}]"))
-        self.put(f"x{k} += int64(1)")
-        self.sticky, self.known = False, {}
-
-    def saved(self, node: ast.For) -> list[str]:
-        """Write what keeps the variables of a loop; return what brings them back."""
-        names = list(dict.fromkeys(stored_names(node)))
-        for name in names:
-            self.put(f"w_{name}, h_{name} = v_{name}, g_{name}")
-        return [f"v_{name}, g_{name} = w_{name}, h_{name}" for name in names]
-
-    def twice(self, node: ast.For, part: tuple[str, str] | None, save: list[str],
-              restore: list[str]) -> None:
-        """Write a loop that only notes whether something is wrong, and one with all checks for then."""
-        region, counters, definite = self.regions, self.counters, set(self.definite)
-        self.put("bad = bool_(1)")
-        self.put(f"if f{region} < int64({FOOLED}):")
-        self.depth += 1
-        start = len(self.lines)
-        self.sticky = True
-        self.label = self.nest.labels[node]
-        self.counting(node, part)
-        self.sticky = False
-        flags = any("seen = " in line for line in self.lines[start:])
-        checks = any(line.lstrip().startswith("bad = ") for line in self.lines[start:])
-        if flags:
-            self.put("bad = either(bad, raised(seen))")
-        if not checks and not flags:
-            self.depth -= 1
-            self.lines[start - 2:] = [line[4:] for line in self.lines[start:]]
-            return
-        indent = "    " * self.depth
-        self.lines[start:start] = [indent + line for line in (*save, "bad = bool_(0)")]
-        self.put("if rare(bad):")
-        self.lines += [indent + "    " + line for line in restore]
-        self.depth -= 1
-        self.counters, self.definite = counters, definite
-        self.put("if rare(bad):")
-        self.depth += 1
-        self.put(f"f{region} += int64(1)")
-        self.again = True
-        self.counting(node, part)
-        self.again = False
-        self.put("quiet()")
-        self.depth -= 1
-        self.regions += 1
+            self.sticky = False
+        self.known = {}
+        if any(line.lstrip().startswith("bad = either") for line in self.lines[start:]):
+            self.put(f"if rare(bad): {self.leaving}")
+        else:
+            del self.lines[start]
+        return True

@@ -6,6 +6,7 @@ Receives texts of operands; writes lines that compute and check, and returns val
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -19,7 +20,11 @@ LARGEST = {"d": "1.7976931348623157e308", "s": "float32(3.4028234663852886e38)"}
 # Lines that are computed rather than jumped over, and what is too dear for that.
 CHEAP = 6
 _DEAR = ("lib_", "power", "ratio", "sqrt", "float_div", "float_mod", "floor(", "ceil(")
+# Checks that what is computed for nothing hardly ever fails.
+_LOST = re.compile(r"beyond\(|o[0-9]+$")
 Span = tuple[str, str] | None
+# What a part of the outermost loop begins and ends with, and the loop.
+FROM, TO, START, STOP = "FIRST", "LIMIT", "BEGIN", "END"
 LONGEST = 300  # characters of a text of a bound
 
 
@@ -38,6 +43,8 @@ class Value:
     steps: tuple[tuple[str, str, str], ...] = ()
     # Texts of the least and the largest it can be, of what does not change in the loop.
     span: Span = None
+    # Whether it is so much more or less than the variable that it is assigned to.
+    counted: bool = False
 
     @property
     def code(self) -> str:
@@ -50,6 +57,14 @@ class Value:
         if len(self.kinds) != 1:
             raise Refused(f"a value may be {' or '.join(sorted(self.kinds))}")
         return next(iter(self.kinds))
+
+
+def whole(span: Span) -> Span:
+    """Return the bounds in all of the outermost loop of what has these in a part of it."""
+    if span is None:
+        return None
+    low, high = (each.replace(FROM, START).replace(TO, STOP) for each in span)
+    return low, high
 
 
 def number(value: int | float | bool) -> Value:
@@ -91,12 +106,10 @@ class Writer:
         self.label = 0
         # Whether what is wrong is only noted, since all can be done again.
         self.sticky = False
-        # Whether what is written is done when something was wrong, with all checks.
-        self.again = False
         # Whether what is written may not be reached: what is done there must not be done for nothing.
         self.unsure = False
-        # Whether the whole nest is done again, from its beginning, if anything is wrong.
-        self.whole = False
+        # Whether all of it is undone, and done again with all checks, if anything is wrong.
+        self.quick = False
         # What is left to check before the statement does anything; for each, what tells more, if it is rare.
         self.pending: list[tuple[str, str]] = []
         # Names of what was computed already, and checks that were done: they hold as long as their parts do.
@@ -106,12 +119,12 @@ class Writer:
     @property
     def watched(self) -> bool:
         """Whether operations set the processor's flags, which are looked at when all is done."""
-        return self.sticky or self.whole
+        return self.quick
 
     @property
     def leaving(self) -> str:
         """The statement that leaves the loop where something is wrong."""
-        return "return @-1@" if self.whole else f"return @{self.label}@"
+        return "return @-1@" if self.quick else f"return @{self.label}@"
 
     def put(self, line: str) -> None:
         """Write a line."""
@@ -281,7 +294,8 @@ class Writer:
         asked = self.own(f"bool_({test})")
         for (_, lines, pending), when in zip(parts, (asked, f"(not {asked})"), strict=True):
             self.lines += [line[4:] for line in lines]
-            self.pending += [(f"({when} & ({condition}))", more and f"{when} and ({more})")
+            self.pending += [(condition, more) if self.quick and _LOST.match(condition) else
+                             (f"({when} & ({condition}))", more and f"{when} and ({more})")
                              for condition, more in pending]
         self.put(f"{name} = {parts[0][0].text} if {asked} else {parts[1][0].text}")
         return name
@@ -311,4 +325,5 @@ Part = tuple[Value, list[str], list[tuple[str, str]]]
 def _cheap(lines: list[str]) -> bool:
     """Say whether lines only compute, and little."""
     return len(lines) <= CHEAP and all(
-        line.lstrip().startswith(("t", "seen = ")) and not any(word in line for word in _DEAR) for line in lines)
+        line.lstrip().startswith(("t", "seen = ")) and not any(word in line for word in _DEAR)
+        for line in lines)

@@ -73,14 +73,6 @@ def _either(context: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
-def _room(context: Any, pointer: Any) -> Any:
-    """Return memory of the function's own for 256 elements of what a pointer points to."""
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _reserved(builder, args[0].type.pointee, 256)
-    return pointer(pointer), code
-
-
-@intrinsic
 def _spare(context: Any, pointer: Any, count: Any) -> Any:
     """Return memory of the system's for so many elements of what a pointer points to."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -127,10 +119,7 @@ def _flagging(name: str) -> Any:
 
 @intrinsic
 def _raised(context: Any, seen: Any) -> Any:
-    """Say whether the processor has noted an overflow, a division by zero, or what is no number.
-
-    All that `seen` was made of has been computed then.
-    """
+    """Say whether the processor has noted what is odd, once all is computed that `seen` was made of."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.asm(ir.FunctionType(ir.VoidType(), [args[0].type]), "", "r,~{memory}", args, True)
         word = ir.IntType(_FLAGS[0])
@@ -153,8 +142,7 @@ def _loud(name: str) -> Any:
 def _hidden(context: Any, a: Any) -> Any:
     """Return a number that compilers do not know, whatever it is."""
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        whole = isinstance(args[0].type, ir.IntType)
-        how = "=r,0" if whole else _HIDING[platform.machine()]
+        how = "=r,0" if isinstance(args[0].type, ir.IntType) else _HIDING[platform.machine()]
         return builder.asm(ir.FunctionType(args[0].type, [args[0].type]), "", how, args, False)
     return a(a), code
 
@@ -251,10 +239,9 @@ def _names() -> dict[str, Any]:
         "MIN": -(1 << 63), "INF": math.inf, "NAN": math.nan, "sqrt": math.sqrt, "isnan": math.isnan,
         "isinf": math.isinf, "isfinite": math.isfinite,
         "ratio": make(lambda a, b: a / b), "shift": make(lambda a, b: a << b),
-        "floor_div": make(lambda a, b: a // b),
-        "floor_mod": make(lambda a, b: a % b),
+        "floor_div": make(lambda a, b: a // b), "floor_mod": make(lambda a, b: a % b),
         "wide": make(lambda a: (a > 9007199254740992) | (a < -9007199254740992)),
-        "huge": make(lambda a: (a > 4611686018427387904) | (a < -4611686018427387904)),
+        "huge": make(lambda a: (a > 2305843009213693952) | (a < -2305843009213693952)),
         "beyond": make(lambda a, most: types.uint64(a) + types.uint64(most) > types.uint64(2 * most)),
         "lost": make(lambda wide, single: math.isinf(single) and not math.isinf(wide)),
         "outside": make(lambda place, length: types.uint64(place) >= types.uint64(length)),
@@ -264,8 +251,8 @@ def _names() -> dict[str, Any]:
               for short in ("int", "uint") for size in (1, 2, 4, 8)}
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
-    found |= {"rare": _rare, "either": _either, "room256": _room, "spare": _spare,
-              "release": _release, "nowhere": _nowhere, "raised": _raised, "quiet": _quiet}
+    found |= {"rare": _rare, "either": _either, "spare": _spare, "release": _release, "nowhere": _nowhere,
+              "raised": _raised, "quiet": _quiet}
     found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {f"loud_{name}": _loud(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {"bits_d": _bits(64), "bits_s": _bits(32)} | {f"hidden_{how}": _hidden for how in "ids"}
@@ -278,7 +265,7 @@ def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str
     """Return the name of the function that was made of a text, and its object."""
     space = dict(names)
     exec(compile(text, "<loop>", "exec"), space)
-    for name in ("quick", "body"):
+    for name in ("quick", "careful"):
         if name in space:
             space[name] = njit(**_OPTIONS)(space[name])
     made = njit(**_OPTIONS)(space["kernel"])

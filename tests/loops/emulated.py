@@ -42,8 +42,21 @@ class Memory:
 
 def _int64(value: Any) -> int:
     made = int(value)
+    if NOTED:  # nothing of it is kept
+        return (made - _LOW) % (1 << 64) + _LOW
     assert _LOW <= made <= _HIGH, "64 bits are too few, and nobody noticed"
     return made
+
+
+def _either(a: Any, b: Any) -> bool:
+    if a or b:
+        NOTED.append(True)
+    return bool(a) | bool(b)
+
+
+def _quiet(*_: Any) -> None:
+    RAISED.clear()
+    NOTED.clear()
 
 
 def _wrapped(bits: int, signed: bool):
@@ -88,6 +101,8 @@ def _flagged(a: Any, b: Any, made: Any) -> bool:
 
 
 RAISED: list[bool] = []
+# What kernels have noted, and will ask for.
+NOTED: list[bool] = []
 
 
 def _flagging(operation):
@@ -107,16 +122,16 @@ SPACE: dict[str, Any] = {
     "ratio": lambda a, b: a / b if b else a * math.inf if a and a == a else math.nan,
     "shift": lambda a, b: ((a << b) + (1 << 63)) % (1 << 64) - (1 << 63),
     "floor_div": lambda a, b: a // b, "floor_mod": lambda a, b: a % b,
-    "wide": lambda a: abs(a) > 1 << 53, "huge": lambda a: abs(a) > 1 << 62,
+    "wide": lambda a: abs(a) > 1 << 53, "huge": lambda a: abs(a) > 1 << 61,
     "beyond": lambda a, most: abs(a) > most,
     "lost": lambda wide, single: math.isinf(single) and not math.isinf(wide),
     "outside": lambda place, length: not 0 <= place < length, "flagged": _flagged,
     "float_mod": lambda a, b: a % b if b else math.nan, "float_div": lambda a, b: a // b if b else math.nan,
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
-    "rare": bool, "either": lambda a, b: bool(a) | bool(b),
-    "room256": lambda pointer: {}, "spare": lambda pointer, count: {}, "release": lambda room: None,
-    "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": lambda: RAISED.clear(),
+    "rare": bool, "either": _either,
+    "spare": lambda pointer, count: {}, "release": _quiet,
+    "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": _quiet,
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
 SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)

@@ -26,6 +26,24 @@ def table_of_costs(a, b):
     return d
 
 
+def left_over(x, y):
+    before = 0
+    for i in range(len(y)):
+        x[before] = x[before] * y[i]
+        before = i
+    return before
+
+
+def in_between(x, y):
+    t = 0.0
+    for i in range(len(y)):
+        t = x[i] * y[i]
+        if t < 0:
+            x[0] += t
+        x[1] = y[i] + x[i]
+    return t
+
+
 def neighbours(x, y):
     for i in range(len(x)):
         y[i] = x[i - 1] + x[i + 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 
 import numpy as np
@@ -11,6 +12,8 @@ import jitla
 
 numba = pytest.importorskip("numba")
 from jitla.loops import worker  # noqa: E402  # it loads Numba
+from tests.loops import compiled, emulated, programs  # noqa: E402
+from tests.loops.fuzz import outcome  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,19 @@ def test_what_texts_call_is_compiled_and_does_what_python_does():
             for b in (2.0, -2.0, 0.1, np.inf):
                 found, wanted = names[name](a, b), operation(a, b)
                 assert str(found) == str(wanted), (name, a, b)
+
+
+def test_what_nothing_needs_is_complained_of_as_well(monkeypatch):
+    """Compilers leave out what nothing reads; Python does not."""
+    emulated.eager(monkeypatch.setattr)
+    fast = compiled.version(programs.in_between)
+    y = np.ones(9)
+    for x in [np.arange(9.0)] * 5 + [np.full(9, 1e300)] * 2:
+        given = {"x": x, "y": y if x[0] == 0 else y * np.array([1, 1, 1, 1e10, 1, 1, 1, 1, 1])}
+        wanted = outcome(programs.in_between, copy.deepcopy(given))
+        assert outcome(fast.version, copy.deepcopy(given)) == wanted
+    assert len(wanted[1]) == 1
+    assert fast.records()[0].left
 
 
 def made_by(kind):
