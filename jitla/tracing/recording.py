@@ -18,7 +18,15 @@ from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.indexing import Indexing
 from jitla.tracing.operators import SMALL_INT
 from jitla.tracing.powers import SHORTCUTS, is_paired
-from jitla.tracing.signature import INTEGRAL, LAYOUT_ID, METAS, is_traced, layout_id, meta_id, owns_memory
+from jitla.tracing.signature import (
+    INTEGRAL,
+    LAYOUT_ID,
+    METAS,
+    is_traced,
+    layout_id,
+    meta_id,
+    owns_memory,
+)
 from jitla.tracing.tape import CELLS, KIND_CODE, OP_ID, OPS, scalar_operand
 
 _INT = KIND_CODE[int]
