@@ -6,6 +6,7 @@ Receives the arguments of the process; returns its exit status.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from jitla import calibrate, commands, demo
@@ -62,6 +63,11 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        status = main(sys.argv[1:])
+        sys.stdout.flush()
     except JitlaError as wrong:
         sys.exit(f"jitla: {wrong}")
+    except BrokenPipeError:  # who reads it, such as head, has had enough; Python would try again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

@@ -268,3 +268,10 @@ def test_functions_are_displayed_with_their_plans(shell):
     assert "<svg" in formatted["text/html"] and formatted["text/plain"] == "<function __main__.f(x)>"
     formatted, _ = shell.display_formatter.format(shell.user_ns["f"].stats())
     assert formatted["text/plain"].startswith("calls 1 ") and "<table>" in formatted["text/html"]
+
+
+def test_a_reader_that_has_had_enough_is_no_error():
+    command = [sys.executable, "-m", "jitla", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert b"Traceback" not in (told := process.stderr.read()) and b"Exception" not in told, told

@@ -7,6 +7,7 @@ Receives the running stack; returns paths, frames, lines and tracebacks without 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from dis import opname
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
@@ -27,7 +28,8 @@ _PROTOCOLS = {"__array_function__": "func", "__array_ufunc__": "ufunc"}
 _KINDS: dict[int, int] = {}
 _CODES: dict[int, CodeType] = {}
 _BYTES: dict[int, bytes] = {}
-_LINES: dict[tuple[int, int], int] = {}
+# Where the instructions of each line begin, and which line that is.
+_LINES: dict[int, tuple[list[int], list[int | None]]] = {}
 
 
 def mark(code: CodeType, kind: int) -> int:
@@ -102,14 +104,16 @@ def user_line() -> tuple[str, int]:
 
 
 def line_of(frame: FrameType) -> int:
-    """Return the line `frame` is at; Python counts from the first one each time."""
+    """Return the line `frame` is at; Python itself counts from the first one each time."""
     code = frame.f_code
-    at = id(code), frame.f_lasti
-    line = _LINES.get(at)
-    if line is None:
+    known = _LINES.get(id(code))
+    if known is None:
         mark(code, kind_of(code))
-        line = _LINES[at] = frame.f_lineno
-    return line
+        spans = list(code.co_lines())
+        known = _LINES[id(code)] = [start for start, _, _ in spans], [line for _, _, line in spans]
+    starts, lines = known
+    line = lines[bisect_right(starts, frame.f_lasti) - 1]
+    return frame.f_lineno if line is None else line
 
 
 def origin() -> tuple[FrameType, Any]:
