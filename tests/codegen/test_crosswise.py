@@ -85,7 +85,7 @@ def test_plans_ask_for_it_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) 
         asked.append((geometry.dims[-1], short_rows(kernel, form, geometry)))
         return asked[-1][1]
 
-    monkeypatch.setattr("jitla.recompile.program.short_rows", noted)
+    monkeypatch.setattr("jitla.recompile.loops.short_rows", noted)
     monkeypatch.setattr("jitla.recompile.rows.short_rows", noted)
 
     @jitla.jit(compile="sync")

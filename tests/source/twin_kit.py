@@ -67,6 +67,9 @@ class Hook:
     def edge(self) -> None:
         self.seen.append(("edge",))
 
+    def pause(self) -> None:
+        self.seen.append(("pause",))
+
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         self.seen.append(("attribute", name))
         return getattr(obj, name)
