@@ -42,6 +42,10 @@ def total(x, w):
     return x.T @ (x @ w)
 
 
+def weighted(x, w, y):
+    return (np.maximum(x @ w, 0) * y) @ x
+
+
 @pytest.fixture
 def decorated():
     """Decorate a function, call it, and return it with its arguments and what it gave."""
@@ -222,3 +226,11 @@ def test_pins_do_not_heap_up_compilers(decorated):
 def test_text_that_is_no_schedule_is_refused():
     with jitla.options(schedules="{1: 2"), pytest.raises(jitla.ConfigError, match="schedules="):
         jitla.jit(distance, compile="sync")(X, X[0], 3.0)
+
+
+def test_passes_that_read_a_matrix_turned_are_pinned(decorated):
+    x = X.astype("f4")
+    f, args, wanted = decorated(weighted, x, x[0], X[:, 0], numerics="relaxed")
+    jitla.schedule(f, kernel="K1", height=8)
+    np.testing.assert_allclose(f(*args), wanted, rtol=1e-6)
+    assert f.stats()["failures"] == 0 and "pinned" in str(jitla.explain(f))

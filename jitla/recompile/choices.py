@@ -114,9 +114,8 @@ def key_of(
         sizes += shape
     for hop in kernel.body:
         number[hop] = len(number)
-        attrs = tuple((k, str(v)) for k, v in hop.attrs if k not in ("shape", "slot"))
-        words.append((hop.op.name, hop.meta.dtype.str, attrs if hop.op.kind is not Kind.LEAF else (),
-                      tuple(number[i] if i in number else _slice(i, number) for i in hop.inputs)))
+        words.append((hop.op.name, hop.meta.dtype.str, _attrs(hop) if hop.op.kind is not Kind.LEAF else (),
+                      tuple(number[i] if i in number else _view(i, number) for i in hop.inputs)))
     words.append(tuple(number[h] for h in kernel.outputs))
     if not isinstance(kernel, Kernel):
         words.append(tuple(tuple(number[h] for h in s.outputs) for s in kernel.stages))
@@ -124,9 +123,14 @@ def key_of(
     return Key(sha256(repr(words).encode()).hexdigest()[:24], tuple(sizes))
 
 
-def _slice(view: Hop, number: Mapping[Hop, int]) -> tuple[Any, ...]:
-    """Return what a slice between two stages takes of which value."""
-    return tuple(number.get(i, -1) for i in view.inputs), str(view.attr("index"))
+def _view(view: Hop, number: Mapping[Hop, int]) -> tuple[Any, ...]:
+    """Return what is read as a view of which value: a slice between two stages, a matrix turned."""
+    return view.op.name, tuple(number.get(i, -1) for i in view.inputs), _attrs(view)
+
+
+def _attrs(hop: Hop) -> tuple[tuple[str, str], ...]:
+    """Return what says how `hop` is done, for any sizes."""
+    return tuple((k, str(v)) for k, v in hop.attrs if k not in ("shape", "slot"))
 
 
 def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> Space:
