@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import shlex
+from types import FunctionType
 from typing import Any
 
 from jitla.api import coverage, explain, jit, recompilations
@@ -19,12 +20,14 @@ from jitla.errors import ConfigError, JitlaError
 __all__ = ["load_ipython_extension"]
 
 USAGE = """%jitla explain FUNCTION [LEVEL]   what became of a decorated function; of a call: FUNCTION(...)
-%jitla stats FUNCTION             what it has done, in numbers
+%jitla stats [FUNCTION]           what it has done, in numbers; without one, a line for each in the notebook
 %jitla coverage                   what decorated functions handed to NumPy
 %jitla recompilations FUNCTION    what was compiled for it when, and why
 %jitla recompile on|off|status    whether anything new is compiled; NumPy does what has no program
 %%jitla [OPTION=VALUE ...]        decorate the functions that the cell defines"""
 
+# What is told of each function; `stats` of one tells more.
+_NUMBERS = ("calls", "bypassed", "programs", "kernel_runs", "fallbacks")
 _NOT_SET = object()
 
 
@@ -61,6 +64,8 @@ def _line(ipython: Any, line: str) -> Any:
     match line.split():
         case ["explain", _, *_]:
             return _explained(ipython, line.strip().removeprefix("explain").strip())
+        case ["stats"]:
+            return _numbers(ipython)
         case ["stats", name]:
             return _function(ipython, name).stats()
         case ["coverage"]:
@@ -72,6 +77,20 @@ def _line(ipython: Any, line: str) -> Any:
         case [] | ["help" | "-h" | "--help"]:
             return Text(USAGE)
     raise ConfigError(f"there is no %jitla {line}; use\n{USAGE}")
+
+
+def _numbers(ipython: Any) -> Text:
+    """Return a table of what the decorated functions of the notebook have done."""
+    functions: dict[str, Any] = {
+        name: value for name, value in list(ipython.user_ns.items())
+        if isinstance(value, FunctionType) and hasattr(value, "__jitla_state__")}
+    rows = [(name, function.stats()) for name, function in functions.items()]
+    if not rows:
+        return Text("no function of this notebook is decorated")
+    wide = max(len(name) for name, _ in rows)
+    lines = [" " * wide + "".join(f"  {each:>11}" for each in _NUMBERS)]
+    lines += [f"{name:{wide}}" + "".join(f"  {stats[each]:11}" for each in _NUMBERS) for name, stats in rows]
+    return Text("\n".join(lines))
 
 
 def _explained(ipython: Any, text: str) -> Any:

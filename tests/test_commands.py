@@ -267,6 +267,7 @@ def test_functions_are_displayed_with_their_plans(shell):
     formatted, _ = shell.display_formatter.format(shell.user_ns["f"])
     assert "<svg" in formatted["text/html"] and formatted["text/plain"] == "<function __main__.f(x)>"
     formatted, _ = shell.display_formatter.format(shell.user_ns["f"].stats())
+    assert shell.run_line_magic("jitla", "stats").split("\n")[1].split() == ["f", "1", "0", "1", "1", "0"]
     assert formatted["text/plain"].startswith("calls 1 ") and "<table>" in formatted["text/html"]
 
 
