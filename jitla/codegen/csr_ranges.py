@@ -21,6 +21,7 @@ from jitla.codegen.csr_vectors import rows_summed
 from jitla.codegen.indexing_code import Carried, bits_of, block_head, in_lanes, turns
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
+from jitla.codegen.row_shares import halved
 from jitla.codegen.stored_code import index_at
 
 __all__ = ["ranges_text"]
@@ -82,23 +83,7 @@ def _place(index: np.dtype) -> str:
     """@place(columns, from, to, least): the first entry whose column is no less, where they are in order."""
     return f"""define internal i64 @place(ptr %columns, i64 %from, i64 %to, i64 %least) nounwind {{
 entry:
-  br label %half
-half:
-  %low = phi i64 [ %from, %entry ], [ %low.next, %nearer ]
-  %high = phi i64 [ %to, %entry ], [ %high.next, %nearer ]
-  %apart = icmp ult i64 %low, %high
-  br i1 %apart, label %nearer, label %found
-nearer:
-  %sum = add i64 %low, %high
-  %middle = lshr i64 %sum, 1
-  %after = add i64 %middle, 1
-{index_at("%there", "%columns", "%middle", index)}  %short = icmp slt i64 %there, %least
-  %low.next = select i1 %short, i64 %after, i64 %low
-  %high.next = select i1 %short, i64 %high, i64 %middle
-  br label %half
-found:
-  ret i64 %low
-}}
+{halved("entry", "%from", "%to", "%least", index_at("%there", "%columns", "%middle", index))}}}
 """
 
 

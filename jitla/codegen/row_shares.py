@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from jitla.codegen.layout import HEADER
 
-__all__ = ["BOUND", "unit_begins"]
+__all__ = ["BOUND", "halved", "unit_begins"]
 
 PER_ROW = 4  # entries that take as long as a row without any
 
@@ -32,10 +32,19 @@ def unit_begins(places: str, label: str, there: str) -> str:
   %more = udiv i64 %few, %units
   %before = add i64 %many, %more
   %wanted = add i64 %from, %before
+{halved(label, "0", places, "%wanted", there)}"""
+
+
+def halved(label: str, low: str, high: str, wanted: str, there: str) -> str:
+    """Lines, from block `label` on, that return the first place from `low` to `high` not below `wanted`.
+
+    The lines `there` find %there, what place %middle has; no place has less than those before it.
+    """
+    return f"""\
   br label %half
 half:
-  %low = phi i64 [ 0, %{label} ], [ %low.next, %nearer ]
-  %high = phi i64 [ {places}, %{label} ], [ %high.next, %nearer ]
+  %low = phi i64 [ {low}, %{label} ], [ %low.next, %nearer ]
+  %high = phi i64 [ {high}, %{label} ], [ %high.next, %nearer ]
   %apart = icmp ult i64 %low, %high
   br i1 %apart, label %nearer, label %found
 nearer:
@@ -43,7 +52,7 @@ nearer:
   %middle = lshr i64 %sum, 1
   %after = add i64 %middle, 1
 {there}\
-  %short = icmp slt i64 %there, %wanted
+  %short = icmp slt i64 %there, {wanted}
   %low.next = select i1 %short, i64 %after, i64 %low
   %high.next = select i1 %short, i64 %high, i64 %middle
   br label %half
