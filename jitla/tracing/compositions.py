@@ -216,14 +216,6 @@ def _vdot(session: Session, a: Any, b: Any, /) -> Any:
     return session.product("dot", x, y)
 
 
-def _vecdot(session: Session, x1: Any, x2: Any, /) -> Any:
-    """Do sums of products along the last axis."""
-    x, y = plain_array(session, x1), plain_array(session, x2)
-    if x is None or y is None or x.dtype != y.dtype or x.ndim != y.ndim or x.shape[-1] != y.shape[-1]:
-        return NotImplemented
-    return np.einsum("...i,...i->..." if x.ndim != 2 else "ij,ij->i", x, y)
-
-
 def _cross(session: Session, a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1,
            axis: Any = None) -> Any:
     """Do the cross products of rows of three."""
@@ -268,5 +260,5 @@ COMPOSITIONS: dict[Any, Callable[..., Any]] = {
     np.zeros_like: _like(np.zeros_like), np.ones_like: _like(np.ones_like),
     np.empty_like: _like(np.empty_like), np.full_like: _like(np.full_like),
     np.squeeze: _squeeze, np.flip: _flip(None), np.fliplr: _flip((1,)), np.flipud: _flip((0,)),
-    np.vdot: _vdot, np.split: _split, np.cross: _cross, np.sinc: _sinc, np.vecdot: _vecdot,
+    np.vdot: _vdot, np.split: _split, np.cross: _cross, np.sinc: _sinc,
 }

@@ -74,8 +74,6 @@ class Dispatch(Recording):
             made = self._product_as(kwargs["dtype"], *inputs) if kwargs else self.matmul(*inputs, slow=ufunc)
             if made is not NotImplemented:
                 return made
-        if ufunc is np.vecdot and method == "__call__":
-            return self.function(ufunc, inputs, kwargs)
         return self.eager(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
 
     def _product_as(self, dtype: Any, x: Any, y: Any) -> Any:
