@@ -416,6 +416,28 @@ def smoothed(x: Array, alpha: float) -> Array:
     return z * 2.0 + 1.0
 
 
+def row_elimination(a: Array) -> Array:
+    n = a.shape[0]
+    for k in range(n):
+        for i in range(k + 1, n):
+            f = a[i, k] / a[k, k]
+            a[i, k + 1:] -= f * a[k, k + 1:]
+            a[i, k] = f
+    return a
+
+
+def row_sweeps(u: Array, low: Array, mid: Array, high: Array) -> Array:
+    n = u.shape[0]
+    for i in range(1, n):
+        w = low[i] / mid[i - 1]
+        mid[i] -= w * high[i - 1]
+        u[i, :] -= w * u[i - 1, :]
+    u[n - 1, :] /= mid[n - 1]
+    for i in range(n - 2, -1, -1):
+        u[i, :] = (u[i, :] - high[i] * u[i + 1, :]) / mid[i]
+    return u
+
+
 def heat(u: Array, steps: int, c: float) -> Any:
     total = 0.0
     for _ in range(steps):
@@ -597,6 +619,9 @@ MIXED = (
     Program(tridiagonal, "mixed", lambda g: (
         g.random(100_000), 4 + g.random(100_000), g.random(100_000), g.random(100_000))),
     Program(gram_schmidt, "mixed", lambda g: (g.random((200, 30)),)),
+    Program(row_elimination, "mixed", lambda g: (_definite(g, 120),)),
+    Program(row_sweeps, "mixed", lambda g: (
+        g.random((300, 60)), g.random(300), 4 + g.random(300), g.random(300))),
     Program(over_relaxation, "mixed", lambda g: (g.random((100, 100)), 1.5, 10)),
     Program(k_means, "mixed", lambda g: (g.random((2000, 4)), g.random((8, 4)), 3)),
     Program(forward_solve, "mixed", lambda g: (

@@ -181,8 +181,10 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
     for site in sites:
         runs.update(site.runs())
     lines = {p: found for site in sites for p, found in list(site.lines.items())}
+    own = {id(bound): bound for site in sites for bound in site.bounds()}
     programs = tuple(
-        program_record(p, n, lines.get(p, {}), codes) for p, n in runs.items() if hasattr(p, "plan"))
+        program_record(p, n, *lines.get(p, (None, {})), own, codes) for p, n in runs.items()
+        if hasattr(p, "plan"))
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note, loops_of(sites),

@@ -20,7 +20,7 @@ CHANGES = 8  # compilations because of one guard, from which on that is worth a 
 LITTLE = 0.01  # part of all time up to which a call that is handed to NumPy is not worth a word
 MAIN = 0.5  # part of a program's time from which on one call of NumPy matters
 # How notes end that say all that can be done.
-COMPLETE = ("methods", "generator", "function of Python", "disable is on")
+COMPLETE = ("methods", "generator", "function of Python", "SciPy itself", "disable is on")
 #: By the word that a reason has: what can be done about a call that is not traced.
 CURES = (
     ("whole calls", "is faster in NumPy: hand it more data at a time, or decorate what calls it"),

@@ -14,7 +14,10 @@ from typing import Any
 
 from jitla.errors import TraceError
 
-__all__ = ["awaited", "behind", "check_arguments", "foreign", "kind_note"]
+__all__ = ["ARRAYS", "awaited", "behind", "check_arguments", "foreign", "kind_note"]
+
+#: Packages whose own functions run as they are, decorated or not.
+ARRAYS = frozenset({"numpy", "scipy"})
 
 
 def behind(given: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -81,4 +84,6 @@ def kind_note(function: Any) -> str:
         return "runs in NumPy: it is an asynchronous generator"
     if not isinstance(function, FunctionType):
         return "runs in NumPy: it is no function of Python"
+    if function.__module__ and function.__module__.partition(".")[0] in ARRAYS:
+        return "runs in NumPy: it is a function of NumPy or SciPy itself"
     return ""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
-__all__ = ["Clock", "Lap", "Watch", "moment", "stored", "watching"]
+__all__ = ["Clock", "Lap", "Watch", "moment", "stored", "usual", "watching"]
 
 FIRST = 5  # runs of a program that are timed; what a cold cache does shows in the first alone
 KEPT = 256  # laps of a program that are remembered
@@ -54,26 +55,28 @@ def stored(matrix: Any, most: int) -> None:
 
 
 class Clock:
-    """The laps of one program; `on`: whether its next run is timed."""
+    """The laps of one program; `on`: whether its next run is timed.
 
-    __slots__ = ("counts", "laps", "on", "steps")
+    A program is run by bindings of it, the first runs of each of which are timed: its sizes, its function.
+    """
+
+    __slots__ = ("laps", "on", "steps", "timed")
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.counts: dict[int, int] = {}  # elements other than 0 of what steps made when somebody watched
         self.on = True
+        self.timed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # runs of each binding that were
         self.laps: deque[Lap] = deque(maxlen=KEPT)
 
-    def start(self) -> Lap:
-        """Begin a run."""
-        return Lap(self)
+    def start(self, binding: Any = None) -> Lap:
+        """Begin a run of a binding."""
+        return Lap(self, binding)
 
-    def seconds(self) -> tuple[float, ...]:
-        """Return what each step takes, the whole run last: the median of laps, the first left out."""
-        laps = [*self.laps]
-        laps = laps[1:] or laps
-        columns = zip(*[(*lap.seconds, lap.whole) for lap in laps], strict=True)
-        return tuple(_median(column) for column in columns)
+
+def usual(laps: Sequence[Lap]) -> tuple[float, ...]:
+    """Return what each step takes, the whole run last: the median of `laps`, the first left out."""
+    columns = zip(*[(*lap.seconds, lap.whole) for lap in laps[1:] or laps], strict=True)
+    return tuple(_median(column) for column in columns)
 
 
 def _median(values: tuple[float, ...]) -> float:
@@ -83,11 +86,17 @@ def _median(values: tuple[float, ...]) -> float:
 
 
 class Lap:
-    """One run of a program: when it `begun`, the seconds of its steps and of all of it, in which thread."""
+    """One run of a `binding`: when it `begun`, the seconds of its steps and of all of it, in which thread.
 
-    __slots__ = ("begun", "seconds", "watched", "whole", "thread", "_aside", "_clock", "_last")
+    `counts` are elements other than 0 of what steps made, by number, if somebody watched.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    __slots__ = ("begun", "binding", "counts", "seconds", "watched", "whole", "thread", "_aside", "_clock",
+                 "_last")
+
+    def __init__(self, clock: Clock, binding: Any = None) -> None:
+        self.binding = binding and ref(binding)  # it goes when its function needs it no more
+        self.counts: dict[int, int] = {}
         self.watched = bool(_WATCHES)
         self._aside = 0.0
         self._clock = clock
@@ -104,7 +113,7 @@ class Lap:
 
     def count(self, at: int, found: int) -> None:
         """Take note of how many elements other than 0 step number `at` made; counting is nobody's time."""
-        self._clock.counts[at] = found
+        self.counts[at] = found
         now = perf_counter()
         self._aside += now - self._last
         self._last = now
@@ -114,7 +123,11 @@ class Lap:
         self.whole = perf_counter() - self.begun - self._aside
         clock = self._clock
         clock.laps.append(self)
-        clock.on = len(clock.laps) < FIRST or bool(_WATCHES)
+        binding = self.binding and self.binding()
+        runs = len(clock.laps)
+        if binding is not None:
+            runs = clock.timed[binding] = clock.timed.get(binding, 0) + 1
+        clock.on = runs < FIRST or bool(_WATCHES)
 
 
 @contextmanager

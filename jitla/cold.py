@@ -26,9 +26,9 @@ __all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "USUAL", "inde
 # What traces calls now.
 RUNNING: set[Any] = set()
 # Elements that are few, by their bits: see `Cold`.
-FEW = 17
+FEW = 18
 # Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
-PATIENCE = ((9, 2.0), (13, 0.5), (17, 0.1))
+PATIENCE = ((9, 2.0), (13, 0.5), (17, 0.1), (18, 0.05))
 # Bytes of code that this is for: the first traced call of more takes as many times as long.
 USUAL = 200
 # Calls that are not timed after one that is.
@@ -40,7 +40,8 @@ MOST_KINDS = 256
 _JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
 # Instructions that index, where they are told from others, and those that make slices and constants.
 _INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
-_SLICE, _CONSTANT, _EXTENDED = (opmap[name] for name in ("BUILD_SLICE", "LOAD_CONST", "EXTENDED_ARG"))
+_NO_ELEMENT = frozenset({opmap["BUILD_SLICE"], opmap["COMPARE_OP"]})
+_CONSTANT, _EXTENDED, _CACHE = (opmap.get(name, 0) for name in ("LOAD_CONST", "EXTENDED_ARG", "CACHE"))
 _ndarray = np.ndarray
 _VALUES = frozenset({bool, type(None)})
 _CONTAINERS = frozenset({list, tuple})
@@ -227,7 +228,7 @@ def kinds(scipy: Any) -> frozenset[type]:
 
 
 def indexes_in_turn(code: CodeType) -> bool:
-    """Say whether `code` may have loops over elements: loops, and in them indices but constants and slices.
+    """Say whether `code` may have loops over elements: loops, in them indices but constants, slices, masks.
 
     Else the room that knows all about such loops, which takes long to load, would find none.
     """
@@ -251,10 +252,12 @@ def _loops(code: CodeType) -> Iterator[tuple[int, int]]:
 
 
 def _is_fixed(code: CodeType, at: int) -> bool:
-    """Say whether the instruction makes an index that is a slice, or a constant that is written as one."""
+    """Say whether the instruction makes an index that is a slice, a mask, or a constant written as one."""
+    while at > 0 and code.co_code[at] == _CACHE:
+        at -= 2
     kind, number = code.co_code[at:at + 2]
     if kind != _CONSTANT or at and code.co_code[at - 2] == _EXTENDED:
-        return kind == _SLICE
+        return kind in _NO_ELEMENT
     value = code.co_consts[number]
     return type(value) is str or type(value) is int and value >= 0
 

@@ -185,7 +185,8 @@ def run_command(arguments: list[str]) -> int:
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the script")
     chosen = parser.parse_args(arguments)
     if not chosen.jit and not chosen.jit_all:
-        raise ConfigError("nothing to decorate: use --jit FUNCTION, --jit MODULE:FUNCTION or --jit-all")
+        raise ConfigError("nothing to decorate: put --jit FUNCTION, --jit MODULE:FUNCTION or --jit-all "
+                          "before the script")
     if not Path(chosen.script).is_file():
         raise ConfigError(f"there is no file {chosen.script}")
     plain, given = 0.0, Replay()

@@ -6,18 +6,18 @@ Receives programs; returns records.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import isfinite, isnan
 from typing import Any
 
+from jitla.clocks import usual
 from jitla.fusion import is_view
 from jitla.graph import NodeRecord
-from jitla.hops import place, topo
+from jitla.hops import topo
 from jitla.predictions import CostRecord, RivalRecord, duration
-from jitla.recompile import chosen_text
+from jitla.recompile import chosen_text, sized, traced
 from jitla.records import (
     VIEW,
     ApartRecord,
@@ -32,70 +32,81 @@ from jitla.records import (
 )
 from jitla.rewrites import RULES, SUBSTITUTIONS
 
-_PLACE = re.compile(r"[^ ]+:\d+")
-
 
 class _Lines:
     """Where the hops of a program come from in one function; programs are shared by functions."""
 
-    def __init__(self, known: Mapping[Any, Any], outputs: Iterable[Any]) -> None:
-        self._known = known
+    def __init__(self, known: Mapping[Any, Any], program: Any) -> None:
+        self._known = dict(known)
         self._own = set(known.values())
-        self._places = {place(line) for line in self._own if line is not None}
-        self._reader = {i: hop for hop in topo(outputs) for i in hop.inputs}
-        # A rewritten hop has the line that its original had in the function that came first.
-        self._moved = {hop.line: line for hop, line in known.items() if hop.line is not None}
-        self._told = {f"  # {place(a)}": f"  # {place(b)}" for a, b in self._moved.items()}
+        for stage in program.stages:  # what becomes of a result has the line of that result
+            for given, root in zip(program.given, stage.draft.roots, strict=True):
+                if given in known:
+                    self._known.setdefault(root, known[given])
+        every = [*program.plan.outputs, *(root for stage in program.stages for root in stage.draft.roots)]
+        self._reader = {i: hop for hop in reversed(topo(every)) for i in hop.inputs}
+        # What rewrites made has the line of what it stands for, in the function that came first.
+        self._moved: dict[Any, set[Any]] = {}
+        for hop, line in known.items():
+            for key in (hop.line, (hop.op.name, hop.line)):
+                self._moved.setdefault(key, set()).add(line)
 
     def of(self, hop: Any) -> Any:
         """Return the line of `hop`, if it is known: what rewrites made has that of what reads it."""
-        found = self._known.get(hop) or self._moved.get(hop.line, hop.line)
-        while self._own and found not in self._own and hop in self._reader:
+        if not self._own:
+            return hop.line
+        if hop.op.name == "const":
+            return None  # all functions share it
+        may = self._options(hop)
+        while True:
+            found = self._options(hop)
+            if len(found) == 1 and (found <= may or not may):
+                return next(iter(found))
+            if hop not in self._reader:
+                return max(may, default=None)
             hop = self._reader[hop]
-            found = self._known.get(hop) or self._moved.get(hop.line, hop.line)
-        return found
 
-    def told(self, text: str) -> str:
-        """Return the text of a stage with these lines in it."""
-        rows = (row.rpartition("  # ") for row in text.split("\n"))
-        return "\n".join((head + self._ending(head, mark, end)).rstrip() for head, mark, end in rows)
-
-    def _ending(self, head: str, mark: str, end: str) -> str:
-        """Return what stands at the end of a row, but for lines of other functions, and for constants.
-
-        These are shared by all functions.
-        """
-        if not mark or not self._own or not _PLACE.fullmatch(end):
-            return mark + end
-        told = self._told.get(mark + end, mark + end)
-        return "" if ") const(" in head or told.removeprefix("  # ") not in self._places else told
+    def _options(self, hop: Any) -> set[Any]:
+        """Return the lines that `hop` may have, as far as it tells itself."""
+        if hop in self._known:
+            return {self._known[hop]}
+        return self._moved.get((hop.op.name, hop.line)) or self._moved.get(hop.line, set())
 
 
-def program_record(program: Any, runs: int, known: Mapping[Any, Any], codes: bool = False) -> ProgramRecord:
-    """Return the record of one program; `known` has the lines of its hops in the function asked about.
+def program_record(
+    program: Any, runs: int, first: Any, known: Mapping[Any, Any], own: Mapping[int, Any],
+    codes: bool = False,
+) -> ProgramRecord:
+    """Return the record of one program, which may be shared: what one function makes of it.
 
-    With `codes` what its kernels were compiled from and to is written down, too.
+    `first` is what that function bound it to first, `known` the lines of the hops of that, `own`
+    all its bindings now, by id. Sizes are those of the one that was timed last. With `codes` what kernels
+    were compiled from and to is written down, too.
     """
-    lines = _Lines(known, program.plan.outputs)
-    stages = tuple(StageRecord(s.name, lines.told(s.text()), s.seconds) for s in program.stages)
-    names, times = _names(program.plan), _times(program)
-    verdict = program.weigh()
-    counts = {program.order.steps[at]: found for at, found in dict(program.clock.counts).items()}
+    timed = [lap for lap in list(program.clock.laps) if id(lap.binding and lap.binding()) in own]
+    bound = timed[-1].binding() if timed else first
+    hops = zip(topo(program.given), topo(traced(program, first)), strict=True)
+    lines = _Lines({hop: known[asked] for hop, asked in hops if known.get(asked)}, program)
+    now = sized(program, bound, lines.of)
+    stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in now.stages)
+    sizes = {tuple(b.dims.items()) for b in own.values() if b.program is program and hasattr(b, "dims")}
+    alike = [lap for lap in timed if lap.binding() is bound]
+    names, times = _names(now.plan), dict(zip(now.steps, usual(alike), strict=False))
+    verdict = now.weigh()
+    counts = {now.steps[at]: found for lap in alike for at, found in lap.counts.items()}
     steps = tuple(
-        replace(_step(step, lines, program.layouts, times.get(step, 0.0)), shares=shares,
+        replace(_step(step, now.layouts, times.get(step, 0.0)), shares=shares,
                 counted=counts.get(step),
-                schedule=chosen_text(program.chosen[step]) if step in program.chosen else "")
-        for step, shares in zip(program.plan.steps, verdict.shares, strict=True))
-    roots = ", ".join(h.op.name for h in program.plan.outputs)
+                schedule=chosen_text(now.chosen[step]) if step in now.chosen else "")
+        for step, shares in zip(now.plan.steps, verdict.shares, strict=True))
+    roots = ", ".join(h.op.name for h in now.plan.outputs)
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
-    seconds = sum(s.seconds for s in stages)
-    laps = tuple(_laps(program))
-    made = tuple(_codes(program)) if codes else ()
     return ProgramRecord(
-        roots, stages, rules, steps, runs, program.materialised, seconds, _cost(program, verdict, lines),
-        tuple(_nodes(program.plan, lines, names)), program.clock.seconds()[-1] if laps else 0.0, laps,
-        tuple(_apart(program.plan, verdict, lines, names)), tuple(_trace(program, lines)), made,
-        program.script.source)
+        roots, stages, rules, steps, runs, program.materialised, sum(s.seconds for s in stages),
+        _cost(program, now.peak, verdict), tuple(_nodes(now.plan, names)),
+        usual(alike)[-1] if alike else 0.0, tuple(_laps(now, timed)),
+        tuple(_apart(now.plan, verdict, names)), tuple(_trace(now.given)),
+        tuple(_codes(program)) if codes else (), program.script.source, len(alike), max(len(sizes), 1))
 
 
 def _names(plan: Any) -> dict[Any, str]:
@@ -108,17 +119,11 @@ def _names(plan: Any) -> dict[Any, str]:
     return names
 
 
-def _times(program: Any) -> dict[Any, float]:
-    """Return the seconds that were measured, by step."""
-    found = program.clock.seconds()
-    return dict(zip(program.order.steps, found, strict=False))
-
-
-def _laps(program: Any) -> Iterator[LapRecord]:
-    """Yield the runs that were timed, their steps in the order of the plan."""
-    at = {step: number for number, step in enumerate(program.order.steps)}
-    order = [at[step] for step in program.plan.steps]
-    for lap in list(program.clock.laps):
+def _laps(now: Any, laps: Iterable[Any]) -> Iterator[LapRecord]:
+    """Yield runs that were timed, their steps in the order of the plan."""
+    at = {step: number for number, step in enumerate(now.steps)}
+    order = [at[step] for step in now.plan.steps]
+    for lap in laps:
         yield LapRecord(lap.begun, tuple(lap.seconds[i] for i in order), lap.whole, lap.thread)
 
 
@@ -129,11 +134,11 @@ def _codes(program: Any) -> Iterator[CodeRecord]:
         yield CodeRecord(ordered[at], form, text, assembly)
 
 
-def _trace(program: Any, lines: _Lines) -> Iterator[Covered]:
+def _trace(given: Any) -> Iterator[Covered]:
     """Yield what was traced, in the order of its recording."""
-    for hop in topo(program.given):
+    for hop in topo(given):
         if hop.op.name not in ("leaf", "const"):
-            line = lines.of(hop)
+            line = hop.line
             text = f"{hop.op.name} {_sizes(hop)} {hop.meta.dtype}"
             yield Covered(text, SourceLine.at(*line) if line else None)
 
@@ -142,14 +147,14 @@ def _sizes(hop: Any) -> str:
     return "x".join(map(str, hop.meta.shape)) or "scalar"
 
 
-def _apart(plan: Any, verdict: Any, lines: _Lines, names: Mapping[Any, str]) -> Iterator[ApartRecord]:
+def _apart(plan: Any, verdict: Any, names: Mapping[Any, str]) -> Iterator[ApartRecord]:
     """Say of every value that one step leaves in memory for others why no loop does both."""
     for step in plan.steps:
         for hop in step.outputs:
             readers = [s for s in plan.steps if s is not step and hop in s.inputs]
             if not readers or not hop.meta.shape:
                 continue
-            yield ApartRecord(_value(hop, lines), names[step], tuple(names[s] for s in readers),
+            yield ApartRecord(_value(hop), names[step], tuple(names[s] for s in readers),
                               _separation(hop, step, readers, verdict, plan.outputs))
 
 
@@ -171,7 +176,7 @@ def _separation(hop: Any, step: Any, readers: list[Any], verdict: Any, outputs: 
     return "no loop can do both: every element is needed before the next step begins"
 
 
-def _nodes(plan: Any, lines: _Lines, names: Mapping[Any, str]) -> Iterator[NodeRecord]:
+def _nodes(plan: Any, names: Mapping[Any, str]) -> Iterator[NodeRecord]:
     """Yield the values of a plan; numbers that it is given are left out."""
     makers: dict[Any, str] = {}
     for step in plan.steps:
@@ -180,7 +185,7 @@ def _nodes(plan: Any, lines: _Lines, names: Mapping[Any, str]) -> Iterator[NodeR
     shown = [h for h in topo(plan.outputs) if h.op.name != "leaf" or h.meta.shape]
     numbers = {hop: at for at, hop in enumerate(shown)}
     for hop in shown:
-        line = lines.of(hop)
+        line = hop.line
         said = SourceLine.at(*line) if line else None
         reads = tuple(numbers[h] for h in hop.inputs if h in numbers)
         yield NodeRecord(
@@ -188,23 +193,23 @@ def _nodes(plan: Any, lines: _Lines, names: Mapping[Any, str]) -> Iterator[NodeR
             makers.get(hop, ""), reads, f"{said.place}  {said.text}" if said else "", hop in plan.outputs)
 
 
-def _cost(program: Any, found: Any, lines: _Lines) -> CostRecord:
+def _cost(program: Any, peak: int, found: Any) -> CostRecord:
     """Write down how the planner came to the plan of a program."""
     rival = None
     if found.runner_up is not None:
         *terms, more = found.runner_up.more
-        keeps, drops = (tuple(_value(h, lines) for h in some)
+        keeps, drops = (tuple(_value(h) for h in some)
                         for some in (found.runner_up.keeps, found.runner_up.drops))
         rival = RivalRecord(found.seconds + more, keeps, drops, tuple(terms))
     return CostRecord(
         program.fusion, found.costs, tuple(found.rules.items()), found.bound, found.kernels,
         found.partitions, found.points, found.costed, found.by_cost, found.by_structure, found.spent,
-        rival, program.peak(), program.limit, found.free)
+        rival, peak, program.limit, found.free)
 
 
-def _value(hop: Any, lines: _Lines) -> str:
+def _value(hop: Any) -> str:
     """Name a value by its operator, shape and line."""
-    line = lines.of(hop)
+    line = hop.line
     return f"{hop.op.name} {_sizes(hop)}" + (f" of {SourceLine.at(*line).place}" if line else "")
 
 
@@ -223,9 +228,9 @@ def _moved(step: Any, layouts: Mapping[int, Any]) -> int:
     return total + sum(key[0] * max(found.values()) for key, found in turned.items())
 
 
-def _step(step: Any, lines: _Lines, layouts: Mapping[int, Any], seconds: float) -> StepRecord:
+def _step(step: Any, layouts: Mapping[int, Any], seconds: float) -> StepRecord:
     def covered(hop: Any) -> Covered:
-        line = lines.of(hop)
+        line = hop.line
         return Covered(hop.op.name, SourceLine.at(*line) if line else None)
 
     nbytes = _moved(step, layouts)

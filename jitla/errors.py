@@ -46,9 +46,10 @@ class UnsupportedError(TraceError):
 
 
 class VerificationError(JitlaError, AssertionError):
-    """``verify=True`` and jitla did not compute what NumPy does."""
+    """``verify=True`` and jitla did not compute what NumPy does; `plan` is that of the block, if known."""
 
     code = "J103"
+    plan = ""
 
 
 class ConfigError(JitlaError, ValueError):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from jitla.pace import foreseen, rate, runtime_table, times
+from jitla.pace import foreseen, ran, rate, runtime_table, times
 from jitla.predictions import (
     CostRecord,
     bytes_text,
@@ -49,13 +49,15 @@ def stage_levels(record: FunctionRecord) -> list[str]:
 def program_lines(program: ProgramRecord, number: int, level: str) -> Iterator[str]:
     """Return a program at a level."""
     facts = [
-        times(program.runs, "run"), times(program.kernels, "kernel"),
+        ran(program), times(program.kernels, "kernel"),
         times(program.calls, "NumPy call"),
         f"{times(program.materialised, 'intermediate')} in memory",
         f"compiled in {duration(program.compile_seconds)}",
     ]
     yield f"== program {number}: {program.name}"
     yield f"   {', '.join(facts)}"
+    if program.sizes > 1:
+        yield "   shown are the sizes, and their times, of the last run that was timed"
     if level in ("trace", "all") and program.trace:
         yield "-- trace"
         yield from _trace(program.trace)
@@ -125,8 +127,7 @@ def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
         if program.cost.rival is not None:
             yield f"   {rival_line(program.cost)}"
     if program.laps:
-        laps = len(program.laps)
-        how = f"median of {laps} runs" if laps > 1 else "the first run"
+        how = f"median of {program.timed} runs" if program.timed > 1 else "the first run"
         yield f"   measured: {duration(program.seconds)}, {how}"
 
 

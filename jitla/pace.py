@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from jitla.predictions import bytes_text, duration
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
-__all__ = ["aligned", "foreseen", "rate", "runtime_lines", "runtime_table", "times"]
+__all__ = ["aligned", "foreseen", "ran", "rate", "runtime_lines", "runtime_table", "times"]
 
 GIGA = 1e9
 
 
 def runtime_table(program: ProgramRecord) -> Iterator[str]:
     """Yield predicted and measured times of every step, and of every line of the user's program."""
-    yield f"-- runtime, median of {times(len(program.laps), 'run')} that {_were(program)} timed"
+    yield f"-- runtime, median of {times(program.timed, 'run')} that {_were(program)} timed"
     rows = [("step", "predicted", "measured", "ratio", "bytes", "rate")]
     for (name, step), predicted in zip(program.named(), foreseen(program), strict=True):
         rows.append((name, *_compared(predicted, step.seconds), bytes_text(step.nbytes),
@@ -32,8 +32,13 @@ def runtime_table(program: ProgramRecord) -> Iterator[str]:
         yield "   * with other lines; a line's own part of it is an estimate, by predicted work and bytes"
 
 
+def ran(program: ProgramRecord) -> str:
+    """Say how often a program ran, and with how many sizes if with several."""
+    return times(program.runs, "run") + (f" of {program.sizes} sizes" if program.sizes > 1 else "")
+
+
 def _were(program: ProgramRecord) -> str:
-    return "was" if len(program.laps) == 1 else "were"
+    return "was" if program.timed == 1 else "were"
 
 
 def _by_line(program: ProgramRecord) -> Iterator[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from html import escape
 from jitla.advice import advice
 from jitla.graph import svg
 from jitla.levels import LINES
-from jitla.pace import times
+from jitla.pace import ran, times
 from jitla.predictions import bytes_text, duration, rival_line
 from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
 
@@ -98,7 +98,7 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
     predicted = f", predicted {duration(program.cost.seconds)}" if program.cost else ""
     predicted += f", measured {duration(program.seconds)}" if program.laps else ""
     yield f"<details{' open' if opened else ''}><summary>program {number}: {escape(program.name)} "
-    yield (f'<span class="muted">{times(program.runs, "run")}, {times(program.kernels, "kernel")}, '
+    yield (f'<span class="muted">{ran(program)}, {times(program.kernels, "kernel")}, '
            f'{times(program.calls, "NumPy call")}{predicted}</span></summary>')
     drawing = svg(program.nodes)
     if program.nodes and not drawing:

@@ -178,8 +178,10 @@ class ProgramRecord:
     """A compiled block: its stages, rules, steps, and what running it came to.
 
     `materialised` counts values per run that are written to memory without being results; `cost` is
-    what the planner predicted, `seconds` the median of the `laps` that were timed. `apart` says why steps
-    share no loop, `codes` what was compiled, `source` is the Python function that runs the steps.
+    what the planner predicted. `laps` are the runs that were timed, `timed` of them with these sizes:
+    `seconds` is the median of those. `apart` says why steps share no loop, `codes` what was compiled,
+    `source` is the Python function that runs the steps. It runs with so many `sizes`; all is said of those
+    that were timed last.
     """
 
     name: str
@@ -197,6 +199,8 @@ class ProgramRecord:
     trace: tuple[Covered, ...] = ()
     codes: tuple[CodeRecord, ...] = ()
     source: str = ""
+    timed: int = 0
+    sizes: int = 1
 
     @property
     def kernels(self) -> int:

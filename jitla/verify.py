@@ -7,6 +7,7 @@ divergence.
 
 from __future__ import annotations
 
+import linecache
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -44,13 +45,14 @@ class Checks:
     def __init__(self, exact: bool) -> None:
         self.exact = exact
         self.found: str | None = None
+        self.plan = ""
 
     def note(self, line: tuple[str, int] | None, name: str, program: Any,
              divergence: Divergence) -> None:
         """Keep the first divergence of a block, with the user's line and the plan."""
         if self.found is None:
-            place = "{}:{}".format(*line) if line else "line not known"
-            self.found = f"{place}: {name}{divergence}\n{program.text()}"
+            self.found = f"{_told(line)}: {name}{divergence}{_text(line)}"
+            self.plan = program.text()
 
     def bound(self, bound: Any, request: Any) -> Any:
         """Return a bound program that also runs `request` in NumPy and compares."""
@@ -100,6 +102,16 @@ class _CheckedBound:
         return tuple(made)
 
 
+def _told(line: tuple[str, int] | None) -> str:
+    return "{}:{}".format(*line) if line else "line not known"
+
+
+def _text(line: tuple[str, int] | None) -> str:
+    """Return a line of the user's as one below what is said of it."""
+    text = linecache.getline(*line).strip() if line else ""
+    return f"\n    {text}" if text else ""
+
+
 def _own(value: Any) -> Any:
     return value.copy("K") if isinstance(value, np.ndarray) else value
 
@@ -126,13 +138,20 @@ def checked_call(checks: Checks, name: str, plain: Callable[..., Any], traced: C
     checks.found = None
     result, error = _outcome(traced, args, kwargs)
     if checks.found is not None:
-        raise VerificationError(f"{name}: {checks.found}") from error
+        wrong = VerificationError(
+            f"{checks.found}\n{name} is to be what NumPy makes of it: please report this, with the plan that "
+            "the error has as `plan`")
+        wrong.plan = checks.plan
+        raise wrong from error
     if expected is not None:
         found = next(_call_divergences((result, error), expected, (args, kwargs), copies,
                                        checks.exact), None)
         if found is not None:
+            code = getattr(plain, "__code__", None)
+            line = (code.co_filename, code.co_firstlineno) if code else None
             raise VerificationError(
-                f"{name}: {found}; no block differs, so the tracing does") from error
+                f"{_told(line)}: {name}: {found}; no block differs, so the tracing does, or calls of the "
+                "function do not all do the same") from error
     if error is not None:
         raise error
     return result

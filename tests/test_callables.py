@@ -138,6 +138,8 @@ def test_why_there_is_nothing_to_explain_is_said():
     told = str(jitla.explain(np.sum, X))
     assert told.startswith("sum  0 calls") and "is no function of Python" in told and "source" not in told
     assert "is no function of Python" in jitla.explain(np.sum)._repr_html_()
+    told = str(jitla.explain(np.linalg.norm.__wrapped__, X))
+    assert "is a function of NumPy or SciPy itself" in told and "source" not in told
     assert kind_note(scale) == ""
     with jitla.options(disable=True):
         assert "the option disable is on" in str(jitla.explain(scale, X, 2.0))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 import jitla
 from jitla import clocks
-from jitla.clocks import FIRST, Clock, Watch, moment, watching
+from jitla.clocks import FIRST, Clock, Watch, moment, usual, watching
 
 
 class Ticking:
@@ -28,8 +29,8 @@ def ticking(monkeypatch):
     monkeypatch.setattr(clocks, "perf_counter", Ticking())
 
 
-def run(clock: Clock) -> None:
-    lap = clock.start()
+def run(clock: Clock, binding: Any = None) -> None:
+    lap = clock.start(binding)
     for at in range(clock.steps):
         lap.step(at)
     lap.end()
@@ -39,7 +40,7 @@ def test_steps_and_the_whole_are_timed(ticking):
     clock = Clock(2)
     run(clock)
     assert clock.laps[0].seconds == [1.0, 1.0] and clock.laps[0].whole == 5.0
-    assert clock.seconds() == (1.0, 1.0, 5.0)
+    assert usual([*clock.laps]) == (1.0, 1.0, 5.0)
 
 
 def test_the_first_lap_is_left_out_of_the_median(ticking):
@@ -47,7 +48,7 @@ def test_the_first_lap_is_left_out_of_the_median(ticking):
     for whole in (90.0, 2.0, 4.0, 3.0):
         run(clock)
         clock.laps[-1].whole = whole
-    assert clock.seconds()[-1] == 3.0
+    assert usual([*clock.laps])[-1] == 3.0
 
 
 def test_only_the_first_runs_are_timed_but_for_those_that_are_watched():
@@ -65,6 +66,15 @@ def test_only_the_first_runs_are_timed_but_for_those_that_are_watched():
     run(clock)
     assert not clock.on and len(clock.laps) == FIRST + 3
     assert [found[:3] for found in watch.moments] == [("median", 1.0, 2.0)] and watch.seconds > 0.0
+
+
+def test_every_binding_has_first_runs_of_its_own():
+    clock, one, two = Clock(1), np.float64, np.float32
+    for binding in (one,) * FIRST + (two,):
+        run(clock, binding)
+    assert clock.on and [lap.binding() is one for lap in clock.laps] == [True] * FIRST + [False]
+    run(clock, one)
+    assert not clock.on  # it has been timed as often as it is
 
 
 def test_a_watch_remembers_so_many_moments_only(monkeypatch):

@@ -63,6 +63,7 @@ PROGRAM = ProgramRecord(
         RivalRecord(31e-6, ("multiply 1000 of svm.py:14",), ("subtract 1000",), (4e-6, 2e-6, -1e-6, 0.0)),
         8000, 512_000_000),
     seconds=33e-6, laps=(LapRecord(5.0, (25e-6, 8e-6), 35e-6, 7), LapRecord(6.0, (24e-6, 8e-6), 33e-6, 7)),
+    timed=2,
     apart=(ApartRecord("matmul 1000 of svm.py:14", "C1", ("K1",),
                        "matmul is a call of NumPy: products are BLAS calls"),),
     trace=(Covered("matmul 1000 float64", FIRST), Covered("multiply 1000 float64", FIRST),

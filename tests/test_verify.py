@@ -45,9 +45,11 @@ def test_a_wrong_kernel_is_named_with_the_line_and_the_plan(monkeypatch):
 
     with pytest.raises(jitla.VerificationError) as caught:
         scaled(X)
-    text = str(caught.value)
-    assert "test_verify.py" in text and "subtract at [0] (50 of 50 differ)" in text
-    assert "Cell" in text
+    first, line, told = str(caught.value).split("\n")
+    place = f"{__file__}:{scaled.__wrapped__.__code__.co_firstlineno + 2}: subtract"
+    assert first.startswith(f"{place} at [0] (50 of 50 differ)")
+    assert line == "    return x * 3.0 - x" and "report this" in told
+    assert "Cell" in caught.value.plan
 
 
 def test_a_wrong_value_does_not_reach_what_follows(monkeypatch):
@@ -60,7 +62,7 @@ def test_a_wrong_value_does_not_reach_what_follows(monkeypatch):
             seen.append("wrong")
         return x
 
-    with pytest.raises(jitla.VerificationError, match=r"branch: .*greater is np.True_"):
+    with pytest.raises(jitla.VerificationError, match=r": greater is np.True_"):
         branch(X)
     assert seen == []
 

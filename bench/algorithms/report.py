@@ -42,7 +42,7 @@ run is not on it.
 - *First* is the first call of a process, with all that is loaded and compiled in it; *steady* the median
   of the later half of the calls within {seconds:g} s. That is how long jitla had to compile behind NumPy:
   long calls may be faster later; the variant `jitla:sync` of the driver waits for the compiler.
-- Each case was run by {processes}. Other programs ran on the machine from time to time.
+- Each case was run by {processes}. {note}
 - Runs that ended at their limit of time are absent, and with them one case that they disturbed visibly.
 - JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is
   its own. scikit-learn's estimators do not take the same steps: they are for orientation.
@@ -196,12 +196,14 @@ def scaling_chart(cases: Found) -> str:
     return charts.lines(chosen, "rows", "times as fast as NumPy") if chosen else ""
 
 
-def page(cases: Found, command: str, seconds: float, machines: Sequence[str], pictures: Sequence[str]) -> str:
-    """Return the page."""
+def page(
+    cases: Found, said: Mapping[str, str], seconds: float, machines: Sequence[str], pictures: Sequence[str],
+) -> str:
+    """Return the page, with what is `said` of the runs: the command, and a note."""
     counts = sorted({len(s.records) for found in cases.values() for s in found.values() if s.ran})
     processes = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) + (
         " process" if counts[-1] == 1 else " processes") + " for each system"
-    head = HEAD.format(command=command, seconds=seconds, processes=processes)
+    head = HEAD.format(seconds=seconds, processes=processes, **said)
     parts = [head, *machines, "", *summary_lines(cases), ""]
     parts += [f"![{p}](benchmarks/{p})" for p in pictures]
     parts += ["", "## jitla and NumPy", "", table(MAIN, list(main_rows(cases)))]
@@ -228,6 +230,8 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, default=[Path("algorithms.jsonl")])
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"))
     parser.add_argument("--command", default="make bench-algorithms", help="with which all this was run")
+    parser.add_argument("--note", default="Other programs ran on the machine from time to time.",
+                        help="what else is to be known of the runs")
     options = parser.parse_args()
     records = read(options.files)
     cases = summaries(records)
@@ -240,7 +244,8 @@ def main() -> None:
     seconds = max(r["seconds"] for r in records if "seconds" in r)
     machines = list(dict.fromkeys(r["machine"] for r in records if "machine" in r))
     drawn = [name for name, text in pictures.items() if text]
-    options.page.write_text(page(cases, options.command, seconds, machines, drawn), encoding="utf-8")
+    said = {"command": options.command, "note": options.note}
+    options.page.write_text(page(cases, said, seconds, machines, drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

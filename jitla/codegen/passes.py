@@ -13,8 +13,8 @@ from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import HEADER
 
 __all__ = [
-    "AHEAD", "CACHE_LINE", "SHARE", "SPAN", "Pass", "by_rows", "fetch_ahead", "head", "next_rows",
-    "pack_product"]
+    "AHEAD", "CACHE_LINE", "SHARE", "SPAN", "Pass", "by_rows", "fetch_ahead", "head", "next_block",
+    "next_rows", "pack_product"]
 
 #: Name of a pass's functions, how many rows they take at once, the most first; bytes of its first column.
 Pass = tuple[str, tuple[int, ...], int]
@@ -48,17 +48,23 @@ def head(w: Lanes) -> str:
             ("step", base + STEP, "i64"), ("apart", base + APART, "i64")))
 
 
-def by_rows(w: Lanes, passes: Sequence[Pass], limit: int = 0, elements: bool = False) -> str:
+def by_rows(
+    w: Lanes, passes: Sequence[Pass], limit: int = 0, elements: bool = False, emptied: bool = False
+) -> str:
     """@k: for every pass its function of so many rows as long as there are, then of fewer, at last of one.
 
     Rows of more bytes than a limit are taken one by one. With `elements` these are taken instead of rows:
-    functions then are told the number of rows, not of elements.
+    functions then are told the number of rows, not of elements. With `emptied` the results, as many as a
+    row has elements, are 0 before the first.
     """
     short = f"  %short = icmp sle i64 %n, {limit // w.size}\n" if limit else \
         "  %short = icmp eq i64 0, 0\n"
     sizes = ("%n", "%rows") if elements else ("%rows", "%n")
     text = "".join(_pass(p, sizes, *of) for p, of in enumerate(passes))
-    return f"define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\nentry:\n" \
+    if emptied:
+        text = f"  %out.bytes = mul i64 %n, {w.size}\n{_EMPTY}{text}"
+    declared = _MEMSET if emptied else ""
+    return f"{declared}define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\nentry:\n" \
         f"{head(w)}{_BEYOND}{short}{text}  ret void\n}}\n"
 
 
@@ -107,6 +113,10 @@ _BEYOND = f"""  %bytes = mul i64 %rows, %step
 """
 
 
+_MEMSET = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
+_EMPTY = "  call void @llvm.memset.p0.i64(ptr %out, i8 0, i64 %out.bytes, i1 false)\n"
+
+
 def next_rows(share: int) -> str:
     """Lines of %soon, in the next block of rows: one byte in `share` as far as row %i in this one."""
     return (f"  %soon.x = getelementptr i8, ptr %x, i64 %beyond\n"
@@ -120,3 +130,15 @@ def fetch_ahead(each: int, turns: int) -> str:
             + "".join(f"  %line{b} = getelementptr i8, ptr %next, i64 {b}\n"
                       f"  call void @llvm.prefetch.p0(ptr %line{b}, i32 0, i32 3, i32 1)\n"
                       for b in range(0, each * turns, CACHE_LINE)))
+
+
+def next_block(w: Lanes, half: int, columns: int) -> str:
+    """Lines that fetch of so many columns, which begin at %x0, %x1 ..., what the next block has of them.
+
+    Products over columns come in pairs: each fetches one half of what both will read.
+    """
+    return (f"  %far.n = mul i64 %n, {w.size * (2 + half)}\n  %far.j = mul i64 %j, {w.size}\n"
+            "  %far.all = add i64 %far.n, %far.j\n  %far = lshr i64 %far.all, 1\n"
+            + "".join(f"  %far.x{k} = getelementptr i8, ptr %x{k}, i64 %far\n"
+                      f"  call void @llvm.prefetch.p0(ptr %far.x{k}, i32 0, i32 3, i32 1)\n"
+                      for k in range(columns)))

@@ -8,13 +8,20 @@ As the copy of what is kept, it is told where the positions of every unit begin,
 
 from __future__ import annotations
 
-from jitla.codegen.compress_code import BOUNDS, MASK_UNIT, SPARSE
+from jitla.codegen.compress_code import (
+    BOUNDS,
+    LONG,
+    MASK_UNIT,
+    SPARSE,
+    bit_by_bit,
+    one_by_one,
+    word_of_mask,
+)
 from jitla.codegen.indexing_code import ENTRY, block_head, over_units
 
 __all__ = ["positions_text"]
 
 _TURN = 8  # elements of a short word of the mask
-_LONG = 64  # of a long one
 
 
 def positions_text(triple: str) -> str:
@@ -24,12 +31,21 @@ def positions_text(triple: str) -> str:
     """
     lanes = f"<{_TURN} x i32>"
     nearest = ", ".join(f"i64 {_nearest(word)}" for word in range(1 << _TURN))
-    body = _POSITIONS.format(lanes=lanes, turn=_TURN, sparse=SPARSE, long=_LONG)
+    body = _POSITIONS.format(
+        lanes=lanes, turn=_TURN, sparse=SPARSE, long=LONG, word=word_of_mask("lw", "%li"),
+        bit=bit_by_bit("%li", _put("b", "%bi", "%bj"), "looks"),
+        rest=one_by_one("turns", _put("r", "%ri", "%rj")))
     return f"""target triple = "{triple}"
 declare i{_TURN} @llvm.ctpop.i{_TURN}(i{_TURN})
-declare i{_LONG} @llvm.cttz.i{_LONG}(i{_LONG}, i1)
+declare i{LONG} @llvm.cttz.i{LONG}(i{LONG}, i1)
 @kept = internal constant [{1 << _TURN} x i64] [{nearest}], align 64
 {ENTRY}{block_head(("mask", "starts", "out"), ("total",))}{over_units(BOUNDS + body, MASK_UNIT)}"""
+
+
+def _put(tag: str, i: str, j: str) -> str:
+    """Lines that write the position `i` to place `j`."""
+    return (f"  %{tag}.low = trunc i64 {i} to i32\n  %{tag}.to = getelementptr i32, ptr %out, i64 {j}\n"
+            f"  store i32 %{tag}.low, ptr %{tag}.to, align 4\n")
 
 
 # Where little is kept, long words of the mask are taken apart bit by bit; else the numbers of the bits of
@@ -46,29 +62,11 @@ looks:
   %l.more = icmp ule i64 %li.next, %to
   br i1 %l.more, label %look, label %turns
 look:
-  %lp = getelementptr i8, ptr %mask, i64 %li
-  %lx = load <{long} x i8>, ptr %lp, align 1
-  %lt = icmp ne <{long} x i8> %lx, zeroinitializer
-  %lw = bitcast <{long} x i1> %lt to i{long}
-  br label %bits
+{word}  br label %bits
 bits:
   %bw = phi i{long} [ %lw, %look ], [ %bw.next, %bit ]
   %bj = phi i64 [ %lj, %look ], [ %bj.next, %bit ]
-  %b.any = icmp ne i{long} %bw, 0
-  %b.room = icmp ult i64 %bj, %ended
-  %b.more = and i1 %b.any, %b.room
-  br i1 %b.more, label %bit, label %looks
-bit:
-  %bn = call i{long} @llvm.cttz.i{long}(i{long} %bw, i1 true)
-  %bi = add i64 %li, %bn
-  %bi.low = trunc i64 %bi to i32
-  %bo = getelementptr i32, ptr %out, i64 %bj
-  store i32 %bi.low, ptr %bo, align 4
-  %bj.next = add i64 %bj, 1
-  %bw.less = sub i{long} %bw, 1
-  %bw.next = and i{long} %bw, %bw.less
-  br label %bits
-turns:
+{bit}turns:
   %i = phi i64 [ %from, %unit ], [ %li, %looks ], [ %i.next, %turn ]
   %j = phi i64 [ %begun, %unit ], [ %lj, %looks ], [ %j.next, %turn ]
   %i.next = add i64 %i, {turn}
@@ -96,29 +94,7 @@ turn:
   %step = zext i{turn} %count to i64
   %j.next = add i64 %j, %step
   br label %turns
-rest:
-  %ri = phi i64 [ %i, %turns ], [ %ri.next, %next ]
-  %rj = phi i64 [ %j, %turns ], [ %rj.next, %next ]
-  %ri.more = icmp ult i64 %ri, %to
-  %rj.more = icmp ult i64 %rj, %ended
-  %r.more = and i1 %ri.more, %rj.more
-  br i1 %r.more, label %one, label %run
-one:
-  %m = getelementptr i8, ptr %mask, i64 %ri
-  %b = load i8, ptr %m, align 1
-  %t = icmp ne i8 %b, 0
-  br i1 %t, label %copy, label %next
-copy:
-  %here = trunc i64 %ri to i32
-  %o = getelementptr i32, ptr %out, i64 %rj
-  store i32 %here, ptr %o, align 4
-  br label %next
-next:
-  %w = zext i1 %t to i64
-  %rj.next = add i64 %rj, %w
-  %ri.next = add i64 %ri, 1
-  br label %rest
-"""
+{rest}"""
 
 
 def _nearest(word: int) -> int:

@@ -16,7 +16,16 @@ import numpy as np
 from jitla.codegen.extremes import extreme_text
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.layout import Target
-from jitla.codegen.passes import AHEAD, SHARE, SPAN, by_rows, fetch_ahead, head, next_rows
+from jitla.codegen.packs import pack_text
+from jitla.codegen.passes import (
+    AHEAD,
+    SHARE,
+    SPAN,
+    by_rows,
+    fetch_ahead,
+    next_block,
+    next_rows,
+)
 from jitla.codegen.skinny import skinny_dot, skinny_sum
 
 __all__ = ["product_text"]
@@ -31,65 +40,32 @@ CHAINS = 4  # running sums at once: each waits for its last addition
 def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> str:
     """Return the module of the product `form` of `dtype` with `columns` vectors.
 
-    "dot": results per row; "sum": rows added to the results; "pack": a copy, row after row; "scan":
-    the running sums of every row, which has no vector; "argmin", "argmax": an index per row, likewise.
+    "dot": results per row; "sum": rows added to the results; "across", "down": the same, added to results
+    and instead of them, for columns of a block of rows; "pack": a copy, row after row; "scan": the running
+    sums of every row, which has no vector; "argmin", "argmax": an index per row, likewise.
     """
     if form in ("argmin", "argmax"):
         return extreme_text(form, dtype, target)
     real = {"d": "double", "f": "float"}[dtype.char]
     w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
     if form == "pack":
-        text = _PACK.replace("@REAL@", real).replace("@SIZE@", str(w.size)).replace("@HEAD@", head(w))
+        text = pack_text(w)
     elif form == "scan":
         text = "".join(_scan_rows(w, count) for count in (CHAINS, 1)) + by_rows(w, [("scan", (CHAINS, 1), 0)])
     elif columns > 1:
         passes, text = (skinny_dot if form == "dot" else skinny_sum)(w, columns)
         text += by_rows(w, passes, elements=form == "sum")
-    elif form == "dot":
-        text = "".join(_dot_rows(w, count) for count in (AT_ONCE, 1))
-        text += by_rows(w, [("dot", (AT_ONCE, 1), 0)], SHORT)
+    elif form in ("dot", "across"):
+        text = "".join(_dot_rows(w, count, form == "across") for count in (AT_ONCE, 1))
+        text += by_rows(w, [("dot", (AT_ONCE, 1), 0)], SHORT if form == "dot" else 0)
     else:
-        text = "".join(_sum_rows(w, count) for count in (BATCH, 1))
-        text += by_rows(w, [("sum", (BATCH, 1), 0)])
+        text = "".join(_sum_rows(w, count, form == "down") for count in (BATCH, 1))
+        text += by_rows(w, [("sum", (BATCH, 1), 0)], emptied=form == "down")
     return f'target triple = "{target.triple}"\n' + text + w.declared()
 
 
-_PACK = """define void @k(ptr %block, i64 %begin, i64 %end) nounwind {
-entry:
-@HEAD@  br label %row
-row:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %row.end ]
-  %more = icmp ult i64 %i, %rows
-  br i1 %more, label %go, label %done
-go:
-  %skip = mul i64 %i, %step
-  %from = getelementptr i8, ptr %x, i64 %skip
-  %before = mul i64 %i, %n
-  br label %element
-element:
-  %j = phi i64 [ 0, %go ], [ %j.next, %put ]
-  %left = icmp ult i64 %j, %n
-  br i1 %left, label %put, label %row.end
-put:
-  %far = mul i64 %j, %apart
-  %p = getelementptr i8, ptr %from, i64 %far
-  %e = load @REAL@, ptr %p, align @SIZE@
-  %at = add i64 %before, %j
-  %to = getelementptr @REAL@, ptr %out, i64 %at
-  store @REAL@ %e, ptr %to, align @SIZE@
-  %j.next = add i64 %j, 1
-  br label %element
-row.end:
-  %i.next = add i64 %i, 1
-  br label %row
-done:
-  ret void
-}
-"""
-
-
-def _dot_rows(w: Lanes, count: int) -> str:
-    """@dot: `count` results; every row has two accumulators, the tail goes to the first.
+def _dot_rows(w: Lanes, count: int, adds: bool) -> str:
+    """@dot: `count` results, which it adds or writes; a row has two accumulators, the tail goes to the first.
 
     What comes next is fetched in one run, not in as many as there are rows at once: processors look
     no further than a page, and only along few runs.
@@ -105,14 +81,14 @@ def _dot_rows(w: Lanes, count: int) -> str:
     step = "".join(
         f"  %p{k} = getelementptr {r}, ptr %x{k}, i64 %j\n"
         f"  %q{k} = getelementptr {r}, ptr %x{k}, i64 %j2\n"
-        f"  %ahead{k} = getelementptr i8, ptr %next, i64 {k * pair * w.size}\n"
-        f"  call void @llvm.prefetch.p0(ptr %ahead{k}, i32 0, i32 3, i32 1)\n"
+        + ("" if adds else f"  %ahead{k} = getelementptr i8, ptr %next, i64 {k * pair * w.size}\n"
+           f"  call void @llvm.prefetch.p0(ptr %ahead{k}, i32 0, i32 3, i32 1)\n") +
         f"  %e{k} = load {v}, ptr %p{k}, align {w.size}\n"
         f"  %f{k} = load {v}, ptr %q{k}, align {w.size}\n"
         + w.fma(f"%a{k}.n", f"%e{k}", "%v0", f"%a{k}") + w.fma(f"%b{k}.n", f"%f{k}", "%v1", f"%b{k}")
         for k in rows)
     odd_phis, odd = _dot_odd(w, count)
-    last = _dot_ends(w, count)
+    last = _dot_ends(w, count, adds)
     return f"""define internal void @dot{count}({SPAN}) nounwind {{
 entry:
 {starts}  %rest = and i64 %n, {w.width - 1}
@@ -135,7 +111,7 @@ body:
   %v1 = load {v}, ptr %pv1, align {w.size}
   %passed = mul i64 %j, {count * w.size}
   %next = getelementptr i8, ptr %soon, i64 %passed
-{step}  %j.n = add i64 %j, {pair}
+{next_block(w, 1, count) if adds else ""}{step}  %j.n = add i64 %j, {pair}
   br label %loop
 odd.loop:
   %l = phi i64 [ %pairs, %loop ], [ %l.n, %single ]
@@ -162,8 +138,8 @@ def _dot_odd(w: Lanes, count: int) -> tuple[str, str]:
         + w.fma(f"%c{k}.n", f"%g{k}", "%v2", f"%c{k}") for k in rows)
 
 
-def _dot_ends(w: Lanes, count: int) -> str:
-    """Lines that add the tails of rows under a mask, fold the lanes and store."""
+def _dot_ends(w: Lanes, count: int, adds: bool) -> str:
+    """Lines that add the tails of rows under a mask, fold the lanes and store, or add to what is there."""
     v, r, rows = w.vector, w.real, range(count)
     tail = "".join(
         f"  %t{k} = getelementptr {r}, ptr %x{k}, i64 %whole\n" + w.masked(f"%h{k}", f"%t{k}")
@@ -173,7 +149,9 @@ def _dot_ends(w: Lanes, count: int) -> str:
     folds = "".join(
         f"  %sum{k}.v = fadd {v} %d{k}, %b{k}\n" + w.fold(f"%sum{k}", f"%sum{k}.v")
         + f"  %o{k} = getelementptr {r}, ptr %out, i64 %at{k}\n"
-        f"  store {r} %sum{k}, ptr %o{k}, align {w.size}\n" for k in rows)
+        + (f"  %so.far{k} = load {r}, ptr %o{k}, align {w.size}\n"
+           f"  %with{k} = fadd {r} %so.far{k}, %sum{k}\n" if adds else "")
+        + f"  store {r} {f'%with{k}' if adds else f'%sum{k}'}, ptr %o{k}, align {w.size}\n" for k in rows)
     return f"""check:
   br i1 %odd, label %tail, label %end
 tail:
@@ -183,8 +161,8 @@ end:
 {ends}{folds}"""
 
 
-def _sum_rows(w: Lanes, count: int) -> str:
-    """@sum: add `count` weighted rows to the results."""
+def _sum_rows(w: Lanes, count: int, columns: bool) -> str:
+    """@sum: add `count` weighted rows to the results; they may be `columns`, which go on behind a block."""
     v, r, rows = w.vector, w.real, range(count)
     starts = "".join(
         f"  %row{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %row{k}, %step\n"
@@ -215,7 +193,8 @@ def _sum_rows(w: Lanes, count: int) -> str:
                            f"%o{tag}, {w.mask} %mask)\n")
         return text + f"  store {v} {last}, ptr %o{tag}, align {w.size}\n"
 
-    fetch = "" if count == 1 else fetch_ahead(count * w.size // SHARE, w.width)
+    ahead = "" if count == 1 else fetch_ahead(count * w.size // SHARE, w.width)
+    fetch = next_block(w, 0, count) if columns else ahead
     return f"""define internal void @sum{count}({SPAN}) nounwind {{
 entry:
 {starts}  %rest = and i64 %n, {w.width - 1}

@@ -14,6 +14,8 @@ TURN_BYTES = 256 << 10  # of all rows of a block, if threads take turns at its e
 TURNS = 8  # such blocks at least, for threads to share
 WIDE_BYTES = 192 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
 WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
+TALL_BYTES = 256 << 10  # of all rows of a block with a matrix that lies column by column: so do these
+TALL_ROWS = 128, 4096  # of such a block
 LONG_BYTES, LONG_ROWS = 4 << 20, 96  # of long rows: so many of them, while they stay in the third
 WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
 PACKED_BYTES = 768 << 10  # of all rows of such a block, if panels are made once: lower ones do, too
@@ -50,16 +52,19 @@ def packs_once(rows: int, nbytes: int) -> bool:
 
 
 def block_height(
-    row_bytes: int, rows: int, wide: bool = False, turns: bool = False, packed: bool = False
+    row_bytes: int, rows: int, wide: bool = False, turns: bool = False, packed: bool = False,
+    columnwise: bool = False,
 ) -> int:
     """Return how many of `rows` rows, of so many bytes in all values together, make a block.
 
     It is `wide` if its rows meet more vectors than stay in registers, all of them `packed` if these lie in
-    panels; with `turns` blocks are added up one after the other.
+    panels; with `turns` blocks are added up one after the other; `columnwise` if a matrix lies so.
     """
     height = max(BLOCK_BYTES // max(row_bytes, 1), LEAST_HEIGHT)
     if turns:
         height = max(min(TURN_BYTES // max(row_bytes, 1), rows // TURNS), height)
+    if columnwise:
+        height = min(max(TALL_BYTES // max(row_bytes, 1), TALL_ROWS[0]), TALL_ROWS[1])
     if wide:
         long = min(LONG_BYTES // max(row_bytes, 1), LONG_ROWS)
         height = max(WIDE_BYTES // max(row_bytes, 1), long, WIDE_LEAST)

@@ -89,7 +89,8 @@ class Product:
     `vector` may be several, the columns of a narrow matrix: then "dot" makes a row of results per row,
     "sum" a row per column of the matrix. "pairs": every matrix of a stack times one of another stack, or
     the same for all; "rows" are then the matrices along the first axis. Of a `compressed` matrix, `matrix`
-    is the vector of its entries.
+    is the vector of its entries. With `columnwise` neighbours in a column are neighbours in memory, not
+    those in a row: blocks of rows are walked column by column.
     """
 
     form: str
@@ -97,6 +98,7 @@ class Product:
     matrix: Hop
     turned: bool
     vector: Hop
+    columnwise: bool = False
 
     @property
     def inputs(self) -> tuple[Hop, ...]:
@@ -162,6 +164,11 @@ class RowKernel:
         """
         found = tuple(h for h in self.outputs if over_rows(h) and h.meta.size > 1)
         return () if self.template == "Outer" else found
+
+    @property
+    def columnwise(self) -> bool:
+        """Whether a matrix of which blocks of rows are read lies column by column."""
+        return any(isinstance(s, Product) and s.columnwise for s in self.stages)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
     if not packs_once(rows, panels):
         panels = 0
     packed = panels > 0 and all(s.form == "dot" for s in wide)
-    height = block_height(each, rows, bool(wide), bool(step.in_turn), packed)
+    height = block_height(each, rows, bool(wide), bool(step.in_turn), packed, step.columnwise)
     sums = {s.hop for s in step.stages if isinstance(s, Product) and s.form == "sum"}
     seen = {*step.inputs, *step.outputs, *sums}
     inner = sum(_row(h, 0, resize) for s in step.stages for h in s.outputs if h not in seen)

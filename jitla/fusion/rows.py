@@ -17,13 +17,14 @@ from jitla.fusion.kernel import COMPRESSED, EXTREMES, NARROW, PAIRS, Product, ov
 from jitla.fusion.outer import keeps_driver, takes_wide
 from jitla.fusion.pairs import by_pairs, pairs_of
 from jitla.fusion.templates import Facts, Template
-from jitla.hops import Hop, Kind
+from jitla.hops import Hop, Kind, topo
 
 PRODUCTS = frozenset(("matmul", "dot", "cumsum", "concatenate", "stack", *EXTREMES, *COMPRESSED))
 MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_SEARCHED = 1 << 13  # the same if its rows are searched, which takes NumPy far longer than reading them
 MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
 MIN_LENGTH = 4  # of its rows
+MIN_ROWS, MAX_COLUMNS, TALL = 1 << 13, 512, 16  # of a matrix that lies column by column; rows a column
 MAX_JOINED = 8  # operands whose rows are put side by side
 MAX_BESIDE = 1 << 17  # bytes of that matrix
 
@@ -79,7 +80,35 @@ def _of_rows(hop: Hop, facts: Facts) -> Product | None:
         return found if rows_come_first(found, facts) and not _is_square(found, facts) else None
     fits = _runs_along(found.matrix, 0 if found.turned else -1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= MIN_BYTES and _length(found) >= MIN_LENGTH
-    return found if fits and big else None
+    return _down_columns(found, facts) or found if fits and big else None
+
+
+def _down_columns(product: Product, facts: Facts) -> Product | None:
+    """Return the same product over the other axis of a matrix of few long rows: these are its columns.
+
+    So a product with a vector and one of its results with the same matrix meet in one pass; not where they
+    meet in a pass over the long rows.
+    """
+    few, long = row_count(product), _length(product)
+    if product.vector.meta.ndim != 1 or not MIN_LENGTH <= few <= MAX_COLUMNS or \
+            long < max(MIN_ROWS, TALL * few) or _meets_rows(product):
+        return None
+    form = "sum" if product.form == "dot" else "dot"
+    found = Product(form, product.hop, product.matrix, not product.turned, product.vector, columnwise=True)
+    return found if _is_narrow(found, facts) else None
+
+
+def _meets_rows(product: Product) -> bool:
+    """Tell whether a product of long rows has a vector that is there, or weighs rows by such products."""
+    if product.form == "dot":
+        return _is_given(product.vector)
+    long = (_length(product),)
+    return any(h.op.name in ("matmul", "dot") and any(i.meta.shape == long and _is_given(i) for i in h.inputs)
+               for h in topo((product.vector,)))
+
+
+def _is_given(vector: Hop) -> bool:
+    return not any(h.op.kind in (Kind.CELL, Kind.AGG) or h.op.name in PRODUCTS for h in topo((vector,)))
 
 
 def _along_rows(form: str, hop: Hop, facts: Facts) -> Product | None:
@@ -220,7 +249,7 @@ def is_total(hop: Hop, facts: Facts) -> bool:
 def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
     """The operand is computed over the same rows, and its rows are those of the result."""
     product = product_at(hop, facts)
-    if product is not None and product.turned and operand is product.matrix:
+    if product is not None and (product.turned or product.columnwise) and operand is product.matrix:
         return False  # the rows of a square matrix are not its columns
     if facts.wide.get(operand, False) and not keeps_driver(hop, operand):
         return False

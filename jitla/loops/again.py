@@ -24,8 +24,8 @@ def stored_names(loop: ast.For | ast.While) -> Iterator[str]:
 
 
 def innermost(loop: ast.For) -> bool:
-    """Say whether a loop goes to its end, and has no other in it."""
-    return not any(isinstance(node, (ast.For, ast.While, ast.Return, ast.Raise))
+    """Say whether a loop goes to its end, and has no other in it, nor rows."""
+    return not any(isinstance(node, (ast.For, ast.While, ast.Return, ast.Raise, ast.Slice))
                    for each in loop.body for node in ast.walk(each)) and not breaks(loop.body)
 
 

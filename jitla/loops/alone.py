@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.loops.nests import ATTRIBUTES, assigned
+from jitla.loops.names import ATTRIBUTES, assigned
 
 # Functions that make no arrays.
 _PLAIN = frozenset({"len", "int", "float", "bool", "range", "dict", "list", "set", "str", "tuple", "math.log",

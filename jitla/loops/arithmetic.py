@@ -10,7 +10,8 @@ import re
 from itertools import product
 
 from jitla.loops.kinds import BITS, CODES, HELD, INTEGERS, PYTHON, RANGES, TRUTHS, Refused, result
-from jitla.loops.values import EXACT, LONGEST, WIDE, Span, Value, Writer, held_by
+from jitla.loops.values import EXACT, LONGEST, WIDE, Span, Value, held_by
+from jitla.loops.writer import Writer
 
 _SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
          "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!="}
@@ -237,13 +238,13 @@ class Arithmetic(Writer):
         elif name in ("FloorDiv", "Mod"):
             text = self.fresh(f"{'float_div' if name == 'FloorDiv' else 'float_mod'}({a}, {b})")
         else:
-            return self._step(name, left, right, made, (a, b, how))
+            return self.step(name, left, right, made, (a, b, how))
         steps = (*left.steps, *right.steps, (a, b, text))
         value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
         return self.judged(value)
 
-    def _step(self, name: str, left: Value, right: Value, made: Pairs,
-              operands: tuple[str, str, str]) -> Value:
+    def step(self, name: str, left: Value, right: Value, made: Pairs,
+             operands: tuple[str, str, str]) -> Value:
         """Add, subtract, multiply or divide floats; what sets flags is looked at now or later."""
         (a, b, how), kinds = operands, frozenset(made.values())
         steps = (*left.steps, *right.steps)

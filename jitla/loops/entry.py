@@ -25,7 +25,8 @@ from jitla.loops.given import Given
 from jitla.loops.keeping import Kept, kept
 from jitla.loops.kernel import kernel
 from jitla.loops.kinds import Refused
-from jitla.loops.nests import EXITS, Nest
+from jitla.loops.names import EXITS
+from jitla.loops.nests import Nest
 from jitla.loops.opening import Door
 from jitla.loops.versions import Nothing
 from jitla.tracing import calm
@@ -34,10 +35,12 @@ from jitla.tracing import calm
 WORTH, SHORT = 5e-3, 2e-5
 # A refused nest whose runs take less on average is not looked at any more.
 WORTHWHILE = 1e-4
-# Runs of Python after which the average is believed.
-SOME = 64
+# Runs of Python after which the average is believed; of how many one is timed while something is compiled.
+SOME, SAMPLED = 64, 8
 # Runs that have to be the same before compiled code is trusted; one is enough that takes so many seconds.
 TRIALS, LONG = 2, 1.0
+# Runs that may be tried until one is not much shorter than others were: the first of a call often are.
+MOST_TRIALS, SHORTER = 16, 0.5
 # Runs, of those that were tried or done, that Python may have to finish.
 MOST_LEFT, SHARE_LEFT = 8, 0.5
 # Kinds of values for which one nest is compiled.
@@ -68,7 +71,9 @@ class Variant:
     runs: int = 0
     compiled: float = 0.0
     left: int = 0
+    # Runs that were the same; the seconds of those by Python, and by compiled code.
     same: int = 0
+    matched: float = 0.0
     tried: float = 0.0
     kinds: str = ""
 
@@ -91,11 +96,12 @@ class Variant:
 class Run:
     """One run by Python that is timed, and compared if compiled code was tried before."""
 
-    __slots__ = ("variant", "start", "found", "copies")
+    __slots__ = ("variant", "start", "found", "copies", "tried")
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant
         self.found: tuple[Any, ...] | None = None
+        self.tried = 0.0
         self.copies: list[tuple[np.ndarray, np.ndarray]] = []
         self.start = perf_counter()
 
@@ -123,15 +129,16 @@ class Entry:
         self.exits = {label for node, label in nest.labels.items() if isinstance(node, EXITS)}
         # Nothing is asked while something is compiled, nor once everything is left to Python.
         self.rests = False
-        # How often it was asked; most runs are not timed.
+        # How often it was asked; whether runs are timed still while something is compiled.
         self.asked = 0
+        self.timed = True
         # Names of the module that the nest reads.
         self.outside = tuple(name for name in nest.globals if name not in names)
 
     def plainly(self, *values: Any) -> Any:
         """Return what the nest assigns, or None, or a run that is to be done by Python."""
         self.asked += 1
-        if self.rests:
+        if self.rests and (not self.timed or self.asked % SAMPLED):
             return None
         if self.outside:
             values += tuple([self.space.get(name) for name in self.outside])
@@ -139,6 +146,8 @@ class Entry:
         variant = self.variants.get(key) or self._new(key)
         if variant.state == "cold":
             variant.given = tuple(map(described, values))
+            return Run(variant)
+        if self.rests:
             return Run(variant)
         code = variant.code
         if code is None or not calm() or sys.gettrace() is not None:
@@ -163,6 +172,7 @@ class Entry:
         if not self.rests:
             self.variants.clear()
             self.asked = 0
+            self.timed = True
             self._open()
 
     def _open(self) -> None:
@@ -190,8 +200,9 @@ class Entry:
         """Note that Python has run the nest; compare if it was tried."""
         variant = run.variant
         taken = perf_counter() - run.start
-        variant.plain += 1
-        variant.seconds += taken
+        weight = SAMPLED if self.rests and run.found is None else 1
+        variant.plain += weight
+        variant.seconds += weight * taken
         if run.found is not None:
             self._compare(run, taken)
         elif variant.state == "cold":
@@ -303,7 +314,7 @@ class Entry:
         start = perf_counter()
         run.found = code({**given, **{name: copies[id(given[name])][1] for name in given
                                               if id(given[name]) in copies}})
-        variant.tried = perf_counter() - start
+        run.tried = perf_counter() - start
         run.copies = list(copies.values())
         run.start = perf_counter()
         return run
@@ -327,13 +338,17 @@ class Entry:
             if not _same_memory(array, copy):
                 return self._differs(variant, "an array")
         variant.same += 1
-        if variant.same >= TRIALS or taken >= LONG:
-            if variant.tried > SLOWER * taken:
-                variant.refuse("compiled code takes longer")
-                self._look()
-            else:
-                variant.state = "trusted"
-                self._open()
+        variant.matched += taken
+        variant.tried += run.tried
+        if taken < LONG and variant.same < MOST_TRIALS and (
+                variant.same < TRIALS or taken < SHORTER * variant.seconds / variant.plain):
+            return
+        if variant.tried > SLOWER * variant.matched:
+            variant.refuse("compiled code takes longer")
+            self._look()
+        else:
+            variant.state = "trusted"
+            self._open()
 
     def _differs(self, variant: Variant, what: str) -> None:
         variant.refuse(f"compiled code made another {what} than Python")

@@ -20,6 +20,7 @@ from jitla.loops.calls import callable_in_nests
 from jitla.loops.entry import Entry, Variant
 from jitla.loops.foreman import Foreman
 from jitla.loops.keeping import Kept
+from jitla.loops.names import computed
 from jitla.loops.nests import Nest, find
 from jitla.loops.versions import CONSTANTS, asked, replace
 from jitla.source import changed_code, tree_of
@@ -121,6 +122,8 @@ class Looping:
         variants = [variant for entry in self.entries for variant in entry.variants.values()]
         if not self._judged and self._seconds >= ENOUGH:
             self._judged = True
+            for entry in self.entries:
+                entry.timed = False
             self.traced = sum(entry.seconds() for entry in self.entries) < PART * self._seconds
         elif all(v.state == "refused" for v in variants):
             self.traced = any(not v.element for v in variants)
@@ -179,7 +182,7 @@ class Loops:
 def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, str]]) -> bool:
     """Say whether a nest calls what no nest can, as names are now; note it."""
     known: Any = function
-    for node in ast.walk(nest.loop):
+    for node in computed(nest.loop):
         if not isinstance(node, ast.Call):
             continue
         first, *rest = ast.unparse(node.func).split(".")

@@ -76,6 +76,8 @@ def _accumulated(loop: Loop, name: str) -> bool:
 def _used(name: str, following: list[ast.stmt]) -> bool:
     """Say whether statements that come next compute with a variable before it has another value."""
     for node in following:
+        if any(isinstance(part, ast.Slice) for part in ast.walk(node)):
+            return False  # there may be no element
         match node:
             case ast.Assign(value=value) | ast.AugAssign(value=value) if _operand(value, name):
                 return True

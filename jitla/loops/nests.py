@@ -7,21 +7,17 @@ Receives the tree of a function; returns its nests, and the rule by which others
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jitla.loops.kinds import Refused
+from jitla.loops.names import EXITS, Loop, assigned, loads, named, read_outside, reads
 
-Loop = ast.For | ast.While
 SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Pass, ast.Break, ast.Continue)
-# Where they are reached, the interpreter goes on.
-EXITS = (ast.Return, ast.Raise)
 EXPRESSIONS = (
     ast.Constant, ast.Name, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Subscript,
     ast.Tuple, ast.Attribute, ast.Call, ast.operator, ast.unaryop, ast.cmpop, ast.boolop,
-    ast.expr_context,
+    ast.expr_context, ast.Slice,
 )
-ATTRIBUTES = frozenset({"shape", "size", "ndim"})
 MOST_STATEMENTS = 200
 # Functions of Python that see all variables.
 _ASKING = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
@@ -67,22 +63,10 @@ def find(function: ast.AST, local: frozenset[str], free: frozenset[str]) -> Foun
     given = (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg)
     _search(body, {arg.arg for arg in given if arg is not None}, found)
     for nest in found.nests:
-        others = _read_outside(function, nest.loop)
+        others = read_outside(function, nest.loop)
         asked = not others.isdisjoint(_ASKING)
         nest.live = tuple(name for name in nest.writes if asked or name in others or name in nest.takes)
     return found
-
-
-def _read_outside(node: ast.AST, loop: Loop) -> set[str]:
-    """Return the names that a function reads, or deletes, outside of a loop."""
-    if node is loop:
-        return set()
-    found: set[str] = set()
-    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
-        found.add(node.id)
-    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        found.add(node.target.id)
-    return found.union(*(_read_outside(child, loop) for child in ast.iter_child_nodes(node)))
 
 
 def _search(body: list[ast.stmt], bound: set[str], found: Found) -> set[str]:
@@ -120,18 +104,6 @@ def _step(node: ast.stmt, bound: set[str], found: Found) -> set[str]:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return bound | {name}
     return bound
-
-
-def assigned(target: ast.expr) -> Iterator[str]:
-    """Yield the names that a target assigns."""
-    match target:
-        case ast.Name(id=name):
-            yield name
-        case ast.Tuple(elts=elts) | ast.List(elts=elts):
-            for each in elts:
-                yield from assigned(each)
-        case ast.Starred(value=value):
-            yield from assigned(value)
 
 
 def leaves(body: list[ast.stmt]) -> bool:
@@ -175,13 +147,15 @@ def _nest(loop: Loop, bound: set[str], found: Found) -> Nest:
     _number(loop, nest, 0)
     if len(nest.labels) > MOST_STATEMENTS:
         raise Refused("it has too many statements", loop.lineno)
-    written = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and not _loads(node)}
+    if _whole(loop):
+        raise Refused("a slice", loop.lineno)
+    written = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and not loads(node)}
     writes = [node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id in written]
     if not written <= found.local:
         raise Refused(f"{min(written - found.local)} is no variable of the function alone", loop.lineno)
     takes: dict[str, None] = {}
     outside: dict[str, None] = {}
-    for name in _reads(loop):
+    for name in reads(loop):
         if name.startswith("__"):
             raise Refused(f"{name} may be another name in a class", loop.lineno)
         if name in found.free or name in found.local and name in bound:
@@ -190,38 +164,11 @@ def _nest(loop: Loop, bound: set[str], found: Found) -> Nest:
             outside[name] = None
         elif name not in written:
             raise Refused(f"{name} may have no value yet", loop.lineno)
-    for name in _named(loop):
+    for name in named(loop):
         if name in found.free or name in found.local:
             raise Refused(f"what is in the variable {name} is called, or has attributes", loop.lineno)
     nest.takes, nest.globals, nest.writes = tuple(takes), tuple(outside), tuple(dict.fromkeys(writes))
     return nest
-
-
-def _loads(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
-
-
-def _named(loop: Loop) -> Iterator[str]:
-    """Yield the names of functions and modules."""
-    for node in ast.walk(loop):
-        match node:
-            case ast.Call(func=ast.Name(id=name)):
-                yield name
-            case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr not in ATTRIBUTES:
-                yield name
-
-
-def _reads(loop: Loop) -> Iterator[str]:
-    """Yield the names that are read for what they hold; not those of functions and modules."""
-    others = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
-    others |= {id(node.value) for node in ast.walk(loop)
-               if isinstance(node, ast.Attribute) and node.attr not in ATTRIBUTES}
-    others |= {id(node.annotation) for node in ast.walk(loop) if isinstance(node, ast.AnnAssign)}
-    for node in ast.walk(loop):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            yield node.target.id
-        elif isinstance(node, ast.Name) and _loads(node) and id(node) not in others:
-            yield node.id
 
 
 def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
@@ -276,7 +223,7 @@ def _check(node: ast.AST) -> None:
         if isinstance(part, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             continue
         line = getattr(part, "lineno", getattr(node, "lineno", 0))
-        if isinstance(part, ast.Slice):
+        if isinstance(part, ast.Slice) and (part.step is not None or not _row(node)):
             raise Refused("a slice", line)
         if not isinstance(part, EXPRESSIONS):
             raise Refused(f"{type(part).__name__} is no arithmetic of numbers", line)
@@ -288,6 +235,21 @@ def _check(node: ast.AST) -> None:
             raise Refused(f"a call of {ast.unparse(part.func)}", line)
         if isinstance(part, ast.Constant) and type(part.value) not in (int, float, bool):
             raise Refused(f"the constant {part.value!r} is no number", line)
+
+
+def _row(node: ast.AST) -> bool:
+    """Say whether a statement stores a row of an array."""
+    targets = node.targets[:1] if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(part, ast.Slice) for target in targets if isinstance(target, ast.Subscript)
+               for part in _parts(target.slice))
+
+
+def _whole(loop: Loop) -> bool:
+    """Say whether a loop stores rows only, and reads no elements: there tracing has something to win."""
+    places = [node for node in ast.walk(loop)
+              if isinstance(node, ast.Subscript) and not isinstance(node.value, ast.Attribute)]
+    sliced = [any(isinstance(part, ast.Slice) for part in _parts(place.slice)) for place in places]
+    return all(sliced) and bool(sliced)
 
 
 def _plain(called: ast.expr) -> bool:

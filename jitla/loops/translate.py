@@ -14,7 +14,8 @@ from jitla.loops.counting import Counting
 from jitla.loops.given import Scalar
 from jitla.loops.kinds import INTEGERS, Refused
 from jitla.loops.statements import PATIENCE
-from jitla.loops.values import FROM, START, STOP, TO, Hard
+from jitla.loops.values import FROM, START, STOP, TO
+from jitla.loops.writer import Hard
 
 ROUNDS = 24
 PART = 2048  # elements that are kept for a part of the outermost loop

@@ -165,4 +165,6 @@ class Resumed:
                 take = ast.If(going, [ast.Assign([target], _name(f".i{k}"))], [])
                 loop = ast.For(_name(f".i{k}", ast.Store()), source, [take, *self.block(body)], [])
                 return ast.If(test, [start, loop], [])
-        return ast.If(test, [self.reset(), node], [])
+        # not by a statement: CPython 3.11 would report an unbound name of the next line as one of that
+        reset = ast.NamedExpr(_name(AT, ast.Store()), ast.Constant(0))
+        return ast.If(ast.BoolOp(ast.And(), [test, ast.UnaryOp(ast.Not(), reset)]), [node], [])

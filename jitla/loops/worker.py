@@ -221,6 +221,27 @@ def _float_div(a: float, b: float) -> float:
     return math.copysign(0.0, a / b)
 
 
+@intrinsic
+def _where(context: Any, pointer: Any) -> Any:
+    """Return the address that a pointer holds."""
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(args[0], ir.IntType(64))
+    return types.int64(pointer), code
+
+
+def _tangled(a: int, step: int, b: int, other: int, count: int) -> bool:
+    """Say whether some of `count` elements of eight bytes lie where others of another row do.
+
+    Both are given by the address of the first, and how many elements it is to the next.
+    """
+    if count <= 1 or a == b and step == other and step != 0:
+        return False
+    end, last = a + 8 * step * (count - 1), b + 8 * other * (count - 1)
+    if step != 0 and (max(a, end) < min(b, last) or max(b, last) < min(a, end)):
+        return False
+    return step != other or step == 0 or (a - b) % (8 * step) == 0
+
+
 def _flagged(a: float, b: float, made: float) -> bool:
     """Say whether an operation that made no finite number of `a` and `b` has set a flag."""
     if made != made:
@@ -252,7 +273,7 @@ def _names() -> dict[str, Any]:
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
     found |= {"rare": _rare, "either": _either, "spare": _spare, "release": _release, "nowhere": _nowhere,
-              "raised": _raised, "quiet": _quiet}
+              "raised": _raised, "quiet": _quiet, "where": _where, "tangled": make(_tangled)}
     found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {f"loud_{name}": _loud(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {"bits_d": _bits(64), "bits_s": _bits(32)} | {f"hidden_{how}": _hidden for how in "ids"}

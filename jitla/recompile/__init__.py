@@ -1,12 +1,13 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
 Reading order: stores, fresh, rings, emit, resize, choices, asked, cuts, streaming, rows, windows, listing,
-scheduled, loops, codes, program, checking, appraisal, splitting, placing, pipeline, invariants, recent,
-cache.
+scheduled, loops, codes, program, checking, appraisal, splitting, placing, pipeline, copying, invariants,
+recent, cache.
 """
 
 from jitla.recompile.cache import Compiler
 from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Choice, Chosen, Key, Made, Tuning
+from jitla.recompile.copying import Sized, sized, traced
 from jitla.recompile.listing import chosen_text, usual_loops
 from jitla.recompile.pipeline import STAGES, Draft, Stage, Tools, Trace, run_pipeline
 from jitla.recompile.program import Bound, Program
@@ -15,6 +16,6 @@ from jitla.recompile.stores import Order, order_steps
 
 __all__ = [
     "Bound", "Choice", "Chosen", "Compiler", "Draft", "Key", "LOOPS", "Made", "Order", "Program", "Recent",
-    "STAGES", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED", "chosen_text", "order_steps",
-    "run_pipeline", "usual_loops",
+    "STAGES", "Sized", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED", "chosen_text", "order_steps",
+    "run_pipeline", "sized", "traced", "usual_loops",
 ]

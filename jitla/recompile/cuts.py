@@ -45,9 +45,12 @@ def mirrored(stage: Product) -> bool:
 def narrow_sizes(
     stage: Product, rows: int, layouts: Mapping[Hop, Layout], packed: bool
 ) -> tuple[int, int, int, int] | None:
-    """Return rows, their length, bytes apart, and bytes from vector to vector; None if they lie otherwise."""
+    """Return rows, their length, bytes apart, and bytes from vector to vector; None if they lie otherwise.
+
+    The columns of a matrix that lies column by column are counted as rows.
+    """
     matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
-    across, along = _axes(stage)
+    across, along = _axes(stage)[::-1 if stage.columnwise else 1]
     size, result = stage.matrix.meta.dtype.itemsize, stage.hop.meta.dtype.itemsize
     if stage.form in ALONE:
         vector = contiguous((1,), size)
@@ -60,7 +63,8 @@ def narrow_sizes(
         return None
     if made != contiguous(made.shape, result):
         return None
-    return _all_rows(rows, matrix), matrix.shape[along], matrix.strides[across], apart
+    count = matrix.shape[across] if stage.columnwise else _all_rows(rows, matrix)
+    return count, matrix.shape[along], matrix.strides[across], apart
 
 
 def _axes(stage: Product) -> tuple[int, int]:

@@ -403,7 +403,7 @@ class _Writer:
         seen: set[Hop] = set()
         words = [self.result(i, out, seen) for i, out in enumerate(outs)]
         head = [f"a{s} = L[{s}]" for s in self.slots]
-        timed = ["T = CLOCK.start() if CLOCK.on else None"]
+        timed = ["T = CLOCK.start(bound) if CLOCK.on else None"]
         body = [*head, *timed, *self.lines, "bound.count += 1", "if T is not None: T.end()"]
         if self.flagging:
             kept = ", ".join(f"{slot}: b{slot}" for slot in self.kept)

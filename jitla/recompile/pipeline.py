@@ -6,7 +6,7 @@ Receives roots and what to do with their values; returns a `Program` that rememb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -14,7 +14,18 @@ from typing import Any
 
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Layout, Plan, Recall, all_layouts, plan, show, weigh
+from jitla.fusion import (
+    Layout,
+    Plan,
+    Recall,
+    Spelling,
+    Verdict,
+    all_layouts,
+    plan,
+    show,
+    spelled,
+    weigh,
+)
 from jitla.hops import Hop, Machine, make, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
@@ -51,6 +62,7 @@ class Draft:
     lengths: frozenset[int] = frozenset()
     plan: Plan | None = None
     placed: Placed | None = None
+    spelling: Spelling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +154,20 @@ def _rewritten(draft: Draft, rules: RuleSet) -> Draft:
     return replace(draft, roots=simplify(draft.roots, rules, note), fired=tuple(fired))
 
 
+def _spell(draft: Draft, tools: Tools) -> Draft:
+    """Spell out aggregates of few elements; the rules then know the slices that these are made of.
+
+    Not where there are devices: they know windows and blocks themselves.
+    """
+    if tools.rules is None or tools.fusion != "cost" or tools.devices:
+        return draft
+    roots, spelling = spelled(draft.roots, draft.layouts)
+    if spelling is None:
+        return draft
+    again = _simplify(replace(draft, roots=roots), tools)
+    return replace(again, fired=(*draft.fired, *again.fired), spelling=spelling)
+
+
 def _places(roots: tuple[Hop, ...], draft: Draft) -> list[Layout]:
     found = all_layouts(roots, draft.layouts)
     return [found[root] for root, out in zip(roots, draft.outs, strict=True) if out is None]
@@ -226,6 +252,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("hops", "what was traced", _take, _verify_roots, _show_roots),
     # Before planning: what a rule removes needs no loop.
     Stage("rewrites", "the same values, cheaper", _simplify, _verify_roots, _show_roots),
+    # After rules that make sums of other operators, such as einsum; before all that looks at slices.
+    Stage("spelled", "aggregates of few elements, as cells of slices", _spell, _verify_roots, _show_roots),
     # After the rules that always pay: these may lead anywhere, so every state has to be planned.
     Stage("rewrites.search", "the same values, by what plans cost", _improve, _verify_roots, _show_search),
     Stage("plan", "which operators share a loop", _plan, _verify_plan, _show_plan),
@@ -244,6 +272,21 @@ def _loops(chosen: Mapping[Any, Chosen]) -> Stage:
     """
     return Stage("loops", "kernels as nests of loops", lambda draft, tools: draft, _verify_plan,
                  partial(_show_loops, chosen))
+
+
+def retold(
+    traces: Sequence[Trace], drafts: Sequence[Draft], chosen: Mapping[Any, Chosen],
+) -> tuple[Trace, ...]:
+    """Return the same stages with other drafts; the last is that of loops, of which `chosen` tells."""
+    stages = [*[trace.stage for trace in traces[:-1]], _loops(chosen)]
+    return tuple(Trace(s, d, t.seconds) for s, d, t in zip(stages, drafts, traces, strict=True))
+
+
+def _weighed(tools: Tools, draft: Draft) -> Verdict:
+    """Say how the plan of a draft was chosen."""
+    assert draft.plan is not None
+    return weigh(draft.plan, *_terms(draft, tools))
+
 
 # After all rewrites, so that parts are what is computed; before planning, for what is left to the host.
 PLACEMENT = Stage("placement", "which parts leave the host", _place, _verify_roots, _show_placed)
@@ -270,9 +313,10 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
     program.given = traces[0].draft.roots
     if tools.rules is not None:
         program.chains = tuple(c for c in product_chains(draft.roots) if well_ordered(c, {}))
+    program.spelling = draft.spelling
     program.searched = draft.outcome is not None and bool(draft.outcome.fired)
     program.fixed = draft.placed is not None and bool(draft.placed.parts)
     program.fusion = tools.fusion
-    program.weigh = partial(weigh, draft.plan, *_terms(draft, tools))
+    program.weigh = partial(_weighed, tools)
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))
     return program

@@ -23,8 +23,10 @@ from jitla.fusion import (
     Kernel,
     Layout,
     Plan,
+    Spelling,
     Verdict,
     contiguous,
+    holds,
     is_view,
     operands,
     peak,
@@ -89,7 +91,7 @@ class Program:
         self.plan = plan
         self.limit = limit
         self.fusion = "cost"
-        self.weigh: Callable[[], Verdict] | None = None  # says how the plan was chosen
+        self.weigh: Callable[[Any], Verdict] | None = None  # says of a draft how its plan was chosen
         self.outs = outs
         self.aliases = aliases
         self.layouts = dict(layouts)
@@ -97,6 +99,7 @@ class Program:
         self.chains: tuple[Chain, ...] = ()  # of products, whose best order depends on sizes
         self.searched = False  # what is computed was found by search, for these sizes
         self.fixed = False  # parts of it are made for these sizes only
+        self.spelling: Spelling | None = None  # aggregates that are spelled out for some sizes and layouts
         self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
@@ -208,14 +211,14 @@ class Program:
         """
         # So many are enough: rather a slow one than no end.
         alike = len(self._variants) == MAX_VARIANTS and not self.fixed
-        if alike or self._suits(dims):
+        if (alike or self._suits(dims)) and self._reads_so(dims, layouts):
             try:
                 return Bound(self, dims, layouts)
             except Misfit:
                 pass
         for variant, made_for in self._variants:
             own = compose(made_for, dims)
-            if own is not None and (alike or variant._suits(own)):
+            if own is not None and (alike or variant._suits(own)) and variant._reads_so(own, layouts):
                 try:
                     return Bound(variant, own, layouts)
                 except Misfit:
@@ -238,6 +241,12 @@ class Program:
             return True
         growth = [new / old for old, new in dims.items() if old > 1 and new > 0]
         return not growth or max(growth) <= RESHAPED * min(growth)
+
+    def _reads_so(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> bool:
+        """Say whether aggregates that are spelled out have these terms in this order."""
+        if self.spelling is None:
+            return True
+        return holds(self.spelling, rebuild(self.spelling[0], dims), layouts)
 
     def _drifted(self, entries: int, starts: int, dims: Mapping[int, int]) -> bool:
         """Tell whether compressed lines are far more or less full than those the plan was made for."""
@@ -385,7 +394,8 @@ _SCALAR = Layout((), ())
 class Bound:
     """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
 
-    __slots__ = ("program", "run", "count", "alert", "effects", "_dims", "_layouts", "_learned")
+    __slots__ = ("program", "run", "count", "alert", "effects", "dims", "layouts", "_learned",
+                 "__weakref__")
 
     frozen = False  # it is no stopgap
 
@@ -398,17 +408,18 @@ class Bound:
         self.count = 0
         self.alert = False  # whether whoever runs this wants to know of flags
         self.effects: Any = None  # what that needs to know, kept here for it
-        self._dims = dims
-        self._layouts = layouts
+        self.dims = dims
+        self.layouts = layouts
         self._learned: dict[Hop, Layout] = {}
         self.run: Run = self._bind()
+        program.clock.on = True
 
     def peak(self) -> int:
         """Return the bytes that results and intermediates are predicted to take."""
-        return self.program.peak(self._dims, self._layouts)
+        return self.program.peak(self.dims, self.layouts)
 
     def _bind(self) -> Run:
-        data = self.program.values_for(self, self._dims, self._layouts, self._learned)
+        data = self.program.values_for(self, self.dims, self.layouts, self._learned)
         return self.program._make(self, data)
 
     def flagged(
@@ -429,8 +440,8 @@ class Bound:
         try:
             self.run = self._bind()
         except Misfit:
-            plain = self.program.without_kernels(self._dims, self._layouts)
-            other = Bound(plain, plain.identity(), self._layouts)
+            plain = self.program.without_kernels(self.dims, self.layouts)
+            other = Bound(plain, plain.identity(), self.layouts)
             other.alert = self.alert
             self.program, self.run = plain, other.run
         return self.run(leaves)

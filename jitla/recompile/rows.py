@@ -66,6 +66,7 @@ from jitla.recompile.cuts import (
 
 SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
+COLUMNWISE = {"dot": "down", "sum": "across"}  # what a block's columns are to what its rows would be
 FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
 
 
@@ -145,7 +146,8 @@ class RowBinding:
                         + sum(map(self._bytes, entries)) // max(self.rows, 1), 1)
         wide = any(is_wide(s, self.shapes) for s in self.kernel.stages)
         packed = all(self._in_panels(s) for s in self.kernel.stages if is_wide(s, self.shapes))
-        return block_height(self.each, self.rows, wide, bool(self.kernel.in_turn), packed)
+        return block_height(
+            self.each, self.rows, wide, bool(self.kernel.in_turn), packed, self.kernel.columnwise)
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
@@ -307,7 +309,8 @@ class RowBinding:
             return self._entries(stage, rows, layouts)
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
         columns = 1 if stage.form in ALONE else columns_of(layouts[stage.vector].shape)
-        return None if sizes is None else self._made(stage.form, stage.matrix, columns)(*sizes)
+        form = COLUMNWISE[stage.form] if stage.columnwise else stage.form
+        return None if sizes is None else self._made(form, stage.matrix, columns)(*sizes)
 
     def _pairs(self, stage: Product, layouts: Mapping[Hop, Layout]) -> bytes | None:
         dtype = stage.hop.meta.dtype

@@ -6,11 +6,12 @@ exprs, stores, rewrite, twin, version.
 
 from jitla.source.inserts import BARRIER, HOOK, NUMBERS
 from jitla.source.liveness import live_locals
+from jitla.source.percode import PerCode
 from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
 from jitla.source.twin import Twins, instrument
 from jitla.source.version import changed_code, tree_of
 
 __all__ = [
-    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "Twins", "changed_code",
+    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "PerCode", "Twins", "changed_code",
     "instrument", "live_locals", "loops_in_python", "tree_of",
 ]

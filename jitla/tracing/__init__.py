@@ -2,8 +2,8 @@
 
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, matching, array, kinds,
 powers, operators, script, replay, records, guards, journal, literals, site, alone, parts, keeping, closed,
-learning, closing, pattern, stored, memory, picking, indexing, spellings, compositions, missing, closeness,
-terms, scatters, functions, recording, dispatch, session, onset, payoff, quick, entries, sampling,
+learning, closing, turns, pattern, stored, memory, picking, indexing, spellings, compositions, missing,
+closeness, terms, scatters, functions, recording, dispatch, session, onset, payoff, quick, entries, sampling,
 contracting, unions, merging, compressed, skipping, sparsified, callees, twins, wild, lifting, hooks.
 """
 

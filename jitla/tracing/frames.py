@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
+from collections.abc import Iterator
 from dis import opname
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
 from typing import Any
+from weakref import ref
 
 from numpy import ufunc
 
@@ -24,19 +26,34 @@ _STRAIGHT: dict[int, bool] = {}
 _OPERATORS = ("BINARY_", "INPLACE_", "COMPARE_", "UNARY_")
 # NumPy's protocols, and which of their locals holds the callable.
 _PROTOCOLS = {"__array_function__": "func", "__array_ufunc__": "ufunc"}
-# By id: hashing a code object is slow. The code is kept so that its id stays its own.
+# By id: hashing a code object is slow. What is known of one goes when it does: its id may get a new owner.
 _KINDS: dict[int, int] = {}
-_CODES: dict[int, CodeType] = {}
+_CODES: dict[int, ref[CodeType]] = {}
 _BYTES: dict[int, bytes] = {}
 # Where the instructions of each line begin, and which line that is.
 _LINES: dict[int, tuple[list[int], list[int | None]]] = {}
 
 
 def mark(code: CodeType, kind: int) -> int:
-    """Remember what kind of frame `code` runs in."""
-    _CODES[id(code)] = code
-    _KINDS[id(code)] = kind
+    """Remember what kind of frame `code` runs in, as long as there is `code`."""
+    key = id(code)
+    if key not in _CODES:
+        _CODES[key] = ref(code, lambda _: _forget(key))
+    _KINDS[key] = kind
     return kind
+
+
+def _forget(key: int) -> None:
+    for table in (_CODES, _KINDS, _STRAIGHT, _BYTES, _LINES):
+        table.pop(key, None)
+
+
+def codes_of(path: tuple[int, ...]) -> Iterator[CodeType]:
+    """Yield the code objects that a path names, but for those that are gone."""
+    for key in path[::2]:
+        code = _CODES[key]() if key in _CODES else None
+        if code is not None:
+            yield code
 
 
 def kind_of(code: CodeType) -> int:

@@ -44,6 +44,7 @@ from jitla.tracing.session import LOCAL, MOST_PENDING, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.stored import LazySparse
+from jitla.tracing.turns import goes_on
 from jitla.tracing.twins import TwinTable
 
 _ArrayFunction = type(np.sum)
@@ -273,7 +274,7 @@ class Hooks(Lifting):
         session = LOCAL.session
         if session is None or len(session.nodes) <= len(session.entered):
             return
-        if len(session.ops) >= session.site.unrolls:
+        if len(session.ops) >= session.site.unrolls and not goes_on(session):
             Closing.close(session)
 
     def pause(self) -> None:

@@ -160,9 +160,13 @@ class Indexing(Picking):
 
     def view(
         self, array: Lazy, method: str | Callable[..., Any], args: tuple, op: int = -1, attrs: tuple = (),
+        always: bool = False,
     ) -> Any:
-        """Return what `method` makes of `array`, an operation that may be a view of it."""
-        stays = array._v is not None and not self.site.unrolls
+        """Return what `method` makes of `array`, an operation that may be a view of it.
+
+        Of memory it is one at once, unless it is `always` to be recorded.
+        """
+        stays = array._v is not None and not self.site.unrolls and not always
         if op < 0 and not stays:
             op, attrs = _view_entry(array, method, args)
         if op < 0 or stays:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.frames import USER, mark
+from jitla.source import PerCode
 from jitla.tracing.tape import KIND_CODE, OPS, SCALAR, Block, split
 
 #: By operator: the values of scalars that some rewrite asks for.
@@ -35,8 +35,6 @@ _LOADS = frozenset(opmap[name] for name in ("LOAD_CONST", "RETURN_CONST") if nam
 _SMALL, _EXTENDED = opmap.get("LOAD_SMALL_INT"), opmap["EXTENDED_ARG"]
 _EQUAL = frozenset({int, bool, str, np.int64, np.bool_})
 _FLOATS = frozenset({float, np.float64})
-# By id of a code object, by line: its numbers.
-_NUMBERS: dict[int, dict[int | None, list[Any]]] = {}
 
 
 def is_same(a: Any, b: Any) -> bool:
@@ -72,14 +70,18 @@ def literals_of(block: Block, codes: Mapping[int, CodeType], asked: Asked) -> di
 
 def _numbers(code: CodeType, line: int) -> list[Any]:
     """Return the numbers that stand in a line of `code`."""
-    known = _NUMBERS.get(id(code))
-    if known is None:
-        mark(code, USER)  # which keeps it, so that its id stays its own
-        known = _NUMBERS[id(code)] = {}
-        for at, value in _loaded(code):
-            if type(value) in (int, float):
-                known.setdefault(at, []).append(value)
-    return known.get(line, [])
+    return _NUMBERS(code).get(line, [])
+
+
+def _by_line(code: CodeType) -> dict[int | None, list[Any]]:
+    found: dict[int | None, list[Any]] = {}
+    for at, value in _loaded(code):
+        if type(value) in (int, float):
+            found.setdefault(at, []).append(value)
+    return found
+
+
+_NUMBERS = PerCode(_by_line)
 
 
 def _loaded(code: CodeType) -> Iterator[tuple[int | None, Any]]:

@@ -98,5 +98,5 @@ def rest(site: Site, block: Block, roots: tuple[int, ...], store: Any, kept: Map
         parts = tuple((hops.index(h), x and x.group) for h, x in zip(kept, known, strict=True))
         key, sizes = class_key(block, roots, outs, aliases, "given", parts)
         made = site.compile(key, sizes, request.layouts, lambda: request, unnoted)
-        site.lines.setdefault(made.program, {})
+        site.lines.setdefault(made.program, (made, {}))
         return made

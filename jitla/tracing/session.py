@@ -61,7 +61,7 @@ class Session(Dispatch):
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "positions", "tables", "extremes", "kept", "known", "__weakref__")
+                 "positions", "tables", "extremes", "kept", "known", "turn", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -80,6 +80,8 @@ class Session(Dispatch):
         self.extremes: dict[int, tuple[int, int]] = {}
         self.kept: dict[Any, Any] = {}
         self.known: dict[int, Any] = {}
+        # The tape at the end of the last turn of a loop that stayed open, how many had, and its length.
+        self.turn: tuple[list[tuple], int, int] = [], 0, 0
         self.attentive = False
         self.hole = object()
         self.hits = 0

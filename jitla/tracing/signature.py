@@ -74,6 +74,7 @@ class Layout(NamedTuple):
 
 # Interned; `forget` empties all when sizes keep changing and no session is open.
 METAS: list[Meta] = []
+NBYTES: list[int] = []  # of each meta: every turn of every loop asks
 _META_ID: dict[tuple[Shape, np.dtype], int] = {}
 LAYOUTS: list[Layout] = []
 LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
@@ -90,6 +91,7 @@ def meta_id(shape: Shape, dtype: np.dtype) -> int:
             found = _META_ID.get(key)
             if found is None:
                 found = len(METAS)
+                NBYTES.append(meta.nbytes)
                 METAS.append(meta)
                 _META_ID[key] = found
     return found
@@ -207,7 +209,7 @@ def forget(keep: int) -> None:
     SIGHT.forget()
     for key in [k for k, i in _META_ID.items() if i >= keep]:
         del _META_ID[key]
-    del METAS[keep:]
+    del METAS[keep:], NBYTES[keep:]
     LAYOUT_ID.clear()
     LAYOUTS.clear()
 

@@ -23,7 +23,7 @@ from jitla.events import Made, NothingNew, log
 from jitla.hops import Hop
 from jitla.locks import relock
 from jitla.tracing.effects import Effects
-from jitla.tracing.frames import user_frame
+from jitla.tracing.frames import codes_of, user_frame
 from jitla.tracing.journal import Journal, ending
 from jitla.tracing.literals import Asked, is_same, literals_of
 from jitla.tracing.places import Places, call_at, place_of
@@ -72,29 +72,29 @@ class Site:
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
+        self.apart: set[tuple] = set()  # where turns of loops have nothing to do with each other
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
-        # By what was done, file and line.
-        self.loops: dict[tuple[str, str, int], Loop] = {}
+        self.loops: dict[tuple[str, str, int], Loop] = {}  # by what was done, file and line
         # By file and line: how often a block was cut there because it had become long, and its operations.
         self.cuts: dict[tuple[str, int], tuple[int, int]] = {}
         self.past: dict[Any, int] = {}
         self.failures: list[str] = []
         self.classes: set[tuple] = set()
-        # By program: the user's line of each hop. Equal hops and programs are shared by functions.
-        self.lines: dict[Any, dict[Hop, Any]] = {}
+        # By program, which functions share: what it was first bound to here, the line of each hop of that.
+        self.lines: dict[Any, tuple[Any, dict[Hop, Any]]] = {}
         # By class: where the entries come from, as it was noted last.
         self.places: dict[tuple, Places] = {}
         # By path and operations, whatever they are done to: the same.
         self.tapes: dict[tuple, Places] = {}
         # By the same: scalars that are literals, by number; none where one had several values.
         self.literals: dict[tuple, dict[int, Any]] = {}
+        self.codes: dict[int, CodeType] = {}  # what paths name by its id, which stays its own so
         # By operator: values of literals that plans know.
         self.asked = asked or {}
         self.calls, self.learning = 0, LEARNING
         # Where sparse matrices that were merged have entries together.
         self.unions: Any = None
-        # Elements that indices, masks or labels were read for.
-        self.scattered = 0
+        self.scattered = 0  # elements that indices, masks or labels were read for
         # What calls are compared with, by whoever asked for it.
         self.checks: Any = None
         # Which calls are left to the plain function; None: none ever.
@@ -151,8 +151,7 @@ class Site:
 
             made = self._made(key, sizes, block, make, note)
             if made.program not in self.lines:
-                hops = hops_of(block)
-                self.lines[made.program] = {hops[i]: line for i, line in block.lines.items()}
+                self.lines[made.program] = made, lines_of(block)
             if block.places:
                 self.places[key] = block.places
             made.effects = Effects(self.places.get(key, block.places))
@@ -189,8 +188,8 @@ class Site:
         """Run `made` from now on where `standby` did it so far."""
         with self.lock:
             made.effects = standby.effects
-            lines = self.lines.pop(standby, {})
-            self.lines.setdefault(made.program, lines)
+            _, lines = self.lines.pop(standby, (None, {}))
+            self.lines.setdefault(made.program, (made, lines))
             standby.made = made
             self.past[MEANWHILE] = self.past.get(MEANWHILE, 0) + standby.count
             for holder in (*list(self.exact.values()), *list(self.parts.values())):
@@ -220,6 +219,7 @@ class Site:
         Before is where the same operations were met. `codes` are those of the entries, if they were noted.
         """
         tape = _tape(path, block.entries)
+        self.codes.update((id(code), code) for code in codes_of(path))
         if block.places:
             self.tapes[tape] = block.places
             if codes and tape not in self.literals:
@@ -256,7 +256,7 @@ class Site:
         except Exception as error:
             self.failed(error)
             return bound
-        self.lines.setdefault(made.program, self.lines.get(bound.program, {}))
+        self.lines.setdefault(made.program, (made, lines_of(block)))
         self.count_past(bound)
         made.effects = bound.effects
         made.effects.observe(signs)
@@ -337,13 +337,16 @@ class Site:
     def runs(self) -> dict[Any, int]:
         """Return how often each program has run."""
         found = dict(self.past)
-        every = list(self.exact.values())
-        bounds = [x.bound for x in (*every, *list(self.parts.values()))]
-        bounds += [closed.watch.main for closed in every if closed.watch is not None]
-        for bound in bounds:
-            if bound is not None:
-                found[bound.program] = found.get(bound.program, 0) + bound.count
+        for bound in self.bounds():
+            found[bound.program] = found.get(bound.program, 0) + bound.count
         return found
+
+    def bounds(self) -> list[Any]:
+        """Return what runs blocks now."""
+        every = list(self.exact.values())
+        found = [x.bound for x in (*every, *list(self.parts.values()))]
+        found += [closed.watch.main for closed in every if closed.watch is not None]
+        return [bound for bound in found if bound is not None]
 
     def by_numpy(self) -> float:
         """Return the seconds that NumPy and SciPy would have taken for what has run so far, roughly."""
@@ -425,7 +428,8 @@ class Site:
     def clear(self) -> None:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
-                       self.cuts, self.past, self.places, self.tapes, self.literals, self.lines, self.parts):
+                       self.cuts, self.past, self.places, self.tapes, self.literals, self.lines, self.parts,
+                       self.codes, self.apart):
             memory.clear()
         self.failures.clear()
         self.unions = None
@@ -466,6 +470,12 @@ def _name(func: Any) -> str:
 def _tape(path: Any, entries: tuple[tuple, ...]) -> tuple:
     """Return what operations done at one place are known by, whatever they are done to."""
     return path, tuple([entry[0] for entry in entries])
+
+
+def lines_of(block: Block) -> dict[Hop, Any]:
+    """Return the user's line of each hop of a block, as far as lines were noted."""
+    hops = hops_of(block)
+    return {hops[i]: line for i, line in block.lines.items()}
 
 
 def stores(

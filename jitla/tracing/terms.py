@@ -76,9 +76,9 @@ def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
 
 def _windows(session: Session, x: Any, window_shape: Any, axis: Any = None, *, subok: Any = False,
              writeable: Any = False) -> Any:
-    """Record windows along axes, where those who put together terms have to see what they are of."""
+    """Record windows along axes, of arrays in memory, too: what adds them up has to see what they are of."""
     array = session.operand(x)
-    if not session.site.unrolls or type(array) is not LazyArray or subok or writeable:
+    if type(array) is not LazyArray or subok or writeable:
         return NotImplemented
     sizes = window_shape if type(window_shape) is tuple else (window_shape,)
     along = tuple(range(array.ndim)) if axis is None else axis if type(axis) is tuple else (axis,)
@@ -88,7 +88,8 @@ def _windows(session: Session, x: Any, window_shape: Any, axis: Any = None, *, s
     along = tuple([a % array.ndim for a in along])
     if len(set(along)) < len(along) or any(array.shape[a] < n for a, n in zip(along, sizes, strict=True)):
         return NotImplemented
-    return session.view(array, _SLIDING, (sizes, along), _WINDOWS, (("axis", along), ("sizes", sizes)))
+    return session.view(array, _SLIDING, (sizes, along), _WINDOWS, (("axis", along), ("sizes", sizes)),
+                        always=True)
 
 
 def zeros(session: Session, shape: Any = None, dtype: Any = float, order: Any = "C", **options: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import site
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, Twins, loops_in_python
+from jitla.callables import ARRAYS
+from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, loops_in_python
 from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
 
@@ -34,10 +36,11 @@ class Entry(NamedTuple):
     # The code to run and where its cells are (-1: the hooks); None: the function itself.
     code: CodeType | None
     places: tuple[int, ...]
-    # A twin without cells of its function can be kept, too.
+    # A twin without cells of its function can be kept, too, unless it would keep the function.
     twin: FunctionType | None
     sees: bool
-    watched: list[tuple[Mapping[str, Any], str, Any]]
+    # Where the namespace is that of the function, None stands for it.
+    watched: list[tuple[Mapping[str, Any] | None, str, Any]]
 
 
 class TwinTable:
@@ -46,7 +49,7 @@ class TwinTable:
     def __init__(self, hooks: Any, proxy: type) -> None:
         self._made = Twins(hooks, known, proxy)
         self._entries: dict[int, Entry] = {}
-        self._codes: set[int] = set()  # ids of what runs in a session; `mark` keeps the code
+        self._runs: PerCode[bool] = PerCode(_runs_not)  # what runs in a session
         # Top names of the packages that decorate functions of theirs: they are the user's code,
         # wherever they are installed.
         self._decorated: set[str] = set()
@@ -57,11 +60,11 @@ class TwinTable:
     def of(self, function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
         """Return the twin of a user's function as the globals are now; None if there is none."""
         if decorated:
-            self._decorated.update({_package(function)} - {"numpy", "scipy"})
+            self._decorated.update({_package(function)} - ARRAYS)
         code = function.__code__
         entry = self._entries.get(id(function))
         if entry is None or entry.owner() is not function or entry.made_of is not code \
-                or entry.defaults is not function.__defaults__ or _is_stale(entry.watched):
+                or entry.defaults is not function.__defaults__ or _is_stale(entry.watched, function):
             if HOOK in code.co_freevars:  # twins are not entered
                 return function
             entry = self._enter(function)
@@ -82,7 +85,7 @@ class TwinTable:
         """
         while frame is not None and kind_of(frame.f_code) == INTERNAL:
             frame = frame.f_back
-        return frame is not None and id(frame.f_code) in self._codes
+        return frame is not None and self._runs.get(frame.f_code) is not None
 
     def _enter(self, function: FunctionType) -> Entry:
         key, entries = id(function), self._entries
@@ -110,8 +113,11 @@ class TwinTable:
             return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, [])
         code = twin.__code__
         mark(code, USER)
-        self._codes.update(map(id, _with_inner(code)))
-        watched = self._made.watched(function)
+        for each in _with_inner(code):
+            self._runs.put(each, True)
+        own = function.__globals__
+        watched = [(None if space is own else space, name, expected)
+                   for space, name, expected in self._made.watched(function)]
         if twin is function:
             return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
         if HOOK in code.co_freevars:
@@ -120,7 +126,7 @@ class TwinTable:
         places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
         return Entry(
             owner, function.__code__, function.__defaults__, code, places,
-            None if names or function.__kwdefaults__ else twin, True, watched)
+            None if names or function.__kwdefaults__ or not _lasts(function) else twin, True, watched)
 
     def _bound(self, function: FunctionType, entry: Entry) -> FunctionType:
         """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
@@ -150,9 +156,21 @@ def _package(function: FunctionType) -> str:
     return module if package == __name__.partition(".")[0] else package
 
 
-def _is_stale(watched: list[tuple[Mapping[str, Any], str, Any]]) -> bool:
+def _runs_not(code: CodeType) -> bool:
+    return False
+
+
+def _lasts(function: FunctionType) -> bool:
+    """Say whether the globals of a function are those of a module, so that whoever has them keeps nothing."""
+    module = sys.modules.get(function.__globals__.get("__name__", ""))
+    return getattr(module, "__dict__", None) is function.__globals__
+
+
+def _is_stale(
+    watched: list[tuple[Mapping[str, Any] | None, str, Any]], function: FunctionType,
+) -> bool:
     for space, name, expected in watched:
-        found = space.get(name, MISSING)
+        found = (function.__globals__ if space is None else space).get(name, MISSING)
         if found is not expected and not (expected is NOT_ARRAY and isinstance(found, IMMUTABLE)):
             return True
     return False

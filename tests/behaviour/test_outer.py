@@ -118,6 +118,7 @@ def test_the_same_as_numpy(function, dtype, threads):
                 continue
             given = arguments(size, dtype)
             same(fast(*given), function(*given), 1e-11 if dtype == "f8" else 3e-3)
+    fast(*arguments(SIZES[0], dtype))
     assert outers(fast) > 0
 
 

@@ -141,8 +141,10 @@ def test_a_class_of_layouts_keeps_its_plan_only_where_it_fits():
     assert fast.stats().failures == 0
 
 
-def test_results_do_not_depend_on_the_threads():
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_results_do_not_depend_on_the_threads(order):
     X, w, v = arguments(40_003, 31, "f8")
+    X = np.asarray(X, order=order)
     fast = jitla.jit(one_behind_the_other)
     found = []
     for threads in (1, 2, 7):

@@ -89,8 +89,10 @@ def test_what_a_mask_keeps(loops, size, share):
         identical(loops.compress(x, mask), x[mask])
     clustered = np.sort(mask)
     identical(loops.compress(x, clustered), x[clustered])
-    rows = rng.random((size, 3))
-    identical(loops.compress(rows, mask), rows[mask])
+    for kind, width in (("u1", 3), ("f8", 3), ("f4", 50)):
+        rows = table_of(kind, (size, width), rng)
+        identical(loops.compress(rows, mask), rows[mask])
+        identical(loops.compress(rows, clustered), rows[clustered])
     if size % 3 == 0:
         square, part = x.reshape(3, -1), mask.reshape(3, -1)
         identical(loops.compress(square, part), square[part])

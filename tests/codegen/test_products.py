@@ -38,6 +38,11 @@ def test_whole_numbers_are_exact(llvm, shape, gap, dtype):
     assert (run(llvm, "dot", X, v, room[1:-1]) == X @ v).all() and room[0] == room[-1] == 7.0
     room = np.full(n + 2, 7.0, dtype)
     assert (run(llvm, "sum", X, p, room[1:-1]) == X.T @ p).all() and room[0] == room[-1] == 7.0
+    # of columns: added to what is there, and written over it
+    room = np.full(m + 2, 7.0, dtype)
+    assert (run(llvm, "across", X, v, room[1:-1]) == X @ v + 7).all() and room[0] == room[-1] == 7.0
+    room = np.full(n + 2, 7.0, dtype)
+    assert (run(llvm, "down", X, p, room[1:-1]) == X.T @ p).all() and room[0] == room[-1] == 7.0
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])

@@ -16,6 +16,7 @@ from tests.fuzz.expressions import (
     place,
     view,
 )
+from tests.fuzz.windows import windows
 
 INPLACE = {"+=": 8, "-=": 7, "*=": 6, "/=": 2, "|=": 0.4, "&=": 0.4, "//=": 0.3, "%=": 0.3, "**= 2 #": 0.3}
 
@@ -282,6 +283,13 @@ def stencils(draft: Draft) -> str | None:
     return _named(draft, f"(lambda s: {second})((lambda t: {first})({source}))")
 
 
+def sliding(draft: Draft) -> str | None:
+    """Aggregate windows or blocks."""
+    source = array_expression(draft)
+    text = windows(draft, source) if source else None
+    return text and _named(draft, text)
+
+
 def delete(draft: Draft) -> str | None:
     """Delete a name."""
     names = [n for n in draft.names if n[0] == "v" and n[1:].isdigit()]
@@ -302,6 +310,7 @@ SIMPLE = {
     comprehend: 2,
     neighbours: 3,
     stencils: 2,
+    sliding: 2.5,
     delete: 1,
 }
 

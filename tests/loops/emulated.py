@@ -29,6 +29,7 @@ class Memory:
     """A pointer to elements of one type."""
 
     def __init__(self, name: str, address: int) -> None:
+        self.address = address
         self.pointer = ctypes.cast(address, ctypes.POINTER(_C[name]))
         self.single = name == "float32"
 
@@ -94,6 +95,11 @@ def _power(a: float, b: float) -> float:
         return float(np.float64(a) ** np.float64(b))
 
 
+def _tangled(a: int, step: int, b: int, other: int, count: int) -> bool:
+    ones, others = ([at + 8 * by * k for k in range(count)] for at, by in ((a, step), (b, other)))
+    return len({*ones}) < count or ones != others and not {*ones}.isdisjoint(others)
+
+
 def _flagged(a: Any, b: Any, made: Any) -> bool:
     if made != made:
         return bool(a == a and b == b)
@@ -129,6 +135,7 @@ SPACE: dict[str, Any] = {
     "float_mod": lambda a, b: a % b if b else math.nan, "float_div": lambda a, b: a // b if b else math.nan,
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
+    "where": lambda pointer: pointer.address, "tangled": _tangled,
     "rare": bool, "either": _either,
     "spare": lambda pointer, count: {}, "release": _quiet,
     "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": _quiet,
@@ -194,6 +201,7 @@ def eager(patch: Any) -> None:
     """Let nests be compiled however short they are; `patch` is what sets attributes."""
     patch(entry_module, "WORTH", 0.0)
     patch(entry_module, "SHORT", 0.0)
+    patch(entry_module, "SHORTER", 0.0)
     patch(entry_module, "calm", lambda: True)
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)

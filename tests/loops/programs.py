@@ -308,3 +308,82 @@ def scattered(x, low, high):
             x[i] = x[i] * 1e10 + k
             x[i - 1] = 0.5 * x[i]
     return x
+
+
+def eliminated(x):
+    n = x.shape[0]
+    for k in range(n):
+        for i in range(k + 1, n):
+            if x[k, k] == 0:
+                raise ValueError(f"{k}")
+            f = x[i, k] / x[k, k]
+            x[i, k:] -= f * x[k, k:]
+    return x
+
+
+def along(x, y, f):
+    for i in range(1, 3):
+        t = f * 2
+        x[i, :] = x[i - 1, :] * y[:] / f + 1
+        x[:, i] /= y[i]
+        y[i:-1] = -y[i:-1] + x[i, i:-1] * t
+        x[0][-2:] = 0.5
+    return x
+
+
+def over_one_place(x, y):
+    for i in range(3):
+        x[:] = y[:] + x[:]
+        x[i] += 1
+    return x
+
+
+def nothing_there(x, n):
+    for i in range(3):
+        t = x[i] * x[3]
+        x[n:3] = t * x[n:3]
+        x[0:0] /= 0.0
+        x[i] = 1.0
+    return x
+
+
+def twice_sliced(x):
+    for i in range(3):
+        x[i:][0:2] = x[i]
+    return x
+
+
+def last_of_all(x, n):
+    y = 0.0
+    for k in range(n):
+        x[k] *= 1.0 + math.e
+        for i in range(k):
+            if x[i] > 60:
+                return y, i
+            y = x[i] + k
+    return x
+
+
+def never_assigned(x, n):
+    for i in range(n):
+        if n == 3:
+            p = 2.0
+        x[i] = p
+    return i
+
+
+def reduced(x):
+    n = x.shape[0]
+    for k in range(n):
+        x[k] /= x[k, k]
+        for i in range(n):
+            if i != k:
+                x[i] -= x[i][k] * x[k]
+    return x
+
+
+def unneeded(x, y):
+    for i in range(len(y)):
+        t = y[i] * y[i]
+        x[i] = t * x[i]
+    return x

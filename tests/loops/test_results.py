@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from tests.loops import programs
+from jitla.loops import entry as entry_module
+from tests.loops import emulated, programs
 from tests.loops.fuzz import check, outcome
 
 
@@ -90,6 +92,23 @@ CASES = [
     ("scattered", lambda: (f8() + 1, 1, 9), [
         (np.full(10, 1e150), 1, 9), (f8(), 0, 9), (f8(), -3, 5), (f8(), 1, 30), (f8(), 9, 1), (f8(0), 0, 0),
         (np.array([1e300] * 9 + [np.inf]), 1, 10)]),
+    ("eliminated", lambda: (distances(),), [
+        (distances(1e308),), (distances(np.nan),), (distances().T,), (np.zeros((3, 3)),),
+        (distances()[::-1],), (distances()[:, :4],), (distances()[:2],), (distances()[:0],)]),
+    ("along", lambda: (distances(), f8(5), 2.0), [
+        (distances(), f8(5), np.float32(0.1)), (distances(), f8(5) - 1.5, 3), (distances(), f8(4), 2.0),
+        (distances(), f8(1), 2.0), (distances(1e308), f8(5), 0.5), (distances(), i8(5), 2.0),
+        (distances(), f8(10)[::2], 2.0), (distances(np.inf), f8(5), 0), (distances(), f8(5), 2**60 + 1)]),
+    ("nothing_there", lambda: (f8(), 1), [(f8() * 1e300, 4), (f8() * 1e300, 1), (f8(), -30), (f8(), 30)]),
+    ("twice_sliced", lambda: (f8(),), [(f8(4),)]),
+    ("reduced", lambda: (distances(),), [
+        (distances(1e308),), (distances(np.nan),), (distances().T,), (np.zeros((3, 3)),), (np.ones((2, 0)),),
+        (distances()[:, :4],), (distances()[:0],), (f8(),), (np.ones((2, 2, 2)),), (np.eye(3, dtype=int),)]),
+    ("unneeded", lambda: (np.ones((4, 3)), f8(4)), [
+        (np.ones((4, 0)), np.full(4, 1e200)), (np.ones((4, 3)), np.full(4, 1e200)),
+        (np.ones((3, 3)), f8(4))]),
+    ("never_assigned", lambda: (f8(), 3), [(f8(), 4), (f8(), 0)]),
+    ("last_of_all", lambda: (f8(), 3), [(f8(), 9), (f8(40), 40)]),
 ]
 
 
@@ -143,9 +162,35 @@ def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
     assert states(fast) == {"trusted"}
 
 
+@pytest.mark.parametrize(("name", "args"), [
+    ("eliminated", (distances(),)), ("reduced", (distances(),)),
+    ("along", (distances(), f8(5), 2.0)), ("over_one_place", (f8(), f8()))])
+def test_rows_run_compiled(eager, name, args):
+    fast = compiled(eager, name, args)
+    assert states(fast) == {"trusted"}
+    assert all(record.runs == 2 and not record.left for record in fast.records())
+
+
+@pytest.mark.parametrize(("one", "other", "left"), [
+    (slice(9), slice(1, 10), 1), (slice(0, 8, 2), slice(1, 9, 2), 0), (slice(0, 8, 2), slice(2, 10, 2), 1),
+    (slice(4), slice(5, 9), 0), (slice(9), slice(None, 0, -1), 1), (slice(2, 7), slice(2, 7), 0),
+    (slice(0, 9, 2), slice(1, 6), 1)])
+def test_rows_that_share_memory_are_stored_as_numpy_does(eager, one, other, left):
+    fast, results = eager(programs.over_one_place), []
+    for _ in range(3):
+        fast.version(f8()[one], f8()[other])
+    for function in (programs.over_one_place, fast.version):
+        x = f8()
+        results.append((outcome(function, {"x": x[one], "y": x[other]}), x.tolist()))
+    assert results[0] == results[1]
+    assert sum(record.left for record in fast.records()) == left
+
+
 @pytest.mark.parametrize(("name", "args", "reason"), [
+    ("twice_sliced", (f8(),), "a slice of a slice"), ("eliminated", (np.eye(4, dtype=int),), "a row of i8"),
+    ("along", (distances(), f8(5), True), "a value that is no number among rows"),
     ("exponentials", (f8(),), "a call of np.exp"),
-    ("added", (np.ones((3, 3)),), "x[i] is no element"),
+    ("added", (np.ones((3, 3)),), "rows, and no elements"),
     ("added", (np.ones(3, complex),), "x is an array of complex128"),
     ("while_less", (f8(), "text"), "limit is a str"),
     ("running_sum", (np.ones(3, np.uint64),), "x is an array of uint64"),
@@ -153,11 +198,9 @@ def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
 def test_what_is_refused_says_why(eager, name, args, reason):
     fast = eager(getattr(programs, name))
     assert fast.alone(args, {}) == (name == "exponentials")
-    try:
+    with suppress(TypeError):
         for _ in range(3):
             fast.version(*args)
-    except TypeError:
-        pass
     assert [record.reason for record in fast.records()] == [reason]
 
 
@@ -246,3 +289,25 @@ def test_errors_of_floating_point_are_raised_at_their_line(eager):
 def test_random_programs(eager, seed):
     what, text = check(seed, eager)
     assert what != "WRONG", text
+
+
+def test_runs_that_are_short_beside_others_do_not_say_what_is_faster(eager, monkeypatch):
+    """The clock is asked where a run of Python begins and ends, and thrice more where both run."""
+    short, long = (5, 5, 6, 6, 6.1), (5, 5, 6, 6, 16)
+    clock = iter((0, 10, *short, *short, *long))
+    fast = eager(programs.running_sum)
+    monkeypatch.setattr(entry_module, "SHORTER", 0.5)
+    monkeypatch.setattr(entry_module, "SLOWER", 0.9)
+    monkeypatch.setattr(entry_module, "LONG", 100.0)
+    monkeypatch.setattr(entry_module, "perf_counter", lambda: next(clock))
+    for state in ("tried", "tried", "tried", "trusted"):
+        fast.version(f8())
+        assert states(fast) == {state}
+
+
+def test_some_runs_are_timed_while_a_nest_is_compiled(eager, monkeypatch):
+    monkeypatch.setattr(emulated.Foreman, "submit", lambda self, task: None)
+    fast = eager(programs.running_sum)
+    for _ in range(17):
+        fast.version(f8())
+    assert fast.records()[0].plain == 1 + 2 * entry_module.SAMPLED

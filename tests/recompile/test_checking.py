@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.codegen import LlvmBackend, reduce
+from jitla.codegen import LlvmBackend, crosswise, reduce
 from jitla.events import Event
 from jitla.fusion import (
     Executable,
@@ -136,8 +136,61 @@ def test_results_are_as_precise_as_what_they_were_made_of() -> None:
     assert difference(kernel, form, Schedule(), BACKEND.compile(kernel, form, Schedule()), drive, True) == ""
 
 
-def test_other_forms_are_not_looked_at() -> None:
+SUMS = apply("sum", apply("multiply", X, Y), axis=(0,), keepdims=False)
+LAID = [
+    (Form("cell", 2, "ccc"), False), (Form("cell", 2, "cbc"), True), (Form("cell", 3, "csc"), False),
+    (Form("cell", 2, "scs"), False), (Form("cell", 1, "csc"), False), (Form("rows", 2, "ccb"), True),
+    (Form("rows", 3, "ccb"), False), (Form("cols", 2, "ccc"), False), (Form("full", 2, "frb"), False)]
+
+
+@pytest.mark.parametrize(("form", "crosswise"), LAID, ids=lambda x: f"{x}"[5:])
+def test_kernels_are_looked_at_however_arrays_lie(form: Form, crosswise: bool) -> None:
+    kernel = kernel_of([apply("multiply", X, Y) if form.mode == "cell" else SUMS])
+    schedule = Schedule(crosswise=crosswise)
+    made = BACKEND.compile(kernel, form, schedule)
+    assert difference(kernel, form, schedule, made, drive, True) == ""
+    launch = InterpretedBackend().launch
+    assert "in NumPy" in difference(kernel, form, schedule, Off(kernel, form), launch, True)
+
+
+def test_rows_that_share_vectors_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, form = kernel_of([apply("multiply", X, Y)]), Form("cell", 2, "ccc")
+    schedule = Schedule(crosswise=True)
+    real = crosswise.across
+    monkeypatch.setattr("jitla.codegen.cell.across", lambda *a: real(*a).replace("fmul", "fadd"))
+    made = LlvmBackend(launch=drive, threads=1).compile(kernel, form, schedule)
+    assert difference(kernel, form, schedule, made, drive, True)
+
+
+def test_results_of_other_kernels_are_arrays_like_others() -> None:
+    every = apply("all", leaf(0, Meta((4, 3), np.dtype(bool))), axis=(1,), keepdims=True)
+    count = apply("sum", apply("cast", every, dtype=np.dtype(np.int64)), axis=(0, 1), keepdims=False)
+    kernel = Kernel("MAgg", (4, 1), (every,), (count.inputs[0], count), (count,))
+    form = Form("full", 1, "cb")
+    made = BACKEND.compile(kernel, form, Schedule())
+    assert difference(kernel, form, Schedule(), made, drive, True) == ""
+
+
+def test_what_is_stored_between_rows_is_found() -> None:
+    class Beyond(Off):
+        def template(self, geometry: Geometry, more: bool = False) -> bytes:
+            block: Any = Interpreted.template(self, geometry, more)
+            run = block.run
+
+            def wrong(*operands: Any) -> None:
+                run(*operands)
+                operands[-1][geometry.dims[-1]] = 1.0
+
+            block.run = wrong
+            return block
+
+    kernel, form = kernel_of([apply("multiply", X, Y)]), Form("cell", 2, "ccc")
+    launch = InterpretedBackend().launch
+    assert difference(kernel, form, Schedule(), Beyond(kernel, form), launch, True)
+
+
+def test_delayed_stores_and_tables_are_not_looked_at() -> None:
     kernel, _ = kernels()[0]
     launch = InterpretedBackend().launch
-    for form in (Form("cell", 2, "ccc"), Form("cell", 1, "csc"), Form("rows", 1, "ccb")):
-        assert difference(kernel, form, Schedule(), Off(kernel, form), launch, True) == ""
+    for form, schedule in ((CELL, Schedule(delayed=True)), (Form("tally", 1, "ccc"), Schedule())):
+        assert difference(kernel, form, schedule, Off(kernel, form), launch, True) == ""

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import gc
+import linecache
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -145,3 +147,21 @@ def test_code_of_its_own_is_a_library_but_programs_that_are_shown_are_not() -> N
     shown = demo_algorithms.l2svm
     assert TWINS.of(getattr(shown, "__wrapped__", shown), decorated=True) is not None
     assert TWINS.of(jitla.jit) is None
+
+
+def test_functions_that_are_dropped_are_freed_with_their_globals() -> None:
+    gone = []
+    for number in range(3):
+        name, text = f"<dropped {number}>", f"def double(x):\n    return helper(x) + {number}.0\n" \
+            "def helper(x):\n    x[0] = 1.0\n    return x * 2.0\n"
+        linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+        space: dict[str, Any] = {"__name__": "nowhere"}
+        exec(compile(text, name, "exec"), space)
+        function = jitla.jit(space["double"], compile="sync")
+        for n in (3, 4):
+            assert (function(np.ones(n)) == 2.0 + number).all()
+        gone += [ref(space["double"]), ref(space["double"].__code__), ref(space["helper"].__code__)]
+        assert function.stats()["calls"] == 2 and function.stats()["kernel_runs"]
+        del function, space
+    gc.collect()
+    assert [each() for each in gone] == [None] * 9
