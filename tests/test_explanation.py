@@ -262,6 +262,6 @@ def test_lines_are_known_of_what_comes_after_a_long_loop():
             x = x * 0.5 + 1.0
         return np.exp(x).sum() - x[0]
 
-    programs = jitla.explain(late, np.ones(64)).record.programs
+    programs = jitla.explain(late, np.ones(7064)).record.programs
     assert len(programs) > 1
     assert all(covered.line is not None for p in programs for s in p.steps for covered in s.covers)

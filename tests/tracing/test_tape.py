@@ -21,7 +21,7 @@ def block(n: int) -> Block:
 
 
 def test_hops_have_operands_and_lines() -> None:
-    hops = hops_of(block(5))
+    hops = hops_of(block(7013))  # no other test has these hops alive, with lines of its own
     assert [h.op.name for h in hops[2:]] == ["multiply", "add", "negative"]
     assert hops[3].inputs[0] is hops[2] and hops[3].line == ("file", 7)
 
