@@ -128,6 +128,24 @@ def blur_whole(A: Array) -> Array:
     return (rows[:-2] + rows[1:-1] + rows[2:]) // three
 
 
+def blur_whole_loop(A):
+    m, n = A.shape
+    out = np.empty((m - 2, n - 2), A.dtype)
+    three = np.uint32(3)
+    for band in prange((m - 3) // BAND + 1):
+        top = band * BAND
+        rows = np.empty((3, n - 2), A.dtype)
+        for i in range(top, min(top + BAND, m - 2) + 2):
+            a, row = A[i], rows[i % 3]
+            for j in range(n - 2):
+                row[j] = (np.uint32(a[j]) + np.uint32(a[j + 1]) + np.uint32(a[j + 2])) // three
+            if i >= top + 2:
+                made = out[i - 2]
+                for j in range(n - 2):
+                    made[j] = (np.uint32(rows[0, j]) + np.uint32(rows[1, j]) + np.uint32(rows[2, j])) // three
+    return out
+
+
 def blur_whole_halide(hl: Any, A: Array) -> Callable[[], Array]:
     given, x, y = hl.Buffer(A), hl.Var("x"), hl.Var("y")
     rows, out, three = hl.Func("rows"), hl.Func("blur"), hl.u16(3)
@@ -158,6 +176,20 @@ def unsharp(A: Array) -> Array:
     return inner + more * (inner - blurred)
 
 
+def unsharp_loop(A):
+    m, n = A.shape
+    out = np.empty((m - 2, n - 2), A.dtype)
+    near, half, more = np.float32(0.25), np.float32(0.5), np.float32(1.5)
+    for i in prange(m - 2):
+        rows = np.empty(n, A.dtype)
+        for j in range(n):
+            rows[j] = near * A[i, j] + half * A[i + 1, j] + near * A[i + 2, j]
+        for j in range(n - 2):
+            blurred = near * rows[j] + half * rows[j + 1] + near * rows[j + 2]
+            out[i, j] = A[i + 1, j + 1] + more * (A[i + 1, j + 1] - blurred)
+    return out
+
+
 def unsharp_halide(hl: Any, A: Array) -> Callable[[], Array]:
     given, x, y = hl.Buffer(A), hl.Var("x"), hl.Var("y")
     rows, out = hl.Func("rows"), hl.Func("unsharp")
@@ -180,6 +212,32 @@ def harris(A: Array) -> Array:
     y = twelfth * ((A[2:, :-2] - A[:-2, :-2]) + two * (A[2:, 1:-1] - A[:-2, 1:-1]) + (A[2:, 2:] - A[:-2, 2:]))
     xx, yy, xy = box(x * x), box(y * y), box(x * y)
     return xx * yy - xy * xy - k * (xx + yy) * (xx + yy)
+
+
+def harris_loop(A):
+    m, n = A.shape[0] - 4, A.shape[1] - 4
+    out = np.empty((m, n), A.dtype)
+    two, twelfth, k = np.float32(2), np.float32(1 / 12), np.float32(0.04)
+    for band in prange((m - 1) // BAND + 1):
+        top = band * BAND
+        kept = np.empty((3, 3, n + 2), A.dtype)  # of three rows, the products of gradients
+        for i in range(top, min(top + BAND, m) + 2):
+            xx, yy, xy = kept[0, i % 3], kept[1, i % 3], kept[2, i % 3]
+            for j in range(n + 2):
+                x = twelfth * (A[i, j + 2] - A[i, j] + two * (A[i + 1, j + 2] - A[i + 1, j])
+                               + A[i + 2, j + 2] - A[i + 2, j])
+                y = twelfth * (A[i + 2, j] - A[i, j] + two * (A[i + 2, j + 1] - A[i, j + 1])
+                               + A[i + 2, j + 2] - A[i, j + 2])
+                xx[j], yy[j], xy[j] = x * x, y * y, x * y
+            if i >= top + 2:
+                for j in range(n):
+                    a = b = c = np.float32(0)
+                    for d in range(3):
+                        a += kept[0, d, j] + kept[0, d, j + 1] + kept[0, d, j + 2]
+                        b += kept[1, d, j] + kept[1, d, j + 1] + kept[1, d, j + 2]
+                        c += kept[2, d, j] + kept[2, d, j + 1] + kept[2, d, j + 2]
+                    out[i - 2, j] = a * b - c * c - k * (a + b) * (a + b)
+    return out
 
 
 def harris_halide(hl: Any, A: Array) -> Callable[[], Array]:
@@ -216,9 +274,10 @@ ROWS = (
         jax=heat_jax, torch=heat_torch, torch_steps=STEPS, writes=0, passes=STEPS),
     Row("blur 3x3 of 3000x4000 float32", blur, normals((3000, 4000), dtype="f4"), numba=blur_loop,
         halide=blur_halide, array=lambda xp, A: blur(A), tolerance=1e-5),
-    Row("blur 3x3 of 4000x6000 uint16", blur_whole, photograph, halide=blur_whole_halide),
-    Row("unsharp mask of 4000x6000 float32", unsharp, normals((4000, 6000), dtype="f4"),
+    Row("blur 3x3 of 4000x6000 uint16", blur_whole, photograph, numba=blur_whole_loop,
+        halide=blur_whole_halide),
+    Row("unsharp mask of 4000x6000 float32", unsharp, normals((4000, 6000), dtype="f4"), numba=unsharp_loop,
         halide=unsharp_halide, array=lambda xp, A: unsharp(A), tolerance=1e-5),
-    Row("Harris corners of 4000x6000 float32", harris, normals((4000, 6000), dtype="f4"),
+    Row("Harris corners of 4000x6000 float32", harris, normals((4000, 6000), dtype="f4"), numba=harris_loop,
         halide=harris_halide, array=lambda xp, A: harris(A), tolerance=1e-4),
 )
