@@ -7,8 +7,8 @@ Calls on few elements are not even traced before they have taken so long that it
 others the first is traced: its blocks are met, and swapped within it where that pays. Until all programs are
 there short calls are left to the plain function, long ones are traced. The plain function says what is long,
 for a traced call in which NumPy runs many small blocks may take several times as long. Then calls are left to
-the plain function until more programs are there. Where a traced call would take longer than a plain one even if
-all had programs, none are waited for.
+the plain function until more programs are there. Where a traced call would take longer than a plain one even
+if all had programs, none are waited for.
 """
 
 from __future__ import annotations
