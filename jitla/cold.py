@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from math import inf
 from opcode import opmap
 from time import perf_counter
 from types import CodeType
@@ -41,13 +42,15 @@ _JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in na
 # Instructions that index, where they are told from others, and those that make slices and constants.
 _INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
 _NO_ELEMENT = frozenset({opmap["BUILD_SLICE"], opmap["COMPARE_OP"]})
-_CONSTANT, _EXTENDED, _CACHE = (opmap.get(name, 0) for name in ("LOAD_CONST", "EXTENDED_ARG", "CACHE"))
+_CONSTANT, _EXTENDED, _CACHE, _TUPLE, _SLICE, _ATTRIBUTE, _GLOBAL = (opmap.get(name, 0) for name in (
+    "LOAD_CONST", "EXTENDED_ARG", "CACHE", "BUILD_TUPLE", "BUILD_SLICE", "LOAD_ATTR", "LOAD_GLOBAL"))
+_NEW_AXIS = "newaxis"
 _ndarray = np.ndarray
 _VALUES = frozenset({bool, type(None)})
 _CONTAINERS = frozenset({list, tuple})
 _FORMATS = ("csr", "csc", "coo")
 
-Grow = Callable[[], Any]
+Grow = Callable[[float], Any]  # given the seconds of a plain call, as far as they are known
 Kinds = tuple[Callable[..., Any], Callable[..., Any]]  # which rise, and which are settled
 
 
@@ -81,6 +84,7 @@ class Cold:
         self.skip = self.granted = 0
         self.short: Any = None
         self._left = left  # seconds of plain calls until one is traced
+        self._least = inf  # of a plain call
         self._grow = grow
 
     def bypass(
@@ -98,8 +102,9 @@ class Cold:
         finally:
             taken = perf_counter() - start
             self._left -= seen * taken
+            self._least = min(self._least, taken)
             if self._left < 0.0:
-                self._grow()
+                self._grow(self._least)
             elif taken * GRANT < self._left / 4:
                 self.skip = self.granted = GRANT
 
@@ -163,13 +168,14 @@ class Payoff:
 
     def _begun(self, key: Any, bits: int) -> Any:
         """Return a kind that was not met before: on few elements, then rising, then compared."""
-        def rise(spent: float = 0.0) -> Any:
+        def rise(spent: float = 0.0, plain: float = 0.0) -> Any:
             rising, settled = self._load()
-            return self._next(key, rising(bits, lambda: self._next(key, settled(bits)), spent))
+            return self._next(key, rising(
+                bits, lambda known: self._next(key, settled(bits, known)), spent, plain))
 
         few = min(bits, FEW) if self._kept else bits
         left = patience(few, self._length)
-        return Cold(bits, lambda: rise(left), left) if few <= FEW else rise()
+        return Cold(bits, lambda plain: rise(left, plain), left) if few <= FEW else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
         before = self.kinds.get(key)
@@ -256,10 +262,32 @@ def _is_fixed(code: CodeType, at: int) -> bool:
     while at > 0 and code.co_code[at] == _CACHE:
         at -= 2
     kind, number = code.co_code[at:at + 2]
+    if kind == _TUPLE:
+        return _is_tuple(code, at)
     if kind != _CONSTANT or at and code.co_code[at - 2] == _EXTENDED:
         return kind in _NO_ELEMENT
     value = code.co_consts[number]
     return type(value) is str or type(value) is int and value >= 0
+
+
+def _is_tuple(code: CodeType, at: int) -> bool:
+    """Say whether the instruction makes a tuple of constants, slices between constants, and new axes."""
+    wanted = 1  # values that are still to be made
+    while wanted and at >= 0:
+        kind, number = code.co_code[at:at + 2]
+        if at and code.co_code[at - 2] == _EXTENDED:
+            return False
+        if kind in (_TUPLE, _SLICE):
+            wanted += number - 1
+        elif kind == _ATTRIBUTE:
+            if _NEW_AXIS not in (code.co_names[n] for n in (number, number >> 1) if n < len(code.co_names)):
+                return False
+        elif kind in (_CONSTANT, _GLOBAL):
+            wanted -= 1
+        elif kind != _CACHE:
+            return False
+        at -= 2
+    return not wanted
 
 
 def loops_back(code: CodeType) -> bool:

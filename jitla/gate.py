@@ -241,8 +241,16 @@ class Gate:
         if not indexes_in_turn(function.__code__):
             return None
         with self._lock:
-            self._loops = self._loops or self.room("loops").Loops(self._adopted, self._loaded, self._keeps)
+            self._loops = self._loops or self.room("loops").Loops(
+                self._adopted, self._loaded, self._making, self._keeps)
         return self._loops.version(function)
+
+    def _making(self, then: Callable[[Any], None]) -> None:
+        """Call `then` with what compiles loops; what that needs is loaded behind the program."""
+        if (made := self.rooms.get("loops.making")) is not None:
+            then(made)
+        else:
+            self.behind.ask(lambda: then(self.room("loops.making")), soon=True)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,7 +127,7 @@ def test_no_program_is_thought_to_take_no_time(nobody: list[Any]) -> None:
         f(np.ones(n))
         (site,) = f.__jitla_state__.all_sites()
         (standby,) = site.standbys
-        found.append(standby._least)
+        found.append(standby.least)
     small, large = found
     assert tiers.TRACED + tiers.OPERATION_TRACED < small < large < 2.1 * small
 
@@ -218,68 +217,6 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
     g = jitla.jit(lambda x: x * 8.75 + 3.0, compile="background")
     g(np.ones(300_000))
     assert shares[2:] == [1.0]  # at once
-
-
-@pytest.mark.parametrize("plain, traced, wanted", [
-    (0.008, 0.05, "ttppppp"), (0.04, 0.05, "ttptttt"), (0.04, 0.2, "ttptppp")])
-def test_long_calls_are_traced_while_that_does_not_take_much_longer(
-        monkeypatch: pytest.MonkeyPatch, plain: float, traced: float, wanted: str) -> None:
-    done: list[str] = []
-
-    def call(way: str, seconds: float) -> Any:
-        def act(*given: Any) -> None:
-            done.append(way)
-            clock[0] += seconds
-        return act
-
-    clock = [0.0]
-    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(onset, "run", call("t", traced))
-    monkeypatch.setattr(onset, "untraced", call("p", plain))
-    kind = onset.Rising(10, pytest.fail)
-    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9, spent=0.0)], hurry=pytest.fail)
-    for _ in range(7):
-        kind.weigh(site, len, len, (), {})
-    assert "".join(done) == wanted
-
-
-def test_short_calls_that_wait_are_noted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-
-    def untraced(*given: Any) -> None:
-        clock[0] += onset.UNSEEN / 10.5
-
-    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(onset, "untraced", untraced)
-    monkeypatch.setattr(onset, "run", untraced)
-    site = SimpleNamespace(standbys=[SimpleNamespace(due=1e9, spent=0.0)], hurry=lambda: None, calls=0)
-    kind = onset.Rising(10, pytest.fail)
-    kind.weigh(site, len, len, (), {})
-    assert kind.bypassed and kind.skip == kind.granted == 10
-    kind.skip -= 7  # calls that went by
-    kind.bypass(site, len, (), {})
-    assert (kind.calls, site.calls, kind.skip) == (8, 7, 10)  # `untraced` counts its own
-    assert kind._spent == pytest.approx(9 * onset.UNSEEN / 10.5)
-    site.standbys.clear()
-    kind.bypass(site, len, (), {})
-    assert not kind.bypassed and not kind.skip
-
-
-def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, hurried = [0.0], []
-
-    def untraced(*given: Any) -> None:
-        clock[0] += 1e-2
-
-    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(onset, "untraced", untraced)
-    monkeypatch.setattr(onset, "run", untraced)
-    blocks = SimpleNamespace(due=0.05, spent=1e-3)  # a tenth of a call
-    site = SimpleNamespace(standbys=[blocks], hurry=lambda: hurried.append(round(clock[0], 6)))
-    kind = onset.Rising(10, pytest.fail)
-    for _ in range(50):
-        kind.weigh(site, len, len, (), {})
-    assert hurried[0] == pytest.approx(0.5, abs=0.02)
 
 
 def test_explain_shows_programs_whatever_pays() -> None:

@@ -20,13 +20,12 @@ import numpy as np
 from jitla.loops.given import Array, Given, Scalar
 from jitla.loops.kernel import Kernel
 from jitla.loops.kinds import CODES, HELD, ITEM, PYTHON, TYPES
+from jitla.loops.seen import FLAGS
 from jitla.loops.versions import Nothing
 
 # Where an object's own part begins; the fields of an array.
 HEADER = object.__basicsize__
 _DATA, _NDIM, _DIMS, _STRIDES, _DESCR, _FLAGS = (HEADER + at for at in (0, 8, 16, 24, 40, 48))
-# Of the flags of arrays: C-contiguous, aligned, writeable.
-FLAGS = 0x1 | 0x100 | 0x400
 # Slots with places of their own; functions of Python by name.
 ELSE, KERNEL, RUNS, TIME, FINISH = range(5)
 FUNCTIONS = ("PyObject_Vectorcall", "PyObject_CallNoArgs", "Py_IncRef", "Py_DecRef", "PyDict_GetItem",

@@ -14,22 +14,19 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitla.loops.call import LARGE, Code, described, signature
-from jitla.loops.door import CLOCK, NAME, Found, door
-from jitla.loops.foreman import Foreman, Unavailable
-from jitla.loops.given import Given
-from jitla.loops.keeping import Kept, kept
-from jitla.loops.kernel import kernel
-from jitla.loops.kinds import Refused
 from jitla.loops.names import EXITS
 from jitla.loops.nests import Nest
-from jitla.loops.opening import Door
+from jitla.loops.seen import described, signature
 from jitla.loops.versions import Nothing
 from jitla.tracing import calm
+
+if TYPE_CHECKING:  # what most functions need never
+    from jitla.loops.call import Code
+    from jitla.loops.opening import Door
 
 # Seconds that a nest has to take altogether before it is compiled, and on average.
 WORTH, SHORT = 5e-3, 2e-5
@@ -111,18 +108,14 @@ class Entry:
 
     def __init__(
         self, nest: Nest, names: tuple[str, ...], space: Mapping[str, Any], builtin: Mapping[str, Any],
-        foreman: Foreman, link: Callable[[str, bytes], tuple[Any, int]],
-        load: Callable[[str, str], tuple[Any, int]], keeps: Callable[[], Kept] = lambda: None,
+        make: Callable[[Entry, Variant], None],
     ) -> None:
         self.nest = nest
         self.names = names
         self.space = space
         self.builtin = builtin
-        self.foreman = foreman
-        self.link = link
-        self.load = load
-        # Returns what keeps machine code by the options in force.
-        self.keeps = keeps
+        # Has a nest translated and compiled for a kind of values, elsewhere.
+        self.make = make
         # What the version calls before the nest.
         self.ask: Callable[..., Any] = self.plainly
         self.variants: dict[Any, Variant] = {}
@@ -210,73 +203,15 @@ class Entry:
                 self.order(variant)
             elif variant.plain >= SOME and variant.seconds < SHORT * variant.plain:
                 variant.refuse(f"a run takes {1e6 * variant.seconds / variant.plain:.1f} µs only")
-                self._look()
+                self.look()
 
     def order(self, variant: Variant) -> None:
         """Have it translated and compiled, elsewhere."""
         variant.state = "waiting"
         self.rests = True
-        keeper = self.keeps()
-        self.foreman.submit(lambda: self._make(variant, keeper))
+        self.make(self, variant)
 
-    def _make(self, variant: Variant, keeper: Kept) -> None:
-        try:
-            self._translate(variant, keeper)
-        except Refused as refused:
-            variant.refuse(refused.reason, refused.line or self.nest.line, refused.element)
-        except Unavailable as error:
-            variant.refuse(str(error))
-        except Exception as error:
-            variant.refuse(f"{type(error).__name__}: {error}")
-        finally:
-            self._look()
-
-    def _translate(self, variant: Variant, keeper: Kept) -> None:
-        given = dict(zip((*self.names, *self.outside), variant.given, strict=True))
-        given = {name: what for name, what in given.items()
-                 if name not in self.outside or not isinstance(what, str)}
-        made = kernel(self.nest, given, lambda name: self._resolve(name, variant))
-        variant.kinds = ", ".join(f"{name} {_shown(what)}" for name, what in given.items())
-        name, data = kept(made.text, made.pointers, self.foreman.ask, self.foreman.program, keeper)
-        library, address = self.link(name, data)
-        variant.code = Code(made, self.nest.writes, library, address)
-        self._build(variant, variant.code, given)
-        variant.state = "tried"
-
-    def _build(self, variant: Variant, code: Code, given: dict[str, Given]) -> None:
-        """Make the door of a nest, where machine code can tell its values from others."""
-        examples = {name: int if type(each) in (bool, int) else each
-                    for name, each in zip((*self.names, *self.outside), variant.key, strict=True)}
-        large = any(what == LARGE for what in variant.given)
-        if large or CLOCK is None or len(given) != len(examples) or sys.implementation.name != "cpython":
-            return
-        found = [Found(space, name, None if value is MISSING else value)
-                 for space, name, value in variant.assumed]
-        text, objects = door(code.kernel, self.names, self.outside, given, examples,
-                             list({(id(each.space), each.name): each for each in found}.values()),
-                             self.nest.live, calm, self.space)
-        variant.door = Door(code, objects, self.load(text, NAME),
-                            lambda made: self._left(variant, made))
-
-    def _resolve(self, name: str, variant: Variant) -> Any:
-        """Return what a name outside of the function is, and remember that it was."""
-        first, *rest = name.split(".")
-        space = self.space
-        if first not in space:
-            variant.assumed.append((space, first, MISSING))
-            space = self.builtin
-        found = space.get(first, MISSING)
-        variant.assumed.append((space, first, found))
-        for part in rest:
-            if not isinstance(found, type(sys)):
-                raise Refused(f"{name} is no name in a module", element=False)
-            variant.assumed.append((vars(found), part, vars(found).get(part, MISSING)))
-            found = vars(found).get(part, MISSING)
-        if found is MISSING:
-            raise Refused(f"{name} is not defined", element=False)
-        return found
-
-    def _look(self) -> None:
+    def look(self) -> None:
         """Ask again, unless everything is left to Python for good."""
         states = {variant.state for variant in self.variants.values()}
         short = all(variant.seconds < WORTHWHILE * variant.plain for variant in self.variants.values())
@@ -290,15 +225,15 @@ class Entry:
         found = code(given)
         variant.compiled += perf_counter() - start
         variant.runs += 1
-        return self._left(variant, found) if found[0] else (0, *self._living(found))
+        return self.left(variant, found) if found[0] else (0, *self._living(found))
 
-    def _left(self, variant: Variant, found: tuple[Any, ...]) -> tuple[Any, ...]:
+    def left(self, variant: Variant, found: tuple[Any, ...]) -> tuple[Any, ...]:
         """Note that Python goes on where compiled code ended."""
         if found[0] not in self.exits:
             variant.left += 1
             if variant.left >= MOST_LEFT and variant.left > SHARE_LEFT * variant.all_runs:
                 variant.refuse("Python has to finish it too often")
-                self._look()
+                self.look()
         return found
 
     def _living(self, found: tuple[Any, ...]) -> list[Any]:
@@ -326,7 +261,7 @@ class Entry:
             variant.left += 1
             if variant.left >= MOST_LEFT:
                 variant.refuse("Python has to finish it too often")
-                self._look()
+                self.look()
             return
         if not found[0] and sys.exc_info()[0] is not None:
             return  # Python did not come to the end
@@ -345,19 +280,14 @@ class Entry:
             return
         if variant.tried > SLOWER * variant.matched:
             variant.refuse("compiled code takes longer")
-            self._look()
+            self.look()
         else:
             variant.state = "trusted"
             self._open()
 
     def _differs(self, variant: Variant, what: str) -> None:
         variant.refuse(f"compiled code made another {what} than Python")
-        self._look()
-
-
-def _shown(what: Any) -> str:
-    kind = getattr(what, "kind", what)
-    return f"{kind}[{', '.join(':' * what.ndim)}]" if hasattr(what, "ndim") else str(kind)
+        self.look()
 
 
 def _copies(

@@ -10,20 +10,21 @@ import ast
 from collections.abc import Callable
 from contextlib import suppress
 from inspect import signature
-from pathlib import Path
+from os.path import dirname
 from time import perf_counter
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.loops.alone import alone
 from jitla.loops.calls import callable_in_nests
 from jitla.loops.entry import Entry, Variant
-from jitla.loops.foreman import Foreman
-from jitla.loops.keeping import Kept
 from jitla.loops.names import computed
 from jitla.loops.nests import Nest, find
 from jitla.loops.versions import CONSTANTS, asked, replace
 from jitla.source import changed_code, tree_of
+
+if TYPE_CHECKING:
+    from jitla.loops.keeping import Kept
 
 _GENERATORS = 0x20 | 0x80 | 0x200
 # Nests that take a smaller part of a call than this do not decide how the rest of it runs.
@@ -144,11 +145,24 @@ class Loops:
 
     def __init__(self, link: Callable[[str, bytes], tuple[Any, int]],
                  load: Callable[[str, str], tuple[Any, int]],
+                 loads: Callable[[Callable[[Any], None]], None],
                  keeps: Callable[[], Kept] = lambda: None) -> None:
-        self._foreman = Foreman(str(Path(__file__).with_name("worker.py")))
+        self._foreman: Any = None
         self._link = link
         self._load = load
+        self._loads = loads  # calls what it is given with `jitla.loops.making`, once that is loaded
         self._keeps = keeps
+
+    def _make(self, entry: Entry, variant: Variant) -> None:
+        """Have a nest compiled; the options in force now say where machine code is kept."""
+        kept_by = self._keeps()
+
+        def submit(making: Any) -> None:
+            self._foreman = self._foreman or making.Foreman(f"{dirname(__file__)}/worker.py")
+            tools = making.Tools(self._foreman, self._link, self._load, kept_by)
+            self._foreman.submit(lambda: making.make(entry, variant, tools))
+
+        self._loads(submit)
 
     def version(self, function: FunctionType) -> Looping | None:
         """Return a function with loops over elements as it is called; None if it has none."""
@@ -174,9 +188,7 @@ class Loops:
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
         builtin = known.__builtins__
-        return [Entry(nest, nest.takes, function.__globals__, builtin, self._foreman, self._link,
-                      self._load, self._keeps)
-                for nest in nests]
+        return [Entry(nest, nest.takes, function.__globals__, builtin, self._make) for nest in nests]
 
 
 def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, str]]) -> bool:

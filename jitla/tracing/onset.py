@@ -7,7 +7,8 @@ Calls on few elements are not even traced before they have taken so long that it
 others the first is traced: its blocks are met, and swapped within it where that pays. Until all programs are
 there short calls are left to the plain function, long ones are traced. The plain function says what is long,
 for a traced call in which NumPy runs many small blocks may take several times as long. Then calls are left to
-the plain function until more programs are there.
+the plain function until more programs are there. Where a traced call would take longer than a plain one even
+if all had programs, none are waited for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ UNSEEN = 1e-3  # seconds of plain calls that go by until it is looked again whet
 class Rising:
     """Calls whose blocks may wait for their programs."""
 
-    def __init__(self, elements: int, grow: Grow, spent: float = 0.0) -> None:
+    def __init__(self, elements: int, grow: Grow, spent: float = 0.0, plain: float = 0.0) -> None:
         self.elements = elements
         self.bypassed = False  # while short calls wait
         self.calls = 0
@@ -42,15 +43,17 @@ class Rising:
         self._spent = spent
         self._meetings = 0
         self._long = True
-        self._plain = 0.0  # seconds of the plain function, when it was called last
+        self._plain = plain  # seconds of the plain function, when it was called last
         self._dear = 0  # blocks that waited when a traced call took too long
+        self._traced = 0.0  # seconds of the last traced call, and how often it ran blocks that wait
+        self._ran: list[tuple[Any, int]] = []
 
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
     ) -> Any:
         """Do a call one way or the other; when all programs are there, both ways are compared."""
         if self._meetings and not site.standbys:
-            return self._grow().weigh(site, function, twin, args, kwargs)
+            return self._grow(self._plain).weigh(site, function, twin, args, kwargs)
         if LOCAL.timing:  # within a call that is timed as the plain function
             return untraced(site, function, args, kwargs)
         return self._timed(site, function, twin, args, kwargs)
@@ -70,6 +73,7 @@ class Rising:
     ) -> Any:
         """Do a call that stands for `seen` of them; without a `twin` it is not traced."""
         traced = twin is not None and self._is_traced(len(site.standbys))
+        before = {id(each): each.count for each in list(site.standbys)} if traced else {}
         start = perf_counter()
         try:
             if traced:
@@ -81,14 +85,38 @@ class Rising:
             taken = perf_counter() - start
             self._long = taken > LONG
             self._spent += seen * taken
-            if not traced:
+            if traced:
+                self._traced = taken
+                self._ran = [(each, each.count - before.get(id(each), 0)) for each in list(site.standbys)]
+            else:
                 self._plain = taken
                 Patience.seconds += seen * taken
-            elif 0.0 < self._plain * DEARER < taken:
-                self._dear = len(site.standbys)
-            if self._spent * self._share(site) >= sum([standby.due for standby in list(site.standbys)]):
-                site.hurry()
-            self._leave(len(site.standbys), taken)
+            self._judge(site, traced)
+
+    def _judge(self, site: Any, traced: bool) -> None:
+        """Ask for programs if that pays; say which way the next call goes."""
+        dear = 0.0 < self._plain * DEARER < self._traced
+        if dear and self._is_hopeless(site):
+            self._grow(self._plain).leave(self._traced, self._plain)
+            return
+        waiting = list(site.standbys)
+        if traced and dear:
+            self._dear = len(waiting)
+        if self._spent * self._share(site) >= sum([standby.due for standby in waiting]):
+            site.hurry()
+        self._leave(len(waiting), self._traced if traced else self._plain)
+
+    def _is_hopeless(self, site: Any) -> bool:
+        """Say whether programs will not make up for tracing, by the blocks that the last traced call ran.
+
+        Then these wait for their programs no longer, for which other calls would wait, too.
+        """
+        if sum([each.least * count for each, count in self._ran]) < self._plain:
+            return False
+        for each, count in self._ran:
+            if count:
+                site.standbys.discard(each)
+        return True
 
     def _leave(self, waiting: int, taken: float) -> None:
         """Leave calls to the plain function if the next ones are not to be traced."""

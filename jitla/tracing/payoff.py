@@ -35,6 +35,8 @@ LONG = 1e-3
 # Of a long call the plain function is not tried if it is foreseen to take so many times as long; what is
 # foreseen may be wrong by so much of it, and tries may take such a part of all seconds so far.
 HOPELESS, DOUBT, TRIED = 4.0, 0.25, 0.05
+# Calls go to the plain function until what timing them traced has cost is such a part of their time.
+TRY = 0.04
 # It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
 LEAST, SHARE = 1.5e-6, 0.02
 # A plain call is brief, and is timed only once in so many then, the first not counted.
@@ -54,12 +56,12 @@ class Kind:
                  "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent",
                  "_foreseen", "_seconds", "_lost", "_before")
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, plain: float = 0.0) -> None:
         self.elements = elements  # bits of their number
         self.bypassed = False
         self.left = 0  # calls that are traced without being timed
         self.calls = 0  # of the plain function
-        self.best = (0.0, 0.0)  # least seconds: traced, plain
+        self.best = (0.0, plain)  # least seconds: traced, plain
         self.skip = self.granted = 0  # calls that need not be timed: left of how many
         self.short: Any = None  # where calls like these are known by their arguments alone
         self._rest, self._unsure = REST, UNSURE
@@ -92,6 +94,11 @@ class Kind:
             elif taken < BRIEF:
                 self.skip = self.granted = GRANT
 
+    def leave(self, traced: float, plain: float) -> None:
+        """Leave calls to the plain function, which takes less time than tracing whatever is compiled."""
+        self._traced, self._plain = [traced], [plain]
+        self._decide()
+
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
     ) -> Any:
@@ -107,6 +114,8 @@ class Kind:
 
     def _is_next_traced(self) -> bool:
         traced, plain = len(self._traced), len(self._plain)
+        if traced and 0.0 < HOPELESS * self.best[1] < min(self._traced):
+            return False
         if traced and min(self._traced) > QUICK:
             return traced < TRACED
         return next((traced < t for t, p in TURNS if traced < t or plain < p), False)
@@ -175,7 +184,8 @@ class Kind:
         self.best = traced, plain
         self.bypassed = self._before = bypassed
         self._limit = TIMES * plain + SECONDS
-        self._until = self.calls + self._rest
+        tries = sum(self._traced) - len(self._traced) * plain if self._plain else 0.0
+        self._until = self.calls + max(self._rest, ceil(tries / (TRY * plain)) if 0.0 < plain < inf else 0)
         self.left = min(wait or self._rest, self._rest)
         if traced > LONG and not self.bypassed:
             self._seconds += self.left * traced
@@ -195,8 +205,8 @@ class Kind:
                 self._since, self._longs, self._spent = self.calls - 1, 0, 0.0
             self._longs += 1
             self._spent += taken
-            usual = (self.calls - self._since) * self.best[1]
-            if self._longs >= SOME and self._spent > UNEVEN * usual:
+            traced, usual = [(self.calls - self._since) * seconds for seconds in self.best]
+            if self._longs >= SOME and self._spent > max(UNEVEN * usual, traced):
                 self.bypassed = False
                 self.left = self._unsure
                 self._unsure = min(2 * self._unsure, MOST)

@@ -63,9 +63,7 @@ class Replay:
             hush(before)
             flags = heard()
         for value in values:
-            if isinstance(value, np.ndarray) and any(
-                    value is a or np.may_share_memory(value, a) for a in (*results, *leaves)
-                    if isinstance(a, np.ndarray)):
+            if isinstance(value, np.ndarray) and _is_shared(value, (*results, *leaves)):
                 value = value.copy("K")
             results.append(value)
         stored = {slot for slot in request.outs if slot is not None}
@@ -82,6 +80,16 @@ class Replay:
     def text(self) -> str:
         """Say what this is."""
         return "== replay\nrun op by op with NumPy"
+
+
+def _is_shared(value: np.ndarray, others: tuple[Any, ...]) -> bool:
+    """Say whether an array is one of `others`, or shares memory with one of them.
+
+    What NumPy has just made and is no view does not.
+    """
+    if value.base is None:
+        return any([value is a for a in others])
+    return any(np.may_share_memory(value, a) for a in others if isinstance(a, np.ndarray))
 
 
 class Stopped:
@@ -102,14 +110,14 @@ class Patience:
 class Standby(Replay):
     """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
 
-    ``ask(standby)`` asks for it, once it would have saved `cost` seconds if it took `least` for a run.
+    ``ask(standby)`` asks for it, once it would have saved `cost` seconds if a run took `least` of them.
     """
 
     def __init__(
         self, request: Request, cost: float, least: float, ask: Callable[[Standby], None],
     ) -> None:
         super().__init__(request)
-        self._cost, self._least = cost, least
+        self._cost, self.least = cost, least
         self._quickest = inf
         self.made: Any = None
         self.asked = False
@@ -125,7 +133,7 @@ class Standby(Replay):
     @property
     def due(self) -> float:
         """Seconds after which the program is asked for."""
-        return self._cost / max(1.0 - self._least / self._quickest, LITTLE)
+        return self._cost / max(1.0 - self.least / self._quickest, LITTLE)
 
     @property
     def pace(self) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jitla.gate import GATE
 from jitla.loops import Loops, worker
+from tests.loops import emulated
 
 
 @cache
@@ -28,6 +29,6 @@ class Foreman:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(GATE._adopted, GATE._loaded)
+    loops = Loops(GATE._adopted, GATE._loaded, emulated.at_once)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)

@@ -17,6 +17,7 @@ from jitla.gate import GATE
 from jitla.loops import Loops
 from jitla.loops import entry as entry_module
 from jitla.loops import function as function_module
+from jitla.loops import making as making_module
 from jitla.loops import translate as translate_module
 
 _C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
@@ -190,9 +191,14 @@ def _link(name: str, data: bytes) -> tuple[Any, int]:
 FAULTS: list[BaseException] = []
 
 
+def at_once(then: Any) -> None:
+    """Do what is done when that which compiles loops is loaded."""
+    then(making_module)
+
+
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(_link, GATE._loaded)
+    loops = Loops(_link, GATE._loaded, at_once)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)
 
@@ -203,6 +209,7 @@ def eager(patch: Any) -> None:
     patch(entry_module, "SHORT", 0.0)
     patch(entry_module, "SHORTER", 0.0)
     patch(entry_module, "calm", lambda: True)
+    patch(making_module, "calm", lambda: True)
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)
     patch(translate_module, "PART", 4)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def at_once(eager, monkeypatch):
     """Let decorated functions compile their loops at once, without a compiler."""
-    loops = Loops(emulated._link, GATE._loaded)
+    loops = Loops(emulated._link, GATE._loaded, emulated.at_once)
     loops._foreman = emulated.Foreman()
     monkeypatch.setattr(GATE, "_loops", loops)
 
@@ -64,6 +64,23 @@ def masked(x):
     for _ in range(3):
         x = x + x[x > 0.5].sum()
     return x
+
+
+def weighted(x, w):
+    for _ in range(3):
+        x = x * w[:, None] + x[:2, 0].sum() + w[:, np.newaxis] * x[..., -1:]
+    return x
+
+
+def windows(x, n):
+    for k in range(n):
+        x[k:, :2] = 0.0
+    return x
+
+
+def test_axes_that_are_added_are_no_indices_of_elements():
+    assert not indexes_in_turn(weighted.__code__) or sys.version_info >= (3, 14)
+    assert indexes_in_turn(windows.__code__)
 
 
 def test_masks_are_no_indices_of_elements():
@@ -267,7 +284,8 @@ def test_what_is_kept_is_not_compiled_again(eager, monkeypatch):
 
     shelf = Shelf()
     for _ in range(2):
-        loops = Loops(emulated._link, GATE._loaded, lambda: lambda: (shelf, "this processor"))
+        loops = Loops(
+            emulated._link, GATE._loaded, emulated.at_once, lambda: lambda: (shelf, "this processor"))
         loops._foreman = Foreman()
         fast = loops.version(programs.reversed_down)
         for _ in range(5):
@@ -323,7 +341,7 @@ def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
     monkeypatch.setattr(entry, "WORTH", 0.0)
     monkeypatch.setattr(entry, "SHORT", 0.0)
     monkeypatch.setattr(loops_function, "ENOUGH", np.inf)
-    loops = Loops(emulated._link, GATE._loaded)
+    loops = Loops(emulated._link, GATE._loaded, emulated.at_once)
     loops._foreman = foreman.Foreman(str(ROOT / "no such program.py"))
     monkeypatch.setattr(GATE, "_loops", loops)
     fast = called(programs.reversed_down, np.ones(9), times=1)

@@ -1,0 +1,99 @@
+"""Tests of `jitla.tracing.onset`: calls of a new kind."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jitla.tracing import onset
+from jitla.tracing.payoff import Kind
+
+
+class Block:
+    """A block that waits for its program."""
+
+    def __init__(self, least: float = 0.0, due: float = 1e9, spent: float = 0.0) -> None:
+        self.least, self.due, self.spent, self.count = least, due, spent, 0
+
+
+@pytest.mark.parametrize("plain, traced, wanted", [
+    (0.008, 0.05, "ttppppp"), (0.04, 0.05, "ttptttt"), (0.04, 0.2, "ttptppp")])
+def test_long_calls_are_traced_while_that_does_not_take_much_longer(
+        monkeypatch: pytest.MonkeyPatch, plain: float, traced: float, wanted: str) -> None:
+    done: list[str] = []
+
+    def call(way: str, seconds: float) -> Any:
+        def act(*given: Any) -> None:
+            done.append(way)
+            clock[0] += seconds
+        return act
+
+    clock = [0.0]
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "run", call("t", traced))
+    monkeypatch.setattr(onset, "untraced", call("p", plain))
+    kind = onset.Rising(10, pytest.fail)
+    site = SimpleNamespace(standbys=[Block()], hurry=pytest.fail)
+    for _ in range(7):
+        kind.weigh(site, len, len, (), {})
+    assert "".join(done) == wanted
+
+
+def test_short_calls_that_wait_are_noted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def untraced(*given: Any) -> None:
+        clock[0] += onset.UNSEEN / 10.5
+
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "untraced", untraced)
+    monkeypatch.setattr(onset, "run", untraced)
+    site = SimpleNamespace(standbys=[Block()], hurry=lambda: None, calls=0)
+    kind = onset.Rising(10, pytest.fail)
+    kind.weigh(site, len, len, (), {})
+    assert kind.bypassed and kind.skip == kind.granted == 10
+    kind.skip -= 7  # calls that went by
+    kind.bypass(site, len, (), {})
+    assert (kind.calls, site.calls, kind.skip) == (8, 7, 10)  # `untraced` counts its own
+    assert kind._spent == pytest.approx(9 * onset.UNSEEN / 10.5)
+    site.standbys.clear()
+    kind.bypass(site, len, (), {})
+    assert not kind.bypassed and not kind.skip
+
+
+@pytest.mark.parametrize(("least", "left"), [(1.1e-3, True), (0.9e-3, False)])
+def test_blocks_that_cannot_make_up_for_tracing_wait_no_longer(
+        monkeypatch: pytest.MonkeyPatch, least: float, left: bool) -> None:
+    clock, block = [0.0], Block(least)
+
+    def traced(*given: Any) -> None:
+        clock[0] += 2e-2
+        block.count += 10
+
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "run", traced)
+    site, found = SimpleNamespace(standbys={block}, hurry=pytest.fail, calls=0), Kind(10)
+    kind = onset.Rising(10, lambda plain: found, 0.0, 1e-2)  # a plain call takes half as long
+    kind.weigh(site, len, len, (), {})
+    assert found.bypassed is left and (block in site.standbys) is not left
+    assert found.best == ((2e-2, 1e-2) if left else (0.0, 0.0))
+    assert kind.bypassed is not left
+
+
+def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, hurried = [0.0], []
+
+    def untraced(*given: Any) -> None:
+        clock[0] += 1e-2
+
+    monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(onset, "untraced", untraced)
+    monkeypatch.setattr(onset, "run", untraced)
+    blocks = Block(due=0.05, spent=1e-3)  # a tenth of a call
+    site = SimpleNamespace(standbys=[blocks], hurry=lambda: hurried.append(round(clock[0], 6)))
+    kind = onset.Rising(10, pytest.fail)
+    for _ in range(50):
+        kind.weigh(site, len, len, (), {})
+    assert hurried[0] == pytest.approx(0.5, abs=0.02)
