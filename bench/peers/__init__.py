@@ -4,7 +4,17 @@ Reading order: row, cells, chains, matrices, products, stencils, grids, pipeline
 contestants, outcome.
 """
 
-from bench.peers import cells, chains, gathers, grids, matrices, pipelines, products, queries, stencils
+from bench.peers import (
+    cells,
+    chains,
+    gathers,
+    grids,
+    matrices,
+    pipelines,
+    products,
+    queries,
+    stencils,
+)
 
 ROWS = (
     *cells.ROWS, *chains.ROWS, *matrices.ROWS, *products.ROWS, *stencils.ROWS, *grids.ROWS,

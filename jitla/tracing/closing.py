@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from operator import itemgetter
+from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from jitla.tracing.effects import Past, heeded, performed
 from jitla.tracing.keeping import watch
 from jitla.tracing.learning import Learning
 from jitla.tracing.places import Place, Places, here
+from jitla.tracing.retreat import Allowance
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import (
     LEAF,
@@ -115,6 +117,8 @@ class Closing:
     extremes: dict[int, tuple[int, int]]
     kept: dict[Any, Any]
     attentive: bool
+    over: bool
+    allowance: Allowance | None
     hole: object
     hits: int
 
@@ -240,7 +244,7 @@ class Closing:
                 site.likely[place] = (key, closed)
         if closed is None:
             self.hits = min(self.hits, 0)
-            closed = self._miss(key, store, consumed)
+            closed = self._met(key, store, consumed)
         elif closed.fixed and not closed.fits(self.scalars):
             closed = self._loosen(key, store, consumed)
         elif self.lines is not None:
@@ -254,6 +258,8 @@ class Closing:
             self._deliver(closed, key, outs)
             done = True
             self.reset()
+            if self.allowance is not None and perf_counter() > self.allowance.until:
+                self.retreat()
         except BaseException:  # an interrupt: what was written into memory must not be read again
             if outs is not None:
                 if not done:
@@ -393,6 +399,20 @@ class Closing:
             LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
             for e, n in zip(self.ops, self.nodes, strict=True)
         )
+
+    def _met(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
+        """Make a block that is new, and take note of what that costs."""
+        if self.allowance is None:
+            return self._miss(key, store, consumed)
+        begun = perf_counter()
+        try:
+            return self._miss(key, store, consumed)
+        finally:
+            self.allowance.meet(key[2], perf_counter() - begun)
+
+    def retreat(self) -> None:
+        """Go on without tracing."""
+        raise NotImplementedError
 
     def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""

@@ -153,6 +153,8 @@ class Hooks(Lifting):
                 return session.inplace(target, ufunc, value, getrefcount(value) - _OWN)
             return op(target, value)
         if kind is np.ndarray:
+            if session.over and (type(value) is np.ndarray or type(value) in NUMBERS) and session.is_quiet():
+                return call_at(place_of(_getframe(1)), op, (target, value), {})
             proxy = session.argument(target)
             if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
                 made = session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN)
@@ -193,6 +195,8 @@ class Hooks(Lifting):
         if kind is LazyArray:
             obj._s.setitem(obj, key, value, getrefcount(value) - _OWN)
         elif kind is np.ndarray:
+            if session.over and session.writes(obj, key, value):
+                return
             proxy = session.argument(obj)
             if type(proxy) is LazyArray:
                 session.setitem(proxy, key, value, getrefcount(value) - _OWN)

@@ -232,6 +232,14 @@ class Indexing(Picking):
         self.before_write(memory)
         call_here(operator.setitem, memory, key, value)
 
+    def writes(self, target: np.ndarray, key: Any, value: Any) -> bool:
+        """Do ``target[key] = value`` if no more than that has to be done, nor told; say whether."""
+        if not (self.is_quiet() and _known(key) and getattr(value, "dtype", None) is target.dtype
+                and isinstance(value, (np.ndarray, np.generic))):
+            return False
+        target[key] = value
+        return True
+
     def _assign(self, target: np.ndarray, value: LazyArray, others: int | None) -> bool:
         """Store a pending value into `target` with the casts of an assignment, if it can be fused."""
         shape = METAS[value._m].shape

@@ -19,6 +19,7 @@ from typing import Any
 
 from jitla.cold import GRANT, Grow
 from jitla.tracing.replay import Patience
+from jitla.tracing.retreat import Allowance
 from jitla.tracing.session import LOCAL, run, untraced
 
 # Seconds from which on a call is traced even if its programs are not there: they are swapped in.
@@ -78,7 +79,7 @@ class Rising:
         try:
             if traced:
                 self._meetings += 1
-                return run(site, twin, args, kwargs)
+                return run(site, twin, args, kwargs, Allowance(self._plain))
             self.calls += 1
             return untraced(site, function, args, kwargs)
         finally:

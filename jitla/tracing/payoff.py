@@ -20,6 +20,7 @@ from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
+from jitla.tracing.retreat import Allowance
 from jitla.tracing.session import LOCAL, run, untraced
 from jitla.tracing.site import LEARNING
 
@@ -126,7 +127,7 @@ class Kind:
         long = bool(self._traced) and self._traced[-1] > LONG
         ahead = site.by_numpy() if long else 0.0
         start = perf_counter()
-        result = run(site, twin, args, kwargs)
+        result = run(site, twin, args, kwargs, Allowance(self.best[1]))
         taken = perf_counter() - start
         learns = site.learning > before or 0 < before <= LEARNING
         self._skipped += learns

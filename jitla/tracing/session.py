@@ -28,6 +28,7 @@ from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.recording import forget_inferred
+from jitla.tracing.retreat import Allowance
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import LINES_IN_LOOPS, Site
 from jitla.tracing.tape import OWN_METAS, SCALAR
@@ -61,7 +62,7 @@ class Session(Dispatch):
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "positions", "tables", "extremes", "kept", "known", "turn", "__weakref__")
+                 "positions", "tables", "extremes", "kept", "known", "turn", "allowance", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -89,7 +90,8 @@ class Session(Dispatch):
         # By place: the container (None: an object), how to read the place, how to write it.
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.crowd = CROWD
-        self.over = False  # the call has ended: nothing becomes lazy any more
+        self.over = False  # the call has ended, or goes on plain: nothing becomes lazy any more
+        self.allowance: Allowance | None = None
 
     def begin(self) -> None:
         """Make ready for a call that has been noted as under way."""
@@ -144,7 +146,7 @@ class Session(Dispatch):
 
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument."""
-        if type(value) is _ndarray:
+        if type(value) is _ndarray and not self.over:
             found = SIGHT.find(value)
             if found is not None:
                 layout, meta = found
@@ -317,8 +319,13 @@ def _unheld() -> int:
 _UNHELD = _unheld()
 
 
-def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-    """Call `function` (a twin or a function that needs none) in a session of its own."""
+def run(
+    site: Site, function: Callable[..., Any], args: tuple, kwargs: dict, allowance: Allowance | None = None,
+) -> Any:
+    """Call `function` (a twin or a function that needs none) in a session of its own.
+
+    With an `allowance` the call goes on without tracing if that costs more.
+    """
     if not calm():
         return untraced(site, function, args, kwargs)
     try:
@@ -330,6 +337,7 @@ def run(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> 
     try:
         LOCAL.session = session
         session.begin()
+        session.allowance = allowance
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
         result = function(*session.arguments(args), **kwargs)

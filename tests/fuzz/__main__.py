@@ -33,6 +33,7 @@ AS_USUAL = 9  # in one chunk of so many SciPy does what has few entries, as usua
 SUBSETS = 5  # in one chunk of so many random subsets of the rewrites are on
 TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever is faster
 PINNED = 6  # in one chunk of so many kernels are run by random schedules
+RETREAT = 8  # in one chunk of so many traced calls go on plain from some block on
 KEEPING = 3  # in one chunk of so many values are kept from run to run of a block as usual, else always
 HANGS, FEW = 240.0, 30  # seconds that few programs may take
 
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
                        help="when programs are compiled: before they run, behind NumPy, by their costs")
     found.add_argument("--subsets", action="store_true", help="random subsets of the rewrites, always")
     found.add_argument("--pins", action="store_true", help="random schedules, always")
+    found.add_argument("--retreat", action="store_true", help="traced calls go on plain, always")
     found.add_argument("--plain", action="store_true", help="plain against plain: tests the fuzzer")
     found.add_argument("--show", action="store_true", help="print the programs")
     found.add_argument("--shrink", type=int, default=0, help="make the first N failing ones small")
@@ -87,6 +89,8 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
         load.record_all()
     if given.kind == "sparse" and first // CHUNK % SPLIT == 1 and not given.plain:
         load.split_all()
+    if (first // CHUNK % RETREAT == 5 or given.retreat) and not given.plain:
+        load.retreat_somewhere()
     turns = first // CHUNK % TURNS == 1 and given.compile == "sync" and not given.plain
     if turns:
         load.take_turns()
@@ -161,6 +165,7 @@ def drive(chunks: Queue, tally: Tally, given: argparse.Namespace) -> None:
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--worker"]
     command += ["--kind", given.kind, "--kernels", given.kernels, "--numerics", given.numerics]
     command += ["--plain"] * given.plain + ["--subsets"] * given.subsets + ["--pins"] * given.pins
+    command += ["--retreat"] * given.retreat
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as forks:
         errors: list[str] = []

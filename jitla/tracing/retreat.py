@@ -1,0 +1,63 @@
+"""A traced call that goes on without tracing, because that has cost more than it can give.
+
+Knows: clocks, how often blocks were new, the locals of frames. Must not know: programs, what a block does.
+Receives what was met, and frames with proxies in memory; returns whether to give up, and leaves ndarrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from math import inf
+from time import perf_counter
+from types import FrameType
+from typing import Any
+
+from jitla.tracing.array import LAZY
+
+# A traced call may take so many times the seconds of a plain one, and so many seconds more.
+DEARER, OVER = 1.1, 0.03
+# A place may meet so many new blocks in one call. If it meets more, of other sizes each time, making them may
+# take such a part of all seconds, and need not be looked at before it took so many.
+NEW, PART, LEAST = 8, 0.2, 0.005
+# Whether what is written into `f_locals` reaches the locals by itself (PEP 667).
+_WRITES_THROUGH = sys.version_info >= (3, 13)
+
+
+class Allowance:
+    """What tracing may cost in one call: it ends at `until`."""
+
+    __slots__ = ("until", "_begun", "_new")
+
+    def __init__(self, plain: float) -> None:
+        """Begin a call whose plain function takes `plain` seconds; 0: that is not known."""
+        self._begun = perf_counter()
+        self.until = self._begun + DEARER * plain + OVER if plain else inf
+        self._new: dict[tuple[int, ...], tuple[int, float]] = {}  # by path: how many, and seconds
+
+    def meet(self, path: tuple[int, ...], seconds: float) -> None:
+        """Take note of a new block at `path`, which took so long to make."""
+        count, spent = self._new.get(path, (0, 0.0))
+        self._new[path] = count + 1, spent + seconds
+        if count >= NEW and spent + seconds > max(LEAST, PART * (perf_counter() - self._begun)):
+            self.until = 0.0
+
+
+def put_back(session: Any, frames: list[FrameType]) -> None:
+    """Put ndarrays and scalars where locals of `frames` are proxies of `session` in memory."""
+    for frame in frames:
+        names = frame.f_locals
+        values = {
+            name: v._v for name, v in names.items()
+            if type(v) in LAZY and v._s is session and v._n < 0 and v._v is not None}
+        if not values:
+            continue
+        if _WRITES_THROUGH:
+            names.update(values)
+            continue
+        # It is a copy, of which all that is there is written back: only what is another shall be. Nor may it
+        # keep arrays longer than the user does.
+        names.clear()
+        names.update(values)
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        names.clear()
