@@ -8,6 +8,7 @@ A quiet NaN comes from NaN, a silent infinity from infinities.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,8 @@ def signs_of(entry: int, hop: Hop, flags: int) -> list[Sign] | None:
         return None
     if hop.op.kind is not Kind.CELL:
         return [Sign(entry, flags, False, _of_whole(hop))]
+    if hop.op.name == "power" and _flags_infinities(hop.meta.dtype):
+        return None
     nan, inf = apply("isnan", hop), apply("isinf", hop)
     for given in hop.inputs:
         nan = apply("logical_and", nan, apply("logical_not", apply("isnan", given)))
@@ -59,6 +62,18 @@ def signs_of(entry: int, hop: Hop, flags: int) -> list[Sign] | None:
         shown[DIVIDE] = apply("logical_and", inf, divisor)
         shown[OVERFLOW] = apply("logical_and", inf, apply("logical_not", divisor))
     return [Sign(entry, bit, True, _any(at)) for bit, at in shown.items() if bit & flags]
+
+
+@cache
+def _flags_infinities(dtype: np.dtype) -> bool:
+    """Say whether NumPy's powers of infinite exponents raise flags: its loops for some processors do."""
+    with np.errstate(divide="raise", over="raise"):
+        try:
+            for base in (0.0, np.finfo(dtype).max):
+                np.power(np.full(2, base, dtype), np.full(2, -np.inf if not base else np.inf, dtype))
+        except FloatingPointError:
+            return True
+    return False
 
 
 def _of_whole(hop: Hop) -> Hop:
