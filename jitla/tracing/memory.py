@@ -40,7 +40,6 @@ class Memory(Closing):
         """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""
         self.allowance = None
         self.over = True
-        self.settle_ghosts()
         put_back(self, frames.user_frames())
 
     def is_quiet(self) -> bool:
