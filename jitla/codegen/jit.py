@@ -240,7 +240,7 @@ def host_target() -> Target:
 def usual_target() -> Target:
     """Describe what code is made for if no level is asked for: the processor this runs on, but for AVX-512.
 
-    With its masks LLVM leaves out operations whose results are not chosen, and their flags, of which NumPy warns.
+    With its masks LLVM leaves out operations whose results are not chosen, and flags of which NumPy warns.
     """
     here = host_target()
     return _described(here.cpu, frozenset(f for f in here.features if not f.startswith(_MASKED)))

@@ -17,7 +17,6 @@ from jitla.tracing.array import Lazy, LazyArray, in_memory
 from jitla.tracing.closing import LISTED, Closing, Store
 from jitla.tracing.enacting import address
 from jitla.tracing.keeping import forget_written
-from jitla.tracing.retreat import put_back
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.stored import forget_known, settle_stored
 from jitla.tracing.tape import LEAF
@@ -35,12 +34,6 @@ class Memory(Closing):
 
     stored: list[Any]  # references to pending sparse matrices
     known: dict[int, Any]  # what was found of those in memory, by their identity
-
-    def retreat(self) -> None:
-        """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""
-        self.allowance = None
-        self.over = True
-        put_back(self, frames.user_frames())
 
     def is_quiet(self) -> bool:
         """Say whether the call goes on plain and nothing is pending that reads memory."""

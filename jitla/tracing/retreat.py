@@ -20,6 +20,7 @@ DEARER, OVER = 1.1, 0.03
 # A place may meet so many new blocks in one call. If it meets more, of other sizes each time, making them may
 # take such a part of all seconds, and need not be looked at before it took so many.
 NEW, PART, LEAST = 8, 0.2, 0.005
+_MENDED = frozenset({list, dict, set})
 # Whether what is written into `f_locals` reaches the locals by itself (PEP 667).
 _WRITES_THROUGH = sys.version_info >= (3, 13)
 
@@ -47,6 +48,9 @@ def put_back(session: Any, frames: list[FrameType]) -> None:
     """Put ndarrays and scalars where locals of `frames` are proxies of `session` in memory."""
     for frame in frames:
         names = frame.f_locals
+        for held in list(names.values()):
+            if type(held) in _MENDED:
+                session.plain(held)
         values = {
             name: v._v for name, v in names.items()
             if type(v) in LAZY and v._s is session and v._n < 0 and v._v is not None}

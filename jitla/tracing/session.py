@@ -20,7 +20,7 @@ from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
-from jitla.tracing.frames import ROOT, mark, user_frame, user_line, user_traceback
+from jitla.tracing.frames import ROOT, mark, user_frame, user_frames, user_line, user_traceback
 from jitla.tracing.functions import forget_reductions
 from jitla.tracing.indexing import Bound
 from jitla.tracing.learning import Learning
@@ -28,7 +28,7 @@ from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.recording import forget_inferred
-from jitla.tracing.retreat import Allowance
+from jitla.tracing.retreat import Allowance, put_back
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import LINES_IN_LOOPS, Site
 from jitla.tracing.tape import OWN_METAS, SCALAR
@@ -190,6 +190,13 @@ class Session(Dispatch):
                 write(self.value(found))
             elif held is not None:
                 self.plain(held)  # the proxy may have moved inside its container
+
+    def retreat(self) -> None:
+        """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""
+        self.allowance = None
+        self.over = True
+        self.fill_slots()
+        put_back(self, user_frames())
 
     def abandon(self, error: BaseException) -> None:
         """End a call that failed: what outlives it holds no proxies, as far as they can be computed."""

@@ -33,17 +33,18 @@ def test_locals_are_arrays_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None
         y = x * 2
         def inner() -> np.ndarray:
             return y + 1
-        kept = [y - 1]
+        kept = [y - 1, y]
         total = float(y.sum())
         z = y + total
         kinds.append(held("x", "y", "z"))
+        kinds.append(type(kept) is list and kept[1] is y)
         y += 1
         x[0] = kept[0][1]
         return z - inner() * y, total
 
     x, same = np.arange(float(MANY)), np.arange(float(MANY))
     found = f(x)
-    assert kinds == [[np.ndarray] * 3]
+    assert kinds == [[np.ndarray] * 3, True]
     kinds.clear()
     wanted = f.__wrapped__(same)
     assert found[1] == wanted[1] and found[0].tobytes() == wanted[0].tobytes() and (x == same).all()
