@@ -93,6 +93,17 @@ class State:
                 f"{self.looping.file}:{line}: this loop over elements is left to Python: {reason}; "
                 "write it with whole arrays, or with what docs/loops.md allows, or drop strict=True")
 
+    def refuse(self) -> None:
+        """Raise `UnsupportedError` where ``strict=True`` and nothing of the function can be traced."""
+        config = current()
+        if self.changes.get("strict", config.strict) and not config.disable \
+                and type(self.function) is FunctionType:
+            code = self.function.__code__
+            raise UnsupportedError(
+                f"{code.co_filename}:{code.co_firstlineno}: {self.function.__qualname__} is not traced by jitla: "
+                "its source was not found, or is not that of the function\n"
+                "define it in a file or a cell of a notebook, not by exec, or drop strict=True")
+
     @property
     def looping(self) -> Any:
         """The function where its loops over elements count; None if it has none."""
