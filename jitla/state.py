@@ -98,9 +98,9 @@ class State:
         config = current()
         if self.changes.get("strict", config.strict) and not config.disable \
                 and type(self.function) is FunctionType:
-            code = self.function.__code__
+            code, name = self.function.__code__, self.function.__qualname__
             raise UnsupportedError(
-                f"{code.co_filename}:{code.co_firstlineno}: {self.function.__qualname__} is not traced by jitla: "
+                f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: "
                 "its source was not found, or is not that of the function\n"
                 "define it in a file or a cell of a notebook, not by exec, or drop strict=True")
 

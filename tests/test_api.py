@@ -106,7 +106,8 @@ def test_wrong_use_is_explained():
 def test_what_exec_makes_is_refused_when_strict():
     space = {}
     exec("def made(x):\n    return x * 2.0\n\ndef steps(x):\n    yield x * 2.0\n", space)
-    for call in (jitla.jit(space["made"], strict=True), lambda x: list(jitla.jit(space["steps"], strict=True)(x))):
+    made, steps = (jitla.jit(space[name], strict=True) for name in ("made", "steps"))
+    for call in (made, lambda x: list(steps(x))):
         for _ in range(2):
             with pytest.raises(jitla.UnsupportedError, match="source was not found.*\n.*drop strict=True"):
                 call(np.ones(3))
