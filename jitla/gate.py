@@ -243,7 +243,7 @@ class Gate:
             return None
         with self._lock:
             self._loops = self._loops or self.room("loops").Loops(
-                self._adopted, self._loaded, self._making, self._keeps)
+                self._adopted, self._loaded, self._making, lambda: self.room("tracing").calm(), self._keeps)
         return self._loops.version(function)
 
     def _making(self, then: Callable[[Any], None]) -> None:

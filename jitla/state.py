@@ -75,9 +75,10 @@ class State:
         if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules \
                 or type(function) is not FunctionType:
             return None
+        looping = self.looping
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        kept = indexes_in_turn(function.__code__)
-        if kept and not (self.looping and self.looping.alone(args, kwargs)):
+        kept = looping is not None and looping.alone(args, kwargs)
+        if looping is not None and not kept and not looping.traced:
             return None
         return self.payoff(config, kept)
 
