@@ -67,6 +67,8 @@ def called(
                 state.insist(args, kwargs)
                 site = state.site()
         if site is None:
+            if not state.traceable:
+                state.refuse()
             return function(*args, **kwargs)
         if site.looping is not None and not site.looping.traced:
             return tracing.looped(site, args, kwargs)
@@ -132,6 +134,8 @@ def _generator(function: Any, state: State) -> Callable[..., Any]:
         twin = state.twin and tracing.TWINS.of(function)
         site = state.site() if twin else None
         if site is None:
+            if not twin:
+                state.refuse()
             return (yield from function(*args, **kwargs))
         return (yield from tracing.drive(site, twin, args, kwargs))
 
@@ -144,6 +148,8 @@ def _coroutine(function: Any, state: State) -> Callable[..., Any]:
         twin = state.twin and tracing.TWINS.of(function)
         site = state.site() if twin else None
         if site is None:
+            if not twin:
+                state.refuse()
             return await function(*args, **kwargs)
         return await _Driven(tracing.drive(site, twin, args, kwargs))
 

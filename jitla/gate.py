@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from importlib import import_module
 from math import prod
 from os.path import exists
@@ -242,7 +243,7 @@ class Gate:
             return None
         with self._lock:
             self._loops = self._loops or self.room("loops").Loops(
-                self._adopted, self._loaded, self._making, self._keeps)
+                self._adopted, self._loaded, self._making, lambda: self.room("tracing").calm(), self._keeps)
         return self._loops.version(function)
 
     def _making(self, then: Callable[[Any], None]) -> None:
@@ -305,10 +306,29 @@ class Gate:
         program = compiler.program((key, size), recipe)
         if program.sizes is None:
             program.sizes = sizes
+        return self._bound(program, sizes, layouts)
+
+    def near(
+        self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
+    ) -> Any:
+        """Return a block bound to its program for another magnitude; None if there is none, or none fits."""
+        size, compiler = magnitude(layouts), self._compilers.get(self._key(config))
+        first = size - size % 3  # with long rows as here, or without
+        for other in sorted({*range(first, first + 3)} - {size}, key=lambda n: abs(n - size)):
+            found = compiler.known((key, other)) if compiler is not None else None
+            if found is not None and found.sizes is not None:
+                with suppress(NothingNew):
+                    return self._bound(found, sizes, layouts)
+        return None
+
+    def _bound(
+        self, program: Any, sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
+    ) -> Any:
         layout = self.room("fusion").Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
-        dims = dict(zip(program.sizes, sizes, strict=True))
-        bound = program.bind(dims, places)
+        bound = program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
         bound.alert = True
         return bound
 

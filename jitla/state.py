@@ -75,9 +75,10 @@ class State:
         if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules \
                 or type(function) is not FunctionType:
             return None
+        looping = self.looping
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        kept = indexes_in_turn(function.__code__)
-        if kept and not (self.looping and self.looping.alone(args, kwargs)):
+        kept = looping is not None and looping.alone(args, kwargs)
+        if looping is not None and not kept and not looping.traced:
             return None
         return self.payoff(config, kept)
 
@@ -92,6 +93,17 @@ class State:
             raise UnsupportedError(
                 f"{self.looping.file}:{line}: this loop over elements is left to Python: {reason}; "
                 "write it with whole arrays, or with what docs/loops.md allows, or drop strict=True")
+
+    def refuse(self) -> None:
+        """Raise `UnsupportedError` where ``strict=True`` and nothing of the function can be traced."""
+        config = current()
+        if self.changes.get("strict", config.strict) and not config.disable \
+                and type(self.function) is FunctionType:
+            code, name = self.function.__code__, self.function.__qualname__
+            raise UnsupportedError(
+                f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: "
+                "its source was not found, or is not that of the function\n"
+                "define it in a file or a cell of a notebook, not by exec, or drop strict=True")
 
     @property
     def looping(self) -> Any:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitla.config import current
 from jitla.events import Event, Made, NothingNew, compile_log, log, making
+from jitla.foresight import least, numpy_seconds, temporaries
 from jitla.gate import GATE
 
 if TYPE_CHECKING:
@@ -34,10 +35,9 @@ MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
 # on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
 LEAST, MOST, LONG = 0.06, 0.8, 4e-4
+RENEWS = 0.4  # the same where a program for another magnitude runs
 # Seconds after which whoever waits is told what for.
 TELL = 1.0
-# Seconds of a traced call, and of each of its operations.
-TRACED, OPERATION_TRACED = 3e-6, 0.4e-6
 # Weight of what was seen last in the ratio of what compiling took to what it was thought to.
 NEWEST = 0.2
 
@@ -74,7 +74,7 @@ class Tiers:
         """Return what runs a block: its program, if that is there or worth waiting for."""
         if self._config.compile == "sync" or LOCAL.waits:
             return self._now(key, sizes, layouts, make, note)
-        found = self._present(key, sizes, layouts, make, note)
+        found = self._present(key, sizes, layouts, make, note) or self._near(key, sizes, layouts, make, note)
         if found is not None:
             return found
         request = make()
@@ -105,6 +105,37 @@ class Tiers:
             note("none", made)
             raise NothingNew
         return None
+
+    def _near(
+        self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
+        note: Note,
+    ) -> Any:
+        """Return the program for another magnitude, which is right for this one, too; None if there is none.
+
+        The program that is best for this magnitude is planned behind it.
+        """
+        with making(allowed=False) as made:
+            bound = GATE.near(self._config, key, sizes, layouts)
+        if bound is None:
+            return None
+        note("now", made)
+        bound = self._finish(bound, make)
+        job = _Job(self, key, sizes, make(), note)
+        GATE.behind.ask(lambda: self._renew(job, bound), share=RENEWS)
+        return bound
+
+    def _renew(self, job: _Job, bound: Any) -> None:
+        """Plan a block for its magnitude, and swap that in; for the thread that compiles."""
+        if not current().recompile:
+            return
+        try:
+            with making() as made:
+                better = job.bound()
+        except Exception as error:
+            self._site.failed(error)
+            return
+        self._site.renew(bound, better)
+        job.note("behind", made)
 
     def _now(
         self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
@@ -145,9 +176,7 @@ class Tiers:
             return
         try:
             with making() as made:
-                bound = GATE.bind(
-                    self._config, job.key, job.sizes, job.request.layouts, lambda: job.request)
-                bound = self._finish(bound, lambda: job.request)
+                bound = job.bound()
         except Exception as error:
             standby.given_up = True
             self._site.standbys.discard(standby)
@@ -165,6 +194,12 @@ class _Job:
         self, tiers: Tiers, key: tuple[Any, ...], sizes: tuple[int, ...], request: Request, note: Note,
     ) -> None:
         self.tiers, self.key, self.sizes, self.request, self.note = tiers, key, sizes, request, note
+
+    def bound(self) -> Any:
+        """Return the program, made now."""
+        tiers = self.tiers
+        found = GATE.bind(tiers._config, self.key, self.sizes, self.request.layouts, lambda: self.request)
+        return tiers._finish(found, lambda: self.request)
 
     def ask(self, standby: Any) -> None:
         """Have the program made behind the one that runs, unless that was asked already."""
@@ -197,43 +232,6 @@ def learn(request: Request, seconds: float) -> None:
     """Take note of what compiling took."""
     seen = min(max(seconds / expected(request), 0.1), 10.0)
     Tiers.ratio += NEWEST * (seen - Tiers.ratio)
-
-
-def numpy_seconds(request: Request) -> float:
-    """Return what NumPy is predicted to take for a block."""
-    hops = GATE.room("hops")
-    order = [h for h in hops.topo(request.roots) if h.inputs]
-    seconds: float = len(order) * hops.NUMPY_CALL + hops.numpy_work(order)
-    return seconds
-
-
-def least(request: Request) -> float:
-    """Return the seconds that a traced call takes at least for a block, whatever is compiled for it."""
-    hops = GATE.room("hops")
-    order, machine = list(hops.topo(request.roots)), hops.REFERENCE
-    made = [h for h in order if h.inputs]
-    held = sum(h.meta.nbytes for h in {*request.roots, *order} if not h.inputs or h in request.roots)
-    cells = sum(hops.flops(h) for h in made if h.op.kind is not hops.Kind.CALL)
-    products = sum(hops.flops(h) for h in made if h.op.kind is hops.Kind.CALL)
-    work: float = min(
-        cost + max(machine.reading(held, held, threads), cells * machine.unit / threads
-                   + products / machine.product)
-        for threads, cost in ((1, 0.0), (machine.threads, machine.wake)))
-    return TRACED + OPERATION_TRACED * len(made) + work
-
-
-def temporaries(request: Request) -> float:
-    """Return the bytes that NumPy's intermediates take at most, by when they are read last."""
-    order = [h for h in GATE.room("hops").topo(request.roots) if h.inputs]
-    last = {i: at for at, h in enumerate(order) for i in h.inputs if i.inputs}
-    results, alive, most = set(request.roots), 0.0, 0.0
-    for at, hop in enumerate(order):
-        if hop not in results:
-            alive += hop.meta.size * hop.meta.dtype.itemsize
-        most = max(most, alive)
-        done = {i for i in hop.inputs if last.get(i) == at and i not in results}
-        alive -= sum(i.meta.size * i.meta.dtype.itemsize for i in done)
-    return most
 
 
 @contextmanager
@@ -280,6 +278,4 @@ def tell(name: str, record: Any) -> None:
         sys.stderr.write(f"jitla {perf_counter() - BEGUN:8.3f} s {line}\n")
 
 
-__all__ = [
-    "Tiers", "expected", "hurrying", "learn", "numpy_seconds", "observe", "tell", "temporaries", "waiting",
-]
+__all__ = ["Tiers", "expected", "hurrying", "learn", "observe", "tell", "waiting"]

@@ -101,3 +101,14 @@ def test_wrong_use_is_explained():
         jitla.jit(7)
     with pytest.raises(jitla.ConfigError, match="'sync', 'off'"):
         jitla.jit(compile="later")
+
+
+def test_what_exec_makes_is_refused_when_strict():
+    space = {}
+    exec("def made(x):\n    return x * 2.0\n\ndef steps(x):\n    yield x * 2.0\n", space)
+    made, steps = (jitla.jit(space[name], strict=True) for name in ("made", "steps"))
+    for call in (made, lambda x: list(steps(x))):
+        for _ in range(2):
+            with pytest.raises(jitla.UnsupportedError, match="source was not found.*\n.*drop strict=True"):
+                call(np.ones(3))
+    assert (jitla.jit(space["made"], compile="sync")(np.ones(3)) == 2.0).all()

@@ -239,9 +239,25 @@ import jitla
 def f(x):
     return x + 1.0
 
+@jitla.jit
+def rows(x, k):
+    for i in range(3):
+        x = np.sort(x * k[i]) + x[k > i].sum()
+    return x
+
+@jitla.jit
+def added(x):
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i]
+    return total
+
 for _ in range(500):
     f(np.ones(3))
+rows(np.ones(3), np.arange(3.0))
 assert "jitla.tracing" not in sys.modules, "the tracer was loaded"
+assert added(np.ones(9)) == 9.0
+assert "jitla.loops.making" not in sys.modules and "subprocess" not in sys.modules, "compilers were loaded"
 assert f.stats().calls == 500
 assert (f(np.ones(500_000)) == 2.0).all() and "jitla.tracing" in sys.modules
 assert f.stats().calls == 501 and f.stats().bypassed == 500

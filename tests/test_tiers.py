@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import tiers
+from jitla import foresight, tiers
 from jitla.cold import Cold
 from jitla.gate import GATE
 from jitla.hops import cost
@@ -129,7 +129,7 @@ def test_no_program_is_thought_to_take_no_time(nobody: list[Any]) -> None:
         (standby,) = site.standbys
         found.append(standby.least)
     small, large = found
-    assert tiers.TRACED + tiers.OPERATION_TRACED < small < large < 2.1 * small
+    assert foresight.TRACED + foresight.OPERATION_TRACED < small < large < 2.1 * small
 
 
 def test_what_cannot_be_compiled_stays_with_numpy(
@@ -227,3 +227,21 @@ def test_explain_shows_programs_whatever_pays() -> None:
     g = jitla.jit(lambda x: x * 9.5 - np.exp(-x), compile="auto")
     g(np.ones(300_000))
     assert "== program 1" in str(jitla.explain(g)) and g.stats().waiting == 0
+
+
+def test_a_program_for_another_magnitude_runs_until_the_best_one_is_planned() -> None:
+    def scaled(x: Any) -> Any:
+        return (x * 3.25 - x.mean(axis=1, keepdims=True)) / 7.5
+
+    small, large = np.arange(60.0).reshape(3, 20), np.arange(20_000.0).reshape(1000, 20)
+    f = jitla.jit(scaled, compile="background")
+    f(small)
+    assert GATE.behind.wait(60.0)
+    runs = f.stats().kernel_runs
+    assert (f(large) == scaled(large)).all()
+    assert f.stats().kernel_runs == runs + 1 and not f.stats().waiting  # at once
+    assert GATE.behind.wait(60.0)
+    records = jitla.recompilations(f)[-2:]
+    assert [(r.tier, r.plans) for r in records] == [("now", 0), ("behind", 1)]
+    assert [r.guard.name for r in records] == ["size", "magnitude"]
+    assert (f(large) == scaled(large)).all() and f.stats().kernel_runs == runs + 2

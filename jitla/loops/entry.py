@@ -22,7 +22,6 @@ from jitla.loops.names import EXITS
 from jitla.loops.nests import Nest
 from jitla.loops.seen import described, signature
 from jitla.loops.versions import Nothing
-from jitla.tracing import calm
 
 if TYPE_CHECKING:  # what most functions need never
     from jitla.loops.call import Code
@@ -108,7 +107,7 @@ class Entry:
 
     def __init__(
         self, nest: Nest, names: tuple[str, ...], space: Mapping[str, Any], builtin: Mapping[str, Any],
-        make: Callable[[Entry, Variant], None],
+        make: Callable[[Entry, Variant], None], calm: Callable[[], bool],
     ) -> None:
         self.nest = nest
         self.names = names
@@ -116,6 +115,7 @@ class Entry:
         self.builtin = builtin
         # Has a nest translated and compiled for a kind of values, elsewhere.
         self.make = make
+        self.calm = calm  # says whether nobody watches
         # What the version calls before the nest.
         self.ask: Callable[..., Any] = self.plainly
         self.variants: dict[Any, Variant] = {}
@@ -143,7 +143,7 @@ class Entry:
         if self.rests:
             return Run(variant)
         code = variant.code
-        if code is None or not calm() or sys.gettrace() is not None:
+        if code is None or not self.calm() or sys.gettrace() is not None:
             return None
         if not self._holds(variant):
             del self.variants[key]

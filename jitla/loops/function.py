@@ -145,12 +145,13 @@ class Loops:
 
     def __init__(self, link: Callable[[str, bytes], tuple[Any, int]],
                  load: Callable[[str, str], tuple[Any, int]],
-                 loads: Callable[[Callable[[Any], None]], None],
+                 loads: Callable[[Callable[[Any], None]], None], calm: Callable[[], bool],
                  keeps: Callable[[], Kept] = lambda: None) -> None:
         self._foreman: Any = None
         self._link = link
         self._load = load
         self._loads = loads  # calls what it is given with `jitla.loops.making`, once that is loaded
+        self._calm = calm
         self._keeps = keeps
 
     def _make(self, entry: Entry, variant: Variant) -> None:
@@ -188,7 +189,8 @@ class Loops:
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
         builtin = known.__builtins__
-        return [Entry(nest, nest.takes, function.__globals__, builtin, self._make) for nest in nests]
+        return [Entry(nest, nest.takes, function.__globals__, builtin, self._make, self._calm)
+                for nest in nests]
 
 
 def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, str]]) -> bool:

@@ -136,6 +136,10 @@ class Compiler:
         """Return whether a program is kept under `key`."""
         return key in self._programs
 
+    def known(self, key: Hashable) -> Program | None:
+        """Return the program kept under `key`, if there is one."""
+        return self._programs.get(key)
+
     def programs(self) -> list[Program]:
         """Return the programs kept, the one used last at the end."""
         return self._programs.values()

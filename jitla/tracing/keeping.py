@@ -102,6 +102,11 @@ class Watch:
         halves = self.halves
         return None if halves is None else halves[1]
 
+    def replace(self, bound: Any, better: Any) -> None:
+        """Run the rest by `better` if `bound` did it so far."""
+        if self.halves is not None and self.halves[1] is bound:
+            self.halves = self.halves[0], better
+
     def run(self, session: Any, closed: Any, store: Any) -> tuple | None:
         """Return the values of the roots, computed with kept values; None: the block is run as it is."""
         halves = self.halves

@@ -1,11 +1,12 @@
 """What is counted at one place of a decorated function: operations that are no part of a plan.
 
 Knows: the op table, by which it says why. Must not know: sites, sessions.
-Receives NumPy's functions; holds counts, times, bytes.
+Receives NumPy's functions; holds counts, times, bytes; says why one is not traced.
 """
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,16 @@ class Loop:
         self.count = self.by_numpy = self.nbytes = 0
         self.seconds = 0.0
         self.title = ""
+
+
+def refusal(place: Any, func: Any) -> str:
+    """Say at which line of the user's `func` is not traced, why, and what to do."""
+    line = linecache.getline(place.file, place.line).strip()
+    return (f"{place.file}:{place.line}: {name_of(func)} is not traced by jitla ({Fallback(func).reason})\n"
+            f"    {line}\n"
+            "remove strict=True to let NumPy run it, or write the line with what docs/supported.md lists")
+
+
+def name_of(func: Any) -> str:
+    """Return what a function is called."""
+    return str(getattr(func, "__qualname__", None) or getattr(func, "_name_of__", repr(func)))

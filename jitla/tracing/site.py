@@ -6,7 +6,6 @@ asked for), proxies. Receives blocks and NumPy calls; returns runnable programs 
 
 from __future__ import annotations
 
-import linecache
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from jitla.tracing.frames import codes_of, user_frame
 from jitla.tracing.journal import Journal, ending
 from jitla.tracing.literals import Asked, is_same, literals_of
 from jitla.tracing.places import Places, call_at, place_of
-from jitla.tracing.records import Fallback, Loop
+from jitla.tracing.records import Fallback, Loop, name_of, refusal
 from jitla.tracing.replay import FORGOTTEN, MEANWHILE, Replay, Request
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.signs import Sign
@@ -187,16 +186,26 @@ class Site:
     def swap(self, standby: Any, made: Any) -> None:
         """Run `made` from now on where `standby` did it so far."""
         with self.lock:
-            made.effects = standby.effects
-            _, lines = self.lines.pop(standby, (None, {}))
-            self.lines.setdefault(made.program, (made, lines))
             standby.made = made
             self.past[MEANWHILE] = self.past.get(MEANWHILE, 0) + standby.count
-            for holder in (*list(self.exact.values()), *list(self.parts.values())):
-                if holder.bound is standby:
-                    holder.bound = made
             self.standbys.discard(standby)
-            self.learning = max(self.learning, 1)  # the next call is not like the ones before
+            self._replace(standby, made, self.lines.pop(standby, (None, {}))[1])
+
+    def renew(self, bound: Any, better: Any) -> None:
+        """Run `better` from now on where `bound` did it so far, which was made for another magnitude."""
+        with self.lock:
+            self.count_past(bound)
+            self._replace(bound, better, self.lines.get(bound.program, (None, {}))[1])
+
+    def _replace(self, before: Any, made: Any, lines: dict[Hop, Any]) -> None:
+        made.effects = before.effects
+        self.lines.setdefault(made.program, (made, lines))
+        for holder in (*list(self.exact.values()), *list(self.parts.values())):
+            if holder.bound is before:
+                holder.bound = made
+        for watch in [closed.watch for closed in list(self.exact.values()) if closed.watch is not None]:
+            watch.replace(before, made)
+        self.learning = max(self.learning, 1)  # the next call is not like the ones before
 
     def settled(self, bound: Any) -> bool:
         """Say whether a block runs its program, and others may be made of it."""
@@ -396,12 +405,12 @@ class Site:
         """Run `func` with NumPy and count it under the user's line."""
         place = place_of(user_frame())
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
-            raise UnsupportedError(_refusal(place, func))
+            raise UnsupportedError(refusal(place, func))
         return self.counted(place, func, args, kwargs)
 
     def counted(self, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run `func` at `place` and count it."""
-        name, file, line = _name(func), place.file, place.line
+        name, file, line = name_of(func), place.file, place.line
         record = self.fallbacks.get((name, file, line))
         if record is None:
             record = self.fallbacks.setdefault((name, file, line), Fallback(func))
@@ -443,14 +452,6 @@ class Site:
         self.learning = LEARNING
 
 
-def _refusal(place: Any, func: Any) -> str:
-    """Say at which line of the user's `func` is not traced, why, and what to do."""
-    line = linecache.getline(place.file, place.line).strip()
-    return (f"{place.file}:{place.line}: {_name(func)} is not traced by jitla ({Fallback(func).reason})\n"
-            f"    {line}\n"
-            "remove strict=True to let NumPy run it, or write the line with what docs/supported.md lists")
-
-
 def _always() -> bool:
     return True
 
@@ -461,10 +462,6 @@ def _untold(name: str, record: Any) -> None:
 
 def unnoted(tier: str, made: Made) -> None:
     """Take note of nothing: it belongs to what was noted."""
-
-
-def _name(func: Any) -> str:
-    return str(getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func)))
 
 
 def _tape(path: Any, entries: tuple[tuple, ...]) -> tuple:

@@ -17,7 +17,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "graph", "records", "advice", "pace", "levels", "timeline", "page",
      "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "tuned", "gate",
-     "state", "quantization", "tiers", "recompilation", "tuning", "scheduling", "bypass",
+     "state", "quantization", "foresight", "tiers", "recompilation", "tuning", "scheduling", "bypass",
      "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__", "demo_data",
      "demo_algorithms", "demo_worker", "demo", "__main__"),
 )

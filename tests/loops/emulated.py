@@ -19,6 +19,7 @@ from jitla.loops import entry as entry_module
 from jitla.loops import function as function_module
 from jitla.loops import making as making_module
 from jitla.loops import translate as translate_module
+from jitla.tracing import calm
 
 _C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
       "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32,
@@ -196,9 +197,14 @@ def at_once(then: Any) -> None:
     then(making_module)
 
 
+def unwatched() -> bool:
+    """Say whether nobody watches."""
+    return calm()
+
+
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(_link, GATE._loaded, at_once)
+    loops = Loops(_link, GATE._loaded, at_once, unwatched)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)
 
@@ -208,7 +214,7 @@ def eager(patch: Any) -> None:
     patch(entry_module, "WORTH", 0.0)
     patch(entry_module, "SHORT", 0.0)
     patch(entry_module, "SHORTER", 0.0)
-    patch(entry_module, "calm", lambda: True)
+    patch(sys.modules[__name__], "calm", lambda: True)
     patch(making_module, "calm", lambda: True)
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)

@@ -1,0 +1,56 @@
+"""What a block will take, foreseen by its operations: NumPy's time and memory, and the least of a program.
+
+Knows: what operations cost on the machine of round numbers. Must not know: what compiling costs, plans.
+Receives requests; returns seconds and bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jitla.gate import GATE
+
+if TYPE_CHECKING:
+    from jitla.tracing import Request
+
+__all__ = ["least", "numpy_seconds", "temporaries"]
+
+# Seconds of a traced call, and of each of its operations.
+TRACED, OPERATION_TRACED = 3e-6, 0.4e-6
+
+
+def numpy_seconds(request: Request) -> float:
+    """Return what NumPy is predicted to take for a block."""
+    hops = GATE.room("hops")
+    order = [h for h in hops.topo(request.roots) if h.inputs]
+    seconds: float = len(order) * hops.NUMPY_CALL + hops.numpy_work(order)
+    return seconds
+
+
+def least(request: Request) -> float:
+    """Return the seconds that a traced call takes at least for a block, whatever is compiled for it."""
+    hops = GATE.room("hops")
+    order, machine = list(hops.topo(request.roots)), hops.REFERENCE
+    made = [h for h in order if h.inputs]
+    held = sum(h.meta.nbytes for h in {*request.roots, *order} if not h.inputs or h in request.roots)
+    cells = sum(hops.flops(h) for h in made if h.op.kind is not hops.Kind.CALL)
+    products = sum(hops.flops(h) for h in made if h.op.kind is hops.Kind.CALL)
+    work: float = min(
+        cost + max(machine.reading(held, held, threads), cells * machine.unit / threads
+                   + products / machine.product)
+        for threads, cost in ((1, 0.0), (machine.threads, machine.wake)))
+    return TRACED + OPERATION_TRACED * len(made) + work
+
+
+def temporaries(request: Request) -> float:
+    """Return the bytes that NumPy's intermediates take at most, by when they are read last."""
+    order = [h for h in GATE.room("hops").topo(request.roots) if h.inputs]
+    last = {i: at for at, h in enumerate(order) for i in h.inputs if i.inputs}
+    results, alive, most = set(request.roots), 0.0, 0.0
+    for at, hop in enumerate(order):
+        if hop not in results:
+            alive += hop.meta.size * hop.meta.dtype.itemsize
+        most = max(most, alive)
+        done = {i for i in hop.inputs if last.get(i) == at and i not in results}
+        alive -= sum(i.meta.size * i.meta.dtype.itemsize for i in done)
+    return most
