@@ -13,15 +13,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from opcode import opmap
+from itertools import islice
+from math import prod
 from time import perf_counter
-from types import CodeType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "USUAL", "indexes_in_turn",
-           "kind_of_argument", "kinds", "loops_back", "patience"]
+__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "USUAL", "bits_of",
+           "kind_of_argument", "kinds", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
@@ -37,14 +38,12 @@ GRANT = 31
 WORD = 24
 # As many kinds of calls are kept apart.
 MOST_KINDS = 256
-_JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
-# Instructions that index, where they are told from others, and those that make slices and constants.
-_INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
-_NO_ELEMENT = frozenset({opmap["BUILD_SLICE"], opmap["COMPARE_OP"]})
-_CONSTANT, _EXTENDED, _CACHE = (opmap.get(name, 0) for name in ("LOAD_CONST", "EXTENDED_ARG", "CACHE"))
 _ndarray = np.ndarray
 _VALUES = frozenset({bool, type(None)})
 _CONTAINERS = frozenset({list, tuple})
+_CODE = frozenset({FunctionType, ModuleType, type})  # their attributes are no data
+# Elements of a collection, or attributes of an object, that are looked at.
+HELD = 32
 _FORMATS = ("csr", "csc", "coo")
 
 Grow = Callable[[], Any]
@@ -153,7 +152,7 @@ class Payoff:
         bits = elements.bit_length()
         key = (bits, others) if others else bits
         found = self.kinds.get(key)
-        return self._meet(key, bits) if found is None else found
+        return self._meet(key, bits_of(args, kwargs)) if found is None else found
 
     def _meet(self, key: Any, bits: int) -> Any:
         if len(self.kinds) >= MOST_KINDS:
@@ -200,6 +199,33 @@ class Payoff:
         self._calls = 0
 
 
+def bits_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the bits of the number of elements that a call is given, in whatever holds them."""
+    return sum(map(_elements, (*args, *kwargs.values()))).bit_length()
+
+
+def _elements(value: Any) -> int:
+    """Return how many elements an argument has: an array, a sparse matrix, a table, what holds arrays."""
+    kind = type(value)
+    if kind is _ndarray:
+        return int(value.size)
+    if kind in _CONTAINERS or kind is dict:
+        held = value.values() if kind is dict else value
+        return sum([each.size for each in islice(held, HELD) if type(each) is _ndarray])
+    if hasattr(kind, "to_numpy"):
+        return prod(_lengths(value) or (0,))
+    scipy = sys.modules.get("scipy.sparse")
+    if scipy is not None and kind in kinds(scipy):
+        return int(value.nnz)
+    own = getattr(value, "__dict__", None)
+    return 0 if type(own) is not dict or kind in _CODE else _elements(own)
+
+
+def _lengths(table: Any) -> tuple[int, ...]:
+    shape = getattr(table, "shape", ())
+    return tuple([n for n in shape if type(n) is int]) if type(shape) is tuple else ()
+
+
 def kind_of_argument(value: Any) -> tuple[Any, ...]:
     """Say of an argument what the time of a call may depend on: bits of sizes, words, else its type."""
     kind = type(value)
@@ -212,8 +238,9 @@ def kind_of_argument(value: Any) -> tuple[Any, ...]:
     if kind in _VALUES:
         return (value,)
     if kind in _CONTAINERS:
-        held = sum(each.size for each in value[:8] if type(each) is _ndarray)
-        return (kind, len(value).bit_length(), held.bit_length())
+        return (kind, len(value).bit_length(), _elements(value).bit_length())
+    if hasattr(kind, "to_numpy"):
+        return (kind, *[n.bit_length() for n in _lengths(value)])
     scipy = sys.modules.get("scipy.sparse")
     if scipy is not None and kind in kinds(scipy):
         stored = getattr(getattr(value, "data", None), "size", 0)
@@ -225,43 +252,3 @@ def kind_of_argument(value: Any) -> tuple[Any, ...]:
 def kinds(scipy: Any) -> frozenset[type]:
     """Return the classes of SciPy that are recorded."""
     return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
-
-
-def indexes_in_turn(code: CodeType) -> bool:
-    """Say whether `code` may have loops over elements: loops, in them indices but constants, slices, masks.
-
-    Else the room that knows all about such loops, which takes long to load, would find none.
-    """
-    found, loops = code.co_code, list(_loops(code))
-    if not _INDEX or not loops:
-        return bool(loops)
-    return any(
-        found[at] in _INDEX and not _is_fixed(code, at - 2)
-        for first, last in loops for at in range(max(first, 2), last, 2))
-
-
-def _loops(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield where loops begin and end, about."""
-    found, distance = code.co_code, 0
-    for at in range(0, len(found), 2):
-        distance = distance << 8 | found[at + 1]
-        if found[at] in _JUMPS:
-            yield at + 2 - 2 * distance, at
-        if found[at] != _EXTENDED:
-            distance = 0
-
-
-def _is_fixed(code: CodeType, at: int) -> bool:
-    """Say whether the instruction makes an index that is a slice, a mask, or a constant written as one."""
-    while at > 0 and code.co_code[at] == _CACHE:
-        at -= 2
-    kind, number = code.co_code[at:at + 2]
-    if kind != _CONSTANT or at and code.co_code[at - 2] == _EXTENDED:
-        return kind in _NO_ELEMENT
-    value = code.co_consts[number]
-    return type(value) is str or type(value) is int and value >= 0
-
-
-def loops_back(code: CodeType) -> bool:
-    """Say whether there is a loop in `code`, by its instructions."""
-    return next(_loops(code), None) is not None

@@ -15,12 +15,12 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jitla.cold import indexes_in_turn
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import MAKING, NothingNew, log
 from jitla.locks import relock
 from jitla.rests import hurry
+from jitla.turning import indexes_in_turn
 
 if TYPE_CHECKING:
     from jitla.disk import Disk

@@ -11,10 +11,11 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from jitla.callables import foreign, kind_note
-from jitla.cold import Payoff, indexes_in_turn
+from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.gate import GATE
+from jitla.turning import computes_in_turn, indexes_in_turn
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -76,7 +77,8 @@ class State:
                 or type(function) is not FunctionType:
             return None
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        kept = indexes_in_turn(function.__code__)
+        kept = indexes_in_turn(function.__code__) and (
+            bits_of(args, kwargs) > FEW or computes_in_turn(function.__code__))
         if kept and not (self.looping and self.looping.alone(args, kwargs)):
             return None
         return self.payoff(config, kept)
