@@ -36,6 +36,8 @@ USUAL = 200
 GRANT = 31
 # A text so long is a word, which may say what is to be done.
 WORD = 24
+# Times that calls which were being compared begin anew, for they met blocks without programs.
+RETURNS = 3
 # As many kinds of calls are kept apart.
 MOST_KINDS = 256
 _ndarray = np.ndarray
@@ -162,9 +164,10 @@ class Payoff:
 
     def _begun(self, key: Any, bits: int) -> Any:
         """Return a kind that was not met before: on few elements, then rising, then compared."""
-        def rise(spent: float = 0.0) -> Any:
+        def rise(spent: float = 0.0, returns: int = RETURNS) -> Any:
             rising, settled = self._load()
-            return self._next(key, rising(bits, lambda: self._next(key, settled(bits)), spent))
+            again = (lambda: rise(0.0, returns - 1)) if returns else None
+            return self._next(key, rising(bits, lambda: self._next(key, settled(bits, again)), spent))
 
         few = min(bits, FEW) if self._kept else bits
         left = patience(few, self._length)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import tiers
+from jitla import cold, tiers
 from jitla.cold import Cold
 from jitla.gate import GATE
 from jitla.hops import cost
-from jitla.tracing import onset, replay
+from jitla.tracing import onset, payoff, replay
 from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
 from tests.fuzz.compare import compare, outcome
 
@@ -280,6 +280,32 @@ def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatc
     for _ in range(50):
         kind.weigh(site, len, len, (), {})
     assert hurried[0] == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("plain", [0.5e-3, 2e-3])
+def test_calls_that_are_slower_while_blocks_wait_rise_again(
+    monkeypatch: pytest.MonkeyPatch, plain: float,
+) -> None:
+    def call(seconds: float) -> Any:
+        def act(*given: Any) -> None:
+            clock[0] += seconds
+        return act
+
+    clock = [0.0]
+    monkeypatch.setattr(payoff, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(payoff, "run", call(1e-3))
+    monkeypatch.setattr(payoff, "untraced", call(plain))
+    site = SimpleNamespace(standbys={"a block"}, learning=0, by_numpy=lambda: 0.0)
+    made = cold.Payoff("file", 1, lambda: (onset.Rising, payoff.Kind))
+    many = np.ones(1 << cold.FEW)
+    times = 0
+    kind = made.of((many,), {})._grow()
+    for _ in range(100):
+        kind.weigh(site, len, len, (), {})
+        if type(made.of((many,), {})) is onset.Rising:
+            times, kind = times + 1, made.of((many,), {})._grow()
+    assert times == (cold.RETURNS if plain < 1e-3 else 0)
+    assert kind.bypassed is (plain < 1e-3)
 
 
 def test_explain_shows_programs_whatever_pays() -> None:
