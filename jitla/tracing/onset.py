@@ -24,7 +24,7 @@ from jitla.tracing.session import LOCAL, run, untraced
 LONG = 0.03
 # Traced calls that may meet new blocks, at most; those after which the plain function is timed.
 MEETINGS, ENOUGH = 3, 2
-DEARER = 1.3  # times the plain function's seconds that a traced call may take, so that others are traced
+DEARER = 1.1  # times the plain function's seconds that a traced call may take, so that others are traced
 UNSEEN = 1e-3  # seconds of plain calls that go by until it is looked again whether programs are there
 
 
