@@ -73,10 +73,9 @@ def patience(elements: int, length: int = 0) -> float:
 class Cold:
     """Calls on few elements that nothing is known of yet: the plain function does them."""
 
-    bypassed = True
-
     def __init__(self, elements: int, grow: Grow, left: float) -> None:
         self.elements = elements
+        self.bypassed = True
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
@@ -87,7 +86,7 @@ class Cold:
     def bypass(
         self, site: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        """Call the plain function; when enough time went into that, the next call is traced."""
+        """Call the plain function; when enough time went into that, the next call is weighed."""
         seen = 1 + self.granted - self.skip
         if site is not None:
             site.calls += seen
@@ -100,9 +99,16 @@ class Cold:
             taken = perf_counter() - start
             self._left -= seen * taken
             if self._left < 0.0:
-                self._grow()
+                self.bypassed = False  # what it takes to trace is not loaded at the end of a call
             elif taken * GRANT < self._left / 4:
                 self.skip = self.granted = GRANT
+
+    def weigh(
+        self, site: Any, function: Callable[..., Any], twin: Any, args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Do the first call that is not left to the plain function."""
+        return self._grow().weigh(site, function, twin, args, kwargs)
 
 
 class Payoff:

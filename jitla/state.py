@@ -206,7 +206,8 @@ class State:
 
         name = getattr(self.function, "__qualname__", repr(self.function))
         site: Site = self.tracing.Site(
-            name, None, own.strict, lambda: GATE.indexed(own), GATE.keeper(own), GATE.asked(own))
+            name, None, own.strict, lambda: GATE.indexed(own, site.scattered), GATE.keeper(own),
+            GATE.asked(own))
         tiers = GATE.room("tiers")
         site.compile = tiers.Tiers(site, own, self.allows, finish).compile
         site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal

@@ -56,3 +56,13 @@ def test_other_arguments_have_no_elements(given: Any) -> None:
     lambda n: Table(n, 3), lambda n: Table(3, n), lambda n: [np.zeros(n)], lambda n: sp.csr_array((n, 3))])
 def test_calls_are_alike_if_what_holds_elements_has_about_as_many(made: Callable[[int], Any]) -> None:
     assert kind_of_argument(made(1000)) == kind_of_argument(made(1001)) != kind_of_argument(made(1 << 12))
+
+
+def test_nothing_is_loaded_at_the_end_of_a_call() -> None:
+    grown: list[Any] = []
+    then = SimpleNamespace(weigh=lambda *given: given[-2])
+    kind = Cold(5, lambda: grown.append(kind) or then, 0.0)
+    assert kind.bypass(None, len, ("abc",), {}) == 3
+    assert not kind.bypassed and not grown
+    assert kind.weigh(None, len, None, ("abc",), {}) == ("abc",)
+    assert grown == [kind]
