@@ -226,7 +226,7 @@ class Gate:
         if missing:
             raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
 
-    def indexed(self, config: Config, seen: int) -> Any:
+    def indexed(self, config: Config, seen: int = WORTH_LOADING) -> Any:
         """Return the loops that read and add up where indices say; a site has `seen` so many of those.
 
         For few, NumPy is done before what makes such loops is loaded.
