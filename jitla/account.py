@@ -13,7 +13,6 @@ from types import CodeType
 from typing import Any
 
 from jitla.clocks import Watch
-from jitla.cold import loops_back
 from jitla.drafting import program_record
 from jitla.page import counters
 from jitla.predictions import duration
@@ -32,6 +31,7 @@ from jitla.records import (
     StoredRecord,
 )
 from jitla.tracing import Site
+from jitla.turning import loops_back
 
 # By the state of a loop over elements: where it is counted.
 _COUNTED = {"trusted": "loops", "waiting": "loops_waiting", "tried": "loops_waiting",

@@ -13,16 +13,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from math import inf
-from opcode import opmap
+from itertools import islice
+from math import inf, prod
 from time import perf_counter
-from types import CodeType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "USUAL", "indexes_in_turn",
-           "kind_of_argument", "kinds", "loops_back", "patience"]
+__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "USUAL", "bits_of",
+           "kind_of_argument", "kinds", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
@@ -36,18 +36,16 @@ USUAL = 200
 GRANT = 31
 # A text so long is a word, which may say what is to be done.
 WORD = 24
+# Times that calls which were being compared begin anew, for they met blocks without programs.
+RETURNS = 3
 # As many kinds of calls are kept apart.
 MOST_KINDS = 256
-_JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
-# Instructions that index, where they are told from others, and those that make slices and constants.
-_INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
-_NO_ELEMENT = frozenset({opmap["BUILD_SLICE"], opmap["COMPARE_OP"]})
-_CONSTANT, _EXTENDED, _CACHE, _TUPLE, _SLICE, _ATTRIBUTE, _GLOBAL = (opmap.get(name, 0) for name in (
-    "LOAD_CONST", "EXTENDED_ARG", "CACHE", "BUILD_TUPLE", "BUILD_SLICE", "LOAD_ATTR", "LOAD_GLOBAL"))
-_NEW_AXIS = "newaxis"
 _ndarray = np.ndarray
 _VALUES = frozenset({bool, type(None)})
 _CONTAINERS = frozenset({list, tuple})
+_CODE = frozenset({FunctionType, ModuleType, type})  # their attributes are no data
+# Elements of a collection, or attributes of an object, that are looked at.
+HELD = 32
 _FORMATS = ("csr", "csc", "coo")
 
 Grow = Callable[[float], Any]  # given the seconds of a plain call, as far as they are known
@@ -75,10 +73,9 @@ def patience(elements: int, length: int = 0) -> float:
 class Cold:
     """Calls on few elements that nothing is known of yet: the plain function does them."""
 
-    bypassed = True
-
     def __init__(self, elements: int, grow: Grow, left: float) -> None:
         self.elements = elements
+        self.bypassed = True
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
@@ -90,7 +87,7 @@ class Cold:
     def bypass(
         self, site: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        """Call the plain function; when enough time went into that, the next call is traced."""
+        """Call the plain function; when enough time went into that, the next call is weighed."""
         seen = 1 + self.granted - self.skip
         if site is not None:
             site.calls += seen
@@ -104,9 +101,16 @@ class Cold:
             self._left -= seen * taken
             self._least = min(self._least, taken)
             if self._left < 0.0:
-                self._grow(self._least)
+                self.bypassed = False  # what it takes to trace is not loaded at the end of a call
             elif taken * GRANT < self._left / 4:
                 self.skip = self.granted = GRANT
+
+    def weigh(
+        self, site: Any, function: Callable[..., Any], twin: Any, args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Do the first call that is not left to the plain function."""
+        return self._grow(self._least).weigh(site, function, twin, args, kwargs)
 
 
 class Payoff:
@@ -158,7 +162,7 @@ class Payoff:
         bits = elements.bit_length()
         key = (bits, others) if others else bits
         found = self.kinds.get(key)
-        return self._meet(key, bits) if found is None else found
+        return self._meet(key, bits_of(args, kwargs)) if found is None else found
 
     def _meet(self, key: Any, bits: int) -> Any:
         if len(self.kinds) >= MOST_KINDS:
@@ -168,10 +172,11 @@ class Payoff:
 
     def _begun(self, key: Any, bits: int) -> Any:
         """Return a kind that was not met before: on few elements, then rising, then compared."""
-        def rise(spent: float = 0.0, plain: float = 0.0) -> Any:
+        def rise(spent: float = 0.0, plain: float = 0.0, returns: int = RETURNS) -> Any:
             rising, settled = self._load()
+            again = (lambda: rise(0.0, plain, returns - 1)) if returns else None
             return self._next(key, rising(
-                bits, lambda known: self._next(key, settled(bits, known)), spent, plain))
+                bits, lambda known: self._next(key, settled(bits, known, again)), spent, plain))
 
         few = min(bits, FEW) if self._kept else bits
         left = patience(few, self._length)
@@ -206,6 +211,33 @@ class Payoff:
         self._calls = 0
 
 
+def bits_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the bits of the number of elements that a call is given, in whatever holds them."""
+    return sum(map(_elements, (*args, *kwargs.values()))).bit_length()
+
+
+def _elements(value: Any) -> int:
+    """Return how many elements an argument has: an array, a sparse matrix, a table, what holds arrays."""
+    kind = type(value)
+    if kind is _ndarray:
+        return int(value.size)
+    if kind in _CONTAINERS or kind is dict:
+        held = value.values() if kind is dict else value
+        return sum([each.size for each in islice(held, HELD) if type(each) is _ndarray])
+    if hasattr(kind, "to_numpy"):
+        return prod(_lengths(value) or (0,))
+    scipy = sys.modules.get("scipy.sparse")
+    if scipy is not None and kind in kinds(scipy):
+        return int(value.nnz)
+    own = getattr(value, "__dict__", None)
+    return 0 if type(own) is not dict or kind in _CODE else _elements(own)
+
+
+def _lengths(table: Any) -> tuple[int, ...]:
+    shape = getattr(table, "shape", ())
+    return tuple([n for n in shape if type(n) is int]) if type(shape) is tuple else ()
+
+
 def kind_of_argument(value: Any) -> tuple[Any, ...]:
     """Say of an argument what the time of a call may depend on: bits of sizes, words, else its type."""
     kind = type(value)
@@ -218,8 +250,9 @@ def kind_of_argument(value: Any) -> tuple[Any, ...]:
     if kind in _VALUES:
         return (value,)
     if kind in _CONTAINERS:
-        held = sum(each.size for each in value[:8] if type(each) is _ndarray)
-        return (kind, len(value).bit_length(), held.bit_length())
+        return (kind, len(value).bit_length(), _elements(value).bit_length())
+    if hasattr(kind, "to_numpy"):
+        return (kind, *[n.bit_length() for n in _lengths(value)])
     scipy = sys.modules.get("scipy.sparse")
     if scipy is not None and kind in kinds(scipy):
         stored = getattr(getattr(value, "data", None), "size", 0)
@@ -231,65 +264,3 @@ def kind_of_argument(value: Any) -> tuple[Any, ...]:
 def kinds(scipy: Any) -> frozenset[type]:
     """Return the classes of SciPy that are recorded."""
     return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
-
-
-def indexes_in_turn(code: CodeType) -> bool:
-    """Say whether `code` may have loops over elements: loops, in them indices but constants, slices, masks.
-
-    Else the room that knows all about such loops, which takes long to load, would find none.
-    """
-    found, loops = code.co_code, list(_loops(code))
-    if not _INDEX or not loops:
-        return bool(loops)
-    return any(
-        found[at] in _INDEX and not _is_fixed(code, at - 2)
-        for first, last in loops for at in range(max(first, 2), last, 2))
-
-
-def _loops(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield where loops begin and end, about."""
-    found, distance = code.co_code, 0
-    for at in range(0, len(found), 2):
-        distance = distance << 8 | found[at + 1]
-        if found[at] in _JUMPS:
-            yield at + 2 - 2 * distance, at
-        if found[at] != _EXTENDED:
-            distance = 0
-
-
-def _is_fixed(code: CodeType, at: int) -> bool:
-    """Say whether the instruction makes an index that is a slice, a mask, or a constant written as one."""
-    while at > 0 and code.co_code[at] == _CACHE:
-        at -= 2
-    kind, number = code.co_code[at:at + 2]
-    if kind == _TUPLE:
-        return _is_tuple(code, at)
-    if kind != _CONSTANT or at and code.co_code[at - 2] == _EXTENDED:
-        return kind in _NO_ELEMENT
-    value = code.co_consts[number]
-    return type(value) is str or type(value) is int and value >= 0
-
-
-def _is_tuple(code: CodeType, at: int) -> bool:
-    """Say whether the instruction makes a tuple of constants, slices between constants, and new axes."""
-    wanted = 1  # values that are still to be made
-    while wanted and at >= 0:
-        kind, number = code.co_code[at:at + 2]
-        if at and code.co_code[at - 2] == _EXTENDED:
-            return False
-        if kind in (_TUPLE, _SLICE):
-            wanted += number - 1
-        elif kind == _ATTRIBUTE:
-            if _NEW_AXIS not in (code.co_names[n] for n in (number, number >> 1) if n < len(code.co_names)):
-                return False
-        elif kind in (_CONSTANT, _GLOBAL):
-            wanted -= 1
-        elif kind != _CACHE:
-            return False
-        at -= 2
-    return not wanted
-
-
-def loops_back(code: CodeType) -> bool:
-    """Say whether there is a loop in `code`, by its instructions."""
-    return next(_loops(code), None) is not None

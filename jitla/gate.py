@@ -16,12 +16,12 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jitla.cold import indexes_in_turn
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import MAKING, NothingNew, log
 from jitla.locks import relock
 from jitla.rests import hurry
+from jitla.turning import indexes_in_turn
 
 if TYPE_CHECKING:
     from jitla.disk import Disk
@@ -32,6 +32,8 @@ SHARING = 1.2  # times the break-even, by an estimate, from which kernels are sh
 KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
 UNROLLED = 512  # operations of loops that stay together for an accelerator: taps of windows are turns of them
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
+
+WORTH_LOADING = 1 << 24  # indices, masks or labels that NumPy takes as long for as loading the compiler
 
 
 class Gate:
@@ -225,8 +227,13 @@ class Gate:
         if missing:
             raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
 
-    def indexed(self, config: Config) -> Any:
-        """Return the loops that read and add up where indices say."""
+    def indexed(self, config: Config, seen: int = WORTH_LOADING) -> Any:
+        """Return the loops that read and add up where indices say; a site has `seen` so many of those.
+
+        For few, NumPy is done before what makes such loops is loaded.
+        """
+        if config.compile == "auto" and not self._backends and seen < WORTH_LOADING:
+            raise NothingNew
         ordered = config.numerics == "strict"
         key = config.cpu, config.num_threads, ordered
         found = self._indexed.get(key)

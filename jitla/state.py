@@ -11,10 +11,11 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from jitla.callables import foreign, kind_note
-from jitla.cold import Payoff, indexes_in_turn
+from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.gate import GATE
+from jitla.turning import computes_in_turn, indexes_in_turn
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -75,8 +76,10 @@ class State:
         if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules \
                 or type(function) is not FunctionType:
             return None
-        looping = self.looping
         # of loops over elements that Python has to keep nothing can be had in a hurry
+        kept = indexes_in_turn(function.__code__) and (
+            bits_of(args, kwargs) > FEW or computes_in_turn(function.__code__))
+        looping = self.looping if kept else None
         kept = looping is not None and looping.alone(args, kwargs)
         if looping is not None and not kept and not looping.traced:
             return None
@@ -216,7 +219,8 @@ class State:
 
         name = getattr(self.function, "__qualname__", repr(self.function))
         site: Site = self.tracing.Site(
-            name, None, own.strict, lambda: GATE.indexed(own), GATE.keeper(own), GATE.asked(own))
+            name, None, own.strict, lambda: GATE.indexed(own, site.scattered), GATE.keeper(own),
+            GATE.asked(own))
         tiers = GATE.room("tiers")
         site.compile = tiers.Tiers(site, own, self.allows, finish).compile
         site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import jitla
-from jitla import foresight, tiers
+from jitla import cold, foresight, tiers
 from jitla.cold import Cold
 from jitla.gate import GATE
 from jitla.hops import cost
-from jitla.tracing import onset, replay
+from jitla.tracing import onset, payoff, replay
 from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
 from tests.fuzz.compare import compare, outcome
 
@@ -217,6 +218,32 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
     g = jitla.jit(lambda x: x * 8.75 + 3.0, compile="background")
     g(np.ones(300_000))
     assert shares[2:] == [1.0]  # at once
+
+
+@pytest.mark.parametrize("plain", [0.5e-3, 2e-3])
+def test_calls_that_are_slower_while_blocks_wait_rise_again(
+    monkeypatch: pytest.MonkeyPatch, plain: float,
+) -> None:
+    def call(seconds: float) -> Any:
+        def act(*given: Any) -> None:
+            clock[0] += seconds
+        return act
+
+    clock = [0.0]
+    monkeypatch.setattr(payoff, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(payoff, "run", call(1e-3))
+    monkeypatch.setattr(payoff, "untraced", call(plain))
+    site = SimpleNamespace(standbys={"a block"}, learning=0, by_numpy=lambda: 0.0)
+    made = cold.Payoff("file", 1, lambda: (onset.Rising, payoff.Kind))
+    many = np.ones(1 << cold.FEW)
+    times = 0
+    kind = made.of((many,), {})._grow(0.0)
+    for _ in range(100):
+        kind.weigh(site, len, len, (), {})
+        if type(made.of((many,), {})) is onset.Rising:
+            times, kind = times + 1, made.of((many,), {})._grow(0.0)
+    assert times == (cold.RETURNS if plain < 1e-3 else 0)
+    assert kind.bypassed is (plain < 1e-3)
 
 
 def test_explain_shows_programs_whatever_pays() -> None:

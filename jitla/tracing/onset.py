@@ -26,7 +26,7 @@ from jitla.tracing.session import LOCAL, run, untraced
 LONG = 0.03
 # Traced calls that may meet new blocks, at most; those after which the plain function is timed.
 MEETINGS, ENOUGH = 3, 2
-DEARER = 1.3  # times the plain function's seconds that a traced call may take, so that others are traced
+DEARER = 1.1  # times the plain function's seconds that a traced call may take, so that others are traced
 UNSEEN = 1e-3  # seconds of plain calls that go by until it is looked again whether programs are there
 
 
@@ -98,7 +98,7 @@ class Rising:
         """Ask for programs if that pays; say which way the next call goes."""
         dear = 0.0 < self._plain * DEARER < self._traced
         if dear and self._is_hopeless(site):
-            self._grow(self._plain).leave(self._traced, self._plain)
+            self._grow(self._plain).leave(site, self._traced, self._plain)
             return
         waiting = list(site.standbys)
         if traced and dear:

@@ -53,12 +53,15 @@ SOME, ROW, UNEVEN = 3, 1 << 10, 8.0
 class Kind:
     """Calls that are alike: which way they go, and the times that say so."""
 
-    __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_rest",
-                 "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs", "_spent",
-                 "_foreseen", "_seconds", "_lost", "_before")
+    __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_again",
+                 "_rest", "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs",
+                 "_spent", "_foreseen", "_seconds", "_lost", "_before")
 
-    def __init__(self, elements: int, plain: float = 0.0) -> None:
+    def __init__(
+        self, elements: int, plain: float = 0.0, again: Callable[[], Any] | None = None,
+    ) -> None:
         self.elements = elements  # bits of their number
+        self._again = again  # what lets calls rise once more
         self.bypassed = False
         self.left = 0  # calls that are traced without being timed
         self.calls = 0  # of the plain function
@@ -95,10 +98,11 @@ class Kind:
             elif taken < BRIEF:
                 self.skip = self.granted = GRANT
 
-    def leave(self, traced: float, plain: float) -> None:
+    def leave(self, site: Any, traced: float, plain: float) -> None:
         """Leave calls to the plain function, which takes less time than tracing whatever is compiled."""
         self._traced, self._plain = [traced], [plain]
-        self._decide()
+        self._again = None
+        self._decide(site)
 
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
@@ -138,7 +142,7 @@ class Kind:
             if min(self._traced) > LONG:
                 self._seconds += taken
                 if len(self._traced) >= TRACED and (wait := self._wait()):
-                    self._decide(wait)
+                    self._decide(site, wait)
         return result
 
     def _wait(self) -> int:
@@ -169,15 +173,21 @@ class Kind:
             most = TIMES * traced + SECONDS
             enough = len(self._plain) > 1 and min(self._plain) > most
         if enough or len(self._plain) >= (PLAIN if traced > QUICK else TURNS[-1][1]):
-            self._decide()
+            self._decide(site)
         return result
 
-    def _decide(self, wait: int = 0) -> None:
-        """Settle which way calls go until both are timed again; `wait`: traced, so many of them."""
+    def _decide(self, site: Any, wait: int = 0) -> None:
+        """Settle which way calls go until both are timed again; `wait`: traced, so many of them.
+
+        Traced calls that are slower say nothing of later ones if NumPy ran blocks in them: those rise again.
+        """
         if not self._traced:
             return  # another thread has decided
         traced, plain = min(self._traced), min(self._plain, default=inf)
         bypassed = traced - plain > LEAST + SHARE * plain
+        if bypassed and site.standbys and self._again is not None:
+            self._again()
+            return
         if traced <= LONG and self._before is not None and bypassed is not self._before:
             self._before = None  # the next look decides
             self._begin()

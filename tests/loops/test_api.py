@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.cold import indexes_in_turn
 from jitla.gate import GATE
 from jitla.loops import Loops, entry, foreman
 from jitla.loops import function as loops_function
 from jitla.loops.nests import find
+from jitla.turning import computes_in_turn, indexes_in_turn
 from tests.loops import emulated, programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def test_what_has_loops_over_elements_is_told_from_the_instructions():
         local = frozenset((*code.co_varnames, *code.co_cellvars))
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
         if isinstance(node, ast.FunctionDef) and find(node, local, frozenset(code.co_freevars)).nests:
-            assert indexes_in_turn(code), function
+            assert indexes_in_turn(code) and computes_in_turn(code), function
 
 
 def sliced(x):
@@ -95,6 +95,52 @@ def test_slices_and_constants_are_no_indices_of_elements():
     assert not indexes_in_turn(sliced.__code__) or sys.version_info >= (3, 14)
     assert indexes_in_turn(last_ones.__code__)  # by an operation, as it is written
     assert not indexes_in_turn(jitla.jit.__code__)
+
+
+def axes(x, w, n):
+    for _ in range(3):
+        x = x * w[:, None] + x[:, n:2 * n] - x[1:, np.newaxis] * w[None, 0]
+        x[..., 0] += 1.0
+        x[:, 1] *= 2.0
+    return x
+
+
+def corners(x):
+    for k in range(2):
+        x = x + x[k:, -1] * x[k, 0] + x[-1, :2]
+    return x
+
+
+def test_indices_that_begin_with_a_slice_or_a_constant_are_none_of_elements():
+    assert not indexes_in_turn(axes.__code__) or sys.version_info >= (3, 13)
+    assert indexes_in_turn(corners.__code__) and computes_in_turn(corners.__code__)
+
+
+def centres(x, near, c):
+    for k in range(len(c)):
+        c[k] = x[near == k].mean(axis=0)
+    return c
+
+
+def directions(x, p):
+    for k in range(3):
+        p[k] = (x @ p)[k] + p[k]
+    return p
+
+
+def test_loops_with_products_or_axes_are_not_over_elements():
+    for function in (centres, directions):
+        assert indexes_in_turn(function.__code__)
+        assert not computes_in_turn(function.__code__) or sys.version_info >= (3, 14)
+
+
+def test_few_elements_need_no_loops_to_be_looked_for_where_none_could_be_compiled():
+    room = GATE.rooms.pop("loops", None)
+    try:
+        called(centres, np.ones((4, 2)), np.zeros(4), np.ones((1, 2)), times=1)
+        assert "loops" not in GATE.rooms
+    finally:
+        GATE.rooms.update({"loops": room} if room else {})
 
 
 def called(function, *args, times=6):

@@ -1,0 +1,127 @@
+"""Loops in code: whether they go through elements, as far as instructions tell.
+
+Knows: instructions of the interpreter. Must not know: syntax trees, what calls are given.
+Receives code; returns truth values, without any of the heavy rooms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from opcode import opmap
+from types import CodeType
+
+__all__ = ["computes_in_turn", "indexes_in_turn", "loops_back"]
+
+_JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
+# Instructions that index, where they are told from others.
+_INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
+_CONSTANT, _EXTENDED, _CACHE, _TUPLE, _SLICE, _MASK, _COPY, _SWAP = (opmap.get(name, 0) for name in (
+    "LOAD_CONST", "EXTENDED_ARG", "CACHE", "BUILD_TUPLE", "BUILD_SLICE", "COMPARE_OP", "COPY", "SWAP"))
+# How many values instructions take that make one; None: as many as they say.
+_TAKES: dict[int, int | None] = {opmap[name]: takes for name, takes in (
+    ("LOAD_CONST", 0), ("LOAD_FAST", 0), ("LOAD_DEREF", 0), ("LOAD_GLOBAL", 0), ("LOAD_ATTR", 1),
+    ("UNARY_NEGATIVE", 1), ("BINARY_OP", 2), ("BINARY_SUBSCR", 2), ("COMPARE_OP", 2), ("BUILD_SLICE", None),
+    ("BUILD_TUPLE", None)) if name in opmap}
+# What loops over elements have none of: products of matrices, and "axis" as the name of an argument.
+_OPERATION, _PRODUCTS = opmap["BINARY_OP"], frozenset({4, 17})
+_NAMES = frozenset(opmap[name] for name in ("LOAD_CONST", "KW_NAMES") if name in opmap)
+_LEAVES = frozenset({opmap["RAISE_VARARGS"], opmap["RETURN_VALUE"]})  # the interpreter does what leads there
+
+
+def indexes_in_turn(code: CodeType) -> bool:
+    """Say whether `code` may have loops over elements: loops, in them indices but constants, slices, masks.
+
+    Else the room that knows all about such loops, which takes long to load, would find none.
+    """
+    found, loops = code.co_code, list(_loops(code))
+    if not _INDEX or not loops:
+        return bool(loops)
+    return any(_indexes(code, found, *loop) for loop in loops)
+
+
+def computes_in_turn(code: CodeType) -> bool:
+    """Say whether loops in `code` may be over elements: one that indexes has nothing that whole arrays need.
+
+    This only is for calls that are not traced yet: which loops are compiled, and why others are not, is found
+    out when the room of loops is there.
+    """
+    found, loops = code.co_code, list(_loops(code))
+    if not _INDEX or not loops:
+        return bool(loops)
+    return any(_indexes(code, found, *loop) and not _has_arrays(code, *loop) for loop in loops)
+
+
+def _indexes(code: CodeType, found: bytes, first: int, last: int) -> bool:
+    return any(found[at] in _INDEX and not _is_fixed(code, at - 2) for at in range(max(first, 2), last, 2))
+
+
+def _has_arrays(code: CodeType, first: int, last: int) -> bool:
+    """Say whether a loop has products of matrices, or axes; one that is left within may have them there."""
+    found, some = code.co_code, False
+    for at in range(max(first, 0), last, 2):
+        kind, number = found[at], found[at + 1]
+        if kind in _LEAVES:
+            return False
+        names = code.co_consts[number] if kind in _NAMES else ()
+        some |= kind == _OPERATION and number in _PRODUCTS or type(names) is tuple and "axis" in names
+    return some
+
+
+def _loops(code: CodeType) -> Iterator[tuple[int, int]]:
+    """Yield where loops begin and end, about."""
+    found, distance = code.co_code, 0
+    for at in range(0, len(found), 2):
+        distance = distance << 8 | found[at + 1]
+        if found[at] in _JUMPS:
+            yield at + 2 - 2 * distance, at
+        if found[at] != _EXTENDED:
+            distance = 0
+
+
+def _is_fixed(code: CodeType, at: int) -> bool:
+    """Say whether the instruction makes an index that is, or begins with, a slice, a mask, or a constant."""
+    found = code.co_code
+    at = _made(found, at)
+    if found[at] == _SWAP:  # what was read there before is written
+        return True
+    while found[at] == _COPY and at > 0:
+        at = _made(found, at - 2)
+    if found[at] == _TUPLE:
+        parts, at = found[at + 1], at - 2
+        for _ in range(parts - 1):
+            at = _behind(found, at)
+        at = _made(found, at)
+    elif found[at] == _MASK:
+        return True
+    if at < 0 or found[at] == _SLICE:
+        return at >= 0
+    kind, number = found[at:at + 2]
+    if kind != _CONSTANT or at and found[at - 2] == _EXTENDED:
+        return False
+    value = code.co_consts[number]
+    value = value[0] if type(value) is tuple and value else value
+    return value is None or type(value) in (str, type(...)) or type(value) is int and value >= 0
+
+
+def _made(found: bytes, at: int) -> int:
+    """Return where the instruction is that ends at `at` or before."""
+    while at > 0 and found[at] == _CACHE:
+        at -= 2
+    return at
+
+
+def _behind(found: bytes, at: int) -> int:
+    """Return what is before the value that the instruction at `at` makes; less than 0: that is not known."""
+    missing = 1
+    while missing and (at := _made(found, at)) > 0:
+        takes = _TAKES.get(found[at], -1)
+        if takes == -1 or found[at - 2] == _EXTENDED:
+            return -1
+        missing += (found[at + 1] if takes is None else takes) - 1
+        at -= 2
+    return at
+
+
+def loops_back(code: CodeType) -> bool:
+    """Say whether there is a loop in `code`, by its instructions."""
+    return next(_loops(code), None) is not None
