@@ -45,6 +45,23 @@ def test_policy_only_stored_positions_warn(
     assert "sampled" in str(jitla.explain(fast))
 
 
+def test_policy_sums_of_duplicates_warn_as_part_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+
+    def invalid(name: str) -> set[tuple[str, str]]:
+        return {("RuntimeWarning", f"invalid value encountered in {name}")}
+
+    def added(X: Any, D: np.ndarray) -> Any:
+        return X.multiply(D).sum()
+
+    fast, D = jitla.jit(added, compile="sync"), np.ones((2, 3))
+    for places, own in (([0, 0, 1], "reduceat"), ([0, 2, 1], "reduce")):
+        X = sp.csr_array((np.array([np.inf, -np.inf, 1]), np.array(places), np.array([0, 2, 3])), shape=(2, 3))
+        (wanted, warned), (found, warns) = told(added, X, D), told(fast, X, D)
+        assert np.isnan(wanted) and np.isnan(found)
+        assert warned == invalid(own) and warns == invalid("reduce")
+
+
 def test_parts_may_own_their_memory_or_not() -> None:
     X = sp.eye_array(40, format="csr")
     wanted, found = X.maximum(X * 0.5), jitla.jit(lambda X: X.maximum(X * 0.5))(X)
