@@ -56,7 +56,8 @@ def test_policy_sums_of_duplicates_warn_as_part_of_the_sum(monkeypatch: pytest.M
 
     fast, D = jitla.jit(added, compile="sync"), np.ones((2, 3))
     for places, own in (([0, 0, 1], "reduceat"), ([0, 2, 1], "reduce")):
-        X = sp.csr_array((np.array([np.inf, -np.inf, 1]), np.array(places), np.array([0, 2, 3])), shape=(2, 3))
+        entries = np.array([np.inf, -np.inf, 1]), np.array(places), np.array([0, 2, 3])
+        X = sp.csr_array(entries, shape=(2, 3))
         (wanted, warned), (found, warns) = told(added, X, D), told(fast, X, D)
         assert np.isnan(wanted) and np.isnan(found)
         assert warned == invalid(own) and warns == invalid("reduce")
