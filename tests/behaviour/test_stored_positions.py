@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from jitla.tracing.records import Fallback
 
 DIVIDED = ("RuntimeWarning", "divide by zero encountered in divide")
 
@@ -96,3 +97,9 @@ def test_items_of_pending_matrices_are_stored_as_scipy_stores_them(monkeypatch: 
     for _ in range(2):
         for wanted, found in zip(storing(X, D), jitla.jit(storing)(X, D), strict=True):
             np.testing.assert_array_equal(found, wanted)
+
+
+def test_names_that_numpy_warns_of_are_not_asked_for() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Fallback(str).reason == "not in the op table"  # `np.str` is to become something
