@@ -18,7 +18,7 @@ __all__ = [
     "AT_ONCE", "Around", "BLOCK", "by_rows", "column_of", "element_at", "fetched", "in_all_lanes", "loaded",
     "row_start", "run"]
 
-BLOCK = 1024  # entries whose columns are looked at before they are used
+BLOCK = 512  # entries whose columns are looked at before they are used
 AHEAD = 4096  # bytes of entries and columns that are fetched before they are needed
 Around = Callable[[np.dtype, str], str]  # makes, of lines for a row, the function @rows
 AT_ONCE = 8  # entries of a row, in two vectors

@@ -23,9 +23,9 @@ from jitla.runtime import threads as runtime_threads
 
 __all__ = ["Stored"]
 
-NEAR = 384 << 10  # bytes of the second cache that rows named by columns may fill
+NEAR = 768 << 10  # bytes of the second cache that rows named by columns may fill
 PIECE = 1 << 12  # entries whose columns are read in one go
-UNIT = 1 << 19  # entries whose columns and products stay in the last cache from tile to tile
+UNIT = 1 << 20  # entries whose columns and products stay in the last cache from tile to tile
 MAX_UNITS = 32  # each has a tile of its own
 PER_TILE = 32  # bytes of the entries of a row in a tile
 PER_COPY = 4  # entries that read a row of the second matrix once it is copied

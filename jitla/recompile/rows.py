@@ -67,6 +67,7 @@ from jitla.recompile.cuts import (
 SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
 COLUMNWISE = {"dot": "down", "sum": "across"}  # what a block's columns are to what its rows would be
+SCATTERED = 2  # times as much as others cost results that entries are added to in no order
 FETCHED = 4  # times as many columns as a row has elements: of more, rows are read too seldom to matter
 
 
@@ -173,7 +174,7 @@ class RowBinding:
             return 1
         if "units" in self.chosen:
             return max(-(-blocks // int(self.chosen["units"])), 1)
-        aside = sum(map(self._bytes, (*self.part, *self.packed)))
+        aside = sum(map(self._bytes, (*self.part, *self.packed))) * (SCATTERED if self.compressed else 1)
         found = blocks_per_unit(blocks, self.each * self.height, aside)
         units = -(-blocks // found)
         if self.compressed and units in UNEVEN:

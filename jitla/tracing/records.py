@@ -22,7 +22,7 @@ class Fallback:
     def __init__(self, func: Any) -> None:
         self.count = 0
         self.seconds = 0.0
-        known = by_numpy(func) or by_numpy(getattr(np, getattr(func, "__name__", ""), None))
+        known = by_numpy(func) or by_numpy(vars(np).get(getattr(func, "__name__", "")))
         self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
 
 

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from jitla.tracing.records import Fallback
 
 DIVIDED = ("RuntimeWarning", "divide by zero encountered in divide")
 
@@ -43,6 +44,24 @@ def test_policy_only_stored_positions_warn(
         assert found == wanted and warned == {DIVIDED}
         assert warns == ({DIVIDED} if stored else set())
     assert "sampled" in str(jitla.explain(fast))
+
+
+def test_policy_sums_of_duplicates_warn_as_part_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+
+    def invalid(name: str) -> set[tuple[str, str]]:
+        return {("RuntimeWarning", f"invalid value encountered in {name}")}
+
+    def added(X: Any, D: np.ndarray) -> Any:
+        return X.multiply(D).sum()
+
+    fast, D = jitla.jit(added, compile="sync"), np.ones((2, 3))
+    for places, own in (([0, 0, 1], "reduceat"), ([0, 2, 1], "reduce")):
+        entries = np.array([np.inf, -np.inf, 1]), np.array(places), np.array([0, 2, 3])
+        X = sp.csr_array(entries, shape=(2, 3))
+        (wanted, warned), (found, warns) = told(added, X, D), told(fast, X, D)
+        assert np.isnan(wanted) and np.isnan(found)
+        assert warned == invalid(own) and warns == invalid("reduce")
 
 
 def test_parts_may_own_their_memory_or_not() -> None:
@@ -78,3 +97,9 @@ def test_items_of_pending_matrices_are_stored_as_scipy_stores_them(monkeypatch: 
     for _ in range(2):
         for wanted, found in zip(storing(X, D), jitla.jit(storing)(X, D), strict=True):
             np.testing.assert_array_equal(found, wanted)
+
+
+def test_names_that_numpy_warns_of_are_not_asked_for() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Fallback(str).reason == "not in the op table"  # `np.str` is to become something

@@ -148,12 +148,15 @@ def compare(plain: Outcome, jitted: Outcome) -> list[Fault]:
 def compare_warnings(plain: Outcome, jitted: Outcome) -> list[Fault]:
     """Say what warns that does not plain; values that nobody reads do not warn, as is documented.
 
-    What SciPy says of slow ways to do something, it says in both.
+    What SciPy says of slow ways to do something, it says in both. What it says of sums of duplicates, which
+    it makes before it adds up all entries, may be said of the sum of all, as is documented, too.
     """
     if not jitted.heard or not jitted.warned and not plain.warned:
         return []
     mine, theirs = (Counter((w.category.__name__, str(w.message)) for w in o.warned) for o in (plain, jitted))
-    if not theirs - mine and all(name != SLOW for name, _ in mine - theirs):
+    silent = mine - theirs
+    sums = Counter({(name, text[:-2]): n for (name, text), n in silent.items() if text.endswith("reduceat")})
+    if not theirs - mine - sums and all(name != SLOW for name, _ in silent):
         return []
     return [Fault("warnings", "call", str(dict(mine)), str(dict(theirs)))]
 
