@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 import operator
 import warnings
@@ -38,6 +39,25 @@ def test_what_texts_call_is_compiled_and_does_what_python_does():
             for b in (2.0, -2.0, 0.1, np.inf):
                 found, wanted = names[name](a, b), operation(a, b)
                 assert str(found) == str(wanted), (name, a, b)
+
+
+def test_sums_of_rows_are_those_of_numpy():
+    """Emulated kernels ask NumPy for them."""
+    names, double = worker._names(), numba.types.float64
+    memory = numba.types.CPointer(double)
+    rows = np.sin(np.arange(3000.0)) * 10.0 ** (np.arange(3000) % 7)
+    for how, make in (("sum", lambda x, y: x.sum()), ("product", lambda x, y: (x * y).sum())):
+        kind = double(memory, *[numba.int64] * 2, memory, *[numba.int64] * 3)
+        add = names[f"row_{how}"]
+
+        @numba.cfunc(kind)
+        def called(p, a, s, q, b, t, n):
+            return 0.0 + add(p, a, s, q, b, t, n)  # noqa: B023  # it is compiled here
+
+        for n in (0, 1, 7, 8, 9, 128, 129, 264, 1000):
+            x, y = rows[3::2][:n], rows[5:][:n]
+            address = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+            assert called.ctypes(address, 3, 2, address, 5, 1, n) == make(x, y)
 
 
 def test_what_nothing_needs_is_complained_of_as_well(monkeypatch):
