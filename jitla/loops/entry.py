@@ -231,12 +231,26 @@ class Entry:
         finally:
             self._look()
 
-    def _translate(self, variant: Variant, keeper: Kept) -> None:
+    def foresee(self) -> None:
+        """Find out of what Python runs so far whether it can be compiled."""
+        for variant in [each for each in self.variants.values() if each.state == "cold" and each.given]:
+            try:
+                self._read(variant)
+            except Refused as refused:
+                variant.refuse(refused.reason, refused.line or self.nest.line, refused.element)
+
+    def _read(self, variant: Variant) -> tuple[dict[str, Given], Any]:
+        """Return what a nest is given, and its translation."""
         given = dict(zip((*self.names, *self.outside), variant.given, strict=True))
         given = {name: what for name, what in given.items()
                  if name not in self.outside or not isinstance(what, str)}
+        variant.assumed.clear()
         made = kernel(self.nest, given, lambda name: self._resolve(name, variant))
         variant.kinds = ", ".join(f"{name} {_shown(what)}" for name, what in given.items())
+        return given, made
+
+    def _translate(self, variant: Variant, keeper: Kept) -> None:
+        given, made = self._read(variant)
         name, data = kept(made.text, made.pointers, self.foreman.ask, self.foreman.program, keeper)
         library, address = self.link(name, data)
         variant.code = Code(made, self.nest.writes, library, address)

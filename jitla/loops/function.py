@@ -117,6 +117,11 @@ class Looping:
         for entry in self.entries:
             entry.clear()
 
+    def foresee(self) -> None:
+        """Find out of what Python has run so far whether it can be compiled."""
+        for entry in self.entries:
+            entry.foresee()
+
     def _judge(self) -> None:
         """Decide whether the function should rather be traced."""
         variants = [variant for entry in self.entries for variant in entry.variants.values()]
