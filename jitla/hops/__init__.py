@@ -62,13 +62,13 @@ from jitla.hops.table_sparse import STORED
 from jitla.hops.table_special import adopt
 from jitla.hops.table_sums import parsed
 from jitla.hops.table_take import POSITION
-from jitla.hops.table_user import Body, Compiled, Step, enter
+from jitla.hops.table_user import Body, Compiled, Step, approximate, enter
 from jitla.hops.text import parse, place, show
 
 __all__ = [
-    "adopt", "all_ops", "ANY", "apply", "Body", "broadcast", "by_numpy", "bytes_of", "common_dtype",
-    "Compiled", "const", "const_value", "DIVIDE", "enter", "error_state", "estimated", "ESTIMATORS",
-    "evaluate", "Evaluation", "expressible", "Flagged",
+    "adopt", "all_ops", "ANY", "apply", "approximate", "Body", "broadcast", "by_numpy", "bytes_of",
+    "common_dtype", "Compiled", "const", "const_value", "DIVIDE", "enter", "error_state", "estimated",
+    "ESTIMATORS", "evaluate", "Evaluation", "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "is_turn", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine",
     "make", "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",

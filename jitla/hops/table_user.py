@@ -38,6 +38,11 @@ class Body(NamedTuple):
     result: int
     odd: int = -1
 
+    @property
+    def approximate(self) -> bool:
+        """Say whether kernels have other functions than its compiler, which round in other ways."""
+        return any(step.verb == "math" for step in self.steps)
+
     def emit(self, b: ScalarBuilder, *args: Any) -> Any:
         """Write it as a recipe."""
         made: list[Any] = []
@@ -50,6 +55,8 @@ class Body(NamedTuple):
                     made.append(b.const(value, dtype))
                 case "cast":
                     made.append(b.cast(given[0], dtype))
+                case "math":
+                    made.append(b.math(value, *given))
                 case _:
                     made.append(getattr(b, verb)(*given))
         if self.odd >= 0:
@@ -60,13 +67,19 @@ class Body(NamedTuple):
 class Compiled:
     """A user's function, called as NumPy calls a ufunc; `alarms`: kernels of it that raised flags."""
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, approximate: bool) -> None:
         self.function = function
         self.__name__ = name
+        self.approximate = approximate
         self.alarms = 0
 
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
+
+
+def approximate(op: OpSpec) -> bool:
+    """Say whether a kernel that does `op` may have other last bits than its reference."""
+    return op.transcendental or isinstance(op.ref, Compiled) and op.ref.approximate
 
 
 def enter(
@@ -81,7 +94,7 @@ def enter(
 
     with _lock:
         if known not in _entered:
-            made = Compiled(function, name)
+            made = Compiled(function, name, body.approximate)
             _entered[known] = register(OpSpec(
                 name=known, kind=Kind.CELL, arity=len(ins), ref=made, meta=meta,
                 resolve=lambda dtypes, attrs: ins, doc=f"{name}, which the user has compiled",

@@ -21,6 +21,7 @@ from jitla.tracing.tape import enroll
 SAMPLE = 1 << 14  # elements that are compared
 # A function whose kernels raise flags so often is called: only that tells what it says of them.
 MOST_ALARMS = 8
+NEAR = {"d": 1e-9, "f": 1e-3}  # how far from each other approximations may be at most, relatively
 
 
 class Met:
@@ -115,12 +116,14 @@ def _read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], 
 
 
 def _agrees(body: Body, ins: tuple[np.dtype, ...], operands: list[np.ndarray], wanted: np.ndarray) -> bool:
-    """Say whether some elements are the same in all bits, but for those of NaN."""
+    """Say whether some elements are the same in all bits, but for those of NaN; or near."""
     step = max(wanted.size // SAMPLE, 1)
     some = [np.broadcast_to(each, wanted.shape).flat[::step].astype(dtype)
             for each, dtype in zip(operands, ins, strict=True)]
     with np.errstate(all="ignore"):
         made = np.broadcast_to(body.emit(NumpyBuilder(), *some, {}), some[0].shape)
     found = wanted.flat[::step]
+    if body.approximate:
+        return bool(np.isclose(made, found, NEAR[found.dtype.char], 0.0, equal_nan=True).all())
     same = (made == found) & (np.signbit(made) == np.signbit(found)) | np.isnan(made) & np.isnan(found)
     return bool(same.all())

@@ -5,7 +5,7 @@ Receives what Numba keeps of a loop and its dtypes; returns the steps, or says w
 
 Numba's own types are followed, which are not NumPy's: every operand is cast as Numba casts it. Only what
 has the same bits in a kernel is read: sums, differences, products, quotients and roots of floats,
-comparisons, choices.
+comparisons, choices; and functions that kernels compute as exactly as NumPy's.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ _ROOTS = (math.sqrt, np.sqrt)
 _ABSOLUTE = (abs, math.fabs, np.abs, np.fabs)
 _EXTREMES = {min: "lt", max: "gt"}
 _MODULES = (math, np)
+# What kernels have polynomials of.
+_FUNCTIONS: dict[Any, str] = {getattr(module, name): name for module in _MODULES for name in (
+    "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh")}
+_FUNCTIONS |= {getattr(module, f"{arc}{name}"): f"arc{name}"
+               for module, arc in ((math, "a"), (np, "arc")) for name in ("sin", "cos", "tan")}
 _POWERS = (1, 2, 3, 4)
 
 
@@ -38,7 +43,7 @@ class Unread(Exception):
 
 
 class Held(NamedTuple):
-    """What a variable stands for if it is no number: a function, or a module."""
+    """What a variable stands for if it is no number: a function, a module, a truth value that is known."""
 
     value: Any
 
@@ -116,6 +121,8 @@ class Reader:
                     return self.way(statement.target, held, above)
                 case "Branch":
                     test = held[statement.cond.name]
+                    if isinstance(test, Held) and type(test.value) is bool:
+                        return self.way(statement.truebr if test.value else statement.falsebr, held, above)
                     if self.dtype(test) != _BOOL:
                         raise Unread("a condition that is no truth value")
                     assert isinstance(test, int)
@@ -170,8 +177,10 @@ class Reader:
                 return self.unary(node.fn, held[node.value.name])
             case "call":
                 called = held[node.func.name]
+                given = [held[each.name] for each in node.args]
                 if isinstance(called, Held) and not node.kws and node.vararg is None:
-                    return self.call(called.value, [held[each.name] for each in node.args], name)
+                    known = called.value is bool and isinstance(given[0], Held)
+                    return given[0] if known else self.call(called.value, given, name)
         raise Unread(node.op)
 
     # ------------------------------------------------------------------ operations
@@ -249,6 +258,8 @@ class Reader:
                 return self.cast(numbers[0], self.floating(made))
             if any(function is each for each in _ROOTS):
                 return self.step("sqrt", made, self.cast(numbers[0], self.floating(made)))
+            if function in _FUNCTIONS and dtypes[0] == self.floating(made):
+                return self.step("math", made, numbers[0], value=_FUNCTIONS[function])
             if any(function is each for each in _ABSOLUTE) and dtypes[0] == self.floating(made):
                 return self.step("abs", made, numbers[0])
         elif len(given) == 2 and any(function is each for each in _EXTREMES):
