@@ -43,21 +43,18 @@ def test_what_texts_call_is_compiled_and_does_what_python_does():
 
 def test_sums_of_rows_are_those_of_numpy():
     """Emulated kernels ask NumPy for them."""
-    names, double = worker._names(), numba.types.float64
-    memory = numba.types.CPointer(double)
+    add, double = worker._names()["row_product"], numba.types.float64
+    memory, number = numba.types.CPointer(double), numba.int64
+
+    @numba.cfunc(double(memory, number, number, memory, number, number, number))
+    def called(p, a, s, q, b, t, n):
+        return 0.0 + add(p, a, s, q, b, t, n)
+
     rows = np.sin(np.arange(3000.0)) * 10.0 ** (np.arange(3000) % 7)
-    for how, make in (("sum", lambda x, y: x.sum()), ("product", lambda x, y: (x * y).sum())):
-        kind = double(memory, *[numba.int64] * 2, memory, *[numba.int64] * 3)
-        add = names[f"row_{how}"]
-
-        @numba.cfunc(kind)
-        def called(p, a, s, q, b, t, n):
-            return 0.0 + add(p, a, s, q, b, t, n)  # noqa: B023  # it is compiled here
-
-        for n in (0, 1, 7, 8, 9, 128, 129, 264, 1000):
-            x, y = rows[3::2][:n], rows[5:][:n]
-            address = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
-            assert called.ctypes(address, 3, 2, address, 5, 1, n) == make(x, y)
+    address = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+    for n in (0, 1, 7, 8, 9, 128, 129, 264, 1000):
+        x, y = rows[3::2][:n], rows[5:][:n]
+        assert called.ctypes(address, 3, 2, address, 5, 1, n) == (x * y).sum()
 
 
 def test_what_nothing_needs_is_complained_of_as_well(monkeypatch):
@@ -98,7 +95,6 @@ def remainder(a, b):
 
 UFUNCS = {
     "chosen": lambda: numba.vectorize(["float32(float32,float32)", "float64(float64,float64)"])(chosen),
-    "unsigned": lambda: numba.vectorize(chosen),
     "exponential": lambda: numba.vectorize(exponential), "remainder": lambda: numba.vectorize(remainder),
     "running": lambda: numba.guvectorize(
         [f"void({3 * f'{kind}[:],'})" for kind in ("float64", "float32")], "(n),(n)->(n)")(running),
