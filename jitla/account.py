@@ -17,6 +17,7 @@ from jitla.drafting import program_record
 from jitla.page import counters
 from jitla.predictions import duration
 from jitla.records import (
+    NEST,
     CallRecord,
     CompilationRecord,
     Covered,
@@ -133,7 +134,7 @@ def _by_python(site: Site) -> Iterator[FallbackRecord]:
     for nest in nests_of((site,)):
         if nest.state == "refused" and (nest.plain or not nest.kinds):  # of those at sight calls are counted
             count = nest.plain or _calls(site)
-            yield FallbackRecord("loop over elements", nest.line, count, nest.seconds, nest.reason)
+            yield FallbackRecord(NEST, nest.line, count, nest.seconds, nest.reason)
 
 
 def nests_of(sites: Iterable[Site]) -> tuple[NestRecord, ...]:

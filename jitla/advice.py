@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from jitla.predictions import duration
-from jitla.records import COLD, FallbackRecord, FunctionRecord, ProgramRecord
+from jitla.records import COLD, NEST, FallbackRecord, FunctionRecord, ProgramRecord
 
 __all__ = ["advice"]
 
@@ -49,7 +49,7 @@ def _all(record: FunctionRecord) -> Iterator[tuple[float, str]]:
         yield 1.0, told
     little = LITTLE * _spent(record)
     for f in record.fallbacks:
-        if f.seconds >= little:
+        if f.seconds >= little and f.function != NEST:  # the nest itself is told of
             yield f.seconds, _fallback(f, record.turns)
     for program in record.programs:
         yield from _products(program)
@@ -113,8 +113,6 @@ def _plain(record: FunctionRecord) -> str:
 
 def _fallback(f: FallbackRecord, turns: bool) -> str:
     cure = next((text for word, text in CURES if word in f.reason), "is run by NumPy: see docs/supported.md")
-    if f.function == "loop over elements":
-        cure = f"stays Python's ({f.reason}): see docs/loops.md for what is compiled"
     if turns and f.count > 1 and "op table" in f.reason:
         cure += "; or move it out of the loop"
     return f"{f.line.place}: {f.function} took {duration(f.seconds)} and {cure}"

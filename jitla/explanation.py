@@ -212,12 +212,16 @@ def _loops(loops: tuple[LoopRecord, ...]) -> Iterator[str]:
 _STATES = {"trusted": "compiled", "waiting": "is being compiled", "tried": "compiled, is being checked",
            "cold": "left to Python so far", "refused": "left to Python"}
 
+_SOON = "left to Python until calls have spent 5 ms in it, then compiled"
+
 
 def _nests(nests: tuple[NestRecord, ...]) -> Iterator[str]:
     if nests:
         yield f"== loops over elements: {len(nests)}"
     for number, nest in enumerate(nests, 1):
-        facts = [_STATES[nest.state] + (f": {nest.reason}" if nest.reason else "")]
+        soon = nest.state == "cold" and nest.kinds  # it is known that it can be
+        state = _SOON if soon else _STATES[nest.state]
+        facts = [state + (f": {nest.reason}" if nest.reason else "")]
         if nest.plain and nest.seconds:
             facts.append(f"{times(nest.plain, 'run')} by Python, {duration(nest.seconds / nest.plain)} each")
         if nest.runs:

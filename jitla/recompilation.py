@@ -176,9 +176,15 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
         decorated = hasattr(function, "__jitla_state__") and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
+        looping = state.looping if site is not None and site.payoff is not None else None
+        if looping is not None and not looping.entries:
+            looping.alone(args, kwargs)
         with nullcontext() if site is None else site.noting_lines():
             if site is None or site.payoff is None:
                 _run(function, args, kwargs)
+            elif looping is not None and not looping.traced:
+                tracing.looped(site, args, kwargs)
+                GATE.room("loops.making").foresee(looping.entries)
             else:
                 tracing.run(site, state.twin, args, kwargs)
     return watch

@@ -42,6 +42,8 @@ __all__ = [
 
 # How notes begin of calls that nothing was spent on yet.
 COLD = "runs in NumPy: calls "
+# What coverage calls a loop over elements that Python keeps.
+NEST = "loop over elements"
 VIEW = "a view"  # why a step is no kernel that moves nothing
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 

@@ -1,8 +1,8 @@
 """What a computation is: the DAG of high-level operators.
 
 Reading order: meta, spec, nnz, node, slices, parts, table_cell, table_matrix, table_made, table_sums,
-table_sparse, table_special, table_take, table_rings, sketch, estimate, interp, flags, cost, exchange,
-machine, text.
+table_sparse, table_special, table_user, table_take, table_rings, sketch, estimate, interp, flags, cost,
+exchange, machine, text.
 """
 
 from jitla.hops import table_made as table_made  # its entries are registered
@@ -62,17 +62,18 @@ from jitla.hops.table_sparse import STORED
 from jitla.hops.table_special import adopt
 from jitla.hops.table_sums import parsed
 from jitla.hops.table_take import POSITION
+from jitla.hops.table_user import Body, Compiled, Step, approximate, enter
 from jitla.hops.text import parse, place, show
 
 __all__ = [
-    "adopt", "all_ops", "ANY", "apply", "broadcast", "by_numpy", "bytes_of", "common_dtype", "const",
-    "const_value", "DIVIDE", "error_state", "estimated", "ESTIMATORS", "evaluate", "Evaluation",
-    "expressible", "Flagged",
+    "adopt", "all_ops", "ANY", "apply", "approximate", "Body", "broadcast", "by_numpy", "bytes_of",
+    "common_dtype", "Compiled", "const", "const_value", "DIVIDE", "enter", "error_state", "estimated",
+    "ESTIMATORS", "evaluate", "Evaluation", "expressible", "Flagged",
     "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
     "is_narrow", "is_turn", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine",
     "make", "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",
     "numpy_work", "NumpyBuilder", "of_rows", "OpSpec",
     "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
-    "Safe", "ScalarBuilder", "Section", "sections", "Shape", "show", "Sketch", "STORED", "substitute",
+    "Safe", "ScalarBuilder", "Section", "sections", "Shape", "show", "Sketch", "Step", "STORED", "substitute",
     "taken_by", "topo", "uses", "verify", "Weak", "WHOLE", "Widths", "Zeros",
 ]

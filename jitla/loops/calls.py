@@ -30,10 +30,14 @@ CALLS: frozenset[Any] = frozenset(
     {min, max, *_LIBRARY, *_ROUNDING, *_TWO, *_ROOTS, *_ABSOLUTE, *_ASKING, *_MAKING})
 
 
-def callable_in_nests(function: Any) -> bool:
-    """Say whether nests may call `function`."""
+# What makes a number of a row.
+REDUCTIONS: dict[Any, str] = {np.sum: "sum", np.max: "max", np.min: "min"}
+
+
+def callable_in_nests(function: Any, of_row: bool) -> bool:
+    """Say whether nests may call `function` with numbers, or with a row."""
     try:
-        return function in CALLS or function in (len, range)
+        return function in (REDUCTIONS if of_row else (*CALLS, len, range))
     except TypeError:
         return False
 

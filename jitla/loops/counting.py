@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jitla.loops.kinds import BITS, HELD, Refused
-from jitla.loops.rows import Rows
+from jitla.loops.reductions import Reductions
 from jitla.loops.values import EXACT, FROM, STOP, TO, WIDE, Span, Value, number
 
 
@@ -24,7 +24,7 @@ class Range(NamedTuple):
     value: Value
 
 
-class Counting(Rows):
+class Counting(Reductions):
     """Translates loops."""
 
     def do_While(self, node: ast.While) -> None:

@@ -19,7 +19,7 @@ from jitla.loops.alone import alone
 from jitla.loops.calls import callable_in_nests
 from jitla.loops.entry import Entry, Variant
 from jitla.loops.names import computed
-from jitla.loops.nests import Nest, find
+from jitla.loops.nests import Nest, find, reduction
 from jitla.loops.versions import CONSTANTS, asked, replace
 from jitla.source import changed_code, tree_of
 
@@ -203,7 +203,7 @@ def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, 
         found = function.__globals__.get(first, known.__builtins__.get(first))
         for part in rest:
             found = vars(found).get(part) if isinstance(found, ModuleType) else None
-        if found is not None and not callable_in_nests(found):
+        if found is not None and not callable_in_nests(found, reduction(node) is not None):
             refused.append((node.lineno, f"a call of {ast.unparse(node.func)}"))
             return True
     return False

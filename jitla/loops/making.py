@@ -10,7 +10,7 @@ never.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from jitla.loops.call import Code
@@ -25,7 +25,7 @@ from jitla.loops.opening import Door
 from jitla.loops.seen import LARGE
 from jitla.tracing import calm
 
-__all__ = ["Foreman", "Tools", "make"]
+__all__ = ["Foreman", "Tools", "foresee", "make"]
 
 
 class Tools(NamedTuple):
@@ -51,12 +51,29 @@ def make(entry: Entry, variant: Variant, tools: Tools) -> None:
         entry.look()
 
 
-def _translate(entry: Entry, variant: Variant, tools: Tools) -> None:
+def foresee(entries: Iterable[Entry]) -> None:
+    """Find out of what Python has run so far whether it can be compiled."""
+    for entry in entries:
+        for variant in [each for each in entry.variants.values() if each.state == "cold" and each.given]:
+            try:
+                _read(entry, variant)
+            except Refused as refused:
+                variant.refuse(refused.reason, refused.line or entry.nest.line, refused.element)
+
+
+def _read(entry: Entry, variant: Variant) -> tuple[dict[str, Given], Any]:
+    """Return what a nest is given, and its translation."""
     given = dict(zip((*entry.names, *entry.outside), variant.given, strict=True))
     given = {name: what for name, what in given.items()
              if name not in entry.outside or not isinstance(what, str)}
+    variant.assumed.clear()
     made = kernel(entry.nest, given, lambda name: _resolve(entry, name, variant))
     variant.kinds = ", ".join(f"{name} {_shown(what)}" for name, what in given.items())
+    return given, made
+
+
+def _translate(entry: Entry, variant: Variant, tools: Tools) -> None:
+    given, made = _read(entry, variant)
     name, data = kept(made.text, made.pointers, tools.foreman.ask, tools.foreman.program, tools.kept_by)
     library, address = tools.link(name, data)
     variant.code = Code(made, entry.nest.writes, library, address)

@@ -19,6 +19,8 @@ EXPRESSIONS = (
     ast.expr_context, ast.Slice,
 )
 MOST_STATEMENTS = 200
+# What makes a number of a row, as NumPy's functions and as methods.
+REDUCING = frozenset({"sum", "max", "min"})
 # Functions of Python that see all variables.
 _ASKING = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
 
@@ -217,13 +219,29 @@ def _body(body: list[ast.stmt], orelse: list[ast.stmt], nest: Nest, depth: int) 
         _number(each, nest, depth)
 
 
+def reduction(node: ast.AST) -> tuple[str, ast.expr] | None:
+    """Return how a number is made of a row, and of which: or of the products of two."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=how), args=[operand], keywords=[]) \
+                | ast.Call(func=ast.Attribute(value=operand, attr=how), args=[], keywords=[]):
+            rows = [operand]
+            if how == "sum" and isinstance(operand, ast.BinOp) and isinstance(operand.op, ast.Mult):
+                rows = [operand.left, operand.right]
+            kinds = {type(each) for each in rows}
+            if how in REDUCING and ast.Subscript in kinds and kinds <= {ast.Subscript, ast.Name}:
+                return how, operand
+    return None
+
+
 def _check(node: ast.AST) -> None:
     """Refuse expressions that are no arithmetic of elements."""
+    reduced = {id(part) for each in ast.walk(node) if reduction(each) for part in ast.walk(each)}
     for part in ast.walk(node):
         if isinstance(part, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             continue
         line = getattr(part, "lineno", getattr(node, "lineno", 0))
-        if isinstance(part, ast.Slice) and (part.step is not None or not _row(node)):
+        if isinstance(part, ast.Slice) and (
+                part.step is not None or id(part) not in reduced and not _row(node)):
             raise Refused("a slice", line)
         if not isinstance(part, EXPRESSIONS):
             raise Refused(f"{type(part).__name__} is no arithmetic of numbers", line)
@@ -231,7 +249,7 @@ def _check(node: ast.AST) -> None:
             raise Refused("a matrix product", line)
         if isinstance(part, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
             raise Refused("a question of identity or membership", line)
-        if isinstance(part, ast.Call) and (part.keywords or not _plain(part.func)):
+        if isinstance(part, ast.Call) and (part.keywords or not _plain(part.func) and not reduction(part)):
             raise Refused(f"a call of {ast.unparse(part.func)}", line)
         if isinstance(part, ast.Constant) and type(part.value) not in (int, float, bool):
             raise Refused(f"the constant {part.value!r} is no number", line)

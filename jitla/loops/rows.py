@@ -4,7 +4,7 @@ Knows: slices, that NumPy does one operation after the other over all elements. 
 Receives syntax trees of statements; writes lines.
 
 Only additions, subtractions, products and quotients of float64 are done here: each element is computed as
-NumPy does it, in any order. Sums of rows and matrix products are not: NumPy adds in an order of its own.
+NumPy does it, in any order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jitla.loops.kinds import INTEGERS, Refused
+from jitla.loops.nests import reduction
 from jitla.loops.statements import Statements
 from jitla.loops.values import Value
 
@@ -46,7 +47,9 @@ def _chain(node: ast.Subscript) -> tuple[ast.expr, list[ast.expr]]:
 
 
 def _places(node: ast.AST) -> Iterator[tuple[ast.expr, list[ast.expr]]]:
-    """Yield all that is indexed in an expression or statement, and by what."""
+    """Yield all that is indexed in an expression or statement, and by what; not rows that become numbers."""
+    if reduction(node):
+        return
     if isinstance(node, ast.Subscript):
         array, indices = _chain(node)
         yield array, indices

@@ -221,6 +221,64 @@ def _float_div(a: float, b: float) -> float:
     return math.copysign(0.0, a / b)
 
 
+def _adding(element: Any) -> Any:
+    """Make NumPy's sum of what `element` computes for each place of two rows."""
+    @njit(error_model="numpy")  # type: ignore[untyped-decorator]
+    def added(p: Any, a: int, s: int, q: Any, b: int, t: int, n: int) -> float:
+        if n < 8:
+            made = -0.0
+            for k in range(n):
+                made += element(p, a + k * s, q, b + k * t)
+            return made
+        if n > 128:
+            half = n // 2
+            half -= half % 8
+            return added(p, a, s, q, b, t, half) + added(  # type: ignore[no-any-return]
+                p, a + half * s, s, q, b + half * t, t, n - half)
+        r0, r1 = element(p, a, q, b), element(p, a + s, q, b + t)
+        r2, r3 = element(p, a + 2 * s, q, b + 2 * t), element(p, a + 3 * s, q, b + 3 * t)
+        r4, r5 = element(p, a + 4 * s, q, b + 4 * t), element(p, a + 5 * s, q, b + 5 * t)
+        r6, r7 = element(p, a + 6 * s, q, b + 6 * t), element(p, a + 7 * s, q, b + 7 * t)
+        whole = n - n % 8
+        for k in range(8, whole, 8):
+            i, j = a + k * s, b + k * t
+            r0 += element(p, i, q, j)
+            r1 += element(p, i + s, q, j + t)
+            r2 += element(p, i + 2 * s, q, j + 2 * t)
+            r3 += element(p, i + 3 * s, q, j + 3 * t)
+            r4 += element(p, i + 4 * s, q, j + 4 * t)
+            r5 += element(p, i + 5 * s, q, j + 5 * t)
+            r6 += element(p, i + 6 * s, q, j + 6 * t)
+            r7 += element(p, i + 7 * s, q, j + 7 * t)
+        made = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
+        for k in range(whole, n):
+            made += element(p, a + k * s, q, b + k * t)
+        return made  # type: ignore[no-any-return]
+    return added
+
+
+def _extreme(better: Any) -> Any:
+    """Make the largest or smallest element of a row; NaN for one, and for zeros of two signs."""
+    @njit(error_model="numpy")  # type: ignore[untyped-decorator]
+    def found(p: Any, a: int, s: int, q: Any, b: int, t: int, n: int) -> float:
+        if n < 1:
+            return math.nan
+        best = p[a]
+        for k in range(n):
+            x = p[a + k * s]
+            if x != x:
+                return math.nan
+            if better(x, best):
+                best = x
+        if best == 0.0:
+            for k in range(n):
+                x = p[a + k * s]
+                if x == 0.0 and math.copysign(1.0, x) < 0.0:
+                    return math.nan
+        return best  # type: ignore[no-any-return]
+    return found
+
+
 @intrinsic
 def _where(context: Any, pointer: Any) -> Any:
     """Return the address that a pointer holds."""
@@ -277,6 +335,9 @@ def _names() -> dict[str, Any]:
     found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {f"loud_{name}": _loud(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {"bits_d": _bits(64), "bits_s": _bits(32)} | {f"hidden_{how}": _hidden for how in "ids"}
+    found |= {"row_sum": _adding(make(lambda p, i, q, j: p[i])),
+              "row_product": _adding(make(lambda p, i, q, j: p[i] * q[j])),
+              "row_max": _extreme(make(lambda a, b: a > b)), "row_min": _extreme(make(lambda a, b: a < b))}
     found["power"] = found["lib_pow"]
     found["floor"], found["ceil"] = make(lambda a: np.floor(a)), make(lambda a: np.ceil(a))
     return found

@@ -32,7 +32,7 @@ from jitla.fusion import (
     Stage,
     Tile,
 )
-from jitla.hops import REFERENCE, Hop, Kind, Machine, topo
+from jitla.hops import REFERENCE, Hop, Kind, Machine, approximate, topo
 from jitla.locks import relock
 from jitla.nests import Nest
 from jitla.recompile.asked import Nested
@@ -172,7 +172,7 @@ class Compiler:
 
     def supports(self, hop: Hop) -> str | None:
         """Return why `hop` cannot be in a kernel, or None."""
-        if self.numerics == "strict" and (hop.op.transcendental or hop.op.kind is Kind.CALL):
+        if self.numerics == "strict" and (approximate(hop.op) or hop.op.kind is Kind.CALL):
             return "numerics=strict"
         return self.backend.supports(hop)
 

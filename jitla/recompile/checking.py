@@ -25,7 +25,7 @@ from jitla.fusion import (
     Kernel,
     Schedule,
 )
-from jitla.hops import Hop, Kind
+from jitla.hops import Hop, Kind, approximate
 from jitla.recompile.choices import Launch
 from jitla.runtime import allocator
 
@@ -98,7 +98,7 @@ def _differs(
     by_numpy = Interpreted(kernel, form), InterpretedBackend().launch
     wanted, found = (_run(kernel, given, room, what, how, geometry, empty)
                      for what, how in (by_numpy, (executable, launch)))
-    smooth = not exact or any(h.op.transcendental for h in kernel.body)
+    smooth = not exact or any(approximate(h.op) for h in kernel.body)
     # Rows that are parts of products are added up in another order.
     sums = form.ndim > 1 and any(h.op.kind is Kind.AGG for h in kernel.body)
     units = [float(np.finfo(h.meta.dtype).eps) for h in kernel.body if h.meta.dtype.kind in "fc"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from jitla.source import HOOK, NUMBERS
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.compiled import through
 from jitla.tracing.compressed import recorded
 from jitla.tracing.functions import written
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
@@ -55,6 +56,16 @@ class Foreign(Callee):
         made = recorded(self.session, self.function, args, kwargs)
         if made is NotImplemented:
             made = analysed(self.session, self.function, args, kwargs)
+        return self.session.outside(self.function, args, kwargs) if made is NotImplemented else made
+
+
+class Numba(Callee):
+    """A function that the user has compiled with Numba: traced through, or called with finished arrays."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = NotImplemented if kwargs else through(self.session, self.function, args)
         return self.session.outside(self.function, args, kwargs) if made is NotImplemented else made
 
 

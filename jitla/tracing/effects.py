@@ -20,6 +20,7 @@ import numpy as np
 from jitla.hops import (
     NARROWED,
     OVERFLOW,
+    Compiled,
     Flagged,
     Hop,
     Kind,
@@ -94,6 +95,9 @@ class Effects:
         if not places:
             return False
         self.hits += 1
+        for made in (self._hops[i].op.ref for i in places):
+            if isinstance(made, Compiled):
+                made.alarms += 1
         self._spent += sum(_CALL + _ELEMENT * self._hops[i].meta.size for i in self._wanted)
         block = block_of()
         leaves = _as_before(block, store, hit)
@@ -161,6 +165,8 @@ class Effects:
 def _name(hop: Hop) -> str | None:
     """Return what NumPy's warnings call the operation, if that is known."""
     if hop.op.kind is Kind.CELL and hop.meta.shape != ():
+        if isinstance(hop.op.ref, Compiled):
+            return None  # it warns at a line of its compiler's
         return "cast" if hop.op.name == "cast" else hop.op.numpy[0].__name__
     return None
 

@@ -26,8 +26,10 @@ from jitla.tracing.callees import (
     Foreign,
     Guarded,
     Managed,
+    Numba,
 )
 from jitla.tracing.closing import LISTED, Closing
+from jitla.tracing.compiled import is_numba
 from jitla.tracing.dispatch import METHODS
 from jitla.tracing.functions import MUTATING
 from jitla.tracing.indexing import HOLDERS, Bound
@@ -137,7 +139,7 @@ class Hooks(Lifting):
             return Consumer(f, session) if f in SAFE and f is not object else f
         elif kind in LAZY:
             return session.plain(f)  # an error, in the right words
-        return Foreign(f, session)
+        return (Numba if is_numba(f) else Foreign)(f, session)
 
     def inplace(self, op: Any, target: Any, value: Any) -> Any:
         """Do an in-place operation."""

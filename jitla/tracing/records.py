@@ -27,7 +27,7 @@ class Fallback:
 
 
 class Loop:
-    """What indices, masks or labels at one place said: runs of a loop of its own, and NumPy's instead."""
+    """What was done at one place when it was met: runs of a loop of its own, and NumPy's instead."""
 
     __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
 
@@ -35,6 +35,13 @@ class Loop:
         self.count = self.by_numpy = self.nbytes = 0
         self.seconds = 0.0
         self.title = ""
+
+    def ran(self, title: str, seconds: float, values: tuple[Any, ...]) -> None:
+        """Count a run that read and made `values`."""
+        self.title = title
+        self.count += 1
+        self.seconds += seconds
+        self.nbytes += sum(x.nbytes for x in values if isinstance(x, np.ndarray))
 
 
 def refusal(place: Any, func: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from functools import partial
 from sys import getrefcount
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +19,7 @@ from jitla.cold import RUNNING
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT
+from jitla.tracing.compiled import is_numba, title_of
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
 from jitla.tracing.frames import ROOT, mark, user_frame, user_frames, user_line, user_traceback
@@ -239,8 +241,9 @@ class Session(Dispatch):
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
         place = place_of(user_frame())
-        counted = is_large(function, plain) and not _is_compiled(function)
-        call = self.site.counted if counted else call_at
+        call = self.site.counted if is_large(function, plain) else call_at
+        if is_numba(function):
+            call = partial(self.site.compiled, title_of(function))
         LOCAL.session = None
         try:
             result = call(place, function, plain, options)
@@ -292,11 +295,6 @@ class Session(Dispatch):
         if self.kept:
             self.kept.clear()
         return made
-
-
-def _is_compiled(function: Any) -> bool:
-    """Say whether a user has compiled a function with Numba: there is nothing to be won by tracing it."""
-    return type(function).__module__.startswith("numba.")
 
 
 def _references(proxies: dict[int, LazyArray]) -> list[tuple[int, int, int]]:

@@ -102,6 +102,23 @@ def _tangled(a: int, step: int, b: int, other: int, count: int) -> bool:
     return len({*ones}) < count or ones != others and not {*ones}.isdisjoint(others)
 
 
+def _row(p: Memory, first: int, step: int, count: int) -> Any:
+    return np.array([p[first + step * k] for k in range(count)], np.float64)
+
+
+def _reduced(how: str):
+    def make(p: Memory, a: int, s: int, q: Memory, b: int, t: int, n: int) -> float:
+        with np.errstate(all="ignore"):
+            row = _row(p, a, s, n) * (_row(q, b, t, n) if how == "product" else 1.0)
+            if how in ("sum", "product"):
+                return float(row.sum())
+            if not n or np.isnan(row).any():
+                return math.nan
+            made = float(getattr(row, how)())
+            return math.nan if made == 0 and np.signbit(row[row == 0]).any() else made
+    return make
+
+
 def _flagged(a: Any, b: Any, made: Any) -> bool:
     if made != made:
         return bool(a == a and b == b)
@@ -147,6 +164,7 @@ SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)
           for signed in (True, False) for size in (1, 2, 4)}
 SPACE |= {f"{how}_{name}": _flagging(operation) for how in ("flag", "loud") for name, operation in (
     ("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("div", operator.truediv))}
+SPACE |= {f"row_{how}": _reduced(how) for how in ("sum", "product", "max", "min")}
 SPACE |= {"bits_d": lambda a: 0, "bits_s": lambda a: 0} | {f"hidden_{how}": lambda a: a for how in "ids"}
 SPACE |= {f"lib_{name}": _library(name) for name in (
     "sin", "cos", "tan", "exp", "log", "log10", "log2", "atan", "asin", "acos", "sinh", "cosh", "tanh",

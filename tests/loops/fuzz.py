@@ -93,8 +93,19 @@ class Writer:
             return self.random.choice(self.counters)
         return self.random.choice(self.constants)
 
+    def reduced(self, names: list[str]) -> str:
+        """Return what makes a number of a row."""
+        one = self.index()
+        part = self.pick(":", f"{one}:", f":{one}", "1:", f"-3:{one}")
+        row, other = self.row(names, part), self.row(names, part)
+        return self.pick(f"{row}.sum()", f"np.sum({row})", f"{row}.max()", f"np.min({row})",
+                         f"np.sum({row} * {other})", f"({row} * {other}).sum()", f"{row}.sum()")
+
     def expression(self, depth: int = 0) -> str:
         roll = self.random.random()
+        names = [name for name in self.arrays if name in "ab"]
+        if depth < 2 and names and self.chance(0.04):
+            return self.reduced(names)
         if depth > 2 or roll < 0.3:
             return self.atom()
         one = self.expression(depth + 1)

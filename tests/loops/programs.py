@@ -267,6 +267,20 @@ def row_sums(a, s):
     return s
 
 
+def reduced_rows(a, x, y):
+    for i in range(len(y)):
+        y[i] += a[i, :i].sum() - np.sum(a[i] * x) + (x[i:] * a[i:, i]).sum()
+        if y[i] < 1e9:
+            y[i] += a[:, i].max() - np.min(x[:3])
+    return y
+
+
+def sums_of_each(a, y):
+    for i in range(len(y)):
+        y[i] = np.sum(a[i])
+    return y
+
+
 def stepping(x, n):
     for i in range(len(x)):
         n = n // 2 if n % 2 == 0 else 3 * n + 1

@@ -163,6 +163,19 @@ def test_an_explanation_shows_loops_and_what_they_are_given(at_once):
     assert "for i in range(len(x) - 1, -1, -1):" in text
 
 
+def test_an_explanation_of_arguments_says_what_will_become_of_loops(at_once, monkeypatch):
+    monkeypatch.setattr(entry, "WORTH", 1.0)
+
+    def told(function, *args):
+        return str(jitla.explain(jitla.jit(function, compile="auto"), *args))
+
+    text = told(programs.reversed_down, np.ones(9))
+    assert "left to Python until calls have spent 5 ms in it, then compiled, 1 run" in text
+    assert "(x f8[:])" in text
+    assert "left to Python: a call of np.exp" in told(programs.exponentials, np.ones(9))
+    assert "left to Python: a slice of a slice" in told(programs.twice_sliced, np.ones(9))
+
+
 def test_an_explanation_and_coverage_say_why_python_keeps_a_loop(at_once):
     fast = called(programs.exponentials, np.ones(9))
     assert "left to Python: a call of np.exp" in str(jitla.explain(fast))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import math
 import operator
+import warnings
 
 import numpy as np
 import pytest
@@ -38,6 +41,22 @@ def test_what_texts_call_is_compiled_and_does_what_python_does():
                 assert str(found) == str(wanted), (name, a, b)
 
 
+def test_sums_of_rows_are_those_of_numpy():
+    """Emulated kernels ask NumPy for them."""
+    add, double = worker._names()["row_product"], numba.types.float64
+    memory, number = numba.types.CPointer(double), numba.int64
+
+    @numba.cfunc(double(memory, number, number, memory, number, number, number))
+    def called(p, a, s, q, b, t, n):
+        return 0.0 + add(p, a, s, q, b, t, n)
+
+    rows = np.sin(np.arange(3000.0)) * 10.0 ** (np.arange(3000) % 7)
+    address = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+    for n in (0, 1, 7, 8, 9, 128, 129, 264, 1000):
+        x, y = rows[3::2][:n], rows[5:][:n]
+        assert called.ctypes(address, 3, 2, address, 5, 1, n) == (x * y).sum()
+
+
 def test_what_nothing_needs_is_complained_of_as_well(monkeypatch):
     """Compilers leave out what nothing reads; Python does not."""
     emulated.eager(monkeypatch.setattr)
@@ -51,19 +70,35 @@ def test_what_nothing_needs_is_complained_of_as_well(monkeypatch):
     assert fast.records()[0].left
 
 
-def made_by(kind):
-    if kind == "vectorize":
-        return numba.vectorize(["float32(float32,float32)", "float64(float64,float64)"])(
-            lambda a, b: a * b + 1.0)
+def running(x, y, out):
+    s = 0.0
+    for i in range(len(x)):
+        s += x[i]
+        out[i] = s * y[i]
 
-    def running(x, y, out):
-        s = 0.0
-        for i in range(len(x)):
-            s += x[i]
-            out[i] = s * y[i]
 
-    types = ["void(float64[:],float64[:],float64[:])", "void(float32[:],float32[:],float32[:])"]
-    return numba.guvectorize(types, "(n),(n)->(n)")(running)
+def chosen(a, b):
+    if a > 0.5 and b < 2:
+        return max(a * b, 0.75) + 1.0
+    if a == 0:
+        return -b
+    return math.sqrt(a) / b if b > 1.5 else b ** 3
+
+
+def exponential(a, b):
+    return math.exp(a) + b if b < 2 else np.arctan(a)
+
+
+def remainder(a, b):
+    return a % b
+
+
+UFUNCS = {
+    "chosen": lambda: numba.vectorize(["float32(float32,float32)", "float64(float64,float64)"])(chosen),
+    "exponential": lambda: numba.vectorize(exponential), "remainder": lambda: numba.vectorize(remainder),
+    "running": lambda: numba.guvectorize(
+        [f"void({3 * f'{kind}[:],'})" for kind in ("float64", "float32")], "(n),(n)->(n)")(running),
+}
 
 
 def test_a_compiled_function_is_called_between_blocks(total):
@@ -78,19 +113,46 @@ def test_a_compiled_function_is_called_between_blocks(total):
     assert fast.stats().fallbacks == 0
 
 
-@pytest.mark.parametrize("kind", ["vectorize", "guvectorize"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_compiled_ufunc_takes_and_gives_arrays(kind, dtype):
-    ufunc = made_by(kind)
+@pytest.mark.parametrize("kind", UFUNCS)
+def test_a_compiled_ufunc_takes_and_gives_arrays(kind):
+    """Numba's dtypes are not NumPy's: a float32 and a constant make a float64 if no signature says else."""
+    ufunc = UFUNCS[kind]()
 
     def f(x, y):
-        w = ufunc(x * dtype(2.0) + y, y)
-        return w, (w + x) * dtype(0.5)
+        w = ufunc(x * x.dtype.type(2.0), y)
+        return w, (w + x) * x.dtype.type(0.5)
 
-    x, y = np.linspace(0, 1, 1000, dtype=dtype), np.linspace(1, 3, 1000, dtype=dtype)
-    fast = jitla.jit(f, strict=True)
-    for found, wanted in zip(fast(x, y), f(x, y), strict=True):
-        assert type(found) is np.ndarray
-        assert found.dtype == wanted.dtype
-        assert (found == wanted).all()
+    fast = jitla.jit(f, strict=True, compile="sync")
+    for dtype in (np.float64, np.float32):
+        x, y = np.linspace(0, 1, 1000, dtype=dtype), np.linspace(1, 3, 1000, dtype=dtype)
+        for _ in range(3):
+            for found, wanted in zip(fast(x, y), f(x, y), strict=True):
+                assert type(found) is np.ndarray
+                assert found.dtype == wanted.dtype
+                near = 4 * np.finfo(found.dtype).eps if kind == "exponential" else 0.0
+                assert (abs(found - wanted) <= near * abs(wanted)).all()
     assert fast.stats().fallbacks == 0
+    text = str(jitla.explain(fast))
+    assert (f"{ufunc.__name__}_" in text) == (kind not in ("remainder", "running"))  # it is an operator
+    if kind == "remainder":
+        assert "remainder, compiled with Numba (mod of float64)" in text
+
+
+def test_what_a_traced_ufunc_warns_of_is_what_it_says_itself():
+    """Numba puts numbers in order in a way that raises a flag for NaN; NumPy's loops do not."""
+    ufunc = numba.vectorize(chosen)
+
+    def f(x, y):
+        return ufunc(x, y) + x
+
+    fast = jitla.jit(f, compile="sync")
+    x, y = np.linspace(0, 1, 1000), np.linspace(1, 3, 1000)
+    for odd in (0.5, 0.5, np.nan, 1e308, -1.0, *[np.nan] * 10):
+        x[7], y[7] = odd, abs(odd)
+        seen = []
+        for function in (f, fast):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                seen.append((repr(function(x, y)[7]), [(str(w.message), w.lineno) for w in caught]))
+        assert seen[0] == seen[1]
+    assert "it warns too often" in str(jitla.explain(fast))

@@ -76,6 +76,12 @@ CASES = [
         (np.array([1e200] * 9 + [np.nan]), np.full(10, -np.inf)), (f8(9), f8(7))]),
     ("row_sums", lambda: (np.ones((4, 6)), f8(4)), [
         (np.full((4, 6), 1e154), f8(4)), (np.full((3, 9), -np.inf), f8(5)), (np.ones((4, 6)), f8(3))]),
+    ("reduced_rows", lambda: (distances(), f8(5), f8(5)), [
+        (distances(np.nan), f8(5), f8(5)), (distances(np.inf), f8(5), f8(5)), (distances(), f8(6), f8(5)),
+        (distances()[::-1], f8(10)[::2], f8(5)), (distances(), f8(5), f8(6)),
+        (distances() * -0.0, f8(5), f8(5)), (distances(1.5e308), f8(5) * 2, f8(5)),
+        (distances()[:, :0], f8(0), f8(1)),
+        (np.sin(np.arange(22500.0)).reshape(150, 150), np.cos(np.arange(150.0)), f8(8))]),
     ("stepping", lambda: (i8(), 7), [(i8(20), -7), (i8(), -2**40), (i8(30), 2**60 + 1)]),
     ("neighbours", lambda: (f8(), f8()), [(f8(3), f8(2))]),
     ("shortest", lambda: (distances(), distances()), [
@@ -164,7 +170,8 @@ def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
 
 @pytest.mark.parametrize(("name", "args"), [
     ("eliminated", (distances(),)), ("reduced", (distances(),)),
-    ("along", (distances(), f8(5), 2.0)), ("over_one_place", (f8(), f8()))])
+    ("along", (distances(), f8(5), 2.0)), ("over_one_place", (f8(), f8())),
+    ("reduced_rows", (distances(), f8(5), f8(5)))])
 def test_rows_run_compiled(eager, name, args):
     fast = compiled(eager, name, args)
     assert states(fast) == {"trusted"}
@@ -189,7 +196,7 @@ def test_rows_that_share_memory_are_stored_as_numpy_does(eager, one, other, left
 @pytest.mark.parametrize(("name", "args", "reason"), [
     ("twice_sliced", (f8(),), "a slice of a slice"), ("eliminated", (np.eye(4, dtype=int),), "a row of i8"),
     ("along", (distances(), f8(5), True), "a value that is no number among rows"),
-    ("exponentials", (f8(),), "a call of np.exp"),
+    ("exponentials", (f8(),), "a call of np.exp"), ("sums_of_each", (f8(), f8(4)), "a[i] is no row"),
     ("added", (np.ones((3, 3)),), "rows, and no elements"),
     ("added", (np.ones(3, complex),), "x is an array of complex128"),
     ("while_less", (f8(), "text"), "limit is a str"),
