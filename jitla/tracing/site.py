@@ -402,7 +402,7 @@ class Site:
         """Call at `place` what the user has compiled, and count it."""
         start = perf_counter()
         result = call_at(place, func, args, kwargs)
-        record = self.loops.setdefault((_name(func), place.file, place.line), Loop())
+        record = self.loops.setdefault((name_of(func), place.file, place.line), Loop())
         record.ran(title, perf_counter() - start, (*args, result))
         return result
 
