@@ -93,7 +93,7 @@ class Gate:
         return (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
                config.without_rules, config.rewrites, config.search_bound, config.search_steps,
                config.search_ms, config.search_from_us, config.accelerator, config.placement,
-               config.schedules)
+               config.schedules, config.tune_after_ms)
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
@@ -134,12 +134,14 @@ class Gate:
 
     def _tuning(self, config: Config) -> Any:
         """Return what chooses knobs; None: nobody, as nothing was tuned."""
-        found = self.records(config)
+        found = self.records(config, new=config.tune_after_ms > 0)
         if self.session is not None or found is None and not config.schedules:
             return self.session
         tuned = self.room("tuned")
-        return tuned.Tuned(
-            found, self.host(), config.numerics == "relaxed", tuned.read(config.schedules))
+        made = tuned.Tuned(found, self.host(), config.numerics == "relaxed", tuned.read(config.schedules))
+        if config.tune_after_ms:
+            made.watch = self.room("hot").Hot(config, found, made.block).watched
+        return made
 
     def renew(self, session: Any = None) -> None:
         """Make new compilers from now on, for which `session` chooses knobs; without one records do."""

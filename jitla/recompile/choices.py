@@ -56,6 +56,7 @@ class Choice(NamedTuple):
     """A bound kernel for whoever chooses: `make` makes its argument block, and what runs it, of choices.
 
     The last `outputs` operands are results. `make` raises `ScheduleError` if its loops cannot be as chosen.
+    `parcel` is what another process makes the same choice of.
     """
 
     key: Key
@@ -63,6 +64,7 @@ class Choice(NamedTuple):
     outputs: int
     space: Callable[[], Space]
     make: Callable[[Values], Made]
+    parcel: Callable[[], Any]
 
 
 class Chosen(NamedTuple):

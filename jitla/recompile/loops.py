@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from jitla.events import MAKING
@@ -23,11 +24,23 @@ from jitla.fusion import (
     Space,
     Values,
     WindowKernel,
+    operands,
+    structure_key,
     walk,
 )
-from jitla.hops import Hop, Shape
+from jitla.hops import Hop, Shape, topo
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Launch, Made, cell_space, short_rows
+from jitla.recompile.choices import (
+    LOOPS,
+    TILE,
+    UNTUNED,
+    Choice,
+    Launch,
+    Made,
+    cell_space,
+    key_of,
+    short_rows,
+)
 from jitla.recompile.listing import tiled
 from jitla.recompile.rows import RowBinding
 from jitla.recompile.scheduled import nested
@@ -144,3 +157,40 @@ def made(loop: CellLoop | BlockLoop, binding: Binding, chosen: Values) -> Made:
     lines = str(chosen[LOOPS]) if chosen.get(LOOPS) else tiled(loop.kernel, str(chosen[TILE]))
     return nested(loop.kernel, lines, binding.shapes, binding.places, binding.order.direct,
                   binding.tools)
+
+
+def loop_of(kernel: Kernel | RowKernel | WindowKernel) -> CellLoop | BlockLoop:
+    """Return a kernel with nothing made of it yet."""
+    if isinstance(kernel, Kernel):
+        return CellLoop(kernel, structure_key(kernel), operands(kernel))
+    return BlockLoop(kernel)
+
+
+class Parcel(NamedTuple):
+    """A kernel and what it is bound to, without anything that was made of it in this process."""
+
+    kernel: Kernel | RowKernel | WindowKernel
+    shapes: Mapping[Shape, Shape]
+    places: Mapping[Hop, Layout]
+    layouts: Mapping[int, Layout]
+    direct: Mapping[Hop, int]
+    delayed: Mapping[Hop, int]
+
+    def choice(self, tools: RowTools) -> Choice:
+        """Return what may be chosen of the kernel, as `tools` make it."""
+        order = Order((), 0, self.direct, (), (), self.delayed)
+        return choice_of(loop_of(self.kernel), Binding(self.shapes, self.places, self.layouts, order, tools))
+
+
+def choice_of(loop: CellLoop | BlockLoop, binding: Binding) -> Choice:
+    """Return what may be chosen of a kernel that is bound."""
+    key = key_of(loop.kernel, binding.shapes, binding.places)
+    return Choice(key, binding.shapes, len(loop.kernel.outputs), partial(loop.space, binding),
+                  partial(made, loop, binding), partial(_parcel, loop.kernel, binding))
+
+
+def _parcel(kernel: Kernel | RowKernel | WindowKernel, binding: Binding) -> Parcel:
+    known = set(topo(kernel.outputs))
+    mine = {h: p for h, p in binding.places.items() if h in known}
+    order = binding.order
+    return Parcel(kernel, binding.shapes, mine, binding.layouts, order.direct, order.delayed)
