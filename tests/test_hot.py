@@ -39,8 +39,9 @@ def until_tuned():
 
 
 def line(job, config):
-    key = job.parcel.choice(GATE.compiler(jitla.config.current())).key
-    return Record(key.kernel, key.shape, GATE.host(), config, 0.5, 1.0, 0.0, True).line()
+    choice = job.parcel.choice(GATE.compiler(jitla.config.current()))
+    every = {**choice.space().values(choice.space().default), **config}
+    return Record(*choice.key, GATE.host(), every, 0.5, 1.0, 0.0, True).line()
 
 
 def test_a_hot_kernel_is_swapped_while_it_runs(kept, monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 from jitla.events import MAKING
@@ -32,14 +33,18 @@ from jitla.hops import Hop, Shape, topo
 from jitla.recompile.asked import RowTools
 from jitla.recompile.choices import (
     LOOPS,
+    NO_TILES,
     TILE,
     UNTUNED,
+    Cells,
     Choice,
     Launch,
     Made,
+    as_chosen,
     cell_space,
     key_of,
     short_rows,
+    tiles_of,
 )
 from jitla.recompile.listing import tiled
 from jitla.recompile.rows import RowBinding
@@ -90,18 +95,26 @@ class CellLoop:
         """Return what may be chosen of it, bound like this."""
         form, _, stored, late = self._walked(binding)
         how = self.operands, form, {binding.order.direct[h] for h in stored}
-        return cell_space(may_stream(*how) and not late, streams(*how, binding.places) and not late,
-                          form.mode == "cell")
+        given = [h for h in (*self.kernel.inputs, *self.kernel.outputs) if h.meta.shape]
+        # What lies across is walked tile by tile as it is; loops that are chosen otherwise are nests.
+        turned = form.mode == "cell" and not stored and len(set(form.inner)) > 1
+        sums = None if form.mode != "full" or form.ndim > 1 else any(
+            h.op.name == "sum" and h.meta.dtype.kind in "fc" for h in self.kernel.outputs)
+        return cell_space(Cells(
+            may_stream(*how) and not late, streams(*how, binding.places) and not late,
+            form.mode == "cell", sums, binding.tools.cores,
+            sum(prod(binding.places[h].shape) * h.meta.dtype.itemsize for h in given),
+            tiles_of(binding.shapes[self.kernel.shape]) if turned else NO_TILES))
 
     def variant(self, binding: Binding, chosen: Values = UNTUNED) -> tuple[Executable, Launch, Geometry]:
         """Return it compiled for these layouts, what runs it, and how it walks over them."""
         form, geometry, stored, late = self._walked(binding)
         around = chosen["stores"] == "around" if "stores" in chosen else \
             streams(self.operands, form, {binding.order.direct[h] for h in stored}, binding.places)
-        schedule = Schedule(
-            threads=binding.tools.threads, unroll=int(chosen.get("unroll", 1)),
-            nontemporal=around and not late, delayed=late,
-            crosswise=short_rows(self.kernel, form, geometry))
+        schedule = as_chosen(chosen, Schedule(
+            threads=int(chosen.get("threads", 0)) or binding.tools.threads,
+            unroll=int(chosen.get("sums", 1)), nontemporal=around and not late, delayed=late,
+            crosswise=short_rows(self.kernel, form, geometry)))
         if (form, schedule) in self.variants:
             MAKING.now.kernel(None)
         else:
