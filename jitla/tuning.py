@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from jitla.config import Config, current
+from jitla.errors import ConfigError
 from jitla.fusion import Space, Values
 from jitla.gate import GATE
 from jitla.predictions import duration
@@ -23,7 +24,7 @@ from jitla.recompile import UNTUNED, Choice, Key, Made
 from jitla.seeking import Trial, Tuned, alone
 from jitla.sending import Job, Memory, Unsendable
 from jitla.state import State
-from jitla.tuner import Records, Settings
+from jitla.tuner import Learner, Records, Settings, Trees
 
 __all__ = ["Tuned", "Tuning", "tune"]
 
@@ -92,8 +93,9 @@ class Session:
 
 
 def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trials: int,
-         seconds: float) -> Tuning:
+         seconds: float, learner: str = "trees") -> Tuning:
     """Search schedules for the kernels of a call; nothing else compiles for this thread meanwhile."""
+    settings = Settings(trials=trials, learner=_learner(learner))
     config = current().with_changes(state.changes)
     session = Session()
     args, kwargs = tuple(map(_own, args)), {k: _own(v) for k, v in kwargs.items()}
@@ -102,10 +104,23 @@ def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     try:
         call_traced(state, function, args, kwargs)
         records = GATE.records(config, new=True)
-        return Tuning(_searched(session, records, config, trials, seconds))
+        return Tuning(_searched(session, records, config, settings, seconds))
     finally:
         GATE.renew()
         state.clear()  # what was bound meanwhile knows nothing of what was found
+
+
+def _learner(name: str) -> Callable[..., Learner]:
+    """Return what learns scores; raise `ConfigError` if there is no such thing here."""
+    if name == "trees":
+        return Trees
+    if name != "lightgbm":
+        raise ConfigError(f"learner={name!r} is not possible; use 'trees' or 'lightgbm'")
+    try:
+        found: Callable[..., Learner] = GATE.room("boosted").Boosted
+    except ImportError as error:
+        raise ConfigError(f"LightGBM is not here: pip install 'jitla[tuner]' ({error})") from error
+    return found
 
 
 def _own(value: Any) -> Any:
@@ -113,7 +128,7 @@ def _own(value: Any) -> Any:
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
-def _searched(session: Session, records: Records, config: Config, trials: int,
+def _searched(session: Session, records: Records, config: Config, settings: Settings,
               seconds: float) -> Iterator[Tuned]:
     """Tune kernel by kernel; each may take the share of the time that it has of the call."""
     tasks = sorted(session.tasks.values(), key=lambda t: -t.seconds)
@@ -134,5 +149,5 @@ def _searched(session: Session, records: Records, config: Config, trials: int,
             continue
         trial = Trial(task.choice.key, space, job, seconds * task.seconds / total)
         with trial:
-            yield trial.run(Settings(trials=trials), records)
+            yield trial.run(settings, records)
         going = not trial.interrupted

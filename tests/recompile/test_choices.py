@@ -72,7 +72,8 @@ class Trying:
     (softmax, (X,), {"height", "units", "unroll", "vector", "ahead"}),
     (laps, (RNG.random((400, 600)),), {"height", "units", "unroll", "vector", "ahead", "tile"}),
     (dot, (X, X), {"sums", "ahead"}), (dot, (X.astype("f4"), X.astype("f4")), {"sums", "ahead"}),
-    (largest, (X,), {"sums", "ahead"})], ids=str)
+    (largest, (X,), {"sums", "ahead"})],
+    ids=["cells", "floats turned", "softmax", "laps", "dot", "dot of floats", "largest"])
 def test_choices_leave_results_as_they_are(function, args, knobs):
     trying = Trying(12)
     GATE.renew(trying)
