@@ -104,7 +104,11 @@ def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     try:
         call_traced(state, function, args, kwargs)
         records = GATE.records(config, new=True)
-        return Tuning(_searched(session, records, config, settings, seconds))
+        end = perf_counter() + seconds
+        layers = [t for device in GATE.compiler(config).devices if device.layers
+                  for t in GATE.room("layers").tuned_layers(
+                      device, records, settings, end, config.numerics == "relaxed")]
+        return Tuning((*layers, *_searched(session, records, config, settings, end - perf_counter())))
     finally:
         GATE.renew()
         state.clear()  # what was bound meanwhile knows nothing of what was found

@@ -33,7 +33,8 @@ def main() -> None:
     if given.fill:
         return
     made = [t for t in (*kernel_tables(), *tables(given.machine)) if not given.table or t.name in given.table]
-    for line in lines(made, given.seeds, given.method or ()):
+    only = [m.replace("_", " ") for m in given.method or ()]
+    for line in lines(made, given.seeds, only):
         print(line, flush=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,10 +75,12 @@ def history(tables: Sequence[Table]) -> History | None:
     return History.of(samples)
 
 
-def lines(tables: Sequence[Table], seeds: int, only: Sequence[str] = ()) -> Iterator[str]:
+def lines(
+    tables: Sequence[Table], seeds: int, only: Sequence[str] = (), keep: Callable[[Any], None] | None = None,
+) -> Iterator[str]:
     """Yield what every table is like, and how every search does on it."""
     for table in tables:
-        others = [t for t in tables if t is not table]
+        others = [t for t in tables if t is not table and t.kind == table.kind]
         worst = max(c for c in table.costs.values() if c < float("inf"))
         guess = table.costs[table.guess] / table.best
         yield (f"{table.name}: {len(table.costs)} points, {table.good()} within 5 % of the best; default "
@@ -88,6 +90,8 @@ def lines(tables: Sequence[Table], seeds: int, only: Sequence[str] = ()) -> Iter
             if only and name not in only:
                 continue
             results = [judged(table, run(seed)) for seed in range(seeds)]
+            if keep is not None:
+                keep((table.name, name, results))
             yield f"  {name:20} {shown(results)}"
 
 

@@ -50,6 +50,11 @@ class Table:
         return cls(name, space, dict(zip(points, costs, strict=True)))
 
     @property
+    def kind(self) -> int:
+        """A number that spaces share whose traits mean the same."""
+        return len(self.space.traits(self.space.values(self.space.default)))
+
+    @property
     def best(self) -> float:
         """What the best point takes."""
         return min(self.costs.values())

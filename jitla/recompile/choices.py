@@ -46,9 +46,9 @@ SUMS = (1, 2, 4)  # times as many partial sums as NumPy has
 VECTORS = ("whole", "half")
 AHEAD = (0, 256, 1024, 4096)  # bytes, of a loop; of stages on blocks of rows fewer choices
 STAGES = {"unroll": (1, 2, 4), "vector": VECTORS, "ahead": (0, 1024)}
-LEVELS = ((32 << 10, 1.0), (512 << 10, 1.15), (4 << 20, 1.4))  # bytes of a block, and what a byte costs
-FAR = 2.0
-STAGE = 400.0  # bytes that could be moved while a stage is begun
+LEVELS = ((1 << 20, 1.0), (4 << 20, 1.2))  # bytes of a block, and what a byte costs
+FAR = 1.5
+STAGE, UNIT = 2000.0, 4000.0  # bytes that could be moved while a stage is begun, and a unit is handed out
 
 
 class Key(NamedTuple):
@@ -206,7 +206,7 @@ def _facts(cut: Rows, values: Values) -> tuple[int, int, int, float]:
 def _estimate(cut: Rows, values: Values) -> float:
     block, blocks, units, waste = _facts(cut, values)
     price = next((p for most, p in LEVELS if block <= most), FAR)
-    return waste * (cut.rows * cut.each * price + blocks * cut.stages * STAGE + units * STAGE)
+    return waste * (cut.rows * cut.each * price + blocks * cut.stages * STAGE + units * UNIT)
 
 
 def _traits(cut: Rows, values: Values) -> tuple[float, ...]:

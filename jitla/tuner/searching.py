@@ -94,12 +94,13 @@ def search(
 
 def _first(space: Space, model: Model, settings: Settings, rng: np.random.Generator,
            warm: Sequence[Point]) -> list[Point]:
-    """Return the default, what served others, what the estimate likes best, and something else."""
+    """Return the default, what served others, half of what the estimate likes best, and something else."""
     known = [*[space.default] * settings.use_default, *warm]
     start = list(dict.fromkeys(known))[:max(settings.batch // 2, 1)]
     if settings.use_prior and space.estimate is not None or model.history is not None:
         scored = candidates(space, model.score, WIDER * settings.batch, start, rng, settings.way)
-        start += batch(scored, settings.batch - len(start), SHARES[0] * settings.diverse)
+        most = max(settings.batch // 2, settings.batch - len(start) if model.history is not None else 0)
+        start += batch(scored, min(most, settings.batch - len(start)), SHARES[0] * settings.diverse)
     return _filled(space, start, (), settings.batch, rng)
 
 

@@ -18,7 +18,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("verify", "analysis", "predictions", "graph", "records", "advice", "pace", "levels", "timeline", "page",
      "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "sending", "tuned",
      "gate", "state", "quantization", "tiers", "recompilation",
-     "measurer", "guarding", "seeking", "hot", "boosted", "tuning", "scheduling", "bypass",
+     "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling", "bypass",
      "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__", "demo_data",
      "demo_algorithms", "demo_worker", "demo", "__main__"),
 )
