@@ -319,10 +319,10 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
          learner: Literal["trees", "lightgbm"] = "trees", **kwargs: Any) -> Tuning:
     """Search faster schedules for the kernels that a call runs.
 
-    The function is called once, with copies of the arguments. Then each of its kernels is run on the same
-    arrays with other schedules (how many rows make a block, how many blocks are shared out at a time, how
-    results are stored), beside the untuned one in turn. Only a schedule whose results are the same to the
-    bit, and that is faster by more than the noise, is kept: in the directory that the option `cache_dir`
+    The function is called once, with copies of the arguments. Then another process runs each of its kernels
+    on the same arrays with other schedules (how many rows make a block, how many blocks are shared out at a
+    time, how results are stored), beside the untuned one in turn. Only a schedule whose results are the same
+    to the bit, and that is faster by more than the noise, is kept: where the option `cache_dir`
     names, where later processes find it. Schedules that change in which order values are added up are tried
     with ``numerics="relaxed"`` only.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,9 +75,7 @@ def history(tables: Sequence[Table]) -> History | None:
     return History.of(samples)
 
 
-def lines(
-    tables: Sequence[Table], seeds: int, only: Sequence[str] = (), keep: Callable[[Any], None] | None = None,
-) -> Iterator[str]:
+def lines(tables: Sequence[Table], seeds: int, only: Sequence[str] = ()) -> Iterator[str]:
     """Yield what every table is like, and how every search does on it."""
     for table in tables:
         others = [t for t in tables if t is not table and t.kind == table.kind]
@@ -90,8 +88,6 @@ def lines(
             if only and name not in only:
                 continue
             results = [judged(table, run(seed)) for seed in range(seeds)]
-            if keep is not None:
-                keep((table.name, name, results))
             yield f"  {name:20} {shown(results)}"
 
 
