@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from time import perf_counter
 
-from jitla.accel import Device, Layer, Spec, Tiling, cycles, knobs, to_tiling
+from jitla import accel
+from jitla.accel import Device, Layer, Spec, Tiling, to_tiling
 from jitla.fusion import Point, Space
 from jitla.recompile import Key
 from jitla.seeking import Tuned
@@ -31,7 +32,7 @@ def target_of(spec: Spec) -> str:
 
 def _space(layer: Layer, device: Device, relaxed: bool) -> Space:
     """Return the space of a layer; floats are added up in the order that tiles of channels have."""
-    space = knobs(layer, device.spec, device.threads)
+    space = accel.knobs(layer, device.spec, device.threads)
     if relaxed or not device.spec.is_float:
         return space
     return space.pinned(space.values(space.default))
@@ -57,7 +58,7 @@ def tuned_layers(device: Device, records: Records, settings: Settings, end: floa
         space, key = _space(layer, device, relaxed), key_of(layer)
 
         def measure(point: Point, layer: Layer = layer, space: Space = space) -> float | None:
-            taken = cycles(layer, device.spec, to_tiling(space.values(point)))
+            taken = accel.cycles(layer, device.spec, to_tiling(space.values(point)))
             return None if taken is None else taken / hertz
 
         usual = measure(space.default)
