@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 from weakref import ref
 
 import numpy as np
@@ -316,13 +316,13 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
 
 
 def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds: float = 30.0,
-         **kwargs: Any) -> Tuning:
+         learner: Literal["trees", "lightgbm"] = "trees", **kwargs: Any) -> Tuning:
     """Search faster schedules for the kernels that a call runs.
 
-    The function is called once, with copies of the arguments. Then each of its kernels is run on the same
-    arrays with other schedules (how many rows make a block, how many blocks are shared out at a time, how
-    results are stored), beside the untuned one in turn. Only a schedule whose results are the same to the
-    bit, and that is faster by more than the noise, is kept: in the directory that the option `cache_dir`
+    The function is called once, with copies of the arguments. Then another process runs each of its kernels
+    on the same arrays with other schedules (how many rows make a block, how many blocks are shared out at a
+    time, how results are stored), beside the untuned one in turn. Only a schedule whose results are the same
+    to the bit, and that is faster by more than the noise, is kept: where the option `cache_dir`
     names, where later processes find it. Schedules that change in which order values are added up are tried
     with ``numerics="relaxed"`` only.
 
@@ -336,6 +336,8 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
         How many schedules of each kernel are measured at most.
     seconds : float, optional
         How long the search may take altogether. An interrupt ends it; what was found until then is kept.
+    learner : str, optional
+        What scores schedules: "trees", which are built in, or "lightgbm", of the extra ``jitla[tuner]``.
 
     Returns
     -------
@@ -344,7 +346,8 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
     """
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
-    found: Tuning = GATE.room("tuning").tune(state, decorated, args, kwargs, trials, seconds)
+    found: Tuning = GATE.room("tuning").tune(
+        state, decorated, args, kwargs, trials, seconds, learner)
     return found
 
 

@@ -189,6 +189,9 @@ class Config:
         "which parts run on an accelerator: those predicted to be faster there; all; some rows of all")
     schedules: str = _option(
         "", _text, "how kernels are cut up and run, as jitla.schedule has pinned it; empty: as is chosen")
+    tune_after_ms: int = _option(
+        0, _number(0, 1_000_000_000),
+        "milliseconds that a kernel has run in all, after which it is tuned behind the program; 0: never")
     disable: bool = _option(
         False, _switch, "jit returns the function itself (read when the function is decorated)")
     recompile: bool = _option(
@@ -384,6 +387,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     accelerator: str
     placement: str
     schedules: str
+    tune_after_ms: int
     disable: bool
     recompile: bool
     progress: bool

@@ -96,7 +96,7 @@ class Gate:
         return (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
                config.without_rules, config.rewrites, config.search_bound, config.search_steps,
                config.search_ms, config.search_from_us, config.accelerator, config.placement,
-               config.schedules)
+               config.schedules, config.tune_after_ms)
 
     def compiler(self, config: Config) -> Any:
         """Return the compiler for `config`."""
@@ -126,7 +126,7 @@ class Gate:
             numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
             memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
             observe=self.room("tiers").observe, placement=config.placement, tuning=self._tuning(config),
-            devices=self.devices(config.accelerator, config.numerics == "strict"))
+            devices=self.devices(config.accelerator, config.numerics == "strict", config))
 
     def records(self, config: Config, new: bool = False) -> Any:
         """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
@@ -137,12 +137,14 @@ class Gate:
 
     def _tuning(self, config: Config) -> Any:
         """Return what chooses knobs; None: nobody, as nothing was tuned."""
-        found = self.records(config)
+        found = self.records(config, new=config.tune_after_ms > 0)
         if self.session is not None or found is None and not config.schedules:
             return self.session
         tuned = self.room("tuned")
-        return tuned.Tuned(
-            found, self.host(), config.numerics == "relaxed", tuned.read(config.schedules))
+        made = tuned.Tuned(found, self.host(), config.numerics == "relaxed", tuned.read(config.schedules))
+        if config.tune_after_ms:
+            made.watch = self.room("hot").Hot(config, found, made.block).watched
+        return made
 
     def renew(self, session: Any = None) -> None:
         """Make new compilers from now on, for which `session` chooses knobs; without one records do."""
@@ -159,16 +161,20 @@ class Gate:
         """Return up to how many operations turns of loops stay together."""
         return UNROLLED if config.accelerator or always else 0
 
-    def devices(self, names: str, bitwise: bool = False) -> tuple[Any, ...]:
+    def devices(self, names: str, bitwise: bool = False, config: Config | None = None) -> tuple[Any, ...]:
         """Return the machines called `names`; raise `ConfigError` for a name that none has.
 
-        If products have to be NumPy's to the bit, none that add up floats.
+        If products have to be NumPy's to the bit, none that add up floats. Tiles are those that were tuned by
+        the records of a config.
         """
         if not names:
             return ()
         accel = self.room("accel")
         found = (accel.preset(name) for name in names.split(","))
-        return tuple(accel.Device(spec) for spec in found if not (bitwise and spec.is_float))
+        records = None if config is None or self.session is not None else self.records(config)
+        how = {} if config is None or records is None else {
+            "tiles": self.room("layers").chooser(records, config.numerics == "relaxed")}
+        return tuple(accel.Device(spec, **how) for spec in found if not (bitwise and spec.is_float))
 
     def rules(self, without: str) -> Any:
         """Return the rewrites but those called `without`; raise `ConfigError` for a name that none has."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from jitla.disk import Unsafe, is_own, opened
@@ -31,8 +31,10 @@ class Tuned:
     """Chooses for every kernel what its user has pinned, else what was found best, else what runs untuned."""
 
     def __init__(self, records: Records | None, target: str, relaxed: bool = False,
-                 pins: Mapping[str, Values] = MappingProxyType({})) -> None:
+                 pins: Mapping[str, Values] = MappingProxyType({}),
+                 watch: Callable[[Choice, Made], Made] | None = None) -> None:
         self.records, self.target, self.relaxed, self.pins = records, target, relaxed, pins
+        self.watch = watch  # makes of what runs a kernel untuned what also sees how long that takes
         self.chosen: dict[Key, Values] = {}
         self.said: dict[Key, str] = {}
 
@@ -50,7 +52,8 @@ class Tuned:
         values = self.values(choice)
         if values:
             self._note(choice.key, values, "tuned")
-        return choice.make(values)
+        made = choice.make(values)
+        return made if values or self.watch is None else self.watch(choice, made)
 
     def _note(self, key: Key, values: Values, said: str) -> None:
         if len(self.said) >= MOST:

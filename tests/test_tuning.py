@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,9 @@ def kept(tmp_path):
         GATE.renew()
 
 
-def made(found, config):
+def made(found, changes, f):
+    (usual,) = jitla.schedule(f)
+    config = {**usual.usual, **changes} if changes else {}
     return Record(found.key.kernel, found.key.shape, GATE.host(), config, 0.5, 1.0, 0.0, True)
 
 
@@ -52,12 +56,14 @@ def test_records_choose_and_results_are_the_same(kept):
     found = jitla.tune(f, X, trials=1)[0]
     config = jitla.config.current()
     records = GATE.records(config)
-    records.add([made(found, {"height": 24, "units": 2})])
+    f(X)
+    records.add([made(found, {"height": 24, "units": 2}, f)])
     GATE._records.clear()  # as in another process
     GATE.renew()
     f.cache_clear()
     assert f(X).tobytes() == before.tobytes()
-    assert list(GATE.compiler(config).tuning.chosen.values()) == [{"height": 24, "units": 2}]
+    (chosen,) = GATE.compiler(config).tuning.chosen.values()
+    assert chosen["height"] == 24 and chosen["units"] == 2
     assert "tuned: height=24, units=2" in str(jitla.explain(f))
 
 
@@ -75,7 +81,7 @@ def test_stencils_are_tried_in_tiles(kept):
     (usual,) = jitla.schedule(f)
     tiles = next(k.choices for k in usual.knobs if k.name == "tile")
     assert "16x256" in tiles and found.points > len(tiles) and not found.refused
-    GATE.records(config).add([made(found, {**usual.usual, "tile": "16x256"})])
+    GATE.records(config).add([made(found, {"tile": "16x256"}, f)])
     GATE.renew()
     f.cache_clear()
     assert f(x).tobytes() == before.tobytes()
@@ -86,8 +92,10 @@ def test_records_that_are_not_legal_are_not_used(kept):
     f = jitla.jit(softmax, compile="sync")
     found = jitla.tune(f, X, trials=1)[0]
     config = jitla.config.current()
-    for wrong in ({"height": 23, "units": 2}, {"height": 8}, {"height": "8", "units": 2}, {}):
-        GATE.records(config).add([made(found, wrong)])
+    f(X)
+    usual = made(found, {"height": 23}, f).config
+    for wrong in (usual, {"height": 8}, {**usual, "height": "8"}, {}):
+        GATE.records(config).add([replace(made(found, {}, f), config=wrong)])
         GATE.renew()
         f.cache_clear()
         f(X)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 
 from bench.tuner.contest import lines
-from bench.tuner.tables import MACHINE, fill, tables
+from bench.tuner.kernels import FUNCTIONS
+from bench.tuner.kernels import fill as fill_kernel
+from bench.tuner.tables import MACHINE, fill, kernel_tables, tables
 
 
 def main() -> None:
     """Fill tables, or compare searches on those that are complete."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fill", action="append", help="a layer whose points are simulated")
+    parser.add_argument("--fill", action="append", help="a layer whose points are simulated, or a kernel")
     parser.add_argument("--seconds", type=float, default=240.0, help="for each that is filled")
     parser.add_argument("--machine", default=MACHINE)
     parser.add_argument("--seeds", type=int, default=30)
@@ -23,12 +25,16 @@ def main() -> None:
     parser.add_argument("--method", action="append", help="only these")
     given = parser.parse_args()
     for name in given.fill or ():
+        if name in FUNCTIONS:
+            print(fill_kernel(name, given.seconds), flush=True)
+            continue
         there, every = fill(name, given.machine, given.seconds)
         print(f"{name}: {there} of {every} points")
     if given.fill:
         return
-    made = [t for t in tables(given.machine) if not given.table or t.name in given.table]
-    for line in lines(made, given.seeds, given.method or ()):
+    made = [t for t in (*kernel_tables(), *tables(given.machine)) if not given.table or t.name in given.table]
+    only = [m.replace("_", " ") for m in given.method or ()]
+    for line in lines(made, given.seeds, only):
         print(line, flush=True)
 
 

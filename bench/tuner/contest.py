@@ -78,7 +78,7 @@ def history(tables: Sequence[Table]) -> History | None:
 def lines(tables: Sequence[Table], seeds: int, only: Sequence[str] = ()) -> Iterator[str]:
     """Yield what every table is like, and how every search does on it."""
     for table in tables:
-        others = [t for t in tables if t is not table]
+        others = [t for t in tables if t is not table and t.kind == table.kind]
         worst = max(c for c in table.costs.values() if c < float("inf"))
         guess = table.costs[table.guess] / table.best
         yield (f"{table.name}: {len(table.costs)} points, {table.good()} within 5 % of the best; default "

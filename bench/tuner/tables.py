@@ -7,17 +7,19 @@ Receives names; returns tables, which are files of numbers in the order of a spa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from bench.accelerator import LAYERS, layer
 from jitla.accel import cycles, knobs, preset, to_tiling
-from jitla.fusion import Point, Space
+from jitla.fusion import Knob, Point, Space, Values
 
 PLACE = Path(__file__).parent / "tables"
+KERNELS = PLACE / "kernels"
 MACHINE = "vta-pynq"
 SAVED = 50  # points after which what is there so far is written down
 
@@ -29,6 +31,28 @@ class Table:
     name: str
     space: Space
     costs: dict[Point, float]
+
+    @classmethod
+    def of(cls, name: str, found: Mapping[str, Any]) -> Table:
+        """Return a table whose file holds the space as well."""
+        points = [tuple(p) for p in found["points"]]
+        knobs = tuple(Knob(n, tuple(choices), exact) for n, choices, exact in found["knobs"])
+        names = [k.name for k in knobs]
+        at = {tuple(k.choices[i] for k, i in zip(knobs, p, strict=True)): n for n, p in enumerate(points)}
+
+        def number(values: Values) -> int:
+            return at[tuple(values[n] for n in names)]
+
+        space = Space(knobs, tuple(found["default"]), lambda v: tuple(v[n] for n in names) in at,
+                      (lambda v: found["estimates"][number(v)]) if any(found["estimates"]) else None,
+                      lambda v: tuple(found["traits"][number(v)]))
+        costs = (float("inf") if c <= 0 else c for c in found["costs"])
+        return cls(name, space, dict(zip(points, costs, strict=True)))
+
+    @property
+    def kind(self) -> int:
+        """A number that spaces share whose traits mean the same."""
+        return len(self.space.traits(self.space.values(self.space.default)))
 
     @property
     def best(self) -> float:
@@ -91,3 +115,8 @@ def tables(machine: str = MACHINE) -> list[Table]:
             costs = {p: float("inf") if c < 0 else float(c) for p, c in zip(space.points, found, strict=True)}
             made.append(Table(name, space, costs))
     return made
+
+
+def kernel_tables() -> list[Table]:
+    """Return the tables of kernels of the processor."""
+    return [Table.of(place.stem, json.loads(place.read_text())) for place in sorted(KERNELS.glob("*.json"))]

@@ -7,8 +7,8 @@ Receives DAGs of hops; returns units and their times, and callables that run gro
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from threading import Lock
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jitla.accel.access import Access, Axis, Place
-from jitla.accel.assemble import Job, Stage, best_tiling, job
+from jitla.accel.assemble import Job, Stage, assemble, best_tiling
 from jitla.accel.fits import INTRINSICS
 from jitla.accel.intrinsic import Intrinsic, Loops
 from jitla.accel.isa import AluOp
@@ -25,7 +25,7 @@ from jitla.accel.layer import Layer, Step
 from jitla.accel.ready import Ready, Refused, placed, ready
 from jitla.accel.spec import Spec
 from jitla.accel.text import disassemble
-from jitla.accel.tiling import roofs
+from jitla.accel.tiling import Tiling, roofs
 from jitla.accel.timeline import line_of_time
 from jitla.accel.unit import Unit, operator_of, units
 from jitla.errors import DeviceError, InternalError
@@ -47,6 +47,8 @@ class Device:
     spec: Spec
     intrinsics: tuple[Intrinsic, ...] = INTRINSICS
     threads: int = 2
+    tiles: Callable[[Device, Layer], Tiling | None] = lambda device, layer: None  # that were tuned
+    layers: dict[Layer, None] = field(default_factory=dict)  # that were run, without numbers
 
     @property
     def name(self) -> str:
@@ -66,7 +68,13 @@ class Device:
 
     def seconds(self, unit: Unit) -> float:
         """Return the simulated time of a unit at the stated clock, without transfers."""
-        return job(self.spec, [Stage("out", typical(unit), "images")], self.threads).seconds + LATENCY
+        return self.job([Stage("out", typical(unit), "images")]).seconds + LATENCY
+
+    def job(self, stages: Sequence[Stage]) -> Job:
+        """Return the program of stages, each tiled as was tuned, else as is fastest for it alone."""
+        return assemble(self.spec, stages, [
+            self.tiles(self, s.layer.without_numbers) or best_tiling(self.spec, s.layer, self.threads)
+            for s in stages])
 
     def moving(self, nbytes: int) -> float:
         """Return the seconds in which so many bytes come to the device or leave it."""
@@ -208,7 +216,7 @@ class Part:
     @cached_property
     def example(self) -> Job:
         """The program for typical numbers."""
-        return job(self.device.spec, self._stages([typical(u) for u in self.group]), self.device.threads)
+        return self.device.job(self._stages([typical(u) for u in self.group]))
 
     def _stages(self, layers: Sequence[Layer]) -> list[Stage]:
         names = {u.out: f"u{i}" for i, u in enumerate(self.group)}
@@ -237,7 +245,8 @@ class Part:
         with self._lock:
             made = self._jobs.get(layers)
             if made is None:
-                made = job(self.device.spec, self._stages(layers), self.device.threads)
+                made = self.device.job(self._stages(layers))
+                self.device.layers.update((layer.without_numbers, None) for layer in layers)
                 self._jobs[layers] = made
                 while len(self._jobs) > KEPT:
                     self._jobs.popitem(last=False)

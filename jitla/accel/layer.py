@@ -7,7 +7,7 @@ Receives sizes; returns records, and by `meaning` what they say of arrays in Num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -80,6 +80,11 @@ class Layer:
     mode: Mode = "product"
     steps: tuple[Step, ...] = ()
     stored: int = 1
+
+    @property
+    def without_numbers(self) -> Layer:
+        """The layer whose steps have no numbers: its tiles are the same."""
+        return replace(self, steps=tuple(replace(s, number=0) for s in self.steps))
 
     @property
     def output_shape(self) -> tuple[int, int, int, int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from jitla.codegen.layout import COLD, Loop, Operand, word
 from jitla.codegen.scalar import MathCall
-from jitla.codegen.span import Writer, chosen, gapped
+from jitla.codegen.span import Writer, chosen, early, gapped
 from jitla.codegen.vector import Value, memory_type
 from jitla.hops import Hop
 
@@ -185,10 +185,13 @@ def _rest(out: Operand) -> list[str]:
 
 def _vector(w: Writer, fixed: dict[Hop, Value], name: str, index: str) -> dict[Hop, Value]:
     """Write loads and cells of the elements from `index` on; return every value."""
-    values = dict(fixed)
+    values, ahead = dict(fixed), early(w.loop)
     for op in w.loop.operands:
         if op.role == "in" and op.walks:
-            values[op.hop] = w.read(op, w.pointer(op, f"%at{op.word}", name, index))
+            at = w.pointer(op, f"%at{op.word}", name, index)
+            values[op.hop] = w.read(op, at)
+            if index == "%i" and op.word in ahead:
+                w.prefetch(op, at, ahead[op.word])
     w.body(values)
     return values
 

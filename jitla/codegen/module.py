@@ -70,12 +70,13 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
         chains = min(widest // narrowest, 8 if len(kernel.body) <= 3 else 4)
         if form.ndim > 1 and kernel.shape[-1] >= SHORT and "s" not in form.inner:
             chains = max(chains, 2)  # rows of such kernels are read in many places: fewer turns
-    lanes = target.lanes(widest) * max(chains, schedule.unroll)
+    lanes = max(target.lanes(widest) * max(chains, schedule.unroll) // schedule.part, 1)
     if form.mode in ("full", "rows"):
         # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
         # Rows shorter than a few of these would be left to the loop over single elements.
         many = 4 if form.mode == "full" or kernel.shape[-1] >= SHORT else 1
-        lanes = accumulators(kernel) if has_float_sum(kernel) else many * target.lanes(widest)
+        usual = accumulators(kernel) if has_float_sum(kernel) else many * target.lanes(widest)
+        lanes = usual * schedule.unroll  # more partial sums are added up in another order
     ops = operands(kernel, form)
     return Loop(
         kernel, form, schedule, target, ops, min(lanes, MAX_LANES), _calls(kernel, form))

@@ -12,7 +12,7 @@ from jitla.codegen.layout import COLD, DEPTH, HEADER, INNER, PLAIN, Loop, word
 from jitla.codegen.monoids import identity
 from jitla.codegen.partial import finish, folded, limits, merged, multiple, paired, slots
 from jitla.codegen.scalar import LlvmBuilder, MathCall
-from jitla.codegen.span import Writer, elements, span
+from jitla.codegen.span import Writer, early, elements, span
 
 AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down several streams
 FAR = 1536  # bytes, if the loop looks for extremes as well and reads less at a time
@@ -20,6 +20,8 @@ FAR = 1536  # bytes, if the loop looks for extremes as well and reads less at a 
 
 def prefetched(loop: Loop) -> dict[int, int]:
     """Return for which operand memory is asked for early, and how many bytes."""
+    if loop.schedule.ahead:
+        return early(loop)
     streams = [o for o in loop.operands if o.role == "in" and o.letter in "csf"]
     lone = paired(loop) and len(streams) == 1 and streams[0].letter in "cf"
     extremes = any(o.hop.op.name in ("min", "max") for o in loop.aggregates)
@@ -110,7 +112,7 @@ def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     text = span(flat, "tail", 1, math, how=COLD) + _leaf(flat, math, prefetched(loop))
     if loop.gathers:
         return text + gather(loop) + tree(loop, "gathered"), "tree"
-    if not paired(loop):
+    if not paired(loop) or loop.schedule.unroll > 1:  # what has more partial sums has them throughout
         return text, "leaf"
     if ways(loop) > 1:
         text += abreast(loop, math, prefetched(loop))

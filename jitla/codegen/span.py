@@ -218,13 +218,20 @@ def span(
     w.lines.append("entry:")
     w.begin()
     accs = []
+    ahead = early(loop)
     for k, op in enumerate(loop.aggregates):
         w.lines.append(f"  %acc{k} = getelementptr i8, ptr %acc, i64 {loop.slot * width * k}")
         accs.append(w.b.load(f"%acc{k}", op.dtype))
-    for k, end in enumerate(elements(w, "entry", accs)):
+    for k, end in enumerate(elements(w, "entry", accs, ahead if width > 1 else None)):
         w.b.store(end, f"%acc{k}")
     body = "\n".join(w.lines)
     return f"define internal void @{name}({SPAN}) {how}{{\n{body}\n  ret void\n}}\n"
+
+
+def early(loop: Loop) -> dict[int, int]:
+    """Return for which operands memory is asked for early, and how many bytes, as the schedule says."""
+    ahead = loop.schedule.ahead
+    return {o.word: ahead for o in loop.operands if ahead and o.role == "in" and o.letter in "cf"}
 
 
 def elements(

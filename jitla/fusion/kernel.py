@@ -253,7 +253,8 @@ class Schedule:
     """How a kernel is run: `threads` (0 = all), `unroll` vectors per step, `nontemporal` output stores.
 
     With `delayed` stores its one result may overwrite what it is computed from elsewhere, as far as the
-    geometry says. `crosswise`: rows may be so short that several of them are to fill a vector.
+    geometry says. `crosswise`: rows may be so short that several of them are to fill a vector. Vectors have
+    one in `part` of the processor's lanes; memory is asked for `ahead` bytes early, 0: as is usual.
     """
 
     threads: int = 0
@@ -261,6 +262,8 @@ class Schedule:
     nontemporal: bool = False
     delayed: bool = False
     crosswise: bool = False
+    part: int = 1
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from jitla.recompile.cache import Compiler
 from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Choice, Chosen, Key, Made, Tuning
 from jitla.recompile.copying import Sized, sized, traced
 from jitla.recompile.listing import chosen_text, usual_loops
+from jitla.recompile.loops import Parcel
 from jitla.recompile.pipeline import STAGES, Draft, Stage, Tools, Trace, run_pipeline
 from jitla.recompile.program import Bound, Program
 from jitla.recompile.recent import Recent
 from jitla.recompile.stores import Order, order_steps
 
 __all__ = [
-    "Bound", "Choice", "Chosen", "Compiler", "Draft", "Key", "LOOPS", "Made", "Order", "Program", "Recent",
-    "STAGES", "Sized", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED", "chosen_text", "order_steps",
-    "run_pipeline", "sized", "traced", "usual_loops",
+    "Bound", "Choice", "Chosen", "Compiler", "Draft", "Key", "LOOPS", "Made", "Order", "Parcel", "Program",
+    "Recent", "STAGES", "Sized", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED", "chosen_text",
+    "order_steps", "run_pipeline", "sized", "traced", "usual_loops",
 ]

@@ -76,6 +76,7 @@ class Compiler:
         self.threads = threads
         self.tuning = tuning
         self.cores = machine.threads
+        self.devices = devices
         self._launch: Launch = launch or backend.launch
         self._observe = observe
         self._programs: Recent[Program] = Recent(max_programs, room)

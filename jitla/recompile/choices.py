@@ -7,6 +7,7 @@ chooses, machine code. Receives kernels bound to sizes; returns spaces and keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from math import ceil, log2
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from jitla.fusion import (
     Knob,
     Layout,
     RowKernel,
+    Schedule,
     Space,
     Value,
     Values,
@@ -40,9 +42,13 @@ MOST = 8 << 20  # bytes of a block, which every thread has of its own
 TILE_HEIGHTS, TILE_WIDTHS = (8, 16, 32, 64), (256, 512, 1024)
 STORES = ("near", "around")
 UNROLL = (1, 2, 4, 8)
-LEVELS = ((32 << 10, 1.0), (512 << 10, 1.15), (4 << 20, 1.4))  # bytes of a block, and what a byte costs
-FAR = 2.0
-STAGE = 400.0  # bytes that could be moved while a stage is begun
+SUMS = (1, 2, 4)  # times as many partial sums as NumPy has
+VECTORS = ("whole", "half")
+AHEAD = (0, 256, 1024, 4096)  # bytes, of a loop; of stages on blocks of rows fewer choices
+STAGES = {"unroll": (1, 2, 4), "vector": VECTORS, "ahead": (0, 1024)}
+LEVELS = ((1 << 20, 1.0), (4 << 20, 1.2))  # bytes of a block, and what a byte costs
+FAR = 1.5
+STAGE, UNIT = 2000.0, 4000.0  # bytes that could be moved while a stage is begun, and a unit is handed out
 
 
 class Key(NamedTuple):
@@ -56,6 +62,7 @@ class Choice(NamedTuple):
     """A bound kernel for whoever chooses: `make` makes its argument block, and what runs it, of choices.
 
     The last `outputs` operands are results. `make` raises `ScheduleError` if its loops cannot be as chosen.
+    `parcel` is what another process makes the same choice of.
     """
 
     key: Key
@@ -63,6 +70,7 @@ class Choice(NamedTuple):
     outputs: int
     space: Callable[[], Space]
     make: Callable[[Values], Made]
+    parcel: Callable[[], Any]
 
 
 class Chosen(NamedTuple):
@@ -84,10 +92,14 @@ class Tuning(Protocol):
         ...
 
 
+NO_TILES: dict[str, tuple[int, float]] = {"": (1, 1.0)}
+
+
 class Rows(NamedTuple):
     """A pass over rows: how many, bytes of one in all values, stages, threads, the `least` of a block.
 
-    `tiles` that it may be cut into, each with its rows and the part of a row that it takes.
+    `tiles` that it may be cut into, each with its rows and the part of a row that it takes. Some stages are
+    `cells`, loops over elements.
     """
 
     rows: int
@@ -95,7 +107,8 @@ class Rows(NamedTuple):
     stages: int
     cores: int
     least: int = 1
-    tiles: Mapping[str, tuple[int, float]] = MappingProxyType({"": (1, 1.0)})
+    tiles: Mapping[str, tuple[int, float]] = MappingProxyType(NO_TILES)
+    cells: bool = False
 
 
 def key_of(
@@ -154,6 +167,9 @@ def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> 
             return all(values[k.name] == default[k.name] for k in knobs if k.name != TILE)
         return int(values.get("units", 1)) <= ceil(cut.rows / int(values["height"]))
 
+    if cut.cells:
+        knobs += [Knob(name, choices) for name, choices in STAGES.items()]
+        default |= {name: choices[0] for name, choices in STAGES.items()}
     return Space(tuple(knobs), tuple(k.choices.index(default[k.name]) for k in knobs), legal,
                  lambda v: _estimate(cut, v), lambda v: _traits(cut, v))
 
@@ -190,13 +206,25 @@ def _facts(cut: Rows, values: Values) -> tuple[int, int, int, float]:
 def _estimate(cut: Rows, values: Values) -> float:
     block, blocks, units, waste = _facts(cut, values)
     price = next((p for most, p in LEVELS if block <= most), FAR)
-    return waste * (cut.rows * cut.each * price + blocks * cut.stages * STAGE + units * STAGE)
+    return waste * (cut.rows * cut.each * price + blocks * cut.stages * STAGE + units * UNIT)
 
 
 def _traits(cut: Rows, values: Values) -> tuple[float, ...]:
     block, blocks, units, waste = _facts(cut, values)
     numbers = (block, blocks, units, waste, cut.each, int(values["height"]), cut.rows * cut.each)
-    return (*(log2(max(n, 1e-6)) for n in numbers), float(cut.stages))
+    return (*(log2(max(n, 1e-6)) for n in numbers), float(cut.stages), *_loop_traits(values))
+
+
+def _loop_traits(values: Values) -> tuple[float, ...]:
+    """Return numbers that say how a loop over elements is written."""
+    return (log2(int(values.get("unroll", 1))), float(values.get("vector") == "half"),
+            log2(int(values.get("ahead", 0)) + 1))
+
+
+def as_chosen(values: Values, schedule: Schedule) -> Schedule:
+    """Return how a loop over elements is run if its vectors and fetches are as chosen."""
+    return replace(schedule, unroll=int(values.get("unroll", schedule.unroll)),
+                   part=2 if values.get("vector") == "half" else 1, ahead=int(values.get("ahead", 0)))
 
 
 def short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
@@ -204,17 +232,48 @@ def short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
     return 1 < geometry.dims[-1] <= crosswise(kernel, form)
 
 
-def cell_space(streams: bool, around: bool, unrolls: bool) -> Space:
-    """Return the space of a loop over elements: how results are stored, how many vectors a turn has.
+class Cells(NamedTuple):
+    """A loop over elements, or an aggregate of all: what may be chosen of it, and the bytes it moves.
 
-    `streams`: results may go around the caches, and do so untuned if `around`.
+    Results may go around the caches (`streams`), and do so untuned if `around`. `sums` is whether partial
+    sums of floats depend on how many there are; None: there are none. Vectors are split up in `tiles`.
     """
+
+    streams: bool
+    around: bool
+    unrolls: bool
+    sums: bool | None
+    cores: int
+    moved: int
+    tiles: Mapping[str, tuple[int, float]] = MappingProxyType(NO_TILES)
+
+
+def cell_space(cells: Cells) -> Space:
+    """Return the space of a loop over elements."""
     knobs: list[Knob] = []
     default: list[int] = []
     every: tuple[tuple[str, tuple[Value, ...], bool, int], ...] = (
-        ("stores", STORES, streams, int(around)), ("unroll", UNROLL, unrolls, 0))
+        ("stores", STORES, cells.streams, int(cells.around)),
+        ("unroll", UNROLL, cells.unrolls, 0),
+        ("vector", VECTORS, cells.unrolls, 0),
+        ("sums", SUMS, cells.sums is not None, 0),
+        ("ahead", AHEAD, cells.unrolls or cells.sums is not None, 0),
+        ("threads", (0, 1), cells.cores > 1, 0),
+        (TILE, tuple(cells.tiles), len(cells.tiles) > 1, 0))
     for name, choices, there, usual in every:
         if there:
-            knobs.append(Knob(name, choices))
+            knobs.append(Knob(name, choices, exact=name != "sums" or not cells.sums))
             default.append(usual)
-    return Space(tuple(knobs), tuple(default))
+    usual_values = {k.name: k.choices[i] for k, i in zip(knobs, default, strict=True)}
+
+    def legal(values: Values) -> bool:
+        """Tell whether a tile is chosen alone, as others then mean nothing."""
+        return not values.get(TILE) or all(v == usual_values[k] for k, v in values.items() if k != TILE)
+
+    return Space(tuple(knobs), tuple(default), legal, None, lambda v: _cell_traits(cells, v))
+
+
+def _cell_traits(cells: Cells, values: Values) -> tuple[float, ...]:
+    tile = cells.tiles.get(str(values.get(TILE, "")), (0, 0.0))
+    return (log2(max(cells.moved, 1)), float(values.get("stores") == "around"), *_loop_traits(values),
+            log2(int(values.get("sums", 1))), float(values.get("threads") == 1), log2(tile[0] + 1), tile[1])

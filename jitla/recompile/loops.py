@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 from jitla.events import MAKING
@@ -23,11 +25,27 @@ from jitla.fusion import (
     Space,
     Values,
     WindowKernel,
+    operands,
+    structure_key,
     walk,
 )
-from jitla.hops import Hop, Shape
+from jitla.hops import Hop, Shape, topo
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Launch, Made, cell_space, short_rows
+from jitla.recompile.choices import (
+    LOOPS,
+    NO_TILES,
+    TILE,
+    UNTUNED,
+    Cells,
+    Choice,
+    Launch,
+    Made,
+    as_chosen,
+    cell_space,
+    key_of,
+    short_rows,
+    tiles_of,
+)
 from jitla.recompile.listing import tiled
 from jitla.recompile.rows import RowBinding
 from jitla.recompile.scheduled import nested
@@ -77,18 +95,26 @@ class CellLoop:
         """Return what may be chosen of it, bound like this."""
         form, _, stored, late = self._walked(binding)
         how = self.operands, form, {binding.order.direct[h] for h in stored}
-        return cell_space(may_stream(*how) and not late, streams(*how, binding.places) and not late,
-                          form.mode == "cell")
+        given = [h for h in (*self.kernel.inputs, *self.kernel.outputs) if h.meta.shape]
+        # What lies across is walked tile by tile as it is; loops that are chosen otherwise are nests.
+        turned = form.mode == "cell" and not stored and len(set(form.inner)) > 1
+        sums = None if form.mode != "full" or form.ndim > 1 else any(
+            h.op.name == "sum" and h.meta.dtype.kind in "fc" for h in self.kernel.outputs)
+        return cell_space(Cells(
+            may_stream(*how) and not late, streams(*how, binding.places) and not late,
+            form.mode == "cell", sums, binding.tools.cores,
+            sum(prod(binding.places[h].shape) * h.meta.dtype.itemsize for h in given),
+            tiles_of(binding.shapes[self.kernel.shape]) if turned else NO_TILES))
 
     def variant(self, binding: Binding, chosen: Values = UNTUNED) -> tuple[Executable, Launch, Geometry]:
         """Return it compiled for these layouts, what runs it, and how it walks over them."""
         form, geometry, stored, late = self._walked(binding)
         around = chosen["stores"] == "around" if "stores" in chosen else \
             streams(self.operands, form, {binding.order.direct[h] for h in stored}, binding.places)
-        schedule = Schedule(
-            threads=binding.tools.threads, unroll=int(chosen.get("unroll", 1)),
-            nontemporal=around and not late, delayed=late,
-            crosswise=short_rows(self.kernel, form, geometry))
+        schedule = as_chosen(chosen, Schedule(
+            threads=int(chosen.get("threads", 0)) or binding.tools.threads,
+            unroll=int(chosen.get("sums", 1)), nontemporal=around and not late, delayed=late,
+            crosswise=short_rows(self.kernel, form, geometry)))
         if (form, schedule) in self.variants:
             MAKING.now.kernel(None)
         else:
@@ -144,3 +170,40 @@ def made(loop: CellLoop | BlockLoop, binding: Binding, chosen: Values) -> Made:
     lines = str(chosen[LOOPS]) if chosen.get(LOOPS) else tiled(loop.kernel, str(chosen[TILE]))
     return nested(loop.kernel, lines, binding.shapes, binding.places, binding.order.direct,
                   binding.tools)
+
+
+def loop_of(kernel: Kernel | RowKernel | WindowKernel) -> CellLoop | BlockLoop:
+    """Return a kernel with nothing made of it yet."""
+    if isinstance(kernel, Kernel):
+        return CellLoop(kernel, structure_key(kernel), operands(kernel))
+    return BlockLoop(kernel)
+
+
+class Parcel(NamedTuple):
+    """A kernel and what it is bound to, without anything that was made of it in this process."""
+
+    kernel: Kernel | RowKernel | WindowKernel
+    shapes: Mapping[Shape, Shape]
+    places: Mapping[Hop, Layout]
+    layouts: Mapping[int, Layout]
+    direct: Mapping[Hop, int]
+    delayed: Mapping[Hop, int]
+
+    def choice(self, tools: RowTools) -> Choice:
+        """Return what may be chosen of the kernel, as `tools` make it."""
+        order = Order((), 0, self.direct, (), (), self.delayed)
+        return choice_of(loop_of(self.kernel), Binding(self.shapes, self.places, self.layouts, order, tools))
+
+
+def choice_of(loop: CellLoop | BlockLoop, binding: Binding) -> Choice:
+    """Return what may be chosen of a kernel that is bound."""
+    key = key_of(loop.kernel, binding.shapes, binding.places)
+    return Choice(key, binding.shapes, len(loop.kernel.outputs), partial(loop.space, binding),
+                  partial(made, loop, binding), partial(_parcel, loop.kernel, binding))
+
+
+def _parcel(kernel: Kernel | RowKernel | WindowKernel, binding: Binding) -> Parcel:
+    known = set(topo(kernel.outputs))
+    mine = {h: p for h, p in binding.places.items() if h in known}
+    order = binding.order
+    return Parcel(kernel, binding.shapes, mine, binding.layouts, order.direct, order.delayed)

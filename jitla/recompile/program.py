@@ -20,7 +20,6 @@ from jitla.events import MAKING
 from jitla.fusion import (
     COMPRESSED,
     Call,
-    Kernel,
     Layout,
     Plan,
     Spelling,
@@ -28,19 +27,17 @@ from jitla.fusion import (
     contiguous,
     holds,
     is_view,
-    operands,
     peak,
     result_of,
     seen_operands,
-    structure_key,
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Choice, Chosen, Made, key_of
+from jitla.recompile.choices import UNTUNED, Choice, Chosen, Key, Made
 from jitla.recompile.codes import Code, codes
 from jitla.recompile.emit import Need, Script, write_script
 from jitla.recompile.fresh import copied, maker
-from jitla.recompile.loops import Binding, BlockLoop, CellLoop, Misfit, made
+from jitla.recompile.loops import Binding, CellLoop, Misfit, choice_of, loop_of, made
 from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rings import edges, room
 from jitla.recompile.stores import Aliases, Order, Outs, order_steps
@@ -103,16 +100,14 @@ class Program:
         self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
-        self.chosen: dict[Any, Chosen] = {}  # by kernel, where something chooses: what runs it now
+        self._chosen: dict[Any, tuple[Key, Mapping[Shape, Shape]]] = {}  # kernels for which something chooses
         self._last: Any = None  # what it was bound to last
         self.clock = Clock(len(self.order.steps))
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
         self._variants: list[tuple[Program, dict[int, int]]] = []
         kernels = [s for s in self.order.steps if not isinstance(s, Call)]
-        self._loops = [
-            CellLoop(k, structure_key(k), operands(k)) if isinstance(k, Kernel)
-            else BlockLoop(k) for k in kernels]
+        self._loops = [loop_of(k) for k in kernels]
         hops = topo(plan.outputs)
         self._arrays = [h for h in hops if h.meta.shape != ()]
         lines = [[h.inputs[n].meta.size for n in _LINES[h.op.name]] for h in topo(self.given)
@@ -367,17 +362,17 @@ class Program:
         loop, tuning = self._loops[at], self._workshop.tuning
         if tuning is None:
             return made(loop, binding, UNTUNED)
-        choice = self._choice(at, binding)
-        found = tuning.block(choice)
-        self.chosen[loop.kernel] = Chosen(
-            tuning.chosen.get(choice.key, UNTUNED), tuning.said.get(choice.key, ""), binding.shapes)
-        return found
+        choice = choice_of(loop, binding)
+        self._chosen[loop.kernel] = choice.key, binding.shapes
+        return tuning.block(choice)
 
-    def _choice(self, at: int, binding: Binding) -> Choice:
-        loop = self._loops[at]
-        key = key_of(loop.kernel, binding.shapes, binding.places)
-        return Choice(key, binding.shapes, len(loop.kernel.outputs), partial(loop.space, binding),
-                      partial(made, loop, binding))
+    @property
+    def chosen(self) -> dict[Any, Chosen]:
+        """What runs kernels now, where something chooses."""
+        tuning = self._workshop.tuning
+        return {} if tuning is None else {
+            kernel: Chosen(tuning.chosen.get(key, UNTUNED), tuning.said.get(key, ""), shapes)
+            for kernel, (key, shapes) in self._chosen.items()}
 
     def choices(self) -> Iterator[tuple[int, Any, Choice]]:
         """Yield the number of every kernel in the plan, the kernel, and what may be chosen as bound last."""
@@ -385,7 +380,7 @@ class Program:
             kernels = [s for s in self.plan.steps if not isinstance(s, Call)]
             binding = self._binding(*self._last)
             for at, loop in enumerate(self._loops):
-                yield kernels.index(loop.kernel) + 1, loop.kernel, self._choice(at, binding)
+                yield kernels.index(loop.kernel) + 1, loop.kernel, choice_of(loop, binding)
 
 
 _SCALAR = Layout((), ())

@@ -50,9 +50,9 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Meta, Shape, apply, leaf, make
+from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf, make
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, Rows, row_space, short_rows
+from jitla.recompile.choices import UNTUNED, Made, Rows, as_chosen, row_space, short_rows
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -192,8 +192,10 @@ class RowBinding:
         """Return what may be chosen: partial sums over rows depend on it, nothing else does."""
         blocks = -(-self.rows // self.height)
         shared = not self.kernel.in_turn or bool(self.packed)
+        cells = any(isinstance(s, Kernel) and not any(h.op.kind is Kind.AGG for h in s.outputs)
+                    for s in self.kernel.stages)
         return row_space(
-            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores), self.height,
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, cells=cells), self.height,
             -(-blocks // self._per_unit(blocks)), not self.part, shared)
 
     def block(self) -> Made | None:
@@ -268,6 +270,8 @@ class RowBinding:
         if found is None:
             return None
         schedule = CROSSWISE if short_rows(stage, *found) else SERIAL
+        if found[0].mode == "cell":
+            schedule = as_chosen(self.chosen, schedule)
         executable, _ = self.tools.executable(stage, structure_key(stage), found[0], schedule)
         self.kept.append(executable)
         return executable.template(found[1])

@@ -40,7 +40,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, leaf, make, sections
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, Rows, row_space, tiles_of
+from jitla.recompile.choices import UNTUNED, Made, Rows, as_chosen, row_space, tiles_of
 from jitla.recompile.cuts import BYTES_PER_NS, padded
 
 PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
@@ -116,7 +116,7 @@ class WindowBinding:
         ahead = max(self.ahead.values())
         return row_space(
             Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, max(2 * ahead, 1),
-                 tiles_of(self.shapes[self.kernel.shape])),
+                 tiles_of(self.shapes[self.kernel.shape]), cells=True),
             self.height, -(-blocks // self._per_unit(blocks)), True, True)
 
     def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:
@@ -129,7 +129,8 @@ class WindowBinding:
         past = self.shapes[stage.shape][0] > rows and set(ends) == {"c"} and all(
             h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= STREAMED
             for h in stage.outputs)
-        executable, _ = self.tools.executable(stage, structure_key(stage), form, PAST if past else PLAIN)
+        schedule = as_chosen(self.chosen, PAST if past else PLAIN)
+        executable, _ = self.tools.executable(stage, structure_key(stage), form, schedule)
         self.kept.append(executable)
         return executable.template(geometry), executable.scratch(geometry)
 

@@ -8,13 +8,14 @@ Reading order: features, trees, model, proposing, searching, baselines, records,
 
 from jitla.tuner.baselines import annealing, genetic, random_search
 from jitla.tuner.features import features
-from jitla.tuner.measuring import Stopwatch, Timing
+from jitla.tuner.measuring import ROUNDS, Stopwatch, Timing
 from jitla.tuner.model import History, Model, accuracy
-from jitla.tuner.records import VERSION, Record, Records
+from jitla.tuner.records import VERSION, Record, Records, parse
 from jitla.tuner.searching import Found, Settings, search
-from jitla.tuner.trees import Trees
+from jitla.tuner.trees import Learner, Loss, Trees, gradients
 
 __all__ = [
-    "Found", "History", "Model", "Record", "Records", "Settings", "Stopwatch", "Timing", "Trees", "VERSION",
-    "accuracy", "annealing", "features", "genetic", "random_search", "search",
+    "Found", "History", "Learner", "Loss", "Model", "ROUNDS", "Record", "Records", "Settings", "Stopwatch",
+    "Timing", "Trees", "VERSION", "accuracy", "annealing", "features", "genetic", "gradients", "parse",
+    "random_search", "search",
 ]

@@ -6,7 +6,7 @@ Receives measured points, and samples of other spaces; returns scores, more for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jitla.fusion import Point, Space
 from jitla.tuner.features import features, prior
-from jitla.tuner.trees import Loss, Trees
+from jitla.tuner.trees import Learner, Loss, Trees
 
 Matrix = NDArray[np.float64]
 WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)  # of the estimate's logarithm, of which the best is taken
@@ -52,12 +52,12 @@ class Model:
     """Scores of the points of one space."""
 
     def __init__(self, space: Space, history: History | None = None, *, use_prior: bool = True,
-                 loss: Loss = "rank") -> None:
-        self.space, self.history, self.loss = space, history, loss
+                 loss: Loss = "rank", learner: Callable[..., Learner] = Trees) -> None:
+        self.space, self.history, self.loss, self.learner = space, history, loss, learner
         self.use_prior = use_prior and space.estimate is not None
         self.weight = USUAL_WEIGHT if self.use_prior else 0.0
         self.trust = 1.0 if history is not None else 0.0
-        self._trees: Trees | None = None
+        self._trees: Learner | None = None
         self._known: dict[Point, tuple[Matrix, float, float]] = {}
 
     def fit(self, points: Sequence[Point], costs: Sequence[float | None]) -> None:
@@ -75,7 +75,7 @@ class Model:
         start = self.weight * estimate + self.trust * told
         if self.loss == "square" and self.use_prior:
             start = estimate - estimate.mean()
-        self._trees = Trees(loss=self.loss).fit(x, cost, group, start)
+        self._trees = self.learner(loss=self.loss).fit(x, cost, group, start)
 
     def _judge(self, cost: Matrix, estimate: Matrix, told: Matrix) -> None:
         """Give the estimate the weight by which pairs are told apart best; drop a history that misleads."""

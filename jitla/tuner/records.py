@@ -82,6 +82,10 @@ class Records:
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
 
+    def learn(self, record: Record) -> None:
+        """Keep a record that is written down already."""
+        self._keep(record)
+
     def add(self, records: Iterable[Record]) -> None:
         """Keep records, here and where they came from."""
         made = list(records)
@@ -99,10 +103,13 @@ class Records:
 
     def best(self, kernel: str, shape: tuple[int, ...], target: str) -> Record | None:
         """Return what the last tuning of these sizes has found, if it may run."""
-        for record in reversed(self._kept.get((kernel, target), ())):
-            if record.shape == shape and record.verified:
-                return record if record.counts else None
-        return None
+        found = self.last(kernel, shape, target)
+        return found if found is not None and found.counts else None
+
+    def last(self, kernel: str, shape: tuple[int, ...], target: str) -> Record | None:
+        """Return how the last tuning of these sizes has ended, whether or not it found anything."""
+        every = reversed(self._kept.get((kernel, target), ()))
+        return next((r for r in every if r.shape == shape and r.verified), None)
 
     def near(self, kernel: str, shape: tuple[int, ...], target: str, most: int = 4) -> list[Record]:
         """Return schedules that were best for the most similar sizes, the nearest first."""

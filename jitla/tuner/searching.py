@@ -14,7 +14,7 @@ import numpy as np
 from jitla.fusion import Point, Space
 from jitla.tuner.model import History, Model
 from jitla.tuner.proposing import Way, batch, candidates
-from jitla.tuner.trees import Loss
+from jitla.tuner.trees import Learner, Loss, Trees
 
 Measure = Callable[[Point], float | None]
 WIDER = 4  # times as many points as a batch has, of which it is picked
@@ -34,6 +34,7 @@ class Settings:
     use_prior: bool = True
     diverse: bool = True
     loss: Loss = "rank"
+    learner: Callable[..., Learner] = Trees
     patience: int = 0  # batches without a gain of `noise` after which to stop; 0: never
     noise: float = 0.01
 
@@ -64,7 +65,8 @@ def search(
     `observe` is told after every point; the search ends where `going` says no, and at an interrupt.
     """
     rng = np.random.default_rng(seed)
-    found, model = Found(space), Model(space, history, use_prior=settings.use_prior, loss=settings.loss)
+    found, model = Found(space), Model(space, history, use_prior=settings.use_prior, loss=settings.loss,
+                                       learner=settings.learner)
     queue = _first(space, model, settings, rng, warm)
     turn, still = 0, 0
     try:
@@ -92,12 +94,13 @@ def search(
 
 def _first(space: Space, model: Model, settings: Settings, rng: np.random.Generator,
            warm: Sequence[Point]) -> list[Point]:
-    """Return the default, what served others, what the estimate likes best, and something else."""
+    """Return the default, what served others, half of what the estimate likes best, and something else."""
     known = [*[space.default] * settings.use_default, *warm]
     start = list(dict.fromkeys(known))[:max(settings.batch // 2, 1)]
     if settings.use_prior and space.estimate is not None or model.history is not None:
         scored = candidates(space, model.score, WIDER * settings.batch, start, rng, settings.way)
-        start += batch(scored, settings.batch - len(start), SHARES[0] * settings.diverse)
+        most = max(settings.batch // 2, settings.batch - len(start) if model.history is not None else 0)
+        start += batch(scored, min(most, settings.batch - len(start)), SHARES[0] * settings.diverse)
     return _filled(space, start, (), settings.batch, rng)
 
 

@@ -7,7 +7,7 @@ Receives a matrix, costs, groups of comparable samples, and scores to begin with
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class Trees:
         """Learn which of the samples in a group cost less; `offset` are scores that trees are added to."""
         self._edges, self._trees = [_edges(column) for column in x.T], []
         binned, score = self._binned(x), offset.astype(float)
-        pull = _Pairs(costs, groups) if self.loss == "rank" else _Square(costs, groups)
+        pull = gradients(self.loss, costs, groups)
         for _ in range(self.rounds):
             gradient, hessian = pull.step(score)
             tree = self._grow(binned, gradient, hessian)
@@ -113,6 +113,31 @@ def _edges(column: Matrix) -> Matrix:
         values = np.unique(np.quantile(values, np.linspace(0, 1, BINS)))
     found: Matrix = (values[1:] + values[:-1]) / 2
     return found
+
+
+class Pull(Protocol):
+    """Where a loss pulls scores."""
+
+    def step(self, score: Matrix) -> tuple[Matrix, Matrix]:
+        """Return which way scores should go, and how sharply the loss bends there."""
+        ...
+
+
+class Learner(Protocol):
+    """What learns scores: trees of our own, or of others."""
+
+    def fit(self, x: Matrix, costs: Matrix, groups: Positions, offset: Matrix) -> Learner:
+        """Learn which of the samples in a group cost less; `offset` are scores that are added to."""
+        ...
+
+    def score(self, x: Matrix) -> Matrix:
+        """Return what is added to the scores of samples: more for those that cost less."""
+        ...
+
+
+def gradients(loss: Loss, costs: Matrix, groups: Positions) -> Pull:
+    """Return where a loss pulls the scores of samples of these costs."""
+    return _Pairs(costs, groups) if loss == "rank" else _Square(costs, groups)
 
 
 class _Pairs:

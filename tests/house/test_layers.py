@@ -16,8 +16,9 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "graph", "records", "advice", "pace", "levels", "timeline", "page",
-     "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "tuned", "gate",
-     "state", "quantization", "foresight", "tiers", "recompilation", "tuning", "scheduling", "bypass",
+     "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "sending", "tuned",
+     "gate", "state", "quantization", "foresight", "tiers", "recompilation",
+     "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling", "bypass",
      "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__", "demo_data",
      "demo_algorithms", "demo_worker", "demo", "__main__"),
 )
@@ -28,7 +29,7 @@ FRIENDS = {
     "accel": {"hops", "fusion", "runtime", "nests"},
 }
 GATE = "jitla.gate"
-CUSTOMS = {"llvmlite": {"codegen", "loops"}, "numba": {"loops"}}
+CUSTOMS = {"llvmlite": {"codegen", "loops"}, "numba": {"loops"}, "lightgbm": {"boosted"}}
 LOADERS = {"jitla.commands"}  # of modules that users name
 PRINTERS = {"jitla.__main__", "jitla.commands", "jitla.demo"}
 

@@ -1,0 +1,188 @@
+"""Kernels that ran for long are tuned behind the program, by another process, and swapped when that is done.
+
+Knows: how long kernels ran, the process that tunes one. Must not know: how schedules are searched.
+Receives kernels as they are bound; returns what runs them, now and when something better was found.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter, sleep
+from typing import Any
+from weakref import WeakSet
+
+from jitla.config import Config, configure
+from jitla.events import log
+from jitla.gate import GATE
+from jitla.guarding import Lost, command
+from jitla.recompile import Choice, Key, Made
+from jitla.seeking import Trial, alone
+from jitla.sending import Job, Memory, Unsendable, head_of, receive, receive_job, send, send_job
+from jitla.tuner import Records, Settings, parse
+
+__all__ = ["Hot", "main"]
+
+EVERY = 16  # runs of which one is timed
+PROBED = 4  # timed runs after which it is known whether a kernel is too short
+LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
+PROGRAM = "from jitla.hot import main; main()"
+# Schedules, seconds, part of the time in which they are run, times that limits are longer: the program comes
+# first.
+TRIALS, SECONDS, SHARE, PATIENCE = 32, 600.0, 0.04, 40.0
+SWAP = 0.2  # part of the time in which what was found is compiled
+
+
+@dataclass(slots=True)
+class Heat:
+    """How long a kernel has run, about; whether that still counts; and what runs it."""
+
+    seconds: float = 0.0
+    timed: int = 0
+    runs: int = 0
+    counts: bool = True
+    everywhere: WeakSet[Run] = field(default_factory=WeakSet)
+
+
+class Run:
+    """Runs one binding of a kernel, as was found best so far."""
+
+    __slots__ = ("hot", "choice", "heat", "made", "__weakref__")
+
+    def __init__(self, hot: Hot, choice: Choice, heat: Heat, made: Made) -> None:
+        self.hot, self.choice, self.heat, self.made = hot, choice, heat, made
+        heat.everywhere.add(self)
+
+    def __call__(self, block: bytes, *operands: Any) -> int:
+        """Run it once; what it is given as its block is the one that it was bound with."""
+        heat = self.heat
+        block, launch = self.made
+        if not heat.counts:
+            return launch(block, *operands)
+        heat.runs += 1
+        if heat.runs % EVERY:
+            return launch(block, *operands)
+        start = perf_counter()
+        flags = launch(block, *operands)
+        self.hot.ran(self, perf_counter() - start, operands)
+        return flags
+
+
+class Hot:
+    """The kernels of one compiler: which are worth tuning, and the one that is tuned now."""
+
+    def __init__(self, config: Config, records: Records, block: Callable[[Choice], Made]) -> None:
+        self.config, self.records, self.block = config, records, block
+        self.heats: dict[Key, Heat] = {}
+        self.after = config.tune_after_ms * 1e-3
+        self.lock = threading.Lock()
+        self.busy = False
+
+    def watched(self, choice: Choice, made: Made) -> Made:
+        """Return what runs a kernel untuned, and takes note of how long that takes."""
+        heat = self.heats.setdefault(choice.key, Heat())
+        return made[0], Run(self, choice, heat, made)
+
+    def ran(self, run: Run, seconds: float, operands: tuple[Any, ...]) -> None:
+        """Take note of one run in so many; ask for better schedules if that was long enough by now."""
+        heat = run.heat
+        heat.timed += 1
+        heat.seconds += EVERY * seconds
+        if heat.timed >= PROBED and heat.seconds < LEAST * EVERY * heat.timed:
+            heat.counts = False
+        elif heat.seconds >= self.after and not self.busy:
+            self._ask(run, operands)
+
+    def _ask(self, run: Run, operands: tuple[Any, ...]) -> None:
+        """Have a kernel tuned on a copy of what it was just run on."""
+        with self.lock:
+            if self.busy or not run.heat.counts:
+                return
+            self.busy, run.heat.counts = True, False
+        try:
+            memory = Memory.of(operands, run.choice.outputs)
+            job = Job(run.choice.parcel(), memory, run.choice.outputs, alone(self.config))
+            work = partial(copy_context().run, self._tune, run.choice.key, job)
+            threading.Thread(target=work, name="jitla tunes", daemon=True).start()
+        except (Unsendable, RuntimeError) as error:  # RuntimeError: no more threads
+            log.info("a kernel is not tuned: %s", error)
+            self.busy = False
+
+    def _tune(self, key: Key, job: Job) -> None:
+        try:
+            line = _asked(job)
+        except (Lost, Unsendable, EOFError, OSError) as error:
+            log.info("a kernel is not tuned: %s", error)
+            line = ""
+        finally:
+            self.busy = False
+        found = parse(line) if line else None
+        if found is not None:
+            self.records.learn(found)
+            GATE.behind.ask(partial(self._swap, key), share=SWAP)
+
+    def _swap(self, key: Key) -> None:
+        """Run a kernel by what was found, wherever it is bound, from its next run on."""
+        for run in list(self.heats[key].everywhere):
+            run.made = self.block(run.choice)
+
+
+def _asked(job: Job) -> str:
+    """Return the record that another process has written down, which tunes while the program goes on."""
+    with subprocess.Popen(command(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as process:
+        atexit.register(process.kill)
+        try:
+            assert process.stdin is not None and process.stdout is not None
+            send_job(process.stdin, head_of(job), job.memory)
+            job.memory.parts.clear()
+            return receive(process.stdout).decode()
+        finally:
+            process.kill()
+            atexit.unregister(process.kill)
+
+
+# ---------------------------------------------------------------------- in the other process
+
+
+def main() -> None:
+    """Tune the kernel on standard input in a share of the time; write what was found to standard output."""
+    _give_way()
+    source, sink, parent = sys.stdin.buffer, os.fdopen(os.dup(1), "wb"), os.getppid()
+    os.dup2(2, 1)  # what others print is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    job = receive_job(source)
+    config = configure(**{**job.options, "progress": False})
+    choice = job.parcel.choice(GATE.compiler(config))
+    space = choice.space() if config.numerics == "relaxed" else choice.space().exact()
+    records = GATE.records(config, new=True)
+
+    begun = perf_counter()
+
+    def rest() -> None:
+        nonlocal begun
+        if os.getppid() != parent:  # nobody wants to know any more
+            sys.exit()
+        sleep((perf_counter() - begun) * (1.0 / SHARE - 1.0))
+        begun = perf_counter()
+
+    with Trial(choice.key, space, job, SECONDS, PATIENCE, rest) as trial:
+        trial.run(Settings(trials=TRIALS), records)
+    found = records.last(*choice.key, GATE.host())
+    send(sink, found.line().encode() if found is not None else b"")
+
+
+def _give_way() -> None:
+    """Run only where the program leaves a processor free."""
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    elif hasattr(os, "nice"):
+        os.nice(19)

@@ -1,0 +1,107 @@
+"""The process that runs schedules, so that one which hangs or crashes harms nobody else.
+
+Knows: one kernel with operands of its own, the clock. Must not know: who searches, what is kept.
+Receives a job and knobs on standard input; writes on standard output how far it is, and seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jitla.config import configure, current
+from jitla.errors import BackendError, ScheduleError
+from jitla.fusion import Values
+from jitla.gate import GATE
+from jitla.recompile import UNTUNED
+from jitla.sending import Job, receive, receive_job, send
+from jitla.tuner import Stopwatch
+
+__all__ = ["Bench", "main"]
+
+CLOSE = {4: 1e-4, 2: 1e-2}  # by bytes of a number: how far sums that went another way may be from each other
+LEFT = 5  # seconds after the last limit in which this process ends itself, if nobody else has done so
+
+
+class Bench:
+    """A kernel that is run untuned, and with knobs as asked for."""
+
+    def __init__(self, job: Job) -> None:
+        self.choice = job.parcel.choice(GATE.compiler(current()))
+        operands = job.memory.operands()
+        self.given, self.results = operands[:-job.outputs], operands[-job.outputs:]
+        self.exact = current().numerics != "relaxed"
+        untuned = self.runner(UNTUNED)
+        untuned()
+        self.expected = [r.tobytes() if self.exact else r.copy() for r in self.results]
+        self.watch = Stopwatch(untuned)
+
+    def runner(self, values: Values) -> Callable[[], int]:
+        """Return what runs it with knobs chosen like this."""
+        block, launch = self.choice.make(values)
+        return partial(launch, block, *self.given, *self.results)
+
+    def answers(self, values: Values, rounds: int) -> Iterator[tuple[Any, ...]]:
+        """Yield that it was made, that it ran, and what it took; or why not."""
+        try:
+            run = self.runner(values)
+        except (BackendError, ScheduleError) as error:
+            yield "refused", str(error)
+            return
+        yield ("made",)
+        for result in self.results:
+            result.view(np.uint8).fill(255) if result.flags.c_contiguous else result.fill(0)
+        run()
+        if not all(map(self._same, self.results, self.expected)):
+            yield "differs", "results are others"
+            return
+        yield ("ran",)
+        yield "took", *self.watch.time(run, rounds)
+
+    def _same(self, made: np.ndarray, expected: Any) -> bool:
+        """Tell whether results are the untuned ones: to the bit, or nearly, where sums may go another way."""
+        if self.exact:
+            return bool(made.tobytes() == expected)
+        if made.dtype.kind not in "fc":
+            return bool((made == expected).all())
+        close = CLOSE.get(made.real.dtype.itemsize, 1e-9)
+        return bool(np.allclose(made, expected, rtol=close, atol=close * _size(expected), equal_nan=True))
+
+
+def _size(x: np.ndarray) -> float:
+    """Return the largest of the numbers that are finite."""
+    known = np.abs(x[np.isfinite(x)])
+    return float(known.max()) if known.size else 0.0
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what others print is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
+    job = receive_job(source)
+    configure(**job.options)
+    bench = Bench(job)
+    send(sink, pickle.dumps(("ready", bench.watch.once, bench.watch.repeats)))
+    while True:
+        try:
+            values, rounds, limit = pickle.loads(receive(source))
+        except EOFError:
+            return
+        _end_after(limit + LEFT)
+        for answer in bench.answers(values, rounds):
+            send(sink, pickle.dumps(answer))
+        _end_after(0)
+
+
+def _end_after(seconds: float) -> None:
+    """End this process after so many seconds, even if whoever watches over it is no more; 0: do not."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)

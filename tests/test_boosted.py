@@ -1,0 +1,30 @@
+"""LightGBM in the place of the built-in trees: as good on a small space, and asked for by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla.tuner import Settings, Trees, search
+from tests.tuner.spaces import bowl, cost
+
+
+@pytest.mark.parametrize("loss", ["rank", "square"])
+def test_lightgbm_learns_what_the_built_in_trees_learn(loss):
+    pytest.importorskip("lightgbm")
+    from jitla.boosted import Boosted
+    rng = np.random.default_rng(1)
+    x = rng.random((200, 3))
+    costs, groups = 1 + (x[:, 0] - 0.3) ** 2 + 0.2 * x[:, 1], np.zeros(200, np.int64)
+    start = np.zeros(200)
+    for learner in (Boosted, Trees):
+        scores = learner(loss=loss).fit(x, costs, groups, start).score(x)
+        assert np.corrcoef(scores, -costs)[0, 1] > 0.8
+    space = bowl()
+    assert search(space, cost(space), Settings(trials=32, loss=loss, learner=Boosted), seed=3).best[1] <= 1.3
+
+
+def test_learners_that_are_not_there_are_refused():
+    with pytest.raises(jitla.ConfigError, match="learner='forest'"):
+        jitla.tune(lambda x: x + 1.0, np.ones(9), learner="forest")

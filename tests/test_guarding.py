@@ -1,0 +1,81 @@
+"""Schedules that hang, crash or compute something else harm nobody, and are not chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla import guarding
+from jitla.gate import GATE
+from jitla.tuner import VERSION
+from jitla.tuning import Session
+
+
+def distance(x, y):
+    return np.sqrt(x * x + y * y)
+
+
+X = np.random.default_rng(1).random((300, 400))
+
+
+@pytest.fixture
+def kept(tmp_path):
+    with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False):
+        yield tmp_path
+        GATE.renew()
+
+
+def job_of(f, *args):
+    """Return the one kernel of a call as other processes run it."""
+    session = Session()
+    GATE.renew(session)
+    f(*args)
+    GATE.renew()
+    (task,) = session.tasks.values()
+    return task.choice.space(), task.job(jitla.config.current())
+
+
+def test_faults_end_their_process_only(kept, monkeypatch):
+    monkeypatch.setattr(guarding, "PROGRAM", "from tests.faulty import main; main()")
+    monkeypatch.setattr(guarding, "MOST_LOST", 2)
+    space, job = job_of(jitla.jit(distance, compile="sync"), X, X)
+    usual, guard = space.values(space.default), guarding.Guard(job)
+    said = [guard.time({**usual, "unroll": n}, 2) for n in (2, 4, 1, 8)]
+    assert [said[0], said[1], said[3]] == ["differs", "crashed", "late"]
+    assert said[2].seconds > 0
+    with pytest.raises(guarding.Lost, match="2 schedules ended"):
+        guard.time(usual, 2)
+
+
+def test_a_search_ends_where_too_many_processes_were_lost(kept, monkeypatch):
+    monkeypatch.setattr(guarding, "PROGRAM", "from tests.faulty import main; main()")
+    monkeypatch.setattr(guarding, "MOST_LOST", 1)
+    f = jitla.jit(distance, compile="sync")
+    wanted = f(X, X)
+    (found,) = jitla.tune(f, X, X, trials=100)
+    assert found.trials < 100 and found.note == "1 schedules ended the process that ran them"
+    lines = (kept / "tuned" / "records.jsonl").read_text()
+    assert not any(f'"unroll":{n}' in lines for n in (2, 4, 8))
+    assert f(X, X).tobytes() == wanted.tobytes()
+
+
+def test_a_kernel_that_runs_in_no_other_process_stays_untuned(kept, monkeypatch):
+    monkeypatch.setattr(guarding, "PROGRAM", "raise SystemExit")
+    f = jitla.jit(distance, compile="sync")
+    (found,) = jitla.tune(f, X, X, trials=9)
+    assert found.note == "the untuned kernel does not run in another process" and not found.chosen
+
+
+def test_lines_that_are_broken_are_skipped(kept):
+    f = jitla.jit(distance, compile="sync")
+    wanted = f(X, X)
+    (kept / "tuned").mkdir(mode=0o700)
+    broken = f'{{"v":{VERSION}}}\nno\n{{"v":99,"kernel":"x"}}\n\x00\xff[]\n' + "9" * 5000 + "\n"
+    (kept / "tuned" / "records.jsonl").write_text(broken)
+    (kept / "tuned" / "records.jsonl").chmod(0o600)
+    GATE._records.clear()
+    GATE.renew()
+    f.cache_clear()
+    assert f(X, X).tobytes() == wanted.tobytes()
+    assert GATE.records(jitla.config.current()).skipped == 5
