@@ -55,9 +55,16 @@ class Kept:
                            for axis in range(len(self.axes)))
         return [*made, f"n{self.number} = {sizes}"]
 
-    def claimed(self) -> str:
-        """Return the line that claims the room."""
-        return f"{self.room} = spare(p_{self.name}, n{self.number} + int64(1))"
+    def claimed(self) -> list[str]:
+        """Return the lines that claim more room if what there is does not do."""
+        number, some = self.number, f"n{self.number} + (n{self.number} >> int64(2)) + int64(1)"
+        return [f"if n{number} >= had{number}:", f"    release({self.room})",
+                f"    {self.room} = spare(p_{self.name}, {some})",
+                f"    had{number} = int64(0) if nowhere({self.room}) else {some}"]
+
+    def begun(self) -> list[str]:
+        """Return the lines before any room is claimed."""
+        return [f"{self.room} = spare(p_{self.name}, int64(1))", f"had{self.number} = int64(0)"]
 
     def moved(self, how: str) -> list[str]:
         """Return the lines that move all of them, there or back."""
@@ -94,15 +101,18 @@ class Written:
 
     def driven(self, arguments: str) -> list[str]:
         """Return the lines that do all, part by part; where they say @r@ a part was done."""
-        lines = [*self.opening, "done = int64(0)", "while done < turns:", *self._part()]
+        rooms = [f"release({each.room})" for each in self.kept]
+        lines = [*self.opening, *(line for each in self.kept for line in each.begun()), "done = int64(0)",
+                 "while done < turns:", *self._part()]
         if self.quick is None:
             lines += ["    tried = False"]
         else:
             lines[len(self.opening):len(self.opening)] = self._planned()
             lines += ["    " + line for line in self._tried(arguments)]
         more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
-        lines += ["    if not tried:", f"        r = careful({arguments}{more})", "    @r@",
-                  "    if r[0] != 0: return r[0]", "    done += now"]
+        lines += ["    if not tried:", *(["        quiet()"] if self.quick is not None else []),
+                  f"        r = careful({arguments}{more})", "    @r@", "    if r[0] != 0:",
+                  *("        " + line for line in rooms), "        return r[0]", "    done += now", *rooms]
         return lines if self.opening else ["turns = int64(1)", *lines]
 
     def _part(self) -> list[str]:
@@ -133,14 +143,14 @@ class Written:
         more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
         kept = self.kept
         room = " + ".join(["int64(0)", *(f"n{each.number}" for each in kept)])
-        had = " and ".join(["True", *(f"not nowhere({each.room})" for each in kept)])
+        had = " and ".join(["True", *(f"n{each.number} < had{each.number}" for each in kept)])
         whole = [*(line for each in kept for line in each.moved("{room} = {element}")),
                  *(["quiet()"] if self.watched else []),
                  f"r = quick({arguments}{more})", "tried = r[0] >= 0", "if not tried:",
                  "    fooled += int64(1)",
                  *("    " + line for each in kept for line in each.moved("{element} = {room}"))]
-        claimed = [*(each.claimed() for each in kept), f"if {had}:", *("    " + line for line in whole),
-                   *(f"release({each.room})" for each in kept)]
+        claimed = [*(line for each in kept for line in each.claimed()), f"if {had}:",
+                   *("    " + line for line in whole)]
         measured = [line for each in kept for line in each.measured()]
         return ["tried = False", f"if fast and fooled < int64({FOOLED}):",
                 *("    " + line for line in measured), f"    if {room} <= int64({MOST_ROOM}):",

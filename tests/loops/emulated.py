@@ -144,7 +144,7 @@ SPACE: dict[str, Any] = {
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
     "where": lambda pointer: pointer.address, "tangled": _tangled, "woven": _woven,
     "rare": bool, "either": _either,
-    "spare": lambda pointer, count: {}, "release": _quiet,
+    "spare": lambda pointer, count: {}, "release": lambda room: None,
     "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": _quiet,
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
