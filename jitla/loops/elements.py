@@ -93,7 +93,7 @@ class Elements(Ahead):
             self.boxes.setdefault(name, []).append(
                 [self.bounds(value, f"d_{name}_{axis}") for axis, value in enumerate(values)])
         for axis, value in enumerate(values):
-            place = self.index(value, f"d_{name}_{axis}")
+            place = self.index(value, f"d_{name}_{axis}", isinstance(indices[axis], ast.Subscript))
             stride = self.stride(name, axis)
             parts.append(place if stride == "1" else f"{place} * {stride}")
         return name, self.fresh(" + ".join(parts))
@@ -105,8 +105,8 @@ class Elements(Ahead):
         self.loose = True
         return "0.0", f"(float64({length}) - 1.0)"
 
-    def index(self, value: Value, length: str) -> str:
-        """Return the position that an index means along an axis."""
+    def index(self, value: Value, length: str, read: bool = False) -> str:
+        """Return the position that an index means along an axis; one that is read is hardly ever negative."""
         if not value.kinds:
             return "int64(0)"
         place = value.text
@@ -119,7 +119,7 @@ class Elements(Ahead):
             else:
                 self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
                 return place
-        if not value.positive:
+        if not value.positive and not (read and self.quick):
             place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
         self.bail(f"outside({place}, {length})", hard=True)
         return place
