@@ -31,8 +31,9 @@ from jitla.loops.opening import Door
 from jitla.loops.versions import Nothing
 from jitla.tracing import calm
 
-# Seconds that a nest has to take altogether before it is compiled, and on average.
-WORTH, SHORT = 5e-3, 2e-5
+# Seconds that a nest has to take altogether before it is compiled, the same while a process is there that
+# compiles, and on average.
+WORTH, READY, SHORT = 5e-3, 1e-3, 2.5e-6
 # A refused nest whose runs take less on average is not looked at any more.
 WORTHWHILE = 1e-4
 # Runs of Python after which the average is believed; of how many one is timed while something is compiled.
@@ -206,7 +207,8 @@ class Entry:
         if run.found is not None:
             self._compare(run, taken)
         elif variant.state == "cold":
-            if variant.seconds >= WORTH and variant.seconds >= SHORT * variant.plain:
+            worth = min(WORTH, READY) if self.foreman.ready else WORTH
+            if variant.seconds >= worth and variant.seconds >= SHORT * variant.plain:
                 self.order(variant)
             elif variant.plain >= SOME and variant.seconds < SHORT * variant.plain:
                 variant.refuse(f"a run takes {1e6 * variant.seconds / variant.plain:.1f} µs only")

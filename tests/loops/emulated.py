@@ -162,6 +162,7 @@ class Foreman:
     """Does tasks at once; what is made of a text is the text."""
 
     program = __file__
+    ready = False
 
     def submit(self, task) -> None:
         task()
