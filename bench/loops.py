@@ -27,6 +27,7 @@ from bench.loop_programs import PROGRAMS, Program
 SPAN = 0.08  # seconds that each way is measured at least
 BAR = 0.9  # of the speed of Numba by hand
 WAIT = 120.0  # seconds until a loop has to be compiled
+CALLS, STEADY = 500, 0.5  # calls after which small loops are compiled, too; seconds they may take
 
 
 def described(value: Any) -> Any:
@@ -59,7 +60,8 @@ def measure(program: Program) -> dict[str, Any]:
     while time.perf_counter() - since < WAIT:
         same &= timed(fast, args)[1] == wanted
         stats = fast.stats()
-        if not stats["loops_waiting"] and stats["calls"] > 8:
+        steady = stats["calls"] > CALLS or time.perf_counter() - since > STEADY
+        if not stats["loops_waiting"] and stats["calls"] > 8 and steady:
             break
     by_hand: Any = numba.njit(plain) if program.numba else None
     try:

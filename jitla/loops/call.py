@@ -7,6 +7,7 @@ Receives values as Python has them; returns where the loop ended, and values as 
 from __future__ import annotations
 
 import ctypes
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ from jitla.loops.versions import Nothing
 class Code:
     """A compiled kernel, ready to be called."""
 
-    __slots__ = ("address", "kernel", "writes", "_call", "_items", "_free", "_library", "_names")
+    __slots__ = ("address", "kernel", "seconds", "writes", "_call", "_items", "_free", "_library", "_names")
 
     def __init__(self, kernel: Kernel, writes: tuple[str, ...], library: Any, address: int) -> None:
         self.kernel = kernel
         self.writes = writes
         self.address = address
+        self.seconds = 0.0  # that the last call took, without packing
         self._library = library  # the code lives as long as this does
         pointers = [ctypes.c_void_p] * (4 + len(kernel.arrays))
         self._call = ctypes.CFUNCTYPE(ctypes.c_int, *pointers)(address)
@@ -41,7 +43,9 @@ class Code:
         except IndexError:
             memory, address = self._memory()
         pointers = self._packed(given, memory)
+        start = perf_counter()
         self._call(address, address + 8, address + 16, address + 16, *pointers)
+        self.seconds = perf_counter() - start
         label = ctypes.c_int64.from_address(address).value
         found = self.unpacked(label, memory, 16)
         self._free.append((memory, address))

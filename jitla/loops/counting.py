@@ -7,12 +7,20 @@ Receives syntax trees of loops; writes lines.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from jitla.loops.kinds import BITS, HELD, Refused
+from jitla.loops.again import stored_names
+from jitla.loops.ahead import SIZE, Turns
+from jitla.loops.kinds import BITS, HELD, PYTHON, Refused
+from jitla.loops.needs import LEAVING
 from jitla.loops.reductions import Reductions
 from jitla.loops.values import EXACT, FROM, STOP, TO, WIDE, Span, Value, number
+
+# Bits of what a loop begins or ends with: more are asked for.
+MOST = EXACT - 5
 
 
 class Range(NamedTuple):
@@ -42,12 +50,17 @@ class Counting(Reductions):
         """Translate the body of a loop: what it assigns may have been, or not."""
         before, unsure = set(self.definite), self.unsure
         self.unsure = False
-        self.block(loop.body)
+        self.doubts.append(unsure or isinstance(loop, ast.While))
+        try:
+            self.block(loop.body)
+        finally:
+            self.doubts.pop()
         self.definite, self.known, self.unsure = before, {}, unsure
         if self.quick:
             for name in self.needs.after.get(loop, ()):
-                if self.variables[name].held in "ds":
-                    self.put(f"seen = seen | bits_{self.variables[name].held}(v_{name})")
+                variable = self.variables[name]
+                if variable.held in "ds" and not variable.kinds <= PYTHON:
+                    self.put(f"seen = seen | bits_{variable.held}(v_{name})")
 
     def counting(self, node: ast.For) -> None:
         """Count, or go through the elements of an array; of the outermost loop, through a part only."""
@@ -59,8 +72,38 @@ class Counting(Reductions):
         if node is self.nest.loop:
             found = self.part(k, node)
         else:
+            # where it begins something may be wrong before anything is done
+            sticky, self.sticky = self.sticky, False
             found, part = self.source(k, node), (f"b{k}", f"e{k}")
             self.begin(k, found)
+            self.sticky = sticky
+        with self.ahead(k, node, found):
+            self.turn(k, node, found, part)
+
+    @contextmanager
+    def ahead(self, k: int, node: ast.For, found: Range) -> Iterator[None]:
+        """Write what can be asked once for all turns of an inner loop before it."""
+        assert isinstance(node.target, ast.Name)
+        if not self.quick or node is self.nest.loop or not found.value.text.startswith("c"):
+            yield
+            return
+        stored = list(stored_names(node))
+        name = node.target.id
+        if stored.count(name) > 1 or self.variables[name].kinds != {"int"}:
+            name = ""
+        plain = not any(isinstance(part, LEAVING) for part in ast.walk(node))
+        turns = Turns(k, name, found.value, frozenset(stored), len(self.lines), self.depth,
+                      len(self.doubts), plain, found.step.startswith("int64(-"))
+        self.turns.append(turns)
+        try:
+            yield
+        finally:
+            self.turns.pop()
+        self.lines[turns.line:turns.line] = turns.lines(self.leaving)
+
+    def turn(self, k: int, node: ast.For, found: Range, part: tuple[str, str]) -> None:
+        """Write a loop that counts: its head, and what is done in each turn."""
+        assert isinstance(node.target, ast.Name)
         self.count(k, found.step, part)
         before = set(self.definite)
         self.depth += 1
@@ -91,7 +134,7 @@ class Counting(Reductions):
         match node.iter:
             case ast.Call(func=ast.Name(id="range"), args=args) if "range" not in self.given \
                     and "range" not in self.variables and self.resolve("range") is range:
-                return self.counted(k, args)
+                return self.counted(k, args, self.quick and node is not self.nest.loop)
             case ast.Name(id=name) if name in self.arrays and self.arrays[name].ndim == 1:
                 array = self.arrays[name]
                 value = Value(f"p_{name}[c{k} * {self.stride(name, 0)}]", frozenset({array.kind}),
@@ -113,7 +156,7 @@ class Counting(Reductions):
         by = {"int64(1)": "", "int64(-1)": ", -1"}.get(step, f", s{k}")
         self.put(f"for c{k} in range({part[0]}, {part[1]}{by}):")
 
-    def counted(self, k: int, args: list[ast.expr]) -> Range:
+    def counted(self, k: int, args: list[ast.expr], inner: bool) -> Range:
         """Return what a range counts through."""
         values = [self.integer(arg) for arg in args]
         if not 1 <= len(values) <= 3:
@@ -125,7 +168,9 @@ class Counting(Reductions):
         elif step.text == "int64(0)":
             raise Refused("a range without a step")
         for value in (start, stop, step):
-            if value.bits >= WIDE - 1:
+            if inner and value.bits > MOST:
+                self.bail(f"beyond({value.text}, int64({1 << SIZE}))", hard=True)
+            elif value.bits >= WIDE - 1:
                 self.bail(f"huge({value.text})", hard=True)
         up = step.positive and step.text.startswith("int64(")
         down = step.text.startswith("int64(-")
@@ -136,6 +181,12 @@ class Counting(Reductions):
             span = start.span[0], f"({stop.span[1]} - 1.0)"
             if down:
                 span = f"({stop.span[0]} + 1.0)", start.span[1]
-        bits = min(max(start.bits, stop.bits), WIDE - 1)
+        elif inner and (up or down):
+            span = f"float64(b{k})", f"(float64(e{k}) - 1.0)"
+            if down:
+                span = f"(float64(e{k}) + 1.0)", f"float64(b{k})"
+        most = [min(value.bits, WIDE - 1) if value.bits <= MOST or not inner else SIZE + 1
+                for value in (start, stop)]
+        bits = max(most)
         value = Value(f"c{k}", frozenset({"int"}), "i", "", bits, low, (), span if bits <= EXACT else None)
         return Range(start.text, stop.text, step.text, value)

@@ -11,18 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jitla.loops.arithmetic import Arithmetic
+from jitla.loops.ahead import SIZE, Ahead
 from jitla.loops.given import Array, Given, Scalar, Variable, variable
 from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
 from jitla.loops.needs import needs
 from jitla.loops.nests import Nest
 from jitla.loops.values import WIDE, Value
 
-SIZE = 40  # bits of lengths of arrays
 ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
 
 
-class Elements(Arithmetic):
+class Elements(Ahead):
     """Reads and writes elements."""
 
     def __init__(self, nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]) -> None:
@@ -85,37 +84,66 @@ class Elements(Arithmetic):
         """Return array and position of an element, after its indices were checked."""
         name, indices = self.place_of(node)
         parts = []
-        values = [self.integer(index, " as an index") for index in indices]
+        before, self.indexing = self.indexing, True
+        try:
+            values = [self.integer(index, " as an index") for index in indices]
+        finally:
+            self.indexing = before
         if stored and self.quick:
             self.boxes.setdefault(name, []).append(
                 [self.bounds(value, f"d_{name}_{axis}") for axis, value in enumerate(values)])
         for axis, value in enumerate(values):
-            place = self.index(value, f"d_{name}_{axis}")
+            place = self.index(value, f"d_{name}_{axis}", isinstance(indices[axis], ast.Subscript))
             stride = self.stride(name, axis)
             parts.append(place if stride == "1" else f"{place} * {stride}")
         return name, self.fresh(" + ".join(parts))
 
     def bounds(self, value: Value, length: str) -> tuple[str, str]:
         """Return the bounds of an index; if they are not known, those of the array."""
-        if value.span is not None and _proven(value):
+        if value.span is not None and _proven(value) and not self.local(value.span):
             return value.span
         self.loose = True
         return "0.0", f"(float64({length}) - 1.0)"
 
-    def index(self, value: Value, length: str) -> str:
-        """Return the position that an index means along an axis."""
+    def index(self, value: Value, length: str, read: bool = False) -> str:
+        """Return the position that an index means along an axis; one that is read is hardly ever negative."""
         if not value.kinds:
             return "int64(0)"
         place = value.text
         if self.quick and _proven(value):
             assert value.span is not None
             low, high = value.span
-            self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
-            return place
-        if not value.positive:
+            if self.local(value.span):
+                if self.proven_ahead(value.span, length):
+                    return place
+            else:
+                self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
+                return place
+        if not value.positive and not (read and self.quick):
             place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
         self.bail(f"outside({place}, {length})", hard=True)
         return place
+
+    def steady(self, node: ast.Subscript) -> Value | None:
+        """Return an element that an index is made of, if it stays the same in the innermost loop."""
+        if not self.quick or not self.indexing or not self.turns or not self.certain(self.turns[-1]):
+            return None
+        name, indices = self.place_of(node)
+        kind, stored = self.arrays[name].kind, self.turns[-1].stored
+        if kind not in INTEGERS or name in self.written or not all(
+                isinstance(index, ast.Constant) or isinstance(index, ast.Name)
+                and index.id in self.definite and index.id not in stored for index in indices):
+            return None
+        parts = []
+        for axis, index in enumerate(indices):
+            value, length = self.integer(index, " as an index"), f"d_{name}_{axis}"
+            if not _proven(value) or self.index(value, length) != value.text:
+                return None
+            parts.append(f"{value.text} * {self.stride(name, axis)}")
+        read = self.read_ahead(f"int64(p_{name}[{' + '.join(parts)}])")
+        bound = f"float64({read})"
+        return Value(read, frozenset({kind}), "i", "", min(BITS[kind], SIZE + 1),
+                     RANGES[kind][0] == 0, (), (bound, bound))
 
     def stride(self, name: str, axis: int) -> str:
         """Return the text of the elements from one position to the next."""

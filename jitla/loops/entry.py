@@ -27,8 +27,9 @@ if TYPE_CHECKING:  # what most functions need never
     from jitla.loops.call import Code
     from jitla.loops.opening import Door
 
-# Seconds that a nest has to take altogether before it is compiled, and on average.
-WORTH, SHORT = 5e-3, 2e-5
+# Seconds that a nest has to take altogether before it is compiled, the same while a process is there that
+# compiles, and on average.
+WORTH, READY, SHORT = 5e-3, 1e-3, 2.5e-6
 # A refused nest whose runs take less on average is not looked at any more.
 WORTHWHILE = 1e-4
 # Runs of Python after which the average is believed; of how many one is timed while something is compiled.
@@ -41,8 +42,8 @@ MOST_TRIALS, SHORTER = 16, 0.5
 MOST_LEFT, SHARE_LEFT = 8, 0.5
 # Kinds of values for which one nest is compiled.
 MOST_VARIANTS = 8
-# Times what Python takes that compiled code may take.
-SLOWER = 0.9
+# Times what Python takes that compiled code may take; seconds that a door takes.
+SLOWER, PACKED = 0.9, 1e-6
 COPIED, MISSING = 1 << 28, object()  # bytes that are copied to compare; what a name that is nowhere is
 
 
@@ -108,6 +109,7 @@ class Entry:
     def __init__(
         self, nest: Nest, names: tuple[str, ...], space: Mapping[str, Any], builtin: Mapping[str, Any],
         make: Callable[[Entry, Variant], None], calm: Callable[[], bool],
+        ready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.nest = nest
         self.names = names
@@ -116,6 +118,7 @@ class Entry:
         # Has a nest translated and compiled for a kind of values, elsewhere.
         self.make = make
         self.calm = calm  # says whether nobody watches
+        self.ready = ready  # and this, whether a process is there that compiles
         # What the version calls before the nest.
         self.ask: Callable[..., Any] = self.plainly
         self.variants: dict[Any, Variant] = {}
@@ -199,7 +202,8 @@ class Entry:
         if run.found is not None:
             self._compare(run, taken)
         elif variant.state == "cold":
-            if variant.seconds >= WORTH and variant.seconds >= SHORT * variant.plain:
+            worth = min(WORTH, READY) if self.ready() else WORTH
+            if variant.seconds >= worth and variant.seconds >= SHORT * variant.plain:
                 self.order(variant)
             elif variant.plain >= SOME and variant.seconds < SHORT * variant.plain:
                 variant.refuse(f"a run takes {1e6 * variant.seconds / variant.plain:.1f} µs only")
@@ -250,6 +254,8 @@ class Entry:
         run.found = code({**given, **{name: copies[id(given[name])][1] for name in given
                                               if id(given[name]) in copies}})
         run.tried = perf_counter() - start
+        if variant.door is not None:
+            run.tried = min(run.tried, code.seconds + PACKED)
         run.copies = list(copies.values())
         run.start = perf_counter()
         return run

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from jitla.loops.ahead import SIZE
 from jitla.loops.arithmetic import COMPARED
 from jitla.loops.calls import CALLS, called
-from jitla.loops.elements import SIZE, ZERO, Elements
+from jitla.loops.elements import ZERO, Elements
 from jitla.loops.kinds import INTEGERS, Refused
 from jitla.loops.values import Value, number
 
@@ -114,7 +115,10 @@ class Expressions(Elements):
         if not set(names) <= COMPARED:
             raise Refused("a question of identity or membership")
         if len(names) == 1:
-            return self.compare(names[0], left, self.expression(node.comparators[0]))
+            right = self.expression(node.comparators[0])
+            if self.quick and node in self.needs.compared:
+                left, right = self.calm(left), self.calm(right)
+            return self.compare(names[0], left, right)
         return self.chain(left, list(zip(names, node.comparators, strict=True)))
 
     def chain(self, left: Value, rest: list[tuple[str, ast.expr]]) -> Value:
@@ -149,6 +153,9 @@ class Expressions(Elements):
             return self.outside(name)
         if name not in self.definite:
             self.bail(f"g_{name} == 0", hard=True)
+        counts = next((turns.value for turns in reversed(self.turns) if turns.name == name), None)
+        if counts is not None:
+            return replace(counts, text=f"v_{name}")
         tag = f"g_{name}" if len(variable.kinds) > 1 else ""
         held = variable.held
         if not variable.kinds:
@@ -209,4 +216,4 @@ class Expressions(Elements):
                 if type(axis) is not int or not 0 <= axis < self.arrays[name].ndim:
                     raise Refused("a length that the array does not have")
                 return self.length(name, axis)
-        return self.load(*self.place(node))
+        return self.steady(node) or self.load(*self.place(node))

@@ -50,6 +50,11 @@ class Foreman:
         self._thread = None
         self._process = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether a process is there already."""
+        return self._process is not None
+
     def submit(self, task: Callable[[], None]) -> None:
         """Let the thread do `task`, soon."""
         with self._lock:

@@ -165,6 +165,9 @@ class Loops:
 
         self._loads(submit)
 
+    def _ready(self) -> bool:
+        return self._foreman is not None and self._foreman.ready
+
     def version(self, function: FunctionType) -> Looping | None:
         """Return a function with loops over elements as it is called; None if it has none."""
         code = function.__code__
@@ -189,7 +192,7 @@ class Loops:
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
         builtin = known.__builtins__
-        return [Entry(nest, nest.takes, function.__globals__, builtin, self._make, self._calm)
+        return [Entry(nest, nest.takes, function.__globals__, builtin, self._make, self._calm, self._ready)
                 for nest in nests]
 
 

@@ -96,7 +96,7 @@ def _text(
     head = [*first, *(f"{each} = int64(0)" for each in (*counters, "seen"))]
     for title, part in (("careful", lines.careful), ("quick", lines.quick)):
         if part is not None:
-            asked = ["    if rare(raised(seen)): return @-1@"] if title == "quick" else []
+            asked = ["    if rare(raised(seen)): return @-1@"] if title == "quick" and lines.watched else []
             body = [*("    " + line for line in head), *part, *asked, "    return @0@"]
             bodies += [f"def {title}({parameters}{more}):", _returning(made, body, back)]
     begun = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 Loop = ast.For | ast.While
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _ENDS = (ast.Return, ast.Raise)
-_LEAVING = (*_ENDS, ast.Break, ast.Continue)
+LEAVING = (*_ENDS, ast.Break, ast.Continue)
 
 
 @dataclass
@@ -24,6 +24,9 @@ class Needs:
     """Statements whose results are needed; for each loop the variables whose last values may not be."""
 
     needed: set[ast.AST] = field(default_factory=set)
+    # Comparisons of a new extreme with the one before, and variables that hold extremes.
+    compared: set[ast.AST] = field(default_factory=set)
+    extremes: set[str] = field(default_factory=set)
     after: dict[ast.AST, list[str]] = field(default_factory=dict)
 
 
@@ -36,6 +39,8 @@ def needs(nest: Loop) -> Needs:
 
 def _block(body: list[ast.stmt], around: list[Loop], found: Needs) -> None:
     for number, node in enumerate(body):
+        if isinstance(node, ast.If):
+            _extreme(node, around, found)
         match node:
             case ast.AugAssign(target=ast.Name(id=name), op=op) if isinstance(op, _ARITHMETIC):
                 if _accumulated(around[-1], name):
@@ -51,6 +56,45 @@ def _block(body: list[ast.stmt], around: list[Loop], found: Needs) -> None:
         for name in ("body", "orelse"):
             inside = [*around, node] if isinstance(node, (ast.For, ast.While)) else around
             _block(getattr(node, name, []), inside, found)
+
+
+def _extreme(node: ast.If, around: list[Loop], found: Needs) -> None:
+    """Note what is computed to be compared with an extreme, and is the next one if it is beyond.
+
+    Whether it is cannot be known before it is computed, unless extremes are constants: those are hidden.
+    """
+    place = _raised(node)
+    if isinstance(place, ast.Name):
+        loop = around[-1]
+        others = [other for other, target in _stores(loop)
+                  if isinstance(target, ast.Name) and target.id == place.id]
+        if any(isinstance(each, _ENDS) for each in ast.walk(loop)) \
+                or any(other is not node.body[0] for other in others):
+            return
+        found.extremes.add(place.id)
+        names = found.after.setdefault(loop, [])
+        names += [] if place.id in names else [place.id]
+    elif isinstance(place, ast.Subscript):
+        if any(other is not node.body[0] for other, target in _stores(around[0])
+               if isinstance(target, ast.Subscript) and _array(target) == _array(place)):
+            return
+    if place is not None:
+        found.needed.add(node.body[0])
+        found.compared.add(node.test)
+
+
+def _raised(node: ast.If) -> ast.expr | None:
+    """Return where a statement keeps what it computes if it is beyond what is there."""
+    match node:
+        case ast.If(test=ast.Compare(left=left, ops=[ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()],
+                                     comparators=[right]),
+                    body=[ast.Assign(targets=[ast.Name() | ast.Subscript() as place], value=value), *_]):
+            for made, other in ((left, right), (right, left)):
+                if isinstance(made, ast.BinOp) and isinstance(made.op, _ARITHMETIC) \
+                        and ast.unparse(made) == ast.unparse(value) \
+                        and ast.unparse(other) == ast.unparse(place):
+                    return place
+    return None
 
 
 def _stores(loop: Loop) -> Iterator[tuple[ast.stmt, ast.expr]]:
@@ -84,7 +128,7 @@ def _used(name: str, following: list[ast.stmt]) -> bool:
             case ast.AugAssign(target=ast.Name(id=other), op=op, value=value) if isinstance(op, _ARITHMETIC) \
                     and name in (other, value.id if isinstance(value, ast.Name) else ""):
                 return True
-        if any(isinstance(part, (*_LEAVING, ast.While)) or isinstance(part, ast.Name) and part.id == name
+        if any(isinstance(part, (*LEAVING, ast.While)) or isinstance(part, ast.Name) and part.id == name
                and isinstance(part.ctx, ast.Store) for part in ast.walk(node)):
             return False
     return False

@@ -134,10 +134,14 @@ def _loop(loop: Loop, bound: set[str], found: Found) -> None:
 
 def _elements(loop: Loop) -> bool:
     """Say whether an array is indexed inside of `loop`, not sliced only."""
-    return any(
-        isinstance(node, ast.Subscript)
-        and not any(isinstance(part, (ast.Slice, ast.Constant)) for part in _parts(node.slice)[:1])
-        for node in ast.walk(loop))
+    return any(isinstance(node, ast.Subscript) and _one(_parts(node.slice)) for node in ast.walk(loop))
+
+
+def _one(parts: list[ast.expr]) -> bool:
+    """Say whether indices change from turn to turn, and begin with one, or have no slice."""
+    if any(isinstance(part, ast.Slice) for part in parts):
+        return not isinstance(parts[0], (ast.Slice, ast.Constant))
+    return not all(isinstance(part, ast.Constant) for part in parts)
 
 
 def _parts(index: ast.expr) -> list[ast.expr]:

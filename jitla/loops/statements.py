@@ -10,10 +10,11 @@ import ast
 from dataclasses import replace
 
 from jitla.loops.again import stored_names
+from jitla.loops.arithmetic import COMPARED
 from jitla.loops.elements import ZERO
 from jitla.loops.expressions import Expressions
 from jitla.loops.given import Variable
-from jitla.loops.kinds import Refused
+from jitla.loops.kinds import INTEGERS, Refused
 from jitla.loops.nests import leaves
 from jitla.loops.values import WIDE, Value, whole
 
@@ -80,6 +81,10 @@ class Statements(Expressions):
             self.assign_all(targets[0].elts, [self.settled(self.copied(value)) for value in values])
             return
         value = self.rooted(node, self.expression(node.value))
+        match targets:
+            case [ast.Name(id=name)] if self.quick and name in self.needs.extremes \
+                    and node not in self.needs.needed and value.held in "ds" and value.kinds:
+                value = replace(value, text=self.own(f"hidden_{value.held}({value.text})"))
         if len(targets) > 1:
             value = replace(value, text=self.fresh(value.text))
         self.assign_all(targets, [value] * len(targets))
@@ -187,6 +192,8 @@ class Statements(Expressions):
 
     def do_If(self, node: ast.If) -> None:
         """Do one of two blocks."""
+        if self.quick and self.parted(node):
+            return
         test = self.test(node.test)
         self.flush()
         self.put(f"if {test}:")
@@ -199,3 +206,34 @@ class Statements(Expressions):
         if leaves(node.body):
             return
         self.definite = first if leaves(node.orelse) else self.definite & first
+
+    def parted(self, node: ast.If) -> bool:
+        """Assign a float that is of several kinds where a comparison holds: the kind by one of its own.
+
+        Else compilers compute both by what was compared, where one instruction takes the larger number.
+        """
+        match node:
+            case ast.If(test=ast.Compare(left=left, ops=[op], comparators=[right]), orelse=[],
+                        body=[ast.Assign(targets=[ast.Name(id=name) as target],
+                                         value=ast.Name() | ast.Constant() as source)]):
+                variable = self.variables[name]
+            case _:
+                return False
+        if len(variable.kinds) < 2 or variable.held != "d" or variable.kinds & INTEGERS \
+                or type(op).__name__ not in COMPARED \
+                or isinstance(source, ast.Name) and source.id not in self.definite:
+            return False
+        a, b = (self.settled(self.copied(each)) for each in (left, right))
+        if a.held != "d" or b.held != "d" or not a.kinds or not b.kinds:
+            return False
+        test = self.compare(type(op).__name__, a, b).text
+        same = self.compare(type(op).__name__, replace(a, text=self.own(f"hidden_d({a.text})")), b).text
+        definite = set(self.definite)
+        text, code = self.united_with(target, self.settled(self.expression(source)))
+        code = self.own(f"int64({code})")
+        self.flush()
+        self.put(f"if {test}: v_{name} = {text}")
+        self.put(f"if {same}: g_{name} = {code}")
+        self.forget(f"_{name}")
+        self.definite = definite
+        return True

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from jitla.loops.again import breaks, carried, innermost
 from jitla.loops.counting import Counting
 from jitla.loops.given import Scalar
-from jitla.loops.kinds import INTEGERS, Refused
+from jitla.loops.kinds import INTEGERS, ITEM, Refused
 from jitla.loops.statements import PATIENCE
 from jitla.loops.values import FROM, START, STOP, TO
 from jitla.loops.writer import Hard
@@ -24,7 +25,8 @@ MOST_ROOM = 1 << 25  # elements that are kept at most
 # Of arrays that are kept whole since it is not known where they are written: elements for a turn, and always.
 LOOSE, ALWAYS = 64, 4096
 MOST_BOXES = 8  # places where one array is written that are told from one another
-_ODD = "seen = ", "loud_", "flag_", "return @-1@"  # lines that may find something wrong
+_WATCHED = "seen = ", "loud_", "flag_"
+_ODD = *_WATCHED, "return @-1@"  # lines that may find something wrong
 SMALL = 31  # bits of integers that bounds are computed of
 
 
@@ -53,9 +55,16 @@ class Kept:
                            for axis in range(len(self.axes)))
         return [*made, f"n{self.number} = {sizes}"]
 
-    def claimed(self) -> str:
-        """Return the line that claims the room."""
-        return f"{self.room} = spare(p_{self.name}, n{self.number} + int64(1))"
+    def claimed(self) -> list[str]:
+        """Return the lines that claim more room if what there is does not do."""
+        number, some = self.number, f"n{self.number} + (n{self.number} >> int64(2)) + int64(1)"
+        return [f"if n{number} >= had{number}:", f"    release({self.room})",
+                f"    {self.room} = spare(p_{self.name}, {some})",
+                f"    had{number} = int64(0) if nowhere({self.room}) else {some}"]
+
+    def begun(self) -> list[str]:
+        """Return the lines before any room is claimed."""
+        return [f"{self.room} = spare(p_{self.name}, int64(1))", f"had{self.number} = int64(0)"]
 
     def moved(self, how: str) -> list[str]:
         """Return the lines that move all of them, there or back."""
@@ -84,20 +93,26 @@ class Written:
     proofs: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     loose: bool = False
-    # Whether the outermost loop may be done in parts.
+    # Whether the outermost loop may be done in parts; whether the processor may note what is odd.
     parted: bool = False
+    watched: bool = False
+    # What says that no array that is written shares memory with another.
+    apart: list[str] = field(default_factory=list)
 
     def driven(self, arguments: str) -> list[str]:
         """Return the lines that do all, part by part; where they say @r@ a part was done."""
-        lines = [*self.opening, "done = int64(0)", "while done < turns:", *self._part()]
+        rooms = [f"release({each.room})" for each in self.kept]
+        lines = [*self.opening, *(line for each in self.kept for line in each.begun()), "done = int64(0)",
+                 "while done < turns:", *self._part()]
         if self.quick is None:
             lines += ["    tried = False"]
         else:
             lines[len(self.opening):len(self.opening)] = self._planned()
             lines += ["    " + line for line in self._tried(arguments)]
         more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
-        lines += ["    if not tried:", f"        r = careful({arguments}{more})", "    @r@",
-                  "    if r[0] != 0: return r[0]", "    done += now"]
+        lines += ["    if not tried:", *(["        quiet()"] if self.quick is not None else []),
+                  f"        r = careful({arguments}{more})", "    @r@", "    if r[0] != 0:",
+                  *("        " + line for line in rooms), "        return r[0]", "    done += now", *rooms]
         return lines if self.opening else ["turns = int64(1)", *lines]
 
     def _part(self) -> list[str]:
@@ -110,7 +125,7 @@ class Written:
     def _planned(self) -> list[str]:
         """Return the lines that ask whether indices are proven, and how much is done at once."""
         lines = [f"{FROM} = {START}", f"{TO} = {STOP}"] if self.opening else []
-        lines += ["fast = turns > 0", *(f"fast = fast and {each}" for each in self.proofs),
+        lines += ["fast = turns > 0", *(f"fast = fast and {each}" for each in self.proofs), *self.apart,
                   "fooled, part = int64(0), turns"]
         moving = [each for each in self.kept if each.moves]
         inside = [line for each in (self.kept if self.loose else moving) for line in each.measured()]
@@ -128,13 +143,14 @@ class Written:
         more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
         kept = self.kept
         room = " + ".join(["int64(0)", *(f"n{each.number}" for each in kept)])
-        had = " and ".join(["True", *(f"not nowhere({each.room})" for each in kept)])
-        whole = [*(line for each in kept for line in each.moved("{room} = {element}")), "quiet()",
+        had = " and ".join(["True", *(f"n{each.number} < had{each.number}" for each in kept)])
+        whole = [*(line for each in kept for line in each.moved("{room} = {element}")),
+                 *(["quiet()"] if self.watched else []),
                  f"r = quick({arguments}{more})", "tried = r[0] >= 0", "if not tried:",
                  "    fooled += int64(1)",
                  *("    " + line for each in kept for line in each.moved("{element} = {room}"))]
-        claimed = [*(each.claimed() for each in kept), f"if {had}:", *("    " + line for line in whole),
-                   *(f"release({each.room})" for each in kept)]
+        claimed = [*(line for each in kept for line in each.claimed()), f"if {had}:",
+                   *("    " + line for line in whole)]
         measured = [line for each in kept for line in each.measured()]
         return ["tried = False", f"if fast and fooled < int64({FOOLED}):",
                 *("    " + line for line in measured), f"    if {room} <= int64({MOST_ROOM}):",
@@ -184,6 +200,8 @@ class Translator(Counting):
         self.quick = False
         made.quick, made.proofs = self.lines, list(dict.fromkeys(self.proofs))
         odd = any(word in line for line in made.quick for word in _ODD)
+        made.watched = any(word in line for line in made.quick for word in _WATCHED)
+        made.apart = self.apart()
         for number, (name, boxes) in enumerate(self.boxes.items() if odd else ()):
             if len(boxes) > MOST_BOXES:
                 lengths = (f"d_{name}_{axis}" for axis in range(len(boxes[0])))
@@ -196,6 +214,26 @@ class Translator(Counting):
             counters = self.counters
             made.opening = self.opened(loop)
             self.counters = counters
+        return made
+
+    def apart(self) -> list[str]:
+        """Return the lines that ask whether no array that is written shares memory with another."""
+        pairs = [(a, b) for a, b in combinations(sorted(self.arrays), 2) if self.written & {a, b}]
+        made = []
+        for name in sorted({name for pair in pairs for name in pair}):
+            array, item = self.arrays[name], ITEM[self.arrays[name].kind]
+            ways = [f"(d_{name}_{axis} - int64(1)) * s_{name}_{axis}" for axis in range(array.ndim)]
+            below, above = (" + ".join(f"{extreme}(int64(0), {way})" for way in ways)
+                            for extreme in ("min", "max"))
+            made += [f"low_{name} = where(p_{name}) + int64({item}) * ({below})",
+                     f"high_{name} = where(p_{name}) + int64({item}) * ({above} + int64(1))"]
+        for a, b in pairs:
+            test = f"high_{a} <= low_{b} or high_{b} <= low_{a}"
+            if self.arrays[a].ndim == self.arrays[b].ndim == 1:
+                steps = (f"s_{name}_0 * int64({ITEM[self.arrays[name].kind]})" for name in (a, b))
+                items = (f"int64({ITEM[self.arrays[name].kind]})" for name in (a, b))
+                test += f" or woven(where(p_{a}) - where(p_{b}), {', '.join((*steps, *items))})"
+            made.append(f"fast = fast and ({test})")
         return made
 
     def opened(self, loop: ast.For) -> list[str]:

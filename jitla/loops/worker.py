@@ -300,6 +300,14 @@ def _tangled(a: int, step: int, b: int, other: int, count: int) -> bool:
     return step != other or step == 0 or (a - b) % (8 * step) == 0
 
 
+def _woven(ahead: int, step: int, other: int, item: int, its: int) -> bool:
+    """Say whether the elements of one array lie between those of another; all is in bytes."""
+    if step != other or step == 0:
+        return False
+    rest = ahead % abs(step)
+    return rest >= its and abs(step) - rest >= item
+
+
 def _flagged(a: float, b: float, made: float) -> bool:
     """Say whether an operation that made no finite number of `a` and `b` has set a flag."""
     if made != made:
@@ -331,7 +339,8 @@ def _names() -> dict[str, Any]:
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
     found |= {"rare": _rare, "either": _either, "spare": _spare, "release": _release, "nowhere": _nowhere,
-              "raised": _raised, "quiet": _quiet, "where": _where, "tangled": make(_tangled)}
+              "raised": _raised, "quiet": _quiet, "where": _where, "tangled": make(_tangled),
+              "woven": make(_woven)}
     found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {f"loud_{name}": _loud(f"f{name}") for name in ("add", "sub", "mul", "div")}
     found |= {"bits_d": _bits(64), "bits_s": _bits(32)} | {f"hidden_{how}": _hidden for how in "ids"}
@@ -343,6 +352,12 @@ def _names() -> dict[str, Any]:
     return found
 
 
+def _apart(flags: Any) -> Any:
+    """Let the compiler rely on it that arrays do not share memory."""
+    flags.noalias = True
+    return flags
+
+
 def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str, bytes]:
     """Return the name of the function that was made of a text, and its object."""
     space = dict(names)
@@ -350,6 +365,8 @@ def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str
     for name in ("quick", "careful"):
         if name in space:
             space[name] = njit(**_OPTIONS)(space[name])
+    if "quick" in space:  # it is called only if what is written lies apart from all else
+        space["quick"]._compiler._customize_flags = _apart
     made = njit(**_OPTIONS)(space["kernel"])
     memory = types.CPointer(types.int64), types.CPointer(types.float64)
     signature = (*memory, *(types.CPointer(getattr(types, name)) for name in pointers))

@@ -19,6 +19,7 @@ class Foreman:
     """Does tasks at once, and compiles here."""
 
     program = __file__
+    ready = False
 
     def submit(self, task) -> None:
         task()

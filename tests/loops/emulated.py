@@ -119,6 +119,13 @@ def _reduced(how: str):
     return make
 
 
+def _woven(ahead: int, step: int, other: int, item: int, its: int) -> bool:
+    count = 8
+    ones = {ahead + step * k + byte for k in range(count) for byte in range(item)}
+    others = {other * k + byte for k in range(-4 * count, 4 * count) for byte in range(its)}
+    return step == other != 0 and abs(ahead) < count * abs(step) and ones.isdisjoint(others)
+
+
 def _flagged(a: Any, b: Any, made: Any) -> bool:
     if made != made:
         return bool(a == a and b == b)
@@ -154,9 +161,9 @@ SPACE: dict[str, Any] = {
     "float_mod": lambda a, b: a % b if b else math.nan, "float_div": lambda a, b: a // b if b else math.nan,
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
-    "where": lambda pointer: pointer.address, "tangled": _tangled,
+    "where": lambda pointer: pointer.address, "tangled": _tangled, "woven": _woven,
     "rare": bool, "either": _either,
-    "spare": lambda pointer, count: {}, "release": _quiet,
+    "spare": lambda pointer, count: {}, "release": lambda room: None,
     "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": _quiet,
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
@@ -175,6 +182,7 @@ class Foreman:
     """Does tasks at once; what is made of a text is the text."""
 
     program = __file__
+    ready = False
 
     def submit(self, task) -> None:
         task()

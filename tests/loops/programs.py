@@ -401,3 +401,35 @@ def unneeded(x, y):
         t = y[i] * y[i]
         x[i] = t * x[i]
     return x
+
+
+def rows_of(starts, at, x, out):
+    for i in range(len(out)):
+        s = 0.0
+        for k in range(starts[i], starts[i + 1]):
+            s += x[at[k]]
+        out[i] = s
+    return out
+
+
+def packed(sizes, worth, best):
+    for i in range(len(sizes)):
+        for w in range(len(best) - 1, int(sizes[i]) - 1, -1):
+            if best[w - sizes[i]] + worth[i] > best[w]:
+                best[w] = best[w - sizes[i]] + worth[i]
+    return best
+
+
+def extremes(x, y, out):
+    best = 0.0
+    for i in range(len(out)):
+        for k in range(len(x)):
+            if x[k] * y[i] > out[i]:
+                out[i] = x[k] * y[i]
+        low = np.inf
+        for k in range(len(x)):
+            if x[k] - y[i] < low:
+                low = x[k] - y[i]
+        if low > best:
+            best = low
+    return best

@@ -33,6 +33,11 @@ def found(text):
     ("for i in range(n):\n    x[i, 0] = y[i] * 2\n    x[i, 1] = 0.5 * y[i]", [2, 3], []),
     ("for i in range(n):\n    for j in range(n):\n        x[j] = y[i] * 2", [], []),
     ("for i in range(n):\n    for j in range(n):\n        x[i, j] = y[i] * 2", [3], []),
+    ("for i in range(n):\n    if x[i] + y > s:\n        s = x[i] + y", [3], [(1, "s")]),
+    ("for i in range(n):\n    if x[i] + y > s:\n        s = x[i] + z", [], []),
+    ("for i in range(n):\n    s = y\n    if x[i] + y > s:\n        s = x[i] + y", [], []),
+    ("for i in range(n):\n    if x[0] > x[i] + y:\n        x[0] = x[i] + y", [3], []),
+    ("for i in range(n):\n    z[0] = 0.0\n    if x[i] * y < z[0]:\n        z[0] = x[i] * y", [], []),
     ("while n > 0:\n    x[n] = y[n] * 2\n    n -= 1", [3], [(1, "n")]),
 ])
 def test_what_is_replaced_before_anything_reads_it_is_not_needed_for_sure(text, lines, after):

@@ -57,6 +57,17 @@ CASES = [
     ("named_later", lambda: (f8(),), [(np.zeros(9),), (f8(7),)]),
     ("by_rows", lambda: (np.ones((3, 4)), 3), [(np.ones((3, 4)), 4)]),
     ("of_module", lambda: (f8(20),), [(f8(5),)]),
+    ("rows_of", lambda: (np.array([0, 3, 3, 7]), i8(7), f8(), f8(3)), [
+        (np.array(starts), at, f8(), f8(3)) for starts, at in (
+            ([0, 3, 3, 8], i8(7)), ([-2, 1, 9, 7], i8(7)), ([9, 3, -4, -1], i8(7)), ([0, 7, 7, 7], -i8(7)),
+            ([0, 7, 2**62, 7], i8(7)), ([-2**63, 3, 2, 7], i8(7)), ([0, 3, 5, 7], i8(7) + 5))]),
+    ("packed", lambda: (i8(4) + 2, f8(4), np.zeros(12)), [
+        (np.array(sizes), f8(len(sizes)), np.zeros(12)) for sizes in (
+            [3, 20, 2], [3, 0, 2], [3, -1, 2], [1, 2**62], [-2**63])]),
+    ("packed", lambda: (u1(4) + 2, i8(4), i8(12)), [(u1(4), i8(4) + 2**62, i8(12)), (u1(2), i8(1), i8(12))]),
+    ("extremes", lambda: (f8(), f8(4), f8(4)), [
+        (f8(), np.array([1.0, 1e308, 2.0]), f8(3)), (np.array([np.inf, 1.0]), np.full(3, np.inf), f8(3)),
+        (np.array([np.nan, 1.0]), f8(3), f8(3)), (f8(0), f8(3), f8(3))]),
     ("reversed_down", lambda: (f8(),), [(f8(1),), (f8(0),)]),
     ("swapped", lambda: (i8(),), [(i8(9),), (i8(1),)]),
     ("while_less", lambda: (f8(), 9.0), [(f8(), 1e9), (f8(), -1.0), (f8(3), np.nan)]),
@@ -256,6 +267,25 @@ def test_arrays_that_overlap_are_not_compared_but_run(eager):
         wanted = outcome(plain, {"x": one, "y": one[k:]})
         assert outcome(fast.version, {"x": other, "y": other[k:]}) == wanted
     assert fast.records()[0].runs == 5
+
+
+@pytest.mark.parametrize(("one", "other", "apart"), [
+    (slice(0, 4), slice(4, 8), True), (slice(0, 4), slice(3, 7), False), (slice(4), slice(4, 2, -1), False),
+    (slice(0, 8, 2), slice(1, 9, 2), True), (slice(0, 8, 2), slice(2, 10, 2), False),
+    (slice(3, None, -1), slice(4, 8), True), (slice(0, 9, 3), slice(1, 6, 2), False)])
+def test_compilers_are_told_that_arrays_share_no_memory_only_where_they_do_not(
+        eager, monkeypatch, one, other, apart):
+    told, at, space = [], np.array([1, 0, 2, 1]), eager.__globals__["SPACE"]
+    monkeypatch.setitem(space, "raised", lambda seen, asked=space["raised"]: told.append(1) or asked(seen))
+    fast = eager(programs.gathered)
+    for _ in range(3):
+        fast.version(f8()[one], at, f8()[other])
+    told.clear()
+    found, wanted = f8(), f8()
+    fast.version(found[one], at, found[other])
+    programs.gathered(wanted[one], at, wanted[other])
+    assert found.tolist() == wanted.tolist()
+    assert bool(told) == apart
 
 
 def test_what_differs_is_never_used(eager, monkeypatch):
