@@ -85,7 +85,8 @@ def test_special_values_are_those_of_numpy(name: str, dtype: np.dtype) -> None:
     x, y = grid(dtype)
     with np.errstate(all="ignore"):
         got, want = run(name, x, y), getattr(np, name)(x, y)
-    special = ~np.isfinite(want) | (want == 0) | (np.abs(want) == 1)
+    # NumPy's loops of some processors round what is next to 1.
+    special = ~np.isfinite(want) | (want == 0) | (np.abs(want) == 1) & (np.abs(got) == 1)
     assert np.array_equal(bits(got[special]), bits(want[special]))
     rest = ~special
     assert np.all(units(got[rest], reference(name, x[rest], y[rest])) <= 2.5)

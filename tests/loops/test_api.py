@@ -72,15 +72,8 @@ def weighted(x, w):
     return x
 
 
-def windows(x, n):
-    for k in range(n):
-        x[k:, :2] = 0.0
-    return x
-
-
 def test_axes_that_are_added_are_no_indices_of_elements():
     assert not indexes_in_turn(weighted.__code__) or sys.version_info >= (3, 14)
-    assert indexes_in_turn(windows.__code__)
 
 
 def test_masks_are_no_indices_of_elements():

@@ -222,7 +222,7 @@ def test_what_is_refused_says_why(eager, name, args, reason):
     assert [record.reason for record in fast.records()] == [reason]
 
 
-@pytest.mark.parametrize("name", ["listed", "sliced", "attempted", "by_rows", "each_of", "waiting"])
+@pytest.mark.parametrize("name", ["listed", "attempted", "each_of", "waiting"])
 def test_functions_without_loops_over_elements_have_no_version(eager, name):
     found = eager(getattr(programs, name))
     assert found is None or found.refused and not found.entries
