@@ -177,6 +177,8 @@ def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> 
 def tiles_of(shape: Shape) -> dict[str, tuple[int, float]]:
     """Return tiles that results of a shape may be cut into, along the first two axes; the first is none."""
     found = {"": (1, 1.0)}
+    if len(shape) < 2:
+        return found
     widths = TILE_WIDTHS if len(shape) == 2 else TILE_HEIGHTS
     for height in TILE_HEIGHTS:
         for width in widths:

@@ -69,11 +69,12 @@ class Trying:
 @pytest.mark.parametrize("function, args, knobs", [
     (cells, (X, X[0]), {"stores", "unroll", "vector", "ahead"}),
     (cells, (X.astype("f4"), X.T.astype("f4").T), {"unroll", "vector", "ahead"}),
+    (cells, (X[0], X[:70, 0]), {"unroll", "vector", "ahead"}),
     (softmax, (X,), {"height", "units", "unroll", "vector", "ahead"}),
     (laps, (RNG.random((400, 600)),), {"height", "units", "unroll", "vector", "ahead", "tile"}),
     (dot, (X, X), {"sums", "ahead"}), (dot, (X.astype("f4"), X.astype("f4")), {"sums", "ahead"}),
     (largest, (X,), {"sums", "ahead"})],
-    ids=["cells", "floats turned", "softmax", "laps", "dot", "dot of floats", "largest"])
+    ids=["cells", "floats turned", "strided", "softmax", "laps", "dot", "dot of floats", "largest"])
 def test_choices_leave_results_as_they_are(function, args, knobs):
     trying = Trying(12)
     GATE.renew(trying)
