@@ -222,14 +222,18 @@ def _elements(value: Any) -> int:
     if kind is _ndarray:
         return int(value.size)
     if kind in _CONTAINERS or kind is dict:
-        held = value.values() if kind is dict else value
-        return sum([each.size for each in islice(held, HELD) if type(each) is _ndarray])
+        # listed at once: another thread may change a dictionary meanwhile
+        held = list(islice(value.values() if kind is dict else value, HELD))
+        return sum([each.size for each in held if type(each) is _ndarray])
     if hasattr(kind, "to_numpy"):
         return prod(_lengths(value) or (0,))
     scipy = sys.modules.get("scipy.sparse")
     if scipy is not None and kind in kinds(scipy):
         return int(value.nnz)
-    own = getattr(value, "__dict__", None)
+    try:
+        own = object.__getattribute__(value, "__dict__")  # a class may answer by code of its own
+    except AttributeError:
+        return 0
     return 0 if type(own) is not dict or kind in _CODE else _elements(own)
 
 

@@ -9,6 +9,7 @@ The first call is the function's: what was read of it has to agree with its valu
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class Met:
         self.operators[given], self.why = None, why
 
 
-_MET: dict[Any, Met] = {}
+_MET: WeakKeyDictionary[Any, Met] = WeakKeyDictionary()
 
 
 def is_numba(function: Any) -> bool:
