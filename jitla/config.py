@@ -181,7 +181,7 @@ class Config:
         0, _number(0, 1024), "threads of one kernel; 0: OMP_NUM_THREADS, else all processors allowed")
     cpu: str = _option(
         "", _choice("", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
-        "level of processors that kernels are made for; empty: the one that is here, without AVX-512")
+        "level of processors that kernels are made for; empty: the one that is here")
     accelerator: str = _option(
         "", _machines, "simulated machines that parts of programs may run on, names with commas between")
     placement: str = _option(

@@ -205,6 +205,21 @@ def test_flags_of_nests_are_seen(decorated):
         f(X, X * 0.0)
 
 
+def test_nests_warn_of_what_is_not_chosen(decorated):
+    f, *_ = decorated(lambda x, y: np.where(y > 0, (x / y).astype(np.int64), 3), X, X)
+    g, *_ = decorated(lambda x, y: np.where(y > 0, (x > 0) / y, 3.0), X, X)
+    other = X + 1.0
+    other[5, 5] = 0.0
+    for function, pin in ((f, "reorder(j, i)"), (g, "split(j, 8)")):
+        function(X, X + 1.0)
+        jitla.schedule(function, loops=pin)
+        function(X, X + 1.0)
+        with pytest.warns(RuntimeWarning, match="divide by zero"):
+            function(X, other)
+    with pytest.warns(RuntimeWarning, match="invalid value encountered in cast"):
+        f(X, other)
+
+
 def test_pins_belong_to_one_function_and_travel_with_it(decorated):
     f, args, _ = decorated(distance, X, X[0], 3.0)
     g, *_ = decorated(distance, X, X[0], 3.0)

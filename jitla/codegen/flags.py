@@ -91,6 +91,24 @@ _CHOICE = re.compile(r"= select <1 x i1>")
 _SINKING = re.compile(
     r"= (f(?:add|sub|mul|div)) <1 x (double|float)> (.+), (.+)$|"
     r"= call <1 x (double|float)> @llvm\.sqrt\.v1f\d+\(<1 x \w+> (.+)\)$", re.MULTILINE)
+_CONVERTING = re.compile(
+    r"= (fptosi|fptrunc) <1 x (double|float)> (.+) to <1 x (i32|i64|float)>$", re.MULTILINE)
+_BITS = {"double": "f64", "float": "f32"}
+
+
+# Where processors have masks LLVM makes one instruction of an operation and a choice of its result, which
+# then is not computed, and raises nothing, where it is not chosen.
+_CHOSEN = re.compile(
+    r"^ *(%\S+) = select (<(\d+) x i1> .+), (<\d+ x (double|float)>) (.+), <\d+ x \w+> (.+)$", re.MULTILINE)
+
+
+def _fenced(found: re.Match[str]) -> str:
+    name, choice, lanes, vec, element, *arms = found.groups()
+    fence = f"@llvm.arithmetic.fence.v{lanes}{_BITS[element]}"
+    computed = [k for k, arm in enumerate(arms) if arm.startswith("%")]
+    lines = [f"  {name}.of{k} = call {vec} {fence}({vec} {arms[k]})" for k in computed]
+    of = ", ".join(f"{vec} {f'{name}.of{k}' if k in computed else arm}" for k, arm in enumerate(arms))
+    return "\n".join([*lines, f"  {name} = select {choice}, {of}"])
 
 
 def _bound(found: re.Match[str]) -> str:
@@ -98,14 +116,22 @@ def _bound(found: re.Match[str]) -> str:
     kind = kind or rooted
     vec = f"<1 x {kind}>"
     args = f"{vec} {x}, {vec} {y}" if how else f"{vec} {root}"
-    name = f"{how or 'sqrt'}.v1f{64 if kind == 'double' else 32}"
+    name = f"{how or 'sqrt'}.v1{_BITS[kind]}"
     return (f"= call {vec} @llvm.experimental.constrained.{name}({args}, "
             'metadata !"round.tonearest", metadata !"fpexcept.strict")')
 
 
+def _converted(found: re.Match[str]) -> str:
+    how, kind, x, wanted = found.groups()
+    name = f"{how}.v1{_BITS.get(wanted, wanted)}.v1{_BITS[kind]}"
+    rounding = 'metadata !"round.tonearest", ' if how == "fptrunc" else ""
+    return (f"= call <1 x {wanted}> @llvm.experimental.constrained.{name}(<1 x {kind}> {x}, "
+            f'{rounding}metadata !"fpexcept.strict")')
+
+
 def _quietly(found: re.Match[str]) -> str:
     how, kind, lanes, element, x, y = found.groups()
-    suffix = f"f{64 if (element or kind) == 'double' else 32}"
+    suffix = _BITS[element or kind]
     name = f"v{lanes}{suffix}" if lanes else suffix
     return (f"= call {f'<{lanes} x i1>' if lanes else 'i1'} @llvm.experimental.constrained.fcmp.{name}("
             f'{kind} {x}, {kind} {y}, metadata !"{how}", metadata !"fpexcept.ignore")')
@@ -118,7 +144,9 @@ def quiet(text: str, features: frozenset[str]) -> str:
 
     Processors without such an instruction keep the others: NumPy then looks what the flag was about.
     """
-    text = _SINKING.sub(_bound, text) if _CHOICE.search(text) else text
+    if _CHOICE.search(text):
+        text = _CONVERTING.sub(_converted, _SINKING.sub(_bound, text))
+    text = _CHOSEN.sub(_fenced, text) if "avx512f" in features else text
     return _SIGNALLING.sub(_quietly, text) if "avx" in features else text
 
 

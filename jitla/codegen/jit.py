@@ -28,8 +28,9 @@ from jitla.rests import rest, resume
 _INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or relock()
 hold(_INSIDE)
 _PARTS = re.compile(PART.replace("{}", r"(\d)"))
-_VECTORS = (("avx512f", 64), ("avx", 32), ("avx2", 32))
-_MASKED = ("avx512", "avx10", "evex512")
+#: With AVX-512 vectors of 32 bytes gain nearly as much by its masks and registers; those of 64 are slower
+#: where loads cross cache lines and in products of few columns.
+_VECTORS = (("avx", 32), ("avx2", 32))
 #: What every level of x86-64 adds to the one before.
 _LEVELS = {
     "x86-64-v2": ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
@@ -118,7 +119,7 @@ class Jit:
     def _start(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        target = self._wanted or usual_target()
+        target = self._wanted or host_target()
         self._engine = llvm.create_lljit_compiler(_machine(target, self._level, "jitdefault"))
         self._target = target
 
@@ -235,15 +236,6 @@ def host_target() -> Target:
     found = llvm.get_host_cpu_features()
     features = frozenset(name for name, on in found.items() if on)
     return _described(llvm.get_host_cpu_name(), features)
-
-
-def usual_target() -> Target:
-    """Describe what code is made for if no level is asked for: the processor this runs on, but for AVX-512.
-
-    With its masks LLVM leaves out operations whose results are not chosen, and flags of which NumPy warns.
-    """
-    here = host_target()
-    return _described(here.cpu, frozenset(f for f in here.features if not f.startswith(_MASKED)))
 
 
 def level_target(level: str) -> Target:

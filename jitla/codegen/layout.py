@@ -39,9 +39,8 @@ class Target:
 
     @property
     def feature_string(self) -> str:
-        """Features as LLVM wants them; a processor's name stands for more of them, too."""
-        without = ["-avx512f"] if "avx2" in self.features and "avx512f" not in self.features else []
-        return ",".join([*("+" + f for f in sorted(self.features)), *without])
+        """Features as LLVM wants them."""
+        return ",".join("+" + f for f in sorted(self.features))
 
     def lanes(self, itemsize: int) -> int:
         """Elements of `itemsize` bytes in one native vector."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.codegen.flags import quiet
 from jitla.codegen.indexing_code import ENTRY, block_head, pack_indexed
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.layout import Target, hints
@@ -164,7 +165,8 @@ class _Program:
         self.steps = tuple(self._cut(nest.body, {}, (), texts))
         self.own = -(-self.own // LINE) * LINE
         code = "".join(texts).replace("$own", str(self.own)).replace("$slots", str(self.shared))
-        self.text = f'target triple = "{target.triple}"\n{self.math.text}{_CLAIM}{code}'
+        text = quiet(f"{self.math.text}{_CLAIM}{code}", target.features)
+        self.text = f'target triple = "{target.triple}"\n{text}'
 
     def room(self, threads: int) -> int:
         """Return how many bytes its buffers take: slots in use, what is shared, what threads have."""

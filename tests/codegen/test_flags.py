@@ -69,27 +69,38 @@ def test_only_ordered_comparisons_of_floats_are_rewritten() -> None:
     assert quiet(text, frozenset()) == text
 
 
+_CHOICES = {"divide": ("fdiv {v} %x, %y", 1.0, 4), "to_integer": ("fptosi {v} %x to <{n} x i64>", 1e300, 1),
+            "to_single": ("fptrunc {v} %x to <{n} x float>", 1e300, 8)}
+
+
 @linux
-def test_choices_of_single_elements_compute_both_sides() -> None:
-    """A division that is not chosen still raises its flag."""
-    body = """define double @f(double %x0, double %y0) {{
-  %x = insertelement <1 x double> poison, double %x0, i32 0
-  %y = insertelement <1 x double> poison, double %y0, i32 0
-  %q = fdiv <1 x double> %x, %y
-  %c = fcmp ogt <1 x double> %y, zeroinitializer
-  %s = select <1 x i1> %c, <1 x double> %q, <1 x double> %x
-  %r = extractelement <1 x double> %s, i32 0
-  ret double %r
+@pytest.mark.parametrize("lanes", [1, 4, 8, 16])
+@pytest.mark.parametrize("name", _CHOICES)
+def test_choices_compute_what_they_do_not_choose(name: str, lanes: int) -> None:
+    """An operation whose result is not chosen still raises its flag."""
+    line, number, flag = _CHOICES[name]
+    vec = f"<{lanes} x double>"
+    kind = {"divide": vec, "to_integer": f"<{lanes} x i64>", "to_single": f"<{lanes} x float>"}[name]
+    body = f"""define void @f(ptr %to, ptr %given, ptr %other) {{
+  %x = load {vec}, ptr %given, align 8
+  %y = load {vec}, ptr %other, align 8
+  %c = fcmp ogt {vec} %y, splat (double 1.0)
+  %q = {line.format(v=vec, n=lanes)}
+  %p = {"freeze " + kind + " %q" if name == "to_integer" else f"bitcast {kind} %q to {kind}"}
+  %s = select <{lanes} x i1> %c, {kind} %p, {kind} zeroinitializer
+  store {kind} %s, ptr %to, align 8
+  ret void
 }}
 """
     code, get, put = loaded(False)
-    text = quiet(body.format(), host_target().features)
-    assert "constrained.fdiv.v1f64" in text
-    made = Jit().load(text, ("f",))
-    f = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)(made.addresses["f"])
+    made = Jit().load(quiet(body, host_target().features), ("f",))
+    f = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(made.addresses["f"])
+    out, given, other = np.empty(lanes), np.ones(lanes), np.full(lanes, 2.0)
     base = get() & ~0x3F
-    put(base)
-    assert f(1.0, 0.0) == 1.0
-    raised = get() & 13
-    put(base)
-    assert raised == 4 and np.isfinite(f(1.0, 2.0)) and code
+    for wanted in (0, flag):
+        put(base)
+        f(out.ctypes.data, given.ctypes.data, other.ctypes.data)
+        raised = get() & 13
+        put(base)
+        assert raised == wanted and code
+        given[-1], other[-1] = number, 0.0
