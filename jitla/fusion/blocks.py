@@ -93,10 +93,11 @@ def has_windows(row_bytes: int, kept_bytes: int, rows: int, ahead: int) -> bool:
 def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:
     """Return how many blocks make a unit, which adds up or copies `aside` bytes of its own.
 
-    It must not depend on the number of threads.
+    Units are nearly alike, so that threads end together. It must not depend on the number of threads.
     """
     least = max(UNIT_BYTES, SHARE * aside) // block_bytes
-    return min(max(-(-blocks // MAX_UNITS), least, 1), blocks)
+    units = -(-blocks // min(max(-(-blocks // MAX_UNITS), least, 1), blocks))
+    return -(-blocks // units)
 
 
 class Place(NamedTuple):

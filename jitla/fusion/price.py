@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.blocks import block_height, packs_once, panels_bytes, window_height
+from jitla.fusion.blocks import block_height, blocks_per_unit, packs_once, panels_bytes, window_height
 from jitla.fusion.ends import BEGIN, Ends
 from jitla.fusion.kernel import (
     EXTREMES,
@@ -113,14 +113,24 @@ class Prices:
         m, k, n = _sides(hop)
         if n <= NARROW:
             return ALONG * m * k * n * self._element(hop)
-        arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
-        part = TRIANGLE if _with_itself(hop) else 1.0
-        # rows of the matrix and of results; of others, made of these, nothing is known here
-        height = block_height((k + n) * hop.meta.dtype.itemsize, m, wide=True)
         left, size = self.layouts.get(hop.inputs[0]), hop.meta.dtype.itemsize
+        arithmetic = 2.0 * m * k * n * size / 8 / self.machine.product
+        part = TRIANGLE if _with_itself(hop) else 1.0
+        if hop.inputs[0].op.name == "transpose" or left is not None and left.strides[-1] != size:
+            return part * arithmetic * (PANELS + REPACK / m) * self._busy(k, (m + n) * size, m * n * size)
+        # rows of the matrix and of results; of others, made of these, nothing is known here
+        height = block_height((k + n) * size, m, wide=True)
         if left is not None and left.strides[-1] == size and packs_once(m, panels_bytes((k, n), size)):
             height = m  # each row meets panels that are made once
         return part * arithmetic * (PANELS + REPACK / max(height, 1))
+
+    def _busy(self, rows: int, row_bytes: int, aside: int) -> float:
+        """Return how much longer a sum over `rows` takes than if all threads ended together."""
+        height = block_height(row_bytes, rows, wide=True)
+        blocks = -(-rows // height)
+        each = blocks_per_unit(blocks, row_bytes * height, aside)
+        turns = -(-blocks // (each * self.machine.at_once))
+        return max(turns * each * self.machine.at_once / blocks, 1.0)
 
     def begins(self, stages: int, rows: int, nbytes: float, wide: bool, turns: bool) -> float:
         """Return the seconds for beginning so many stages anew at every block of rows.

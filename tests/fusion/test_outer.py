@@ -7,7 +7,7 @@ import pytest
 
 from jitla.fusion import Facts, InterpretedBackend, Layout, RowKernel, all_layouts, plan, structure
 from jitla.fusion.memo import Memo
-from jitla.hops import Hop, Meta, apply, leaf
+from jitla.hops import Hop, Meta, apply, leaf, make
 
 F8 = np.dtype("f8")
 
@@ -84,3 +84,10 @@ def test_a_leaf_and_its_transpose_are_for_blas():
     layouts = {0: Layout((5000, 200), (1600, 8)), 1: Layout((200, 5000), (8, 1600))}
     found = plan((apply("matmul", T, X), apply("matmul", T, leaf(2, Meta((5000,), F8)))), layouts, supports)
     assert "Outer" not in structure(found)
+
+
+@pytest.mark.parametrize("rows, joined", [(256, False), (20_000, True)])
+def test_sums_of_few_rows_that_one_thread_would_add_up_are_for_blas(rows, joined):
+    X, D = matrix(0, rows, 300), matrix(1, rows, 128)
+    found = planned(apply("matmul", make("transpose", (X,), axes=(1, 0)), apply("exp", D)))
+    assert ("Outer" in structure(found)) is joined
