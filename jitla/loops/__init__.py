@@ -1,8 +1,8 @@
 """Explicit loops over elements: found, handed to Numba in another process, and swapped in.
 
-Reading order: kinds, values, writer, arithmetic, given, calls, names, nests, alone, again, needs, ahead,
-elements, expressions, statements, rows, reductions, counting, translate, kernel, versions, foreman, keeping,
-seen, door, call, opening, entry, making, function, worker.
+Reading order: kinds, values, writer, arithmetic, given, calls, names, nests, alone, again, redone, needs,
+ahead, elements, expressions, statements, rows, reductions, counting, parts, translate, kernel, versions,
+foreman, keeping, seen, door, call, opening, variants, entry, making, function, worker.
 """
 
 from jitla.loops.function import Looping, Loops, Record

@@ -7,6 +7,7 @@ Receives values; writes the lines of operations, and returns values.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 
 from jitla.loops.kinds import BITS, CODES, HELD, INTEGERS, PYTHON, RANGES, TRUTHS, Refused, result
@@ -125,12 +126,15 @@ class Arithmetic(Writer):
             for kind in sorted(other.kinds & RANGES.keys()):
                 self.in_range(value.text, kind, value)
 
-    def in_range(self, text: str, kind: str, value: Value) -> None:
-        """A result that its type has no room for is a warning."""
+    def in_range(self, text: str, kind: str, value: Value, lapses: bool = False) -> str:
+        """A result that its type has no room for is a warning; return what NumPy makes if it `lapses`."""
         low, high = RANGES[kind]
         surely = value.bits < BITS[kind] and (low < 0 or value.positive)
-        if kind != "i8" and not surely:
-            self.bail(f"either({text} < {low}, {text} > {high})")
+        if kind == "i8" or surely:
+            return text
+        self.bail(f"{'lapped' if lapses else 'either'}({text} < {low}, {text} > {high})")
+        held = f"{'u' if kind[0] == 'u' else ''}int{8 * int(kind[1])}"
+        return self.fresh(f"int64({held}({text}))") if lapses else text
 
     def _integer(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
         self._narrow(left, right)
@@ -143,8 +147,9 @@ class Arithmetic(Writer):
         else:
             raise Refused(f"{name} of integers")
         kinds = frozenset(made.values())
+        lapses = self.quick and len(kinds) == 1 and name in _CHECKED
         for kind in kinds & RANGES.keys():
-            self.in_range(value.text, kind, value)
+            value = replace(value, text=self.in_range(value.text, kind, value, lapses))
         bits = value.bits
         if kinds <= RANGES.keys():
             bits = min(bits, max(BITS[kind] for kind in kinds))

@@ -43,6 +43,8 @@ class Elements(Ahead):
         # Of arrays that are written, the bounds of each index; whether some are not known.
         self.boxes: dict[str, list[list[tuple[str, str]]]] = {}
         self.loose = False
+        # Lengths along which an index may count from the end.
+        self.wrapping: set[str] = set()
         # Variables that were read before it is known what they may hold.
         self.unknown: set[str] = set()
         for name, what in given.items():
@@ -120,6 +122,7 @@ class Elements(Ahead):
                 self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
                 return place
         if not value.positive and not (read and self.quick):
+            self.wrapping.add(length)
             place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
         self.bail(f"outside({place}, {length})", hard=True)
         return place

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +20,15 @@ import numpy as np
 from jitla.loops.names import EXITS
 from jitla.loops.nests import Nest
 from jitla.loops.seen import described, signature
+from jitla.loops.variants import Run, Variant
 from jitla.loops.versions import Nothing
 
 if TYPE_CHECKING:  # what most functions need never
     from jitla.loops.call import Code
-    from jitla.loops.opening import Door
 
 # Seconds that a nest has to take altogether before it is compiled, the same while a process is there that
-# compiles, and on average.
-WORTH, READY, SHORT = 5e-3, 1e-3, 2.5e-6
+# compiles, or where another nest of the function is compiled; on average.
+WORTH, READY, BESIDE, SHORT = 5e-3, 1e-3, 5e-5, 2.5e-6
 # A refused nest whose runs take less on average is not looked at any more.
 WORTHWHILE = 1e-4
 # Runs of Python after which the average is believed; of how many one is timed while something is compiled.
@@ -45,62 +44,7 @@ MOST_VARIANTS = 8
 # Times what Python takes that compiled code may take; seconds that a door takes.
 SLOWER, PACKED = 0.9, 1e-6
 COPIED, MISSING = 1 << 28, object()  # bytes that are copied to compare; what a name that is nowhere is
-
-
-@dataclass(eq=False)
-class Variant:
-    """One nest for one kind of values: cold, waiting, tried, trusted, or left to Python."""
-
-    state: str = "cold"
-    reason: str = ""
-    line: int = 0
-    element: bool = True
-    given: tuple[Any, ...] = ()
-    code: Code | None = None
-    # Names outside of the function, and what they were.
-    assumed: list[tuple[Mapping[str, Any], str, Any]] = field(default_factory=list)
-    key: Any = None
-    # What is called instead of Python's way once it is trusted.
-    door: Door | None = None
-    # Runs by Python and their seconds; by compiled code; those that Python finished.
-    plain: int = 0
-    seconds: float = 0.0
-    runs: int = 0
-    compiled: float = 0.0
-    left: int = 0
-    # Runs that were the same; the seconds of those by Python, and by compiled code.
-    same: int = 0
-    matched: float = 0.0
-    tried: float = 0.0
-    kinds: str = ""
-
-    @property
-    def all_runs(self) -> int:
-        """Runs of compiled code, whoever began them."""
-        return self.runs + (self.door.runs if self.door is not None else 0)
-
-    @property
-    def all_compiled(self) -> float:
-        """Seconds of them."""
-        return self.compiled + (self.door.seconds if self.door is not None else 0.0)
-
-    def refuse(self, reason: str, line: int = 0, element: bool = True) -> None:
-        """Leave it to Python from now on."""
-        self.state, self.reason, self.line, self.element = "refused", reason, line, element
-        self.code = None
-
-
-class Run:
-    """One run by Python that is timed, and compared if compiled code was tried before."""
-
-    __slots__ = ("variant", "start", "found", "copies", "tried")
-
-    def __init__(self, variant: Variant) -> None:
-        self.variant = variant
-        self.found: tuple[Any, ...] | None = None
-        self.tried = 0.0
-        self.copies: list[tuple[np.ndarray, np.ndarray]] = []
-        self.start = perf_counter()
+_MADE = {"waiting", "tried", "trusted"}  # states of what is compiled, or will be
 
 
 class Entry:
@@ -128,6 +72,8 @@ class Entry:
         # How often it was asked; whether runs are timed still while something is compiled.
         self.asked = 0
         self.timed = True
+        # All nests of the function.
+        self.beside: list[Entry] = []
         # Names of the module that the nest reads.
         self.outside = tuple(name for name in nest.globals if name not in names)
 
@@ -202,12 +148,16 @@ class Entry:
         if run.found is not None:
             self._compare(run, taken)
         elif variant.state == "cold":
-            worth = min(WORTH, READY) if self.ready() else WORTH
-            if variant.seconds >= worth and variant.seconds >= SHORT * variant.plain:
+            if variant.seconds >= self._worth() and variant.seconds >= SHORT * variant.plain:
                 self.order(variant)
             elif variant.plain >= SOME and variant.seconds < SHORT * variant.plain:
                 variant.refuse(f"a run takes {1e6 * variant.seconds / variant.plain:.1f} µs only")
                 self.look()
+
+    def _worth(self) -> float:
+        """Return the seconds that a nest has to take: fewer where another is compiled anyway."""
+        states = {v.state for each in self.beside for v in list(each.variants.values())}
+        return min(WORTH, BESIDE if states & _MADE else READY if self.ready() else WORTH)
 
     def order(self, variant: Variant) -> None:
         """Have it translated and compiled, elsewhere."""
@@ -285,6 +235,8 @@ class Entry:
                 variant.same < TRIALS or taken < SHORTER * variant.seconds / variant.plain):
             return
         if variant.tried > SLOWER * variant.matched:
+            if variant.same < MOST_TRIALS and taken < WORTHWHILE:
+                return  # the first runs of code take longer than others
             variant.refuse("compiled code takes longer")
             self.look()
         else:

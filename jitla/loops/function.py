@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.loops.alone import alone
 from jitla.loops.calls import callable_in_nests
-from jitla.loops.entry import Entry, Variant
+from jitla.loops.entry import Entry
 from jitla.loops.names import computed
 from jitla.loops.nests import Nest, find, reduction
+from jitla.loops.variants import Variant
 from jitla.loops.versions import CONSTANTS, asked, replace
 from jitla.source import changed_code, tree_of
 
@@ -192,8 +193,11 @@ class Loops:
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
         builtin = known.__builtins__
-        return [Entry(nest, nest.takes, function.__globals__, builtin, self._make, self._calm, self._ready)
+        made = [Entry(nest, nest.takes, function.__globals__, builtin, self._make, self._calm, self._ready)
                 for nest in nests]
+        for each in made:
+            each.beside = made
+        return made
 
 
 def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, str]]) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 from jitla.loops.given import Array, Given, Scalar, Variable
 from jitla.loops.kinds import CODES, HELD, Refused
 from jitla.loops.nests import Nest
-from jitla.loops.translate import Translator, Written
+from jitla.loops.parts import Written
+from jitla.loops.translate import Translator
 from jitla.loops.values import EXACT, FROM, STOP, TO
 
 _READ = {"i": "I[{}]", "d": "F[{}]", "s": "float32(F[{}])", "b": "(I[{}] != 0)"}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jitla.loops.call import Code
 from jitla.loops.door import CLOCK, NAME, Found, door
-from jitla.loops.entry import MISSING, Entry, Variant
+from jitla.loops.entry import MISSING, Entry
 from jitla.loops.foreman import Foreman, Unavailable
 from jitla.loops.given import Given
 from jitla.loops.keeping import Kept, kept
@@ -23,6 +23,7 @@ from jitla.loops.kernel import kernel
 from jitla.loops.kinds import Refused
 from jitla.loops.opening import Door
 from jitla.loops.seen import LARGE
+from jitla.loops.variants import Variant
 from jitla.tracing import calm
 
 __all__ = ["Foreman", "Tools", "foresee", "make"]

@@ -219,6 +219,8 @@ class Rows(Statements):
         """Return what makes an element of an operation of two."""
         def made(y: str) -> Value:
             a, b = left(y), right(y)
+            if name == "Div":  # of what became infinite a ratio does not tell
+                b = self.settled(b)
             return self.step(name, a, b, {("f8", "f8"): "f8"}, (a.text, b.text, "d"))
         return made
 

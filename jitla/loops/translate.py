@@ -1,160 +1,30 @@
 """From the syntax tree of a nest to the lines of functions over memory and numbers.
 
-Knows: rounds, how what is done for nothing is undone. Must not know: compilers, calls.
+Knows: rounds, what is kept. Must not know: compilers, calls, how what is done for nothing is undone.
 Receives a nest and the kinds of what it reads; returns lines, or says why the interpreter keeps it.
 """
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 from itertools import combinations
 
 from jitla.loops.again import breaks, carried, innermost
 from jitla.loops.counting import Counting
 from jitla.loops.given import Scalar
 from jitla.loops.kinds import INTEGERS, ITEM, Refused
+from jitla.loops.parts import Kept, Written
+from jitla.loops.redone import ordered, unread
 from jitla.loops.statements import PATIENCE
-from jitla.loops.values import FROM, START, STOP, TO
+from jitla.loops.values import START, STOP
 from jitla.loops.writer import Hard
 
 ROUNDS = 24
-PART = 2048  # elements that are kept for a part of the outermost loop
-FOOLED = 4  # parts that were done for nothing, before all are done with all checks at once
-MOST_ROOM = 1 << 25  # elements that are kept at most
-# Of arrays that are kept whole since it is not known where they are written: elements for a turn, and always.
-LOOSE, ALWAYS = 64, 4096
 MOST_BOXES = 8  # places where one array is written that are told from one another
 _WATCHED = "seen = ", "loud_", "flag_"
 _ODD = *_WATCHED, "return @-1@"  # lines that may find something wrong
+_WARNED = "either(bad, lapped("  # what NumPy warns of, and goes on with what was computed
 SMALL = 31  # bits of integers that bounds are computed of
-
-
-class Kept:
-    """Elements of one array that are kept before anything is stored: a box of them."""
-
-    def __init__(self, number: int, name: str, boxes: list[list[tuple[str, str]]],
-                 steps: list[str]) -> None:
-        self.number, self.name, self.steps = number, name, steps
-        self.room = f"k{number}_{name}"
-        axes = (zip(*(box[axis] for box in boxes), strict=True) for axis in range(len(boxes[0])))
-        self.axes = [tuple(list(dict.fromkeys(each)) for each in axis) for axis in axes]
-        # Whether it depends on the part of the outermost loop.
-        self.moves = any(word in text for axis in self.axes for texts in axis for text in texts
-                         for word in (FROM, TO))
-
-    def measured(self) -> list[str]:
-        """Return the lines that say how much room it takes."""
-        made = []
-        for axis, (low, high) in enumerate(self.axes):
-            one = low[0] if len(low) == 1 else f"min({', '.join(low)})"
-            two = high[0] if len(high) == 1 else f"max({', '.join(high)})"
-            made += [f"a{self.number}_{axis} = int64({one})",
-                     f"o{self.number}_{axis} = int64({two}) + int64(1)"]
-        sizes = " * ".join(f"max(int64(0), o{self.number}_{axis} - a{self.number}_{axis})"
-                           for axis in range(len(self.axes)))
-        return [*made, f"n{self.number} = {sizes}"]
-
-    def claimed(self) -> list[str]:
-        """Return the lines that claim more room if what there is does not do."""
-        number, some = self.number, f"n{self.number} + (n{self.number} >> int64(2)) + int64(1)"
-        return [f"if n{number} >= had{number}:", f"    release({self.room})",
-                f"    {self.room} = spare(p_{self.name}, {some})",
-                f"    had{number} = int64(0) if nowhere({self.room}) else {some}"]
-
-    def begun(self) -> list[str]:
-        """Return the lines before any room is claimed."""
-        return [f"{self.room} = spare(p_{self.name}, int64(1))", f"had{self.number} = int64(0)"]
-
-    def moved(self, how: str) -> list[str]:
-        """Return the lines that move all of them, there or back."""
-        last = len(self.axes) - 1
-        lines = ["x = int64(0)"]
-        for axis in range(last):
-            part = f"a{self.number}_{axis}, o{self.number}_{axis}"
-            lines.append("    " * axis + f"for y{axis} in range({part}):")
-        indent = "    " * last
-        row = " + ".join(["int64(0)", *(f"y{axis} * {self.steps[axis]}" for axis in range(last))])
-        low, high = f"a{self.number}_{last}", f"o{self.number}_{last}"
-        element = f"p_{self.name}[row + y * {self.steps[last]}]"
-        moved = how.format(room=f"{self.room}[x + y - {low}]", element=element)
-        return [*lines, f"{indent}row = {row}", f"{indent}for y in range({low}, {high}):",
-                f"{indent}    {moved}", f"{indent}x += max(int64(0), {high} - {low})"]
-
-
-@dataclass
-class Written:
-    """The lines of a nest: what its outermost loop goes through, all of it, and what is done first."""
-
-    # Where the outermost loop begins, ends, and how it goes on; nothing for one with a test.
-    opening: list[str] = field(default_factory=list)
-    careful: list[str] = field(default_factory=list)
-    quick: list[str] | None = None
-    proofs: list[str] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
-    loose: bool = False
-    # Whether the outermost loop may be done in parts; whether the processor may note what is odd.
-    parted: bool = False
-    watched: bool = False
-    # What says that no array that is written shares memory with another.
-    apart: list[str] = field(default_factory=list)
-
-    def driven(self, arguments: str) -> list[str]:
-        """Return the lines that do all, part by part; where they say @r@ a part was done."""
-        rooms = [f"release({each.room})" for each in self.kept]
-        lines = [*self.opening, *(line for each in self.kept for line in each.begun()), "done = int64(0)",
-                 "while done < turns:", *self._part()]
-        if self.quick is None:
-            lines += ["    tried = False"]
-        else:
-            lines[len(self.opening):len(self.opening)] = self._planned()
-            lines += ["    " + line for line in self._tried(arguments)]
-        more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
-        lines += ["    if not tried:", *(["        quiet()"] if self.quick is not None else []),
-                  f"        r = careful({arguments}{more})", "    @r@", "    if r[0] != 0:",
-                  *("        " + line for line in rooms), "        return r[0]", "    done += now", *rooms]
-        return lines if self.opening else ["turns = int64(1)", *lines]
-
-    def _part(self) -> list[str]:
-        part = "part" if self.quick is not None else "turns"
-        if not self.opening:
-            return ["    now = turns"]
-        return [f"    now = min({part}, turns - done)", f"    {FROM} = {START} + done * STEP",
-                f"    {TO} = {STOP} if done + now >= turns else {FROM} + now * STEP"]
-
-    def _planned(self) -> list[str]:
-        """Return the lines that ask whether indices are proven, and how much is done at once."""
-        lines = [f"{FROM} = {START}", f"{TO} = {STOP}"] if self.opening else []
-        lines += ["fast = turns > 0", *(f"fast = fast and {each}" for each in self.proofs), *self.apart,
-                  "fooled, part = int64(0), turns"]
-        moving = [each for each in self.kept if each.moves]
-        inside = [line for each in (self.kept if self.loose else moving) for line in each.measured()]
-        if self.loose:
-            room = " + ".join(f"n{each.number}" for each in self.kept)
-            inside.append(f"fast = {room} <= int64({LOOSE}) * turns + int64({ALWAYS})")
-        if self.parted and moving:
-            room = " + ".join(f"n{each.number}" for each in moving)
-            inside += [f"room = {room}", f"if room > int64({PART}):",
-                       f"    part = max(int64(1), int64(float64({PART}) * turns / room))"]
-        return [*lines, "if fast:", *("    " + line for line in [*inside, "pass"])]
-
-    def _tried(self, arguments: str) -> list[str]:
-        """Return the lines that do a part for nothing if anything is wrong."""
-        more = f", {FROM}, {TO}, {STOP}, STEP" if self.opening else ""
-        kept = self.kept
-        room = " + ".join(["int64(0)", *(f"n{each.number}" for each in kept)])
-        had = " and ".join(["True", *(f"n{each.number} < had{each.number}" for each in kept)])
-        whole = [*(line for each in kept for line in each.moved("{room} = {element}")),
-                 *(["quiet()"] if self.watched else []),
-                 f"r = quick({arguments}{more})", "tried = r[0] >= 0", "if not tried:",
-                 "    fooled += int64(1)",
-                 *("    " + line for each in kept for line in each.moved("{element} = {room}"))]
-        claimed = [*(line for each in kept for line in each.claimed()), f"if {had}:",
-                   *("    " + line for line in whole)]
-        measured = [line for each in kept for line in each.measured()]
-        return ["tried = False", f"if fast and fooled < int64({FOOLED}):",
-                *("    " + line for line in measured), f"    if {room} <= int64({MOST_ROOM}):",
-                *("        " + line for line in claimed)]
 
 
 class Translator(Counting):
@@ -179,7 +49,7 @@ class Translator(Counting):
     def begin_round(self) -> None:
         """Forget what was written."""
         self.lines, self._count, self.counters, self.changed = [], 0, 0, False
-        self.unknown, self.known, self.pending, self.boxes = set(), {}, [], {}
+        self.unknown, self.known, self.pending, self.boxes, self.wrapping = set(), {}, [], {}, set()
         self.definite = {name for name, what in self.given.items() if isinstance(what, Scalar)}
         for name in self.definite:
             variable = self.variables[name]
@@ -202,12 +72,13 @@ class Translator(Counting):
         odd = any(word in line for line in made.quick for word in _ODD)
         made.watched = any(word in line for line in made.quick for word in _WATCHED)
         made.apart = self.apart()
+        noted = any("bad = either(" in line and _WARNED not in line for line in made.quick)
         for number, (name, boxes) in enumerate(self.boxes.items() if odd else ()):
             if len(boxes) > MOST_BOXES:
                 lengths = (f"d_{name}_{axis}" for axis in range(len(boxes[0])))
                 boxes = [[("0.0", f"(float64({length}) - 1.0)") for length in lengths]]
             steps = [self.stride(name, axis) for axis in range(len(boxes[0]))]
-            made.kept.append(Kept(number, name, boxes, steps))
+            made.kept.append(Kept(number, name, boxes, steps, noted or not self.again(name, made)))
         made.loose = self.loose and odd
         if isinstance(loop, ast.For):
             made.parted = not breaks(loop.body)
@@ -215,6 +86,28 @@ class Translator(Counting):
             made.opening = self.opened(loop)
             self.counters = counters
         return made
+
+    def again(self, name: str, made: Written) -> bool:
+        """Say whether what is stored in an array is the same if it is stored once more.
+
+        Only where NumPy's warnings are all that is looked at later: then each value is what Python makes,
+        and Python comes to store those that are stored already.
+        """
+        array = self.arrays[name]
+        if unread(self.nest.loop, name):
+            return True
+        if not ordered(self.nest.loop, name, array.ndim) \
+                or any(f"d_{name}_{axis}" in self.wrapping for axis in range(array.ndim)):
+            return False
+        if array.contiguous:
+            return True
+        if array.ndim == 1:
+            made.apart.append(f"fast = fast and s_{name}_0 != int64(0)")
+        elif array.ndim == 2:
+            one, two = (f"(s_{name}_{b} != 0 and abs(s_{name}_{a}) >= abs(s_{name}_{b}) * d_{name}_{b})"
+                        for a, b in ((0, 1), (1, 0)))
+            made.apart.append(f"fast = fast and ({one} or {two})")
+        return array.ndim <= 2
 
     def apart(self) -> list[str]:
         """Return the lines that ask whether no array that is written shares memory with another."""

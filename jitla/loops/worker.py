@@ -338,7 +338,8 @@ def _names() -> dict[str, Any]:
               for short in ("int", "uint") for size in (1, 2, 4, 8)}
     found |= {f"{name}_checked": _checked(f"s{name}_with_overflow") for name in ("add", "sub", "mul")}
     found |= {f"lib_{name}": _library(name, count) for name, count in _LIBRARY.items()}
-    found |= {"rare": _rare, "either": _either, "spare": _spare, "release": _release, "nowhere": _nowhere,
+    found |= {"rare": _rare, "either": _either, "lapped": _either, "spare": _spare, "release": _release,
+              "nowhere": _nowhere,
               "raised": _raised, "quiet": _quiet, "where": _where, "tangled": make(_tangled),
               "woven": make(_woven)}
     found |= {f"flag_{name}": _flagging(f"f{name}") for name in ("add", "sub", "mul", "div")}

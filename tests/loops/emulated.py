@@ -18,7 +18,7 @@ from jitla.loops import Loops
 from jitla.loops import entry as entry_module
 from jitla.loops import function as function_module
 from jitla.loops import making as making_module
-from jitla.loops import translate as translate_module
+from jitla.loops import parts as parts_module
 from jitla.tracing import calm
 
 _C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
@@ -162,7 +162,7 @@ SPACE: dict[str, Any] = {
     "add_checked": _checked(lambda a, b: a + b), "sub_checked": _checked(lambda a, b: a - b),
     "mul_checked": _checked(lambda a, b: a * b), "power": _power,
     "where": lambda pointer: pointer.address, "tangled": _tangled, "woven": _woven,
-    "rare": bool, "either": _either,
+    "rare": bool, "either": _either, "lapped": _either,
     "spare": lambda pointer, count: {}, "release": lambda room: None,
     "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": _quiet,
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
@@ -244,7 +244,7 @@ def eager(patch: Any) -> None:
     patch(making_module, "calm", lambda: True)
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)
-    patch(translate_module, "PART", 4)
+    patch(parts_module, "PART", 4)
 
 
 assert sys.maxsize == _HIGH

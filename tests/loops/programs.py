@@ -433,3 +433,33 @@ def extremes(x, y, out):
         if low > best:
             best = low
     return best
+
+
+def divided_rows(a, c):
+    for i in range(len(c)):
+        a[i] += 1.0
+        a[:] /= a[:] / c[i // 2]
+    return a
+
+
+def summed_table(t, x, most):
+    best = 0.0
+    for i in range(1, t.shape[0]):
+        for j in range(1, t.shape[1]):
+            if t[i - 1, j] < most:
+                t[i, j] = (t[i - 1, j] + t[i, j - 1]) * x[j]
+                if t[i - 1, j - 1] * 2.0 > best:
+                    best = t[i - 1, j - 1] * 2.0
+    return best, 0
+
+
+def lengths_of_paths(a, b, t, most):
+    for i in range(len(a)):
+        for j in range(len(b)):
+            if a[i] == b[j]:
+                t[i + 1, j + 1] = t[i, j] + 1
+            else:
+                t[i + 1, j + 1] = max(t[i, j + 1], t[i + 1, j])
+            if t[i, j] > most:
+                t[i + 1, j + 1] = 0
+    return t

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jitla.loops import entry as entry_module
+from jitla.loops import variants
 from tests.loops import emulated, programs
 from tests.loops.fuzz import check, outcome
 
@@ -121,6 +122,8 @@ CASES = [
     ("reduced", lambda: (distances(),), [
         (distances(1e308),), (distances(np.nan),), (distances().T,), (np.zeros((3, 3)),), (np.ones((2, 0)),),
         (distances()[:, :4],), (distances()[:0],), (f8(),), (np.ones((2, 2, 2)),), (np.eye(3, dtype=int),)]),
+    ("divided_rows", lambda: (f8(), f8()), [
+        (f8(), i8() * 0.0), (f8(), np.array([3.0, 0.0, 1.0])), (f8() * 0.0 - 1.0, f8()), (f8(), i8())]),
     ("unneeded", lambda: (np.ones((4, 3)), f8(4)), [
         (np.ones((4, 0)), np.full(4, 1e200)), (np.ones((4, 3)), np.full(4, 1e200)),
         (np.ones((3, 3)), f8(4))]),
@@ -336,7 +339,8 @@ def test_runs_that_are_short_beside_others_do_not_say_what_is_faster(eager, monk
     monkeypatch.setattr(entry_module, "SHORTER", 0.5)
     monkeypatch.setattr(entry_module, "SLOWER", 0.9)
     monkeypatch.setattr(entry_module, "LONG", 100.0)
-    monkeypatch.setattr(entry_module, "perf_counter", lambda: next(clock))
+    for module in (entry_module, variants):
+        monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
     for state in ("tried", "tried", "tried", "trusted"):
         fast.version(f8())
         assert states(fast) == {state}
