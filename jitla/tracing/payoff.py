@@ -38,7 +38,7 @@ LONG = 1e-3
 HOPELESS, DOUBT, TRIED = 4.0, 0.25, 0.05
 # Calls go to the plain function until what timing them traced has cost is such a part of their time.
 TRY = 0.04
-# Traced calls in a row that take so many times what the plain function does, while new blocks have no programs.
+# Traced calls in a row that take so many times what plain ones do, while new blocks have no programs.
 DEARER, ROWED = 1.1, 2
 # It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
 LEAST, SHARE = 1.5e-6, 0.02

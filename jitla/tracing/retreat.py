@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from math import inf
 from time import perf_counter
 from types import FrameType
 from typing import Any
@@ -17,8 +16,8 @@ from jitla.tracing.array import LAZY
 
 # A traced call may take so many times the seconds of a plain one, and so many seconds more.
 DEARER, OVER = 1.1, 0.03
-# Where that is not known, it is looked every so many seconds whether tracing takes more than NumPy does for the
-# blocks, of whose time programs would save less than this part.
+# Where that is not known, it is looked every so many seconds whether tracing takes more than NumPy does for
+# the blocks, of whose time programs would save less than this part.
 LOOK, LITTLE = 0.01, 0.5
 # A place may meet so many new blocks in one call. If it meets more, of other sizes each time, making them may
 # take such a part of all seconds, and need not be looked at before it took so many.

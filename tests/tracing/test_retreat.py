@@ -88,6 +88,6 @@ def test_where_the_plain_function_is_not_known_blocks_tell(
     monkeypatch.setattr(retreat, "perf_counter", lambda: clock[0])
     allowance = Allowance(0.0)
     block = SimpleNamespace(spent=0.01, quickest=1e-5, least=least, count=1000)
-    site = SimpleNamespace(standbys={id(block): block}.values(), fallbacks={}, bounds=lambda: [block, *programs])
+    site = SimpleNamespace(standbys=[block], fallbacks={}, bounds=lambda: [block, *programs])
     clock[0] += later
     assert allowance.ends(site) is ends and allowance.until == clock[0] + LOOK
