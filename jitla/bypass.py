@@ -27,8 +27,10 @@ _MANY = 16  # parameters for which testing takes too long
 _NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 # Names that the code means something by; all others of its own begin with `_OWN`.
 _TAKEN = frozenset({"BaseException", "type", "ndarray", "called",
-                     "kind_of_argument", "int", "str", "float", "complex"})
+                     "kind_of_argument", "int", "len", "str", "float", "complex"})
 _OWN = "_j"
+# Packages whose classes are asked for their length in next to no time.
+_TABLES = frozenset({"pandas", "polars"})
 _ADMITTING = relock()
 
 _TEXT = """\
@@ -140,11 +142,23 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     if kind in (float, complex):
         return f"type({name}) is {kind.__name__}"
     simple = said == (kind,) and kind is not str
+    if said[1:] and kind.__module__.partition(".")[0] in _TABLES:
+        return _test_of_table(name, kind, said[1], known)
     thing = kind if simple else said
     if thing not in known:
         known.append(thing)
     place = f"{_OWN}1.known[{known.index(thing)}]"
     return f"type({name}) is {place}" if simple else f"kind_of_argument({name}) == {place}"
+
+
+def _test_of_table(name: str, kind: type, bits: int, known: list[Any]) -> str:
+    """Return the test for tables of a class, whose number of rows has so many bits.
+
+    Columns take as long again to count, and differ less: calls on others are told when they are noted.
+    """
+    if kind not in known:
+        known.append(kind)
+    return f"type({name}) is {_OWN}1.known[{known.index(kind)}] and len({name}).bit_length() == {bits}"
 
 
 class _Signature:

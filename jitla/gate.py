@@ -6,6 +6,7 @@ Receives configs; returns rooms, compilers and bound programs.
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -61,7 +62,7 @@ class Gate:
         """Return the front door of room or file `name`."""
         found = self.rooms.get(name)
         if found is None:
-            found = self.rooms[name] = import_module(f"jitla.{name}")
+            found = self.rooms[name] = _loaded(f"jitla.{name}")
         return found
 
     @property
@@ -367,6 +368,17 @@ class Gate:
             text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
                     "predicted for the one that is run")
             self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
+
+
+def _loaded(name: str) -> Any:
+    """Import a module; what it makes stays, so that garbage is not looked for meanwhile."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:

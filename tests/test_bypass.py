@@ -54,6 +54,16 @@ def test_a_test_holds_for_arguments_of_one_kind_and_no_other(made_of: Any) -> No
         assert held is alike, value
 
 
+@pytest.mark.parametrize("kind", ["DataFrame", "Series"])
+def test_tables_are_told_by_their_class_and_rows(kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    known: list[Any] = [int]
+    test = bypass.test_of("v", getattr(pandas, kind)(np.zeros(9)), known)
+    holds = [eval(test, {"v": value, "_j1": type("Shortcut", (), {"known": known})}) for value in (
+        pandas.DataFrame(np.ones((15, 2))), pandas.Series(np.ones(8)), pandas.Series(np.ones(7)), X)]
+    assert holds == [kind == "DataFrame", kind == "Series", False, False]
+
+
 def settled(f: Any, *args: Any, **kwargs: Any) -> Any:
     """Call `f` until its calls are not even noted."""
     for _ in range(CALLS):

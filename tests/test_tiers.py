@@ -212,7 +212,7 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
         f(np.ones(300_000), seconds)
         (site,) = f.__jitla_state__.all_sites()
         (standby,) = site.standbys
-        standby._quickest = seconds
+        standby.quickest = seconds
         standby.ask()
     assert shares == [tiers.LEAST, tiers.MOST]
     g = jitla.jit(lambda x: x * 8.75 + 3.0, compile="background")

@@ -258,7 +258,8 @@ class Closing:
             self._deliver(closed, key, outs)
             done = True
             self.reset()
-            if self.allowance is not None and perf_counter() > self.allowance.until:
+            allowance = self.allowance
+            if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
                 self.retreat()
         except BaseException:  # an interrupt: what was written into memory must not be read again
             if outs is not None:

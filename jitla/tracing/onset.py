@@ -27,6 +27,7 @@ LONG = 0.03
 # Traced calls that may meet new blocks, at most; those after which the plain function is timed.
 MEETINGS, ENOUGH = 3, 2
 DEARER = 1.1  # times the plain function's seconds that a traced call may take, so that others are traced
+LOOK = 0.05  # part of the seconds spent, after which it is looked again whether programs pay
 UNSEEN = 1e-3  # seconds of plain calls that go by until it is looked again whether programs are there
 
 
@@ -48,6 +49,8 @@ class Rising:
         self._dear = 0  # blocks that waited when a traced call took too long
         self._traced = 0.0  # seconds of the last traced call, and how often it ran blocks that wait
         self._ran: list[tuple[Any, int]] = []
+        self._waiting = -1  # blocks that waited when it was last asked whether programs pay
+        self._next = 0.0  # seconds spent at which that is asked again
 
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
@@ -95,7 +98,13 @@ class Rising:
             self._judge(site, traced)
 
     def _judge(self, site: Any, traced: bool) -> None:
-        """Ask for programs if that pays; say which way the next call goes."""
+        """Ask for programs if that pays; say which way the next call goes.
+
+        Between two such looks nothing changes by plain calls but the seconds that were spent.
+        """
+        if not traced and self._spent < self._next and len(site.standbys) == self._waiting:
+            self._leave(self._waiting, self._plain)
+            return
         dear = 0.0 < self._plain * DEARER < self._traced
         if dear and self._is_hopeless(site):
             self._grow(self._plain).leave(site, self._traced, self._plain)
@@ -103,6 +112,7 @@ class Rising:
         waiting = list(site.standbys)
         if traced and dear:
             self._dear = len(waiting)
+        self._waiting, self._next = len(waiting), self._spent * (1 + LOOK)
         if self._spent * self._share(site) >= sum([standby.due for standby in waiting]):
             site.hurry()
         self._leave(len(waiting), self._traced if traced else self._plain)

@@ -38,6 +38,8 @@ LONG = 1e-3
 HOPELESS, DOUBT, TRIED = 4.0, 0.25, 0.05
 # Calls go to the plain function until what timing them traced has cost is such a part of their time.
 TRY = 0.04
+# Traced calls in a row that take so many times what plain ones do, while new blocks have no programs.
+DEARER, ROWED = 1.1, 2
 # It pays to leave calls to the plain function from so many seconds, and such a part of them, on.
 LEAST, SHARE = 1.5e-6, 0.02
 # A plain call is brief, and is timed only once in so many then, the first not counted.
@@ -55,7 +57,7 @@ class Kind:
 
     __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_again",
                  "_rest", "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs",
-                 "_spent", "_foreseen", "_seconds", "_lost", "_before")
+                 "_spent", "_foreseen", "_seconds", "_lost", "_before", "_dear")
 
     def __init__(
         self, elements: int, plain: float = 0.0, again: Callable[[], Any] | None = None,
@@ -79,6 +81,7 @@ class Kind:
         self._foreseen = inf  # seconds that NumPy and SciPy would take for a call
         self._seconds = 0.0  # of long calls, about
         self._lost = 0.0  # of those, by tries
+        self._dear = 0  # traced calls in a row that took too long while blocks had no programs
         self._before: bool | None = None  # whether calls were bypassed before they were timed again
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
@@ -110,12 +113,27 @@ class Kind:
         """Do a call that is traced, or is one of those that tell which way is faster."""
         if self.left > 0:
             self.left -= 1
-            return run(site, twin, args, kwargs)
+            return self._watched(site, twin, args, kwargs) if site.standbys else run(site, twin, args, kwargs)
         if LOCAL.timing:  # within a call that is timed as the plain function
             return untraced(site, function, args, kwargs)
         if self._is_next_traced():
             return self._traced_call(site, twin, args, kwargs)
         return self._plain_call(site, function, args, kwargs)
+
+    def _watched(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Trace a call while NumPy runs new blocks; calls wait for their programs if that takes too long."""
+        start = perf_counter()
+        try:
+            return run(site, twin, args, kwargs, Allowance(self.best[1] if self.best[1] < inf else 0.0))
+        finally:
+            dear = perf_counter() - start > DEARER * (self.best[1] or inf)
+            self._dear = self._dear + 1 if dear else 0
+            if self._dear == ROWED:
+                self._dear = 0
+                if self._again is not None:
+                    self._again()
+                else:  # that happened before: the times decide
+                    self.left = 0
 
     def _is_next_traced(self) -> bool:
         traced, plain = len(self._traced), len(self._plain)

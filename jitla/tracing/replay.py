@@ -118,7 +118,7 @@ class Standby(Replay):
     ) -> None:
         super().__init__(request)
         self._cost, self.least = cost, least
-        self._quickest = inf
+        self.quickest = inf  # seconds of a run
         self.made: Any = None
         self.asked = False
         self.given_up = False
@@ -133,12 +133,12 @@ class Standby(Replay):
     @property
     def due(self) -> float:
         """Seconds after which the program is asked for."""
-        return self._cost / max(1.0 - self.least / self._quickest, LITTLE)
+        return self._cost / max(1.0 - self.least / self.quickest, LITTLE)
 
     @property
     def pace(self) -> float:
         """Seconds that an operation takes; without end if none was done yet."""
-        return self._quickest / max(len(self.request.tape[0] if self.request.tape else self.request.roots), 1)
+        return self.quickest / max(len(self.request.tape[0] if self.request.tape else self.request.roots), 1)
 
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
@@ -150,7 +150,7 @@ class Standby(Replay):
             return super().run(leaves)
         finally:
             taken = perf_counter() - start
-            self._quickest = min(self._quickest, taken)
+            self.quickest = min(self.quickest, taken)
             self.spent += taken
             Patience.seconds += taken
             if self.spent >= self.due and not self.given_up:

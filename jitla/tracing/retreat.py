@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from math import inf
 from time import perf_counter
 from types import FrameType
 from typing import Any
@@ -17,6 +16,9 @@ from jitla.tracing.array import LAZY
 
 # A traced call may take so many times the seconds of a plain one, and so many seconds more.
 DEARER, OVER = 1.1, 0.03
+# Where that is not known, it is looked every so many seconds whether tracing takes more than NumPy does for
+# the blocks, of whose time programs would save less than this part.
+LOOK, LITTLE = 0.01, 0.5
 # A place may meet so many new blocks in one call. If it meets more, of other sizes each time, making them may
 # take such a part of all seconds, and need not be looked at before it took so many.
 NEW, PART, LEAST = 8, 0.2, 0.005
@@ -26,14 +28,15 @@ _WRITES_THROUGH = sys.version_info >= (3, 13)
 
 
 class Allowance:
-    """What tracing may cost in one call: it ends at `until`."""
+    """What tracing may cost in one call: at `until` it is to be looked at."""
 
-    __slots__ = ("until", "_begun", "_new")
+    __slots__ = ("until", "_begun", "_known", "_new")
 
     def __init__(self, plain: float) -> None:
         """Begin a call whose plain function takes `plain` seconds; 0: that is not known."""
         self._begun = perf_counter()
-        self.until = self._begun + DEARER * plain + OVER if plain else inf
+        self._known = plain > 0.0
+        self.until = self._begun + (DEARER * plain + OVER if plain else LOOK)
         self._new: dict[tuple[int, ...], tuple[int, float]] = {}  # by path: how many, and seconds
 
     def meet(self, path: tuple[int, ...], seconds: float) -> None:
@@ -41,7 +44,22 @@ class Allowance:
         count, spent = self._new.get(path, (0, 0.0))
         self._new[path] = count + 1, spent + seconds
         if count >= NEW and spent + seconds > max(LEAST, PART * (perf_counter() - self._begun)):
-            self.until = 0.0
+            self.until, self._known = 0.0, True
+
+    def ends(self, site: Any) -> bool:
+        """Say at `until` whether the call goes on plain."""
+        if self._known:
+            return True
+        now = perf_counter()
+        self.until = now + LOOK
+        waiting = list(site.standbys)
+        if not waiting or any(bound not in site.standbys for bound in site.bounds()):
+            return False  # programs are there: they may make up for what was spent
+        numpy = sum([each.spent for each in waiting])
+        others = sum([record.seconds for record in list(site.fallbacks.values())])
+        saves = sum([max(each.quickest - each.least, 0.0) * each.count for each in waiting if each.count])
+        undisturbed = sum([each.quickest * each.count for each in waiting if each.count])
+        return now - self._begun > DEARER * (numpy + others) + LOOK and saves < LITTLE * undisturbed
 
 
 def put_back(session: Any, frames: list[FrameType]) -> None:

@@ -33,7 +33,7 @@ from jitla.tracing.recording import forget_inferred
 from jitla.tracing.retreat import Allowance, put_back
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import LINES_IN_LOOPS, Site
-from jitla.tracing.tape import OWN_METAS, SCALAR
+from jitla.tracing.tape import OWN_METAS
 
 # Operations that wait at most, but for those up to the next place where a block may end. The time of planning
 # grows faster than they do, and what one more value in memory costs is little beside so many.
@@ -180,7 +180,7 @@ class Session(Dispatch):
     def cut(self) -> None:
         """Close a block because it has become long, if that many turns of loops need not stay together."""
         if len(self.ops) >= self.site.unrolls:
-            self.site.note_cut(user_line(), sum(entry[0] > SCALAR for entry in self.ops))
+            self.site.note_cut(user_line(), len(self.nodes) - len(self.entered))
             self.flush()
 
     def fill_slots(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -202,6 +203,29 @@ def test_some_options_have_every_call_traced(clock: Clock, options: dict[str, An
         for _ in range(SETTLED + 10):
             f(X)
     assert f.stats().bypassed == 0 and f.stats().kernel_runs == SETTLED + 10
+
+
+@pytest.mark.parametrize("traced, returns, wanted", [
+    (3e-6, 1, "waits"), (3e-6, 0, "timed again"), (2.1e-6, 1, "as before")])
+def test_calls_that_meet_new_blocks_wait_for_their_programs_if_they_take_longer(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, traced: float, returns: int, wanted: str,
+) -> None:
+    waited: list[str] = []
+
+    def run(*given: Any) -> None:
+        clock.now += traced
+
+    monkeypatch.setattr(payoff, "run", run)
+    kind = Kind(4, 0.0, (lambda: waited.append("waits")) if returns else None)
+    kind.best, kind.left = (1e-6, 2e-6), 100
+    site = SimpleNamespace(standbys=set())
+    kind.weigh(site, len, len, (), {})
+    site.standbys.add("a block")
+    kind.weigh(site, len, len, (), {})
+    assert (kind.left, waited) == (98, [])
+    kind.weigh(site, len, len, (), {})
+    assert (kind.left, waited) == {
+        "waits": (97, ["waits"]), "timed again": (0, []), "as before": (97, [])}[wanted]
 
 
 def test_calls_of_another_kind_are_looked_at_for_themselves(clock: Clock) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import onset
-from jitla.tracing.retreat import LEAST, NEW, Allowance
+from jitla.tracing import onset, retreat
+from jitla.tracing.retreat import DEARER, LEAST, LOOK, NEW, OVER, Allowance
 
 MANY = 1 << 19  # elements: not left to the plain function at first
 
@@ -25,7 +25,8 @@ def held(*names: str) -> list[type]:
 
 
 def test_locals_are_arrays_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onset, "Allowance", lambda plain: SimpleNamespace(until=0.0, meet=lambda *_: None))
+    over = SimpleNamespace(until=0.0, meet=lambda *_: None, ends=lambda site: True)
+    monkeypatch.setattr(onset, "Allowance", lambda plain: over)
     kinds = []
 
     @jitla.jit(compile="auto")
@@ -64,12 +65,29 @@ def test_sizes_that_differ_in_every_turn_are_not_planned_for() -> None:
     assert solve.stats().plans < n // 2
 
 
-def test_what_ends_an_allowance() -> None:
-    never = Allowance(0.0)
-    assert never.until == float("inf")
+def test_what_ends_an_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(retreat, "perf_counter", lambda: clock[0])
+    known, other = Allowance(1.0), Allowance(0.0)
+    assert known.until == pytest.approx(100.0 + DEARER + OVER) and known.ends(None)
     for _ in range(2 * NEW):
-        never.meet((1, 2), 0.0)
-    never.meet((3, 4), 2 * LEAST)
-    assert never.until == float("inf")
-    never.meet((1, 2), 2 * LEAST)
-    assert never.until == 0.0
+        other.meet((1, 2), 0.0)
+    other.meet((3, 4), 2 * LEAST)
+    assert other.until == 100.0 + LOOK
+    other.meet((1, 2), 2 * LEAST)
+    assert other.until == 0.0 and other.ends(None)
+
+
+@pytest.mark.parametrize(("least", "later", "programs", "ends"), [
+    (6e-6, 0.03, [], True), (2e-6, 0.03, [], False), (6e-6, 0.015, [], False),
+    (6e-6, 0.03, [object()], False)])
+def test_where_the_plain_function_is_not_known_blocks_tell(
+    monkeypatch: pytest.MonkeyPatch, least: float, later: float, programs: list[object], ends: bool,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(retreat, "perf_counter", lambda: clock[0])
+    allowance = Allowance(0.0)
+    block = SimpleNamespace(spent=0.01, quickest=1e-5, least=least, count=1000)
+    site = SimpleNamespace(standbys=[block], fallbacks={}, bounds=lambda: [block, *programs])
+    clock[0] += later
+    assert allowance.ends(site) is ends and allowance.until == clock[0] + LOOK
