@@ -16,8 +16,8 @@ import numpy as np
 from jitla.codegen.indexing_code import bits_of, smaller, to_word
 
 __all__ = [
-    "AT_ONCE", "Around", "BLOCK", "NEAR_AHEAD", "by_rows", "by_rows_only", "column_of", "element_at", "fetched",
-    "in_all_lanes", "loaded", "looked_at", "row_start", "run"]
+    "AT_ONCE", "Around", "BLOCK", "NEAR_AHEAD", "by_rows", "by_rows_only", "column_of", "element_at",
+    "fetched", "in_all_lanes", "loaded", "looked_at", "row_start", "run"]
 
 BLOCK = 512  # entries whose columns are looked at before they are used
 AHEAD = 4096  # bytes of entries and columns that are fetched before they are needed

@@ -189,7 +189,7 @@ def _summed_first(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_half(function: Callable[..., Any], dtype: np.dtype) -> bool:
-    """Tell of results of two bytes, which SciPy refuses once NumPy has made them: that warns, and once only."""
+    """Tell of results of two bytes, which SciPy refuses once NumPy has made them, which warns once."""
     return dtype.itemsize == 1 and type(function) is np.ufunc and \
         function.resolve_dtypes((dtype, None))[1].char == "e"
 
