@@ -38,11 +38,12 @@ def csr_text(form: str, dtype: np.dtype, index: np.dtype, target: Target, column
     """
     w = Lanes(_REAL[dtype.itemsize], dtype.itemsize, target.lanes(dtype.itemsize))
     vectors = {"dot": rows_by_vector, "sum": rows_summed}
-    body = vectors[form](w, index) if form in vectors else rows_by_matrix(form == "dots", w, index, columns)
+    body = vectors[form](w, index) if form in vectors else \
+        within(index, target.vector_bytes) + rows_by_matrix(form == "dots", w, index, columns)
     return f"""target triple = "{target.triple}"
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-{within(index, target.vector_bytes)}{body}{_entry(form, w, index)}{_stage(form, w)}"""
+{body}{_entry(form, w, index)}{_stage(form, w)}"""
 
 
 def held_columns(columns: int, dtype: np.dtype) -> int:

@@ -12,8 +12,9 @@ import numpy as np
 
 from jitla.codegen.csr_entries import (
     AT_ONCE,
+    NEAR_AHEAD,
     Around,
-    by_rows,
+    by_rows_only,
     column_of,
     element_at,
     fetched,
@@ -27,7 +28,7 @@ __all__ = ["rows_by_vector", "rows_summed"]
 
 # Entries of a turn: the letter of their names, the number of the first, lanes that they are added to.
 _PARTS = (("a", 0, "%s"), ("b", AT_ONCE // 2, "%u"))
-_FETCHED = fetched("%da.p", "%c.pa0")  # behind the first entry of a turn
+_FETCHED = fetched("%da.p", "%c.pa0", NEAR_AHEAD)  # behind the first entry of a turn
 
 
 def rows_by_vector(w: Lanes, index: np.dtype) -> str:
@@ -47,12 +48,12 @@ def rows_by_vector(w: Lanes, index: np.dtype) -> str:
             f"  %t = phi {w.real} [ %sum, %folded ], [ %t.next, %one ]\n")
     half = _dot(four, w, index, "h", "%k.then", 0, "%both", "%both.next")
     body = run(turn + _FETCHED, last, half, one, held,
-               f"  %both = fadd {four.vector} %s.all, %u.all\n", four.fold("%sum", "%all"))
+               f"  %both = fadd {four.vector} %s.all, %u.all\n", four.fold("%sum", "%all"), index)
     body += element_at("%o", "%out", "%i", w.real) + (
         f"  store {w.real} %t, ptr %o, align {w.size}\n  br label %next\n")
     return (f"declare {four.vector} @llvm.fmuladd.{four.code}({four.vector}, {four.vector}, {four.vector})\n"
             f"declare {w.real} @llvm.fmuladd.{_code(w)}({w.real}, {w.real}, {w.real})\n"
-            + by_rows(index, body))
+            + by_rows_only(index, body))
 
 
 def _dot(
@@ -91,8 +92,11 @@ def _kept(four: Lanes, tag: str, x: str) -> str:
     return f"  {x}.kept = select {four.mask} %u{tag}, {four.vector} {x}, {four.vector} zeroinitializer\n"
 
 
-def rows_summed(w: Lanes, index: np.dtype, around: Around = by_rows) -> str:
-    """@rows: every row times its element of x is added to out; 0.0 is, too, where an entry is done."""
+def rows_summed(w: Lanes, index: np.dtype, around: Around | None = None) -> str:
+    """@rows: every row times its element of x is added to out; 0.0 is, too, where an entry is done.
+
+    What is `around` looks at columns, if there is such.
+    """
     four = Lanes(w.real, w.size, AT_ONCE // 2)
     turn = "".join(_spread(four, w, index, tag, "%k", skip) for tag, skip, _ in _PARTS)
     last = "".join(_spread(four, w, index, f"l{tag}", "%l.first", skip, done=True) for tag, skip, _ in _PARTS)
@@ -100,7 +104,8 @@ def rows_summed(w: Lanes, index: np.dtype, around: Around = by_rows) -> str:
            + f"  %q = fmul {w.real} %f, %xe\n" + _adds("", "%c", "%q", w))
     before = loaded("%xe", "%x", "%i", w.real, w.size) + in_all_lanes("%xv", "%xe", w.real, four.width)
     half = _spread(four, w, index, "h", "%k.then", 0)
-    return around(index, before + run(turn + _FETCHED, last, half, one) + "  br label %next\n")
+    body = run(turn + _FETCHED, last, half, one, index=None if around else index)
+    return (around or by_rows_only)(index, f"{before}{body}  br label %next\n")
 
 
 def _spread(

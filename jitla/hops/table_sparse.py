@@ -93,14 +93,14 @@ def _quiet(ref: Callable[..., Any]) -> Callable[..., Any]:
 def _added_up(data: Any, x: Any, of: Any, at: Any, count: int) -> Any:
     """Return `count` rows: those of `x` named by `of`, times entries, added up in turn `at` rows."""
     width = x.shape[1] if x.ndim > 1 else 1
-    found = np.zeros((count, width), np.result_type(data, x))
-    lines = x.reshape(len(x), width)
+    made = np.zeros((count, *x.shape[1:]), np.result_type(data, x))
+    found, lines = made.reshape(count, width), x.reshape(len(x), width)
     if found.dtype == np.float64:  # in the same order, and far faster
         for k in range(width):
             found[:, k] = np.bincount(at, data * np.ascontiguousarray(lines[:, k])[of], count)
     else:
         np.add.at(found, at, data[:, None] * lines[of])
-    return found.reshape(count, *x.shape[1:])
+    return made
 
 
 @_quiet

@@ -181,11 +181,17 @@ def _summed_first(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make what does a function of each entry that is 0 of 0, before which SciPy adds up duplicates."""
     def handler(session: Session, x: Any, *more: Any) -> Any:
         given = entries_of(session, x)
-        if given is None or not given.stay():
+        if given is None or not given.stay() or _is_half(function, given.values.dtype):
             return NotImplemented
         return with_entries(session, given, function(given.values, *more))
 
     return handler
+
+
+def _is_half(function: Callable[..., Any], dtype: np.dtype) -> bool:
+    """Tell of results of two bytes, which SciPy refuses once NumPy has made them, which warns once."""
+    return dtype.itemsize == 1 and type(function) is np.ufunc and \
+        function.resolve_dtypes((dtype, None))[1].char == "e"
 
 
 absolute = _summed_first(np.absolute)

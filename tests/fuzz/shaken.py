@@ -65,6 +65,9 @@ def product(left: Any, right: Any, draw: Draw, function: Callable[..., Any] = op
 def total(x: Any, name: str, given: tuple[Any, ...], options: dict[str, Any], draw: Draw) -> Any:
     """Do ``x.sum(...)`` or ``x.mean(...)``; entries may be added in another order."""
     result = getattr(x, name)(*given, **options)
+    cells = entries(x)
+    if cells.dtype.kind == "f" and np.isposinf(cells).any() and np.isneginf(cells).any():
+        np.add.reduce(cells[np.isinf(cells)])  # warns, unless a NaN is met before
     with np.errstate(all="ignore"):
         sizes = getattr(_sizes(x), name)(*given, **options)
     return _moved(result, _bound(result, sizes, 2 * max(x.nnz, 1)), draw)
