@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 import jitla
 from jitla import tiers
-from jitla.cold import FEW, MOST_KINDS, USUAL, Cold, Payoff, patience
+from jitla.cold import FEW, MOST_KINDS, SOME, USUAL, Cold, Payoff, patience
 from jitla.tracing import payoff
 from jitla.tracing.payoff import (
     HOPELESS,
@@ -30,6 +30,7 @@ from jitla.tracing.payoff import (
 )
 from jitla.tracing.session import LOCAL
 from jitla.tracing.site import LEARNING, Site
+from jitla.turning import runs_once
 from tests.tracing.sameness import same
 
 X = np.arange(10.0)
@@ -189,9 +190,35 @@ def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
 def test_the_more_code_there_is_the_later_it_is_traced() -> None:
     assert patience(15) == patience(15, USUAL // 2) > 0.0
     assert patience(15, 3 * USUAL) == pytest.approx(3 * patience(15))
-    assert patience(FEW + 1, 9 * USUAL) == 0.0  # many elements: at once
+    assert patience(SOME + 1, 9 * USUAL) == 0.0  # many elements: at once
     found = Payoff("", 0, tuple, length=5 * USUAL).of((np.ones(20_000),), {})
     assert type(found) is Cold and found._left == patience(15, 5 * USUAL)
+
+
+def shown(x: Any) -> Any:
+    return np.abs(x)
+
+
+def shown_twice(x: Any) -> Any:
+    return shown(shown(x))
+
+
+def shown_often(x: Any) -> Any:
+    for _ in range(3):
+        x = shown(x)
+    return x
+
+
+def shown_by_another(x: Any) -> Any:
+    return shown_often(x) + shown_by_another(x)
+
+
+def test_what_is_done_once_is_not_traced_in_its_first_call() -> None:
+    assert [runs_once(f) for f in (shown, shown_twice, shown_often, shown_by_another)] == [True] * 2 + [False] * 2
+    for function, left in ((shown_twice, 1), (shown_often, 0)):
+        f = jitla.jit(function, compile="auto")
+        f(np.ones(1 << FEW))
+        assert f.stats().bypassed == left, function
 
 
 @pytest.mark.parametrize(
