@@ -5,8 +5,8 @@ Receives calls; returns what they return, and how many there were.
 
 Calls are alike if their arrays have as many elements, but for a factor below two, and their other arguments
 are of the same kinds. Those on few elements are left to the plain function until they have taken so long that
-it may pay to trace one: until then a program needs none of the heavy rooms. So are calls on more elements of a
-function that does everything once: what is compiled for such a call comes too late for it.
+it may pay to trace one: until then a program needs none of the heavy rooms. So are calls on more elements of
+a function that does everything once: what is compiled for such a call comes too late for it.
 """
 
 from __future__ import annotations

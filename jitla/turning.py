@@ -24,8 +24,8 @@ _TAKES: dict[int, int | None] = {opmap[name]: takes for name, takes in (
     ("LOAD_CONST", 0), ("LOAD_FAST", 0), ("LOAD_DEREF", 0), ("LOAD_GLOBAL", 0), ("LOAD_ATTR", 1),
     ("UNARY_NEGATIVE", 1), ("BINARY_OP", 2), ("BINARY_SUBSCR", 2), ("COMPARE_OP", 2), ("BUILD_SLICE", None),
     ("BUILD_TUPLE", None)) if name in opmap}
-# What loops over elements have none of: products of matrices, "axis" as the name of an argument, calls for what
-# they do, two slices in an index, a tuple that is gone through.
+# What loops over elements have none of: products of matrices, "axis" as the name of an argument, calls for
+# what they do, two slices in an index, a tuple that is gone through.
 _POP, _CALL, _ITERATED = (opmap.get(name, -1) for name in ("POP_TOP", "CALL", "GET_ITER"))
 _OPERATION, _PRODUCTS = opmap["BINARY_OP"], frozenset({4, 17})
 _NAMES = frozenset(opmap[name] for name in ("LOAD_CONST", "KW_NAMES") if name in opmap)
@@ -82,7 +82,7 @@ def _is_over_tuple(code: CodeType, first: int) -> bool:
 
 
 def _slices(found: bytes, at: int) -> int:
-    """Return how many parts of the tuple made at `at` are slices, from its end on, as far as that is known."""
+    """Return how many parts of the tuple made at `at` are slices, as far as that is known."""
     parts, count, at = found[at + 1], 0, _made(found, at - 2)
     while parts and at > 0:
         count += found[at] == _SLICE
