@@ -152,7 +152,7 @@ def loops_back(code: CodeType) -> bool:
 
 
 def runs_once(function: FunctionType, known: frozenset[CodeType] = frozenset()) -> bool:
-    """Say whether no loop is in `function`, nor in functions of Python that it names.
+    """Say whether no loop is in `function`, nor in functions of Python that it names but NumPy's.
 
     What methods do is not seen. Functions that call each other go round.
     """
@@ -161,4 +161,5 @@ def runs_once(function: FunctionType, known: frozenset[CodeType] = frozenset()) 
         return False
     named = (function.__globals__.get(name) for name in code.co_names)
     plain = (getattr(each, "__wrapped__", each) for each in named)  # of one that is decorated, too
-    return all(runs_once(each, known | {code}) for each in plain if isinstance(each, FunctionType))
+    return all(runs_once(each, known | {code}) for each in plain
+               if isinstance(each, FunctionType) and str(each.__module__).partition(".")[0] != "numpy")

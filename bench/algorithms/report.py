@@ -22,6 +22,7 @@ from bench.algorithms.tables import (
     bounds,
     calls_until_ahead,
     comparable,
+    left_alone,
     mean_ratio,
     of_numpy,
     of_peers,
@@ -41,11 +42,11 @@ run is not on it.
 - Every run of a system on a case has a process of its own, with as many threads as all others, and no
   machine code of earlier ones; systems take turns.
 - *First* is the first call of a process, with all that is loaded and compiled in it; *steady* the median
-  of the later half of its calls, at least three. Calls were made for {seconds}. That is how long jitla had
-  to compile behind NumPy: long calls may be faster later; the variant `jitla:sync` of the driver waits for
-  the compiler.
+  of the later half of its calls, at least three. Calls were made for {seconds}.
+  That is how long jitla had to compile behind NumPy: long calls may be faster later; the variant `jitla:sync`
+  of the driver waits for the compiler.
 - Each case was run by {processes}. {note}
-- Runs that ended at their limit of time are absent, and with them one case that they disturbed visibly.
+- Runs that ended at their limit of time are absent.
 - JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is
   its own. scikit-learn's estimators do not take the same steps: they are for orientation.
 - A peer counts as one where its objective is NumPy's within 1e-8, or within ten times what the last bits of
@@ -168,6 +169,12 @@ def summary_lines(cases: Found) -> Iterator[str]:
     yield ""
     yield table(("what is promised", "kept", "of rows"),
                 [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
+    slow, plain_ones = left_alone(cases)
+    if slow:
+        yield ""
+        yield (f"Of the {slow} rows on little data that were slower by more than 5 %, {plain_ones} had nine "
+               "calls in ten, or more, left to the plain function: so far apart are two processes that do "
+               "the same.")
 
 
 def bar_chart(cases: Found) -> str:

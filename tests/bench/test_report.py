@@ -17,6 +17,7 @@ from bench.algorithms.tables import (
     best_peer,
     bounds,
     calls_until_ahead,
+    left_alone,
     mean_ratio,
     of_numpy,
     of_peers,
@@ -66,6 +67,8 @@ def test_promises_are_counted() -> None:
     kept = {name: (good, count) for name, good, count in bounds(summaries(RUNS))}
     assert kept["not slower than NumPy"] == (1, 2)
     assert kept["faster than every peer"] == (1, 1)
+    left = [*RUNS[:-2], run("jitla", 10.0, rows=10_000, bypassed=2), RUNS[-1]]
+    assert left_alone(summaries(RUNS)) == (1, 0) and left_alone(summaries(left)) == (1, 1)
 
 
 def test_the_page_has_what_was_run_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
