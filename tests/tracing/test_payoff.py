@@ -197,7 +197,7 @@ def test_the_more_code_there_is_the_later_it_is_traced() -> None:
 
 
 def shown(x: Any) -> Any:
-    return np.abs(sliding_window_view(x, 1))  # NumPy's has loops over axes
+    return np.abs(sliding_window_view(x, 1)[:, 0])  # NumPy's has loops over axes
 
 
 def shown_twice(x: Any) -> Any:
