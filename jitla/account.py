@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, time
-from types import CodeType
 from typing import Any
 
 from jitla.clocks import Watch
@@ -191,18 +190,13 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note, loops_of(sites),
         kept_of(sites), nests_of(sites), sum(len(s.standbys) for s in sites), _compilations(sites),
         tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch),
-        given, code is not None and _turns(code), _cuts(sites))
+        given, code is not None and loops_back(code), _cuts(sites))
 
 
 def _cuts(sites: tuple[Site, ...]) -> tuple[CutRecord, ...]:
     """Say where blocks ended because they had become long, in the order of lines."""
     found = sorted((line, cut) for site in sites for line, cut in list(site.cuts.items()))
     return tuple(CutRecord(SourceLine.at(*line), count, operations) for line, (count, operations) in found)
-
-
-def _turns(code: CodeType) -> bool:
-    """Say whether there are loops in `code`, comprehensions included."""
-    return loops_back(code) or any(_turns(inner) for inner in code.co_consts if isinstance(inner, CodeType))
 
 
 def clocks_of(sites: Iterable[Site]) -> list[Any]:

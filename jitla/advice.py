@@ -106,8 +106,8 @@ def _plain(record: FunctionRecord) -> str:
     if "compile=" in note:
         return "compile=\"off\" runs plain NumPy: leave it out"
     if cold:
-        return ("calls that are handed few elements are traced once they have taken some time together, two "
-                "seconds at most: hand it more data at a time; compile=\"sync\" traces every call")
+        return ("calls on few elements, or without loops, are traced once they have taken some time, "
+                "two seconds at most: hand it more data at a time; compile=\"sync\" traces every call")
     return "calls are too short to be traced: hand it more data at a time, or decorate what calls it"
 
 

@@ -5,7 +5,8 @@ Receives calls; returns what they return, and how many there were.
 
 Calls are alike if their arrays have as many elements, but for a factor below two, and their other arguments
 are of the same kinds. Those on few elements are left to the plain function until they have taken so long that
-it may pay to trace one: until then a program needs none of the heavy rooms.
+it may pay to trace one: until then a program needs none of the heavy rooms. So are calls on more elements of
+a function that does everything once: what is compiled for such a call comes too late for it.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "USUAL", "bits_of",
+__all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "SOME", "USUAL", "bits_of",
            "kind_of_argument", "kinds", "patience"]
 
 # What traces calls now.
 RUNNING: set[Any] = set()
-# Elements that are few, by their bits: see `Cold`.
-FEW = 18
+# Elements that are few, by their bits: see `Cold`; and those that are few for code without loops.
+FEW, SOME = 18, 22
 # Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
-PATIENCE = ((9, 2.0), (13, 0.5), (17, 0.1), (18, 0.05))
+PATIENCE = ((9, 2.0), (13, 0.5), (17, 0.1), (SOME, 0.05))
 # Bytes of code that this is for: the first traced call of more takes as many times as long.
 USUAL = 200
 # Calls that are not timed after one that is.
@@ -116,14 +117,16 @@ class Cold:
 class Payoff:
     """What one site knows of the kinds of its calls; `load` returns what those become that are not cold.
 
-    `length` is that of the function's code.
+    `length` is that of the function's code, which does everything `once` if it has no loops.
     """
 
     def __init__(
         self, file: str, line: int, load: Callable[[], Kinds], kept: bool = False, length: int = 0,
+        once: bool = False,
     ) -> None:
         self.place = file, line
         self._length = length
+        self._few = SOME if once else FEW
         # Whether Python has to go through elements one by one, however many there are.
         self._kept = kept
         self.kinds: dict[Any, Any] = {}
@@ -178,9 +181,9 @@ class Payoff:
             return self._next(key, rising(
                 bits, lambda known: self._next(key, settled(bits, known, again)), spent, plain))
 
-        few = min(bits, FEW) if self._kept else bits
+        few = min(bits, self._few) if self._kept else bits
         left = patience(few, self._length)
-        return Cold(bits, lambda plain: rise(left, plain), left) if few <= FEW else rise()
+        return Cold(bits, lambda plain: rise(left, plain), left) if few <= self._few else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
         before = self.kinds.get(key)

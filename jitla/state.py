@@ -15,7 +15,7 @@ from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.gate import GATE
-from jitla.turning import computes_in_turn, indexes_in_turn
+from jitla.turning import computes_in_turn, indexes_in_turn, runs_once
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -130,7 +130,8 @@ class State:
     def payoff(self, config: Config, kept: bool = False) -> Payoff:
         """Return what is known of the kinds of calls under these options."""
         code = self.function.__code__
-        made = Payoff(code.co_filename, code.co_firstlineno, _ways, kept, len(code.co_code))
+        made = Payoff(code.co_filename, code.co_firstlineno, _ways, kept, len(code.co_code),
+                      type(self.function) is FunctionType and runs_once(self.function))
         return self.payoffs.setdefault(config.epoch, (config, made))[1]
 
     def start(self) -> Any:
@@ -170,7 +171,7 @@ class State:
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
         few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)
-        return "runs in NumPy: calls on few elements have not taken long enough to be traced" if few else ""
+        return "runs in NumPy: calls have not taken long enough to be traced" if few else ""
 
     @property
     def foreign(self) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from opcode import opmap
-from types import CodeType
+from types import CodeType, FunctionType
 
-__all__ = ["computes_in_turn", "indexes_in_turn", "loops_back"]
+__all__ = ["computes_in_turn", "indexes_in_turn", "loops_back", "runs_once"]
+
+DEEP = 8  # functions that call the next
 
 _JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
 # Instructions that index, where they are told from others.
@@ -22,7 +24,9 @@ _TAKES: dict[int, int | None] = {opmap[name]: takes for name, takes in (
     ("LOAD_CONST", 0), ("LOAD_FAST", 0), ("LOAD_DEREF", 0), ("LOAD_GLOBAL", 0), ("LOAD_ATTR", 1),
     ("UNARY_NEGATIVE", 1), ("BINARY_OP", 2), ("BINARY_SUBSCR", 2), ("COMPARE_OP", 2), ("BUILD_SLICE", None),
     ("BUILD_TUPLE", None)) if name in opmap}
-# What loops over elements have none of: products of matrices, and "axis" as the name of an argument.
+# What loops over elements have none of: products of matrices, "axis" as the name of an argument, calls for
+# what they do, two slices in an index, a tuple that is gone through.
+_POP, _CALL, _ITERATED = (opmap.get(name, -1) for name in ("POP_TOP", "CALL", "GET_ITER"))
 _OPERATION, _PRODUCTS = opmap["BINARY_OP"], frozenset({4, 17})
 _NAMES = frozenset(opmap[name] for name in ("LOAD_CONST", "KW_NAMES") if name in opmap)
 _LEAVES = frozenset({opmap["RAISE_VARARGS"], opmap["RETURN_VALUE"]})  # the interpreter does what leads there
@@ -56,15 +60,34 @@ def _indexes(code: CodeType, found: bytes, first: int, last: int) -> bool:
 
 
 def _has_arrays(code: CodeType, first: int, last: int) -> bool:
-    """Say whether a loop has products of matrices, or axes; one that is left within may have them there."""
-    found, some = code.co_code, False
+    """Say whether a loop has what only whole arrays need; one that is left within may have it there."""
+    found, some = code.co_code, _is_over_tuple(code, first)
     for at in range(max(first, 0), last, 2):
         kind, number = found[at], found[at + 1]
         if kind in _LEAVES:
             return False
         names = code.co_consts[number] if kind in _NAMES else ()
         some |= kind == _OPERATION and number in _PRODUCTS or type(names) is tuple and "axis" in names
+        some |= kind == _POP and found[_made(found, at - 2)] == _CALL
+        some |= kind == _TUPLE and _slices(found, at) > 1
     return some
+
+
+def _is_over_tuple(code: CodeType, first: int) -> bool:
+    """Say whether the loop that begins about there goes through a constant tuple."""
+    found = code.co_code
+    at = next((at for at in range(max(first - 4, 2), first + 4, 2) if found[at] == _ITERATED), 2)
+    return found[at] == _ITERATED and found[at - 2] == _CONSTANT and type(
+        code.co_consts[found[at - 1]]) is tuple
+
+
+def _slices(found: bytes, at: int) -> int:
+    """Return how many parts of the tuple made at `at` are slices, as far as that is known."""
+    parts, count, at = found[at + 1], 0, _made(found, at - 2)
+    while parts and at > 0:
+        count += found[at] == _SLICE
+        parts, at = parts - 1, _made(found, _behind(found, at))
+    return count
 
 
 def _loops(code: CodeType) -> Iterator[tuple[int, int]]:
@@ -123,5 +146,20 @@ def _behind(found: bytes, at: int) -> int:
 
 
 def loops_back(code: CodeType) -> bool:
-    """Say whether there is a loop in `code`, by its instructions."""
-    return next(_loops(code), None) is not None
+    """Say whether there is a loop in `code`, functions and comprehensions in it included."""
+    return next(_loops(code), None) is not None or any(
+        loops_back(inner) for inner in code.co_consts if isinstance(inner, CodeType))
+
+
+def runs_once(function: FunctionType, known: frozenset[CodeType] = frozenset()) -> bool:
+    """Say whether no loop is in `function`, nor in functions of Python that it names but NumPy's.
+
+    What methods do is not seen. Functions that call each other go round.
+    """
+    code = function.__code__
+    if code in known or len(known) > DEEP or loops_back(code):
+        return False
+    named = (function.__globals__.get(name) for name in code.co_names)
+    plain = (getattr(each, "__wrapped__", each) for each in named)  # of one that is decorated, too
+    return all(runs_once(each, known | {code}) for each in plain
+               if isinstance(each, FunctionType) and str(each.__module__).partition(".")[0] != "numpy")

@@ -46,7 +46,7 @@ def test_what_costs_most_is_first_and_not_all_is_said():
 @pytest.mark.parametrize(("note", "told"), [
     ("runs in NumPy: its source was not found", "define it in a file"),
     ("runs in NumPy: compile=\"off\"", "leave it out"),
-    ("runs in NumPy: calls on few elements", "compile=\"sync\" traces every call")])
+    ("runs in NumPy: calls have not", "compile=\"sync\" traces every call")])
 def test_functions_that_are_not_compiled(note, told):
     assert told in advice(replace(PLAIN, note=note))[0]
 

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 import jitla
 from jitla import bypass
 from jitla.bypass import MOST
-from jitla.cold import kind_of_argument
+from jitla.cold import SOME, kind_of_argument
 
 X = np.arange(6.0)
 CALLS = 40  # more than go by until the first is not timed
@@ -111,7 +111,7 @@ def test_calls_are_counted_once() -> None:
 def test_calls_on_more_elements_are_traced() -> None:
     f = auto(lambda x, y: (x * y + 2.5) * x)
     settled(f, X, X)
-    large = np.ones(300_000)
+    large = np.ones(1 << SOME)
     f(large, large)
     assert f.stats().forces == 1
 
@@ -269,7 +269,7 @@ assert "jitla.tracing" not in sys.modules, "the tracer was loaded"
 assert added(np.ones(9)) == 9.0
 assert "jitla.loops.making" not in sys.modules and "subprocess" not in sys.modules, "compilers were loaded"
 assert f.stats().calls == 500
-assert (f(np.ones(500_000)) == 2.0).all() and "jitla.tracing" in sys.modules
+assert (f(np.ones(5_000_000)) == 2.0).all() and "jitla.tracing" in sys.modules
 assert f.stats().calls == 501 and f.stats().bypassed == 500
 """
 

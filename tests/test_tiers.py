@@ -23,6 +23,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Nobody compiles behind the program; what is asked for is noted. No program is there."""
     asked: list[Any] = []
     monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(cold, "SOME", cold.FEW)  # first calls are traced, though what they do is done once
     monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 
@@ -252,7 +253,7 @@ def test_explain_shows_programs_whatever_pays() -> None:
     assert "have not taken long enough" in str(jitla.explain(f))
     assert "== program 1" in str(jitla.explain(f, np.ones(10)))
     g = jitla.jit(lambda x: x * 9.5 - np.exp(-x), compile="auto")
-    g(np.ones(300_000))
+    g(np.ones(2 << cold.SOME))
     assert "== program 1" in str(jitla.explain(g)) and g.stats().waiting == 0
 
 

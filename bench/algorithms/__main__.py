@@ -3,7 +3,7 @@
 Knows: cases, the worker, how processes are started and ended. Must not know: how systems run scripts.
 Receives which cases and systems; adds a line of JSON for each run to a file. Runs that are in the file
 already are not repeated, so a comparison can be made in pieces: `--budget 50` begins none after 50 seconds.
-`python -m bench.algorithms.report` makes the page.
+`python -m bench.algorithms.report` makes the page of one file or more, all of one machine.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def calibrated(folder: Path) -> Path:
 
 def one(case: Case, system: str, options: argparse.Namespace, kept: Path) -> dict[str, Any]:
     """Run one system on one case; return what its process said."""
-    wanted = json.dumps({"case": case.record(), "system": system, "seconds": options.seconds})
+    wanted = json.dumps({"case": case.record(), "system": system, "seconds": seconds(system, options)})
     with tempfile.TemporaryDirectory() as fresh:
         try:
             ended = subprocess.run(
@@ -90,11 +90,27 @@ def one(case: Case, system: str, options: argparse.Namespace, kept: Path) -> dic
     return found
 
 
+def seconds(system: str, options: argparse.Namespace) -> float:
+    """Return for how long a system is called: a number for all, or more of them, as in "1,jitla=5"."""
+    found = dict(part.rpartition("=")[::2] for part in options.seconds.split(","))
+    return float(found.get(system.partition(":")[0]) or found.get("", 3.0))
+
+
+def begun(file: Path) -> None:
+    """Begin the file with the machine and the versions on it; what is there must be of the same."""
+    here = machine()
+    if not file.exists():
+        file.write_text(json.dumps({"machine": here}) + "\n", encoding="utf-8")
+    with file.open(encoding="utf-8") as found:
+        there = json.loads(found.readline()).get("machine")
+    if there != here:
+        raise SystemExit(f"{file} has runs of another machine, or of other versions: {there}")
+
+
 def told(file: Path, record: dict[str, Any]) -> None:
-    """Add a record to the file, which begins with the machine."""
-    lines = [record] if file.exists() else [{"machine": machine()}, record]
+    """Add a record to the file."""
     with file.open("a", encoding="utf-8") as out:
-        out.writelines(json.dumps(each) + "\n" for each in lines)
+        out.write(json.dumps(record) + "\n")
 
 
 def shown(case: Case, system: str, found: dict[str, Any]) -> str:
@@ -124,7 +140,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--densities", default=",".join(map(str, DENSITIES)), help="of sparse matrices")
     parser.add_argument("--real", action="store_true", help="real data, too")
     parser.add_argument("--systems", default=",".join(ALL), help="also jitla:VARIANT")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of calls in each process")
+    parser.add_argument("--seconds", default="3", help="of calls in each process; 1,jitla=5: by system")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a process is ended")
@@ -135,18 +151,19 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     options = parsed()
-    begun = time.monotonic()
+    start = time.monotonic()
+    begun(options.file)
     kept = calibrated(options.file.resolve().with_suffix(".cache") / "calibrated")
     have = done(options.file)
     for case, system, number in runs(chosen(options), options.systems.split(","), options.processes):
         if (case.key, system, number) in have:
             continue
-        if time.monotonic() - begun > options.budget:
+        if time.monotonic() - start > options.budget:
             print("the budget is gone; run it again for the rest")
             return
         found = one(case, system, options, kept)
         record = {"case": case.record(), "system": system, "process": number, "threads": options.threads,
-                  "seconds": options.seconds, **found}
+                  "seconds": seconds(system, options), **found}
         told(options.file, record)
         print(shown(case, system, found), flush=True)
 

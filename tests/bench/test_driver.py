@@ -54,11 +54,25 @@ def test_a_run_is_written_down_once(tmp_path: Path) -> None:
     wanted = objective(work(SMALL).plain(*work(SMALL).arguments))
     assert found["count"] == worker.LEAST and found["objective"] == wanted
     record = {"case": SMALL.record(), "system": "numpy", "process": 0, **found}
+    driver.begun(given.file)
     driver.told(given.file, record)
+    driver.begun(given.file)
     driver.told(given.file, record | {"process": 1})
     assert driver.done(given.file) == {(SMALL.key, "numpy", 0), (SMALL.key, "numpy", 1)}
     lines = given.file.read_text().splitlines()
     assert ["machine" in json.loads(line) for line in lines] == [True, False, False]
+
+
+def test_files_are_of_one_machine_and_its_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.begun(tmp_path / "runs.jsonl")
+    monkeypatch.setattr(driver, "machine", lambda: "Another machine.")
+    with pytest.raises(SystemExit, match="another machine"):
+        driver.begun(tmp_path / "runs.jsonl")
+
+
+def test_systems_may_be_called_for_times_of_their_own(tmp_path: Path) -> None:
+    given = options(tmp_path, "--seconds", "0.5,jitla=4")
+    assert [driver.seconds(s, given) for s in ("numpy", "jitla", "jitla:sync")] == [0.5, 4.0, 4.0]
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from bench.algorithms.tables import (
     best_peer,
     bounds,
     calls_until_ahead,
+    left_alone,
     mean_ratio,
     of_numpy,
     of_peers,
@@ -66,6 +67,8 @@ def test_promises_are_counted() -> None:
     kept = {name: (good, count) for name, good, count in bounds(summaries(RUNS))}
     assert kept["not slower than NumPy"] == (1, 2)
     assert kept["faster than every peer"] == (1, 1)
+    left = [*RUNS[:-2], run("jitla", 10.0, rows=10_000, bypassed=2), RUNS[-1]]
+    assert left_alone(summaries(RUNS)) == (1, 0) and left_alone(summaries(left)) == (1, 1)
 
 
 def test_the_page_has_what_was_run_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +77,12 @@ def test_the_page_has_what_was_run_only(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.argv", ["report", str(file), "--page", str(page)])
     report.main()
     text = page.read_text()
-    assert "\nA machine.\n" in text
+    assert "\nA machine.\n" in text and "for 1 s (jitla), 1 s (others)" in text
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"machine": "Another machine."}) + "\n")
+    monkeypatch.setattr("sys.argv", ["report", str(file), str(other), "--page", str(page)])
+    with pytest.raises(SystemExit, match="of several machines"):
+        report.main()
     assert "| PCA, 1,000 rows | 5,000 | 2,000 | 2.50 | jax 4,000 | 2.00 |" in text
     assert "1,000 (5,000) (!)" in text and "k-means" not in text
     assert "| PCA, 1,000 rows | dask | ValueError: a / b |" in text and "Without one thing" not in text

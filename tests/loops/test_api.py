@@ -121,8 +121,27 @@ def directions(x, p):
     return p
 
 
-def test_loops_with_products_or_axes_are_not_over_elements():
-    for function in (centres, directions):
+def channels(x, out, w):
+    for c in range(3):
+        out[:, :, c] = x * w[c]
+    return out
+
+
+def shifted(x, at):
+    for i in (0, 1):
+        for j in (0, 1):
+            x = x + x[at + i, at + j]
+    return x
+
+
+def halves(x, few):
+    for k in range(4):
+        few.append(x[k])
+    return few
+
+
+def test_loops_over_arrays_or_constants_are_not_over_elements():
+    for function in (centres, directions, channels, shifted, halves):
         assert indexes_in_turn(function.__code__)
         assert not computes_in_turn(function.__code__) or sys.version_info >= (3, 14)
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numpy.lib.stride_tricks import sliding_window_view
 
 import jitla
 from jitla import tiers
-from jitla.cold import FEW, MOST_KINDS, USUAL, Cold, Payoff, patience
+from jitla.cold import FEW, MOST_KINDS, SOME, USUAL, Cold, Payoff, patience
 from jitla.tracing import payoff
 from jitla.tracing.payoff import (
     HOPELESS,
@@ -31,6 +32,7 @@ from jitla.tracing.payoff import (
 )
 from jitla.tracing.session import LOCAL
 from jitla.tracing.site import LEARNING, Site
+from jitla.turning import runs_once
 from tests.tracing.sameness import same
 
 X = np.arange(10.0)
@@ -190,9 +192,36 @@ def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
 def test_the_more_code_there_is_the_later_it_is_traced() -> None:
     assert patience(15) == patience(15, USUAL // 2) > 0.0
     assert patience(15, 3 * USUAL) == pytest.approx(3 * patience(15))
-    assert patience(FEW + 1, 9 * USUAL) == 0.0  # many elements: at once
+    assert patience(SOME + 1, 9 * USUAL) == 0.0  # many elements: at once
     found = Payoff("", 0, tuple, length=5 * USUAL).of((np.ones(20_000),), {})
     assert type(found) is Cold and found._left == patience(15, 5 * USUAL)
+
+
+def shown(x: Any) -> Any:
+    return np.abs(sliding_window_view(x, 1)[:, 0])  # NumPy's has loops over axes
+
+
+def shown_twice(x: Any) -> Any:
+    return shown(x) + shown(x)
+
+
+def shown_often(x: Any) -> Any:
+    for _ in range(3):
+        x = shown(x)
+    return x
+
+
+def shown_by_another(x: Any) -> Any:
+    return shown_often(x) + shown_by_another(x)
+
+
+def test_what_is_done_once_is_not_traced_in_its_first_call() -> None:
+    assert runs_once(shown) and runs_once(shown_twice)
+    assert not runs_once(shown_often) and not runs_once(shown_by_another)
+    for function, left in ((shown_twice, 1), (shown_often, 0)):
+        f = jitla.jit(function, compile="auto")
+        f(np.ones(1 << FEW))
+        assert f.stats().bypassed == left, function
 
 
 @pytest.mark.parametrize(
