@@ -339,7 +339,7 @@ class Program:
                     raise InternalError(f"program: a leaf of {place.shape} is bound as {shape}")
             elif hop in learned:
                 place = learned[hop]
-            elif hop.op.kind is not Kind.CALL and hop.op.name != "ring" and all(
+            elif hop.op.kind is not Kind.CALL and hop.op.name not in ("ring", "take") and all(
                     i in plain or not i.meta.shape for i in hop.inputs):
                 place = in_order
             else:

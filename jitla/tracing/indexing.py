@@ -23,6 +23,7 @@ from jitla.hops import Meta, Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending, view_of
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
+from jitla.tracing.gathers import gathered
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.picking import Picking
@@ -63,6 +64,7 @@ _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), t
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
 _OWNERS = LAZY | {LazySparse}
+_ADVANCED = LAZY | {np.ndarray}
 _MENDED = LAZY | HOLDERS | _STEPPING
 
 
@@ -139,9 +141,14 @@ class Indexing(Picking):
             index = _static_index(key)
             if index is not None and not self.site.many_plans:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
-        if type(key) in LAZY or (type(key) is tuple or type(key) is slice) and not _known(key):
-            key = self.plain(key)
         value = self.value(array)
+        if type(key) in _ADVANCED or type(key) is tuple and not _known(key):
+            made = None if self.over or self.site.unrolls else gathered(self, value, key)
+            if made is not None:
+                return made
+            key = self.plain(key)
+        elif type(key) is slice and not _known(key):
+            key = self.plain(key)
         if type(key) is np.ndarray:
             picked = self.pick(value, key)
             if picked is not None:
