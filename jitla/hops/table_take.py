@@ -44,7 +44,7 @@ def _as_given(dtypes: tuple[Any, ...], attrs: Attrs) -> tuple[np.dtype, ...]:
 
 
 # Positions are those of elements, none is negative. A table is nothing else to the same DAG. The result lies
-# in memory with its axes in the order `axes`, from the outermost on, where that is another than C's.
+# in memory with its axes in the order `axes`, from the outermost on; if there is one, it is a view.
 register(OpSpec(
     name="take", kind=Kind.TAKE, arity=2, ref=_take, meta=_meta, resolve=_as_given,
     doc="elements of a table at positions", flops=_EACH,

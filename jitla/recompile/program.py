@@ -294,7 +294,8 @@ class Program:
                 case "edges":
                     return edges(shapes[need.subject.meta.shape], need.subject.attr("widths"))
                 case "empty":
-                    return maker(empty, need.subject.meta.dtype, places[need.subject])
+                    lent = any(name == "axes" for name, _ in need.subject.attrs)  # as NumPy's is
+                    return maker(empty, need.subject.meta.dtype, places[need.subject], lent)
                 case "strides":
                     return places[need.subject].strides
                 case "copy":

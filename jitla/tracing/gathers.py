@@ -1,4 +1,4 @@
-"""Elements that indices of several axes name together, rows or columns that one names, as entries of the tape.
+"""Elements that indices of several axes name together, rows that one names, as entries of the tape.
 
 Knows: NumPy's rules for indices beside each other and for what is repeated. Must not know: loops, plans.
 Receives a session, an array in memory and a key; returns a proxy, or None where NumPy has to read now.
@@ -21,13 +21,13 @@ import numpy as np
 from jitla.hops import POSITION, Shape
 from jitla.tracing.array import LazyArray, pending
 from jitla.tracing.memory import lazy_array
-from jitla.tracing.picking import LEAST_LATER
 from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
 
 Session = Any  # the session that the arrays belong to
 Part = np.ndarray | LazyArray  # what some axes of the result add to positions
 
+LEAST = 1 << 15  # elements that are read: for fewer, NumPy is as fast
 FEW = 1 << 13  # indices of one axis: more are a loop of their own, which copies rows
 LOOKED_AT = 1 << 16  # indices that are looked at here
 JOINED = 1 << 16  # positions of rows whose elements are few
@@ -42,9 +42,10 @@ def gathered(session: Session, table: Any, key: Any) -> Any:
     given = key if type(key) is tuple else (key,)
     lead = next((k for k, each in enumerate(given) if not _is_whole(each)), len(given))
     indices = [*takewhile(_is_index, given[lead:])]
-    if not indices or not _may_be_read(table) or lead + len(indices) > table.ndim:
-        return None
-    if len(given) > table.ndim or not all(map(_is_whole, given[lead + len(indices):])):
+    if not indices or session.over or session.site.unrolls:
+        return None  # a call that goes on plain; one that puts terms together has to see what they read
+    rest = given[lead + len(indices):]
+    if not _may_be_read(table) or len(given) > table.ndim or not all(map(_is_whole, rest)):
         return None
     if len(indices) == 1 and _size(indices[0]) > (LOOKED_AT if lead else FEW):
         return None
@@ -54,7 +55,7 @@ def gathered(session: Session, table: Any, key: Any) -> Any:
         return None
     before, behind = table.shape[:lead], table.shape[lead + len(indices):]
     shape = before + middle + behind
-    if not LEAST_LATER <= prod(shape) < MOST:
+    if not LEAST <= prod(shape) < MOST:
         return None
     parts = _parts(session, indices, table.shape[lead:], len(middle), behind)
     if parts is None:
@@ -72,8 +73,9 @@ def padded(session: Session, array: LazyArray, widths: np.ndarray, mode: str) ->
     """Record ``np.pad`` in a mode that puts nothing but elements of the array around it."""
     if mode not in _AROUND or (widths > LOOKED_AT).any():
         return NotImplemented
+    around: Any = mode
     return _along(session, array, lambda shape: [
-        np.pad(np.arange(n), pair, mode) for n, pair in zip(shape, widths.tolist(), strict=True)])
+        np.pad(np.arange(n), pair, around) for n, pair in zip(shape, widths.tolist(), strict=True)])
 
 
 def _repeat(session: Session, a: Any, repeats: Any, axis: Any = None) -> Any:
@@ -95,17 +97,20 @@ def _tile(session: Session, A: Any, reps: Any) -> Any:
         return NotImplemented
     every = (1,) * (array.ndim - len(times)) + times
     return _along(session, array, lambda shape: [
-        np.tile(np.arange(n), m) if m > 1 else None for n, m in zip(shape, every, strict=True)])
+        np.tile(np.arange(n), m) if m > 1 else None for n, m in zip(shape, every, strict=True)],
+        tuple(range(array.ndim)) if max(times) > 1 else ())  # a view of what has another shape
 
 
-def _along(session: Session, array: LazyArray, indices: Callable[[Shape], list[np.ndarray | None]]) -> Any:
+def _along(
+    session: Session, array: LazyArray, indices: Callable[[Shape], list[np.ndarray | None]], axes: Shape = (),
+) -> Any:
     """Record what one index of every axis names, in C order; None: all of an axis."""
     small = array.shape
     if not small or max(small) > LOOKED_AT:
         return NotImplemented
     found = indices(small)
     shape = tuple([n if i is None else len(i) for n, i in zip(small, found, strict=True)])
-    if not LEAST_LATER <= prod(shape) < MOST or max(shape) > LOOKED_AT:
+    if not LEAST <= prod(shape) < MOST or max(shape) > LOOKED_AT:
         return NotImplemented
     table = session.value(array)
     if not _may_be_read(table):
@@ -117,7 +122,7 @@ def _along(session: Session, array: LazyArray, indices: Callable[[Shape], list[n
         parts.append(part.reshape((1,) * axis + (n,) + (1,) * (len(shape) - axis - 1)))
     while len(parts) > 1 and prod(shape[len(parts) - 2:]) <= JOINED:  # whole rows are one run
         parts[-2:] = [np.asarray(parts[-2]) + parts[-1]]
-    return _taken(session, table, parts, shape, ())
+    return _taken(session, table, parts, shape, axes)
 
 
 def _may_be_read(table: Any) -> bool:
@@ -148,9 +153,9 @@ def _size(index: Any) -> int:
 def _parts(
     session: Session, indices: Sequence[Any], sizes: Shape, ndim: int, behind: Shape
 ) -> list[Part] | None:
-    """Return what indices of axes of `sizes`, and all that is `behind`, add to positions; None if NumPy has to.
+    """Return what indices of axes of `sizes`, and all that is `behind`, add to positions.
 
-    Together the indices have so many dimensions.
+    Together the indices have so many dimensions. None: NumPy has to.
     """
     steps = [prod(sizes[k + 1:]) for k in range(len(indices))]
     few: dict[Shape, np.ndarray] = {}
@@ -187,25 +192,22 @@ def _looked_at(
     total: Any = None
     wrong: Any = None
     for index, n, step in many:
-        places = session.operand(index)
-        if type(places) is not LazyArray:
+        known = session.operand(index)
+        if type(known) is not LazyArray:
             return None
+        places: Any = known
         wide = _WORDS if places.dtype.itemsize == 8 or places.dtype == np.uint32 else POSITION
         if places.dtype != wide:
             places = places.astype(wide)
         places = np.where(places < 0, places + n, places)
         beyond = (places < 0) | (places >= n)
         part = (places if wide == POSITION else places.astype(POSITION)) * step
-        total, wrong = (part, beyond) if total is None else (total + part, _either(wrong, beyond))
+        total, wrong = (part, beyond) if total is None else (total + part, wrong | beyond)
     bad = wrong.any()
     if session.value(bad) or total._v is None or not total._v.flags.c_contiguous:
         return None
     shape = (1,) * (own - total.ndim) + total.shape + (1,) * (ndim - own)
     return total if shape == total.shape else lazy_array(session, total._v.reshape(shape))
-
-
-def _either(a: Any, b: Any) -> Any:
-    return a | b
 
 
 def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Shape, axes: tuple) -> Any:

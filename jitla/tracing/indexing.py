@@ -142,12 +142,9 @@ class Indexing(Picking):
             if index is not None and not self.site.many_plans:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
         value = self.value(array)
-        if type(key) in _ADVANCED or type(key) is tuple and not _known(key):
-            made = None if self.over or self.site.unrolls else gathered(self, value, key)
-            if made is not None:
+        if type(key) in _ADVANCED or (type(key) is tuple or type(key) is slice) and not _known(key):
+            if (made := gathered(self, value, key)) is not None:
                 return made
-            key = self.plain(key)
-        elif type(key) is slice and not _known(key):
             key = self.plain(key)
         if type(key) is np.ndarray:
             picked = self.pick(value, key)
@@ -322,7 +319,7 @@ class Indexing(Picking):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if not _is_recorded(ufunc, array, other) or self.operand(other) is None:
+        if self.lent(array) or not _is_recorded(ufunc, array, other) or self.operand(other) is None:
             return False
         if not fits(np.shape(other), METAS[array._m].shape):
             return False
