@@ -89,7 +89,7 @@ def _of_operator(hop: Hop) -> int:
 # of complex numbers.
 _EXACT = {
     "f": frozenset({"add", "subtract", "multiply", "divide", "sqrt", "square", "reciprocal", "cast",
-                    "into", "sum", "prod", "mean"}),
+                    "sum", "prod", "mean"}),
     "c": frozenset({"add", "subtract", "multiply", "square", "cast", "sum"}),
 }
 

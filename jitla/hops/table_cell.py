@@ -16,7 +16,7 @@ from jitla.errors import InternalError
 from jitla.hops import parts
 from jitla.hops.meta import Meta, broadcast
 from jitla.hops.nnz import bounded, of_cell
-from jitla.hops.spec import Attrs, Kind, OpSpec, Safe, ScalarBuilder, Zeros, lookup, register
+from jitla.hops.spec import Attrs, Kind, OpSpec, Safe, ScalarBuilder, Zeros, register
 
 Recipe = Callable[..., Any]
 Dtypes = tuple[Any, ...]
@@ -378,24 +378,6 @@ register(OpSpec(
     meta=lambda metas, attrs: cell_meta(metas, np.dtype(attrs["dtype"]), ANY),
     resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
     doc="x in another dtype, as `astype` converts", emit=_cast, zeros=ANY,
-))
-
-
-def _into(x: Any, y: Any, ufunc: str, dtype: np.dtype) -> Any:
-    found = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), dtype)
-    return value(getattr(np, ufunc)(x, y, out=found, casting="same_kind"))
-
-
-def _into_recipe(b: ScalarBuilder, x: Any, y: Any, attrs: Attrs) -> Any:
-    wide = lookup(attrs["ufunc"]).emit(b, x, y, {})  # type: ignore[misc]
-    return b.cast(wide, np.dtype(attrs["dtype"]))
-
-
-register(OpSpec(
-    name="into", kind=Kind.CELL, arity=2, ref=_into,
-    meta=lambda metas, attrs: cell_meta(metas, np.dtype(attrs["dtype"]), NONE),
-    resolve=lambda dtypes, attrs: (common_dtype(dtypes),) * 2,
-    doc="what `ufunc` makes of doubles, stored as singles: one operation in place", emit=_into_recipe,
 ))
 
 # --------------------------------------------------------------------------- logic and bits

@@ -167,8 +167,6 @@ def _name(hop: Hop) -> str | None:
     if hop.op.kind is Kind.CELL and hop.meta.shape != ():
         if isinstance(hop.op.ref, Compiled):
             return None  # it warns at a line of its compiler's
-        if hop.op.name == "into":
-            return str(hop.attr("ufunc"))
         return "cast" if hop.op.name == "cast" else hop.op.numpy[0].__name__
     return None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Callable, Container, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,18 +55,9 @@ def enact(
         refs, attrs = split(entry)
         args = [values.get(r) if r >= 0 else next(scalar) for r in refs]
         if i in wanted:
-            if OPS[entry[0]] == "into":
-                values[i] = run(i, _in_place(args, **dict(attrs)), args, {})
-                continue
             function, rest = spelled(OPS[entry[0]], args, called.get(i))
             values[i] = run(i, function, rest, dict(attrs))
     return values
-
-
-def _in_place(args: list[Any], ufunc: str, dtype: np.dtype) -> Any:
-    """Return the ufunc with an array for its result: C code that warns at the caller's line."""
-    out = np.empty(np.broadcast_shapes(*map(np.shape, args)), dtype)
-    return partial(getattr(np, ufunc), out=out, casting="same_kind")
 
 
 def spelled(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:

@@ -26,7 +26,6 @@ from jitla.tracing.enacting import same_view
 from jitla.tracing.gathers import gathered
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.memory import lazy_array
-from jitla.tracing.narrowing import into
 from jitla.tracing.picking import Picking
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
@@ -299,7 +298,7 @@ class Indexing(Picking):
         self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any, others: int | None
     ) -> bool:
         """Store ``ufunc(array, other)`` into the memory of `array`, if its dtype and shape allow it."""
-        result = into(self, ufunc, array, other)
+        result = self.ufuncs(ufunc, array, other)
         known = METAS[result._m]
         if result._v is not None or known.shape != memory.shape or not becomes(known.dtype, memory.dtype):
             return False
@@ -330,7 +329,7 @@ class Indexing(Picking):
         if len(known.shape) > 1 and not self._all_in_order(other) and not (
                 self.site.unrolls and self.lies_in_order(array._n)):
             return False  # the result keeps the order of `array`, a new one might not
-        result = into(self, ufunc, array, other)
+        result = self.ufuncs(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
         made = METAS[result._m]
