@@ -105,7 +105,7 @@ def _rows(loop: Loop, name: str, width: int, math: MathCall, halves: bool = Fals
     w = Writer(loop, width, math, halves=halves)
     w.lines.append("entry:")
     w.begin(varying="b")
-    arrays, late = [o for o in loop.operands if o.letter != "v"], loop.schedule.delayed
+    arrays, late = [o for o in loop.operands if o.letter not in "vt"], loop.schedule.delayed
     for op in arrays:
         word(w.lines, f"by{op.word}", "%apart", op.word)
     w.lines += [

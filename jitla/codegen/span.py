@@ -126,8 +126,10 @@ class Writer:
         """Write the kernel's cells; `values` holds the inputs and receives every cell."""
         for hop in self.loop.kernel.body:
             if hop.op.kind is Kind.TAKE:
-                table, positions = (self.places[i] for i in hop.inputs)
-                values[hop] = self.b.pick(table, positions, hop.inputs[1].meta.dtype, hop.meta.dtype)
+                table, at = self.places[hop.inputs[0]], hop.inputs[1]
+                positions = self.b.words(self.places[at], at.meta.dtype) if at in self.places else \
+                    self.b.lanes(values[at])
+                values[hop] = self.b.pick(table, positions, hop.meta.dtype)
             elif hop.op.kind is not Kind.AGG:
                 values[hop] = emit_hop(self.b, hop, [values[i] for i in hop.inputs])
 

@@ -201,15 +201,26 @@ class VectorText:
             text = self.line(f"insertelement {vec} {text}, {kind} {one}, i64 {lane}")
         return self._loaded(text, dtype)
 
-    def pick(self, table: str, positions: str, index: np.dtype, dtype: np.dtype) -> Value:
-        """Load elements of `table` at as many `positions`, which lie in one run and are not negative."""
-        word, kind = element_type(index), element_type(part_of(dtype))
+    def words(self, pointer: str, dtype: np.dtype) -> list[str]:
+        """Load consecutive integers one by one."""
+        kind, found = element_type(dtype), []
+        for lane in range(self.width):
+            at = self.line(f"getelementptr {kind}, ptr {pointer}, i64 {lane}")
+            found.append(self.line(f"load {kind}, ptr {at}, align {dtype.itemsize}"))
+        return found
+
+    def lanes(self, x: Value) -> list[str]:
+        """Take the elements of integers apart."""
+        kind, text = self._stored(x)
+        return [self.line(f"extractelement {kind} {text}, i64 {lane}") for lane in range(self.width)]
+
+    def pick(self, table: str, positions: Sequence[str], dtype: np.dtype) -> Value:
+        """Load elements of `table` at as many `positions`, words of 32 bits that are not negative."""
+        kind = element_type(part_of(dtype))
         element = f"<2 x {kind}>" if dtype.kind == "c" else memory_type(dtype)
         vec, text, pairs = f"<{self.width} x {element}>", "poison", []
-        for lane in range(self.width):
-            at = self.line(f"getelementptr {word}, ptr {positions}, i64 {lane}")
-            near = self.line(f"load {word}, ptr {at}, align {index.itemsize}")
-            far = self.line(f"zext {word} {near} to i64")
+        for near in positions:
+            far = self.line(f"zext i32 {near} to i64")
             there = self.line(f"getelementptr {element}, ptr {table}, i64 {far}")
             pairs.append(self.line(f"load {element}, ptr {there}, align 1"))
         if dtype.kind == "c":

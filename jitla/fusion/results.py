@@ -77,6 +77,8 @@ def result_of(
         if is_turn(hop):
             return Layout(shape, sources[0].strides)
         return cast_layout(shape, size, sources[0], size)
+    if name == "take" and "axes" in attrs:
+        return ordered(shape, size, attrs["axes"][::-1])
     if name == "pad":
         return _padded(shape, size, sources[0], sizes[0])
     if name == "part":

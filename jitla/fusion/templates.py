@@ -44,8 +44,6 @@ class Facts:
     def _judge(self, hop: Hop) -> str:
         if hop.op.kind not in (*CELLS, Kind.AGG, Kind.TALLY):
             return "not element-wise"
-        if hop.op.kind is Kind.TAKE and hop.inputs[1].op.kind is not Kind.LEAF:
-            return "computed positions"
         if iteration(hop) == ():
             return "scalar"
         if 0 in iteration(hop):

@@ -80,7 +80,8 @@ def walk(
         outer_first = [a for a in reversed(order) if shape[a] != 1]
         dims, merged = _merge(shape, strides, outer_first)
         return _form("cell", dims, merged, ops), Geometry(dims, merged)
-    return _walk_aggregates(ops, shape, strides, [spread(shape, layouts[h]) for h in ops.reduced])
+    found = _walk_aggregates(ops, shape, strides, [spread(shape, layouts[h]) for h in ops.reduced])
+    return None if ops.tables and found is not None and found[0].mode != "full" else found
 
 
 def _tallied(

@@ -23,13 +23,18 @@ _ADDED = 24.0  # additions that adding to an element of a table takes
 _DOUBLE = np.dtype(np.float64)
 
 
-def _take(table: Any, positions: Any) -> Any:
-    return table[positions]
+def _take(table: Any, positions: Any, axes: tuple[int, ...] = ()) -> Any:
+    found = table[positions]
+    if not axes:
+        return found
+    lying = np.empty(tuple(found.shape[a] for a in axes), found.dtype).transpose(np.argsort(axes))
+    lying[...] = found
+    return lying
 
 
 def _meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
     table, positions = metas
-    if table.ndim != 1 or positions.ndim != 1 or positions.dtype != POSITION:
+    if table.ndim != 1 or not positions.ndim or positions.dtype != POSITION:
         raise IndexError(positions)
     return bounded(Meta(positions.shape, table.dtype), of_nothing(metas, positions.shape, attrs))
 
@@ -38,7 +43,8 @@ def _as_given(dtypes: tuple[Any, ...], attrs: Attrs) -> tuple[np.dtype, ...]:
     return dtypes
 
 
-# Positions are those of elements, none is negative. A table is nothing else to the same DAG.
+# Positions are those of elements, none is negative. A table is nothing else to the same DAG. The result lies
+# in memory with its axes in the order `axes`, from the outermost on; if there is one, it is a view.
 register(OpSpec(
     name="take", kind=Kind.TAKE, arity=2, ref=_take, meta=_meta, resolve=_as_given,
     doc="elements of a table at positions", flops=_EACH,

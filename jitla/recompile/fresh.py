@@ -17,9 +17,15 @@ SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
 
 
 def maker(
-    empty: Callable[..., np.ndarray], dtype: np.dtype, place: Layout
+    empty: Callable[..., np.ndarray], dtype: np.dtype, place: Layout, view: bool = False
 ) -> Callable[[], np.ndarray]:
-    """Return what makes a fresh array that lies as `place` says; a 0-d result gets one element."""
+    """Return what makes a fresh array that lies as `place` says; a 0-d result gets one element.
+
+    If it is a `view`, another array owns its memory.
+    """
+    if view:
+        owner = maker(empty, dtype, place)
+        return lambda: owner()[...]
     if place.shape == ():
         return partial(np.empty, 1, dtype)
     if place == contiguous(place.shape, dtype.itemsize):

@@ -294,7 +294,8 @@ class Program:
                 case "edges":
                     return edges(shapes[need.subject.meta.shape], need.subject.attr("widths"))
                 case "empty":
-                    return maker(empty, need.subject.meta.dtype, places[need.subject])
+                    lent = any(name == "axes" for name, _ in need.subject.attrs)  # as NumPy's is
+                    return maker(empty, need.subject.meta.dtype, places[need.subject], lent)
                 case "strides":
                     return places[need.subject].strides
                 case "copy":
@@ -339,7 +340,7 @@ class Program:
                     raise InternalError(f"program: a leaf of {place.shape} is bound as {shape}")
             elif hop in learned:
                 place = learned[hop]
-            elif hop.op.kind is not Kind.CALL and hop.op.name != "ring" and all(
+            elif hop.op.kind is not Kind.CALL and hop.op.name not in ("ring", "take") and all(
                     i in plain or not i.meta.shape for i in hop.inputs):
                 place = in_order
             else:

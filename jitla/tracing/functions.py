@@ -15,6 +15,7 @@ import numpy as np
 from jitla.tracing.array import LAZY, SUMS, LazyArray, LazyScalar, is_cut, pending
 from jitla.tracing.closeness import CLOSENESS
 from jitla.tracing.compositions import COMPOSITIONS
+from jitla.tracing.gathers import GATHERS
 from jitla.tracing.missing import MISSING
 from jitla.tracing.scatters import SCATTERS
 from jitla.tracing.signature import TRACED
@@ -275,7 +276,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
     np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
     np.isrealobj: _is_complex(False), np.count_nonzero: _count_nonzero, **SPELLINGS, **TERMS, **SCATTERS,
-    **COMPOSITIONS, **MISSING, **CLOSENESS,
+    **GATHERS, **COMPOSITIONS, **MISSING, **CLOSENESS,
 }
 # Functions that write into their first argument whatever they are told.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})

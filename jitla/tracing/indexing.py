@@ -23,6 +23,7 @@ from jitla.hops import Meta, Shape
 from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending, view_of
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
+from jitla.tracing.gathers import gathered
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.picking import Picking
@@ -63,6 +64,7 @@ _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), t
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
 _OWNERS = LAZY | {LazySparse}
+_ADVANCED = LAZY | {np.ndarray}
 _MENDED = LAZY | HOLDERS | _STEPPING
 
 
@@ -139,9 +141,11 @@ class Indexing(Picking):
             index = _static_index(key)
             if index is not None and not self.site.many_plans:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
-        if type(key) in LAZY or (type(key) is tuple or type(key) is slice) and not _known(key):
-            key = self.plain(key)
         value = self.value(array)
+        if type(key) in _ADVANCED or (type(key) is tuple or type(key) is slice) and not _known(key):
+            if (made := gathered(self, value, key)) is not None:
+                return made
+            key = self.plain(key)
         if type(key) is np.ndarray:
             picked = self.pick(value, key)
             if picked is not None:
@@ -315,7 +319,7 @@ class Indexing(Picking):
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """In-place operation on a pending value that nobody else sees: its proxy moves on."""
-        if not _is_recorded(ufunc, array, other) or self.operand(other) is None:
+        if self.lent(array) or not _is_recorded(ufunc, array, other) or self.operand(other) is None:
             return False
         if not fits(np.shape(other), METAS[array._m].shape):
             return False

@@ -69,6 +69,11 @@ class Picking(Memory):
         memory: np.ndarray | None = array._v
         return memory
 
+    def lent(self, array: LazyArray) -> bool:
+        """Say whether `array` is pending, and NumPy's would be a view of memory that nobody else sees."""
+        entry = self.ops[array._n] if array._n >= 0 else ()
+        return len(entry) > 3 and entry[0] == _TAKE
+
     def _positions(self, key: np.ndarray, length: int) -> Any:
         """Return which elements of an array of so many `key` reads; few are no entry of the tape."""
         known = self.positions.get((id(key), length))

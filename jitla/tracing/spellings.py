@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.array import LAZY, LazyArray
+from jitla.tracing.gathers import padded
 from jitla.tracing.tape import OP_ID
 
 Session = Any  # the session that the arguments belong to
@@ -275,11 +276,11 @@ def _arrays(session: Session, given: Any) -> list[Any] | None:
 
 
 def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
-    """Record zeros around an array; widths are one number, a pair, or a pair for every axis."""
+    """Record zeros or elements around an array; widths are one number, a pair, or a pair for every axis."""
     known = session.operand(array)
     if type(known) is not LazyArray or not known.ndim or options:
         return NotImplemented
-    if type(mode) is not str or mode != "constant":
+    if type(mode) is not str:
         return NotImplemented
     try:
         widths = np.broadcast_to(np.asarray(pad_width), (known.ndim, 2))
@@ -287,6 +288,8 @@ def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", *
         return NotImplemented
     if widths.dtype.kind != "i" or widths.min() < 0:
         return NotImplemented
+    if mode != "constant":
+        return padded(session, known, widths, mode)
     return session.traced("pad", (known,), (("widths", tuple(map(tuple, widths.tolist()))),))
 
 

@@ -211,6 +211,7 @@ def view(draft: Draft, text: str) -> str | None:
         ".T",
         "[-2:]",
         "[1::2]",
+        "[np.arange(2 * len(A)) % len(A) - 1]",
     )
     two = (
         "[:, 1:]",
@@ -230,7 +231,14 @@ def view(draft: Draft, text: str) -> str | None:
         "[1:, :-1]",
         ".reshape(A.shape[::-1])",
         ".transpose()",
+        "[:, np.arange(2 * A.shape[1]) % A.shape[1]]",
+        "[np.arange(len(A))[:, None] - 1, np.arange(A.shape[1])]",
+        "[np.arange(len(A))[::-1][:, None] * 1, np.minimum(np.arange(A.shape[1]), 1)]",
+        "[:, np.arange(A.shape[1]) - 1]",
     )
+    if draft.chance(0.03):
+        form = draft.pick(("np.repeat({}, 2, axis=0)", "np.pad({}, 1, mode='edge')", "np.tile({}, 2)"))
+        return form.format(text)
     if value.dtype.kind == "c" and draft.chance(0.3):
         return text + draft.pick((".real", ".imag", ".conj()"))
     ending = draft.pick(one if value.ndim == 1 or draft.chance(0.3) else two)

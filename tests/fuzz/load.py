@@ -152,8 +152,9 @@ def store_late() -> None:
 
 def index_at_once() -> None:
     """Let loops of our own read and write where indices, masks and labels say, however few there are."""
-    from jitla.tracing import picking, scatters, site
+    from jitla.tracing import gathers, picking, scatters, site
 
+    gathers.LEAST = 1
     site.LEAST_AT_ONCE = site.WORTH_A_LOOP = 0
     picking.LEAST_LATER = scatters.LEAST_LATER = picking.FEW = 0
 

@@ -1,0 +1,233 @@
+"""Elements that indices of several axes name together, rows that one names, as entries of the tape.
+
+Knows: NumPy's rules for indices beside each other and for what is repeated. Must not know: loops, plans.
+Receives a session, an array in memory and a key; returns a proxy, or None where NumPy has to read now.
+
+What is read is what the array, as one run, has at positions. A position is a sum over the axes. What few
+indices add to it is made here and added up where it is used; what as many indices add as the result has
+elements is computed by a kernel, which looks at them, too: NumPy says what is wrong with an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
+from itertools import takewhile
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import POSITION, Shape
+from jitla.tracing.array import LazyArray, pending
+from jitla.tracing.memory import lazy_array
+from jitla.tracing.signature import METAS, TRACED, meta_id
+from jitla.tracing.tape import OP_ID
+
+Session = Any  # the session that the arrays belong to
+Part = np.ndarray | LazyArray  # what some axes of the result add to positions
+
+LEAST = 1 << 15  # elements that are read: for fewer, NumPy is as fast
+FEW = 1 << 13  # indices of one axis: more are a loop of their own, which copies rows
+LOOKED_AT = 1 << 16  # indices that are looked at here
+JOINED = 1 << 16  # positions of rows whose elements are few
+MOST = 1 << 31  # elements, of which each has a position
+_TAKE = OP_ID["take"]
+_WORDS = np.dtype(np.int64)
+_AROUND = frozenset({"edge", "reflect", "symmetric", "wrap"})
+
+
+def gathered(session: Session, table: Any, key: Any) -> Any:
+    """Return ``table[key]`` as an entry of the tape; None if it is to be read now."""
+    given = key if type(key) is tuple else (key,)
+    lead = next((k for k, each in enumerate(given) if not _is_whole(each)), len(given))
+    indices = [*takewhile(_is_index, given[lead:])]
+    if not indices or session.over or session.site.unrolls:
+        return None  # a call that goes on plain; one that puts terms together has to see what they read
+    rest = given[lead + len(indices):]
+    if not _may_be_read(table) or len(given) > table.ndim or not all(map(_is_whole, rest)):
+        return None
+    if len(indices) == 1 and _size(indices[0]) > (LOOKED_AT if lead else FEW):
+        return None
+    try:
+        middle = np.broadcast_shapes(*[each.shape for each in indices])
+    except ValueError:
+        return None
+    before, behind = table.shape[:lead], table.shape[lead + len(indices):]
+    shape = before + middle + behind
+    if not LEAST <= prod(shape) < MOST:
+        return None
+    parts = _parts(session, indices, table.shape[lead:], len(middle), behind)
+    if parts is None:
+        return None
+    if lead:
+        step = prod(table.shape[lead:])
+        parts.append(_counted(before, step).reshape(before + (1,) * (len(shape) - lead)))
+    # what several axes name comes first in memory
+    inner = range(lead, lead + len(middle))
+    axes = (*inner, *range(lead), *range(lead + len(middle), len(shape))) if lead else ()
+    return _taken(session, table, parts, shape, axes)
+
+
+def padded(session: Session, array: LazyArray, widths: np.ndarray, mode: str) -> Any:
+    """Record ``np.pad`` in a mode that puts nothing but elements of the array around it."""
+    if mode not in _AROUND or (widths > LOOKED_AT).any():
+        return NotImplemented
+    around: Any = mode
+    return _along(session, array, lambda shape: [
+        np.pad(np.arange(n), pair, around) for n, pair in zip(shape, widths.tolist(), strict=True)])
+
+
+def _repeat(session: Session, a: Any, repeats: Any, axis: Any = None) -> Any:
+    array = session.operand(a)
+    if type(axis) is not int or type(repeats) is not int or not 0 < repeats <= LOOKED_AT:
+        return NotImplemented
+    if type(array) is not LazyArray or not -array.ndim <= axis < array.ndim:
+        return NotImplemented
+    along = axis % array.ndim
+    return _along(session, array, lambda shape: [
+        np.repeat(np.arange(n), repeats) if k == along else None for k, n in enumerate(shape)])
+
+
+def _tile(session: Session, A: Any, reps: Any) -> Any:
+    array = session.operand(A)
+    times = reps if type(reps) is tuple else (reps,)
+    if type(array) is not LazyArray or len(times) > array.ndim or not all(
+            type(n) is int and 0 < n <= LOOKED_AT for n in times):
+        return NotImplemented
+    every = (1,) * (array.ndim - len(times)) + times
+    return _along(session, array, lambda shape: [
+        np.tile(np.arange(n), m) if m > 1 else None for n, m in zip(shape, every, strict=True)],
+        tuple(range(array.ndim)) if max(times) > 1 else ())  # a view of what has another shape
+
+
+def _along(
+    session: Session, array: LazyArray, indices: Callable[[Shape], list[np.ndarray | None]], axes: Shape = (),
+) -> Any:
+    """Record what one index of every axis names, in C order; None: all of an axis."""
+    small = array.shape
+    if not small or max(small) > LOOKED_AT:
+        return NotImplemented
+    found = indices(small)
+    shape = tuple([n if i is None else len(i) for n, i in zip(small, found, strict=True)])
+    if not LEAST <= prod(shape) < MOST or max(shape) > LOOKED_AT:
+        return NotImplemented
+    table = session.value(array)
+    if not _may_be_read(table):
+        return NotImplemented
+    parts: list[Part] = []
+    for axis, (n, index) in enumerate(zip(shape, found, strict=True)):
+        step = prod(table.shape[axis + 1:])
+        part = _counted((n,), step) if index is None else (index * step).astype(POSITION)
+        parts.append(part.reshape((1,) * axis + (n,) + (1,) * (len(shape) - axis - 1)))
+    while len(parts) > 1 and prod(shape[len(parts) - 2:]) <= JOINED:  # whole rows are one run
+        parts[-2:] = [np.asarray(parts[-2]) + parts[-1]]
+    return _taken(session, table, parts, shape, axes)
+
+
+def _may_be_read(table: Any) -> bool:
+    """Tell whether the elements of `table` have positions."""
+    return type(table) is np.ndarray and table.ndim > 0 and 0 < table.size < MOST and \
+        table.flags.c_contiguous and table.dtype in TRACED
+
+
+def _is_whole(part: Any) -> bool:
+    """Tell whether a part of a key is all of an axis."""
+    return type(part) is slice and part.start is None and part.stop is None and part.step is None
+
+
+def _is_index(index: Any) -> bool:
+    """Tell whether `index` is an array of integers whose order is C's, as far as that is known."""
+    if type(index) is LazyArray:
+        meta = METAS[index._m]
+        return meta.dtype.kind in "iu" and meta.dtype != np.uint64 and bool(meta.shape) and (
+            index._v is None or index._v.flags.c_contiguous)
+    return type(index) is np.ndarray and index.dtype.kind in "iu" and index.dtype in TRACED and \
+        index.dtype != np.uint64 and index.ndim > 0 and bool(index.flags.c_contiguous)
+
+
+def _size(index: Any) -> int:
+    return prod(index.shape)
+
+
+def _parts(
+    session: Session, indices: Sequence[Any], sizes: Shape, ndim: int, behind: Shape
+) -> list[Part] | None:
+    """Return what indices of axes of `sizes`, and all that is `behind`, add to positions.
+
+    Together the indices have so many dimensions. None: NumPy has to.
+    """
+    steps = [prod(sizes[k + 1:]) for k in range(len(indices))]
+    few: dict[Shape, np.ndarray] = {}
+    many: list[tuple[Any, int, int]] = []
+    for index, n, step in zip(indices, sizes, steps, strict=False):
+        if _size(index) > LOOKED_AT:
+            many.append((index, n, step))
+            continue
+        found = session.value(index) if type(index) is LazyArray else index
+        if found.size and (found.min() < -n or found.max() >= n):
+            return None
+        part = (np.where(found < 0, found + _WORDS.type(n), found) * step).astype(POSITION)
+        shape = (1,) * (ndim - part.ndim) + part.shape + (1,) * len(behind)
+        few[shape] = part.reshape(shape) + few.get(shape, POSITION.type(0))
+    parts: list[Part] = list(few.values())
+    if many:
+        computed = _looked_at(session, many, ndim + len(behind), ndim)
+        if computed is None:
+            return None
+        parts.append(computed)
+    if behind:
+        rest = _counted(behind, 1).reshape((1,) * ndim + behind)
+        if len(parts) == 1 and not many and rest.size * _size(parts[0]) <= JOINED:
+            parts[0] = np.asarray(parts[0]) + rest
+        else:
+            parts.append(rest)
+    return parts
+
+
+def _looked_at(
+    session: Session, many: Sequence[tuple[Any, int, int]], ndim: int, own: int
+) -> LazyArray | None:
+    """Return what many indices add to positions, computed; None if one of them names nothing."""
+    total: Any = None
+    wrong: Any = None
+    for index, n, step in many:
+        known = session.operand(index)
+        if type(known) is not LazyArray:
+            return None
+        places: Any = known
+        wide = _WORDS if places.dtype.itemsize == 8 or places.dtype == np.uint32 else POSITION
+        if places.dtype != wide:
+            places = places.astype(wide)
+        places = np.where(places < 0, places + n, places)
+        beyond = (places < 0) | (places >= n)
+        part = (places if wide == POSITION else places.astype(POSITION)) * step
+        total, wrong = (part, beyond) if total is None else (total + part, wrong | beyond)
+    bad = wrong.any()
+    if session.value(bad) or total._v is None or not total._v.flags.c_contiguous:
+        return None
+    shape = (1,) * (own - total.ndim) + total.shape + (1,) * (ndim - own)
+    return total if shape == total.shape else lazy_array(session, total._v.reshape(shape))
+
+
+def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Shape, axes: tuple) -> Any:
+    """Return the elements at positions that are the sum of `parts`."""
+    added = [p if type(p) is LazyArray else lazy_array(session, np.asarray(p)) for p in parts]
+    places = reduce(lambda a, b: session.ufuncs(np.add, a, b), added)
+    known = session.positions.get((id(table), -1))
+    if known is None:
+        known = session.positions[id(table), -1] = table, lazy_array(session, table.reshape(-1))
+    operands = [p._n if p._n >= 0 else session.enter(p) for p in (known[1], places)]
+    entry = (_TAKE, *operands, (("axes", axes),)) if axes else (_TAKE, *operands)
+    return pending(session, entry, meta_id(shape, table.dtype))
+
+
+GATHERS: dict[Any, Callable[..., Any]] = {np.repeat: _repeat, np.tile: _tile}
+
+
+@lru_cache(maxsize=32)
+def _counted(shape: Shape, step: int) -> np.ndarray:
+    """Return the positions of elements that lie so many apart."""
+    made = (np.arange(prod(shape), dtype=np.int64) * step).astype(POSITION).reshape(shape)
+    made.flags.writeable = False
+    return made
