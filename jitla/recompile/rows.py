@@ -52,7 +52,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf, make
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, Rows, as_chosen, row_space, short_rows
+from jitla.recompile.choices import UNTUNED, Made, as_chosen, short_rows
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -63,6 +63,7 @@ from jitla.recompile.cuts import (
     turns_last,
     wide_tile,
 )
+from jitla.recompile.spaces import Rows, row_space
 
 SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
