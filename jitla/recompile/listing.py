@@ -210,7 +210,8 @@ def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_plann
     """
     if chosen.get(LOOPS):
         return str(chosen[LOOPS])
-    if is_nest(chosen) and isinstance(kernel, (Kernel, WindowKernel)):
+    if is_nest(chosen):
+        assert isinstance(kernel, (Kernel, RowKernel, WindowKernel))
         return cut(kernel, chosen)
     if isinstance(kernel, Kernel):
         last = LETTERS[len(kernel.shape) - 1]

@@ -44,7 +44,7 @@ from jitla.recompile.choices import (
 from jitla.recompile.listing import schedule_of
 from jitla.recompile.rows import RowBinding
 from jitla.recompile.scheduled import nested, placements
-from jitla.recompile.spaces import NO_TILES, Cells, cell_space, tiles_of
+from jitla.recompile.spaces import NO_TILES, Cells, cell_space, tiles_of, work_of
 from jitla.recompile.stores import Order, delays, farthest
 from jitla.recompile.streaming import may_stream, streams
 from jitla.recompile.windows import WindowBinding
@@ -100,6 +100,7 @@ class CellLoop:
             may_stream(*how) and not late, streams(*how, binding.places) and not late,
             form.mode == "cell", sums, binding.tools.cores,
             sum(prod(binding.places[h].shape) * h.meta.dtype.itemsize for h in given),
+            work_of(self.kernel.body),
             tiles_of(binding.shapes[self.kernel.shape]) if tiles else NO_TILES))
 
     def variant(self, binding: Binding, chosen: Values = UNTUNED) -> tuple[Executable, Launch, Geometry]:

@@ -6,13 +6,13 @@ Receives facts about a kernel that is bound; returns its space, with an estimate
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil, log2
 from types import MappingProxyType
 from typing import NamedTuple
 
 from jitla.fusion import Knob, Space, Value, Values
-from jitla.hops import Shape
+from jitla.hops import Hop, Kind, Shape, flops
 from jitla.recompile.choices import ORDER, ORDERS, PLACE, PLACES, TILE, is_nest
 
 STEP = 8  # rows by which heights differ at least
@@ -33,8 +33,15 @@ STAGE, UNIT = 2000.0, 4000.0  # bytes that could be moved while a stage is begun
 NO_TILES: dict[str, tuple[int, float]] = {"": (1, 1.0)}
 
 
+def work_of(body: Iterable[Hop]) -> float:
+    """Return how many operations are done for every byte that is computed."""
+    every = [h for h in body if h.op.kind is not Kind.LEAF]
+    return sum(map(flops, every)) / max(sum(h.meta.nbytes for h in every), 1)
+
+
 class Rows(NamedTuple):
-    """A pass over rows: how many, bytes of one in all values, stages, threads, the `least` of a block.
+    """A pass over rows: how many, bytes of one in all values, stages, threads, operations for a
+    byte, the `least` rows of a block.
 
     `tiles` that it may be cut into, each with its rows and the part of a row that it takes; `places` where
     what stages pass on may be computed. Some stages are `cells`, loops over elements.
@@ -44,6 +51,7 @@ class Rows(NamedTuple):
     each: int
     stages: int
     cores: int
+    work: float
     least: int = 1
     tiles: Mapping[str, tuple[int, float]] = MappingProxyType(NO_TILES)
     places: tuple[str, ...] = PLACES[:1]
@@ -77,7 +85,7 @@ def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> 
         knobs += [Knob(name, choices) for name, choices in STAGES.items()]
         default |= {name: choices[0] for name, choices in STAGES.items()}
     return Space(tuple(knobs), tuple(k.choices.index(default[k.name]) for k in knobs), legal,
-                 lambda v: _estimate(cut, v), lambda v: _traits(cut, v))
+                 lambda v: _estimate(cut, v), lambda v: _traits(cut, default, v))
 
 
 def _alone(values: Values, default: Values) -> bool:
@@ -124,20 +132,30 @@ def _estimate(cut: Rows, values: Values) -> float:
     return waste * (cut.rows * cut.each * price + blocks * cut.stages * STAGE + units * UNIT)
 
 
-def _traits(cut: Rows, values: Values) -> tuple[float, ...]:
+def _traits(cut: Rows, usual: Values, values: Values) -> tuple[float, ...]:
     block, blocks, units, waste = _facts(cut, values)
-    numbers = (block, blocks, units, waste, cut.each, int(values["height"]), cut.rows * cut.each)
-    return (*(log2(max(n, 1e-6)) for n in numbers), float(cut.stages), *_loop_traits(values))
+    height = int(cut.tiles[str(values[TILE])][0]) if values.get(TILE) else int(values["height"])
+    numbers = (cut.rows * cut.each, cut.work, cut.each, cut.stages, block, blocks, units, waste, height,
+               height / int(usual["height"]), units / int(usual["units"]))
+    return (*map(_log, numbers), *_loop_traits(values, cut.tiles))
 
 
-def _loop_traits(values: Values) -> tuple[float, ...]:
-    """Return numbers that say how a loop over elements is written."""
-    return (log2(int(values.get("unroll", 1))), float(values.get("vector") == "half"),
-            log2(int(values.get("ahead", 0)) + 1))
+def _log(number: float) -> float:
+    return log2(max(number, 2.0 ** -10))
+
+
+def _loop_traits(values: Values, tiles: Mapping[str, tuple[int, float]]) -> tuple[float, ...]:
+    """Return numbers that say how loops over elements are written."""
+    tile = tiles.get(str(values.get(TILE, "")), (1, 1.0)) if values.get(TILE) else (0, 0.0)
+    said = (values.get("vector") == "half", values.get("stores") == "around", values.get("threads") == 1,
+            is_nest(values), values.get(ORDER) == ORDERS[1], *(values.get(PLACE) == p for p in PLACES[1:]))
+    return (log2(int(values.get("unroll", 1))), log2(int(values.get("ahead", 0)) + 1),
+            log2(int(values.get("sums", 1))), log2(tile[0] + 1), float(tile[1]), *map(float, said))
 
 
 class Cells(NamedTuple):
-    """A loop over elements, or an aggregate of all: what may be chosen of it, and the bytes it moves.
+    """A loop over elements, or an aggregate of all: what may be chosen of it, the bytes it
+    moves, and operations for a byte.
 
     Results may go around the caches (`streams`), and do so untuned if `around`. `sums` is whether partial
     sums of floats depend on how many there are; None: there are none. Vectors are split up in `tiles`.
@@ -149,6 +167,7 @@ class Cells(NamedTuple):
     sums: bool | None
     cores: int
     moved: int
+    work: float
     tiles: Mapping[str, tuple[int, float]] = MappingProxyType(NO_TILES)
 
 
@@ -178,6 +197,9 @@ def cell_space(cells: Cells) -> Space:
 
 
 def _cell_traits(cells: Cells, values: Values) -> tuple[float, ...]:
-    tile = cells.tiles.get(str(values.get(TILE, "")), (0, 0.0))
-    return (log2(max(cells.moved, 1)), float(values.get("stores") == "around"), *_loop_traits(values),
-            log2(int(values.get("sums", 1))), float(values.get("threads") == 1), log2(tile[0] + 1), tile[1])
+    """Return the numbers of a pass over rows for a loop that has no blocks, all of it in one stage."""
+    alone = values.get("threads") == 1
+    threads = 1 if alone else cells.cores
+    numbers = (cells.moved, cells.work, 1, 1, cells.moved / threads, threads, threads,
+               cells.cores / threads, 1, 1, 1)
+    return (*map(_log, numbers), *_loop_traits(values, cells.tiles))

@@ -42,7 +42,7 @@ from jitla.hops import Hop, Meta, Shape, leaf, make, sections
 from jitla.recompile.asked import RowTools
 from jitla.recompile.choices import UNTUNED, Made, as_chosen
 from jitla.recompile.cuts import BYTES_PER_NS, padded
-from jitla.recompile.spaces import Rows, row_space, tiles_of
+from jitla.recompile.spaces import Rows, row_space, tiles_of, work_of
 
 PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
 
@@ -116,7 +116,8 @@ class WindowBinding:
         blocks = -(-self.rows // self.height)
         ahead = max(self.ahead.values())
         return row_space(
-            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, max(2 * ahead, 1),
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, work_of(self.kernel.body),
+                 max(2 * ahead, 1),
                  tiles_of(self.shapes[self.kernel.shape]),
                  places, cells=True),
             self.height, -(-blocks // self._per_unit(blocks)), True, True)
