@@ -55,7 +55,8 @@ class Smooth:
 
 def _distances(one: Matrix, other: Matrix) -> Matrix:
     squares = (one * one).sum(1)[:, None] + (other * other).sum(1) - 2.0 * one @ other.T
-    return np.sqrt(np.maximum(squares, 0.0) + 1e-12)
+    found: Matrix = np.sqrt(np.maximum(squares, 0.0) + 1e-12)
+    return found
 
 
 def _fit(distances: Matrix, left: Matrix, rate: float, noise: float) -> tuple[float, float, Matrix]:
