@@ -316,7 +316,7 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
 
 
 def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds: float = 30.0,
-         learner: Literal["trees", "lightgbm"] = "trees", **kwargs: Any) -> Tuning:
+         learner: Literal["smooth", "trees", "lightgbm"] = "smooth", **kwargs: Any) -> Tuning:
     """Search faster schedules for the kernels that a call runs.
 
     The function is called once, with copies of the arguments. Then another process runs each of its kernels
@@ -337,7 +337,8 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
     seconds : float, optional
         How long the search may take altogether. An interrupt ends it; what was found until then is kept.
     learner : str, optional
-        What scores schedules: "trees", which are built in, or "lightgbm", of the extra ``jitla[tuner]``.
+        What learns from the schedules measured so far: "smooth", a Gaussian process; "trees", which are built
+        in, too; or "lightgbm", of the extra ``jitla[tuner]``.
 
     Returns
     -------

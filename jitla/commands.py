@@ -138,7 +138,7 @@ def tune_command(arguments: list[str]) -> int:
     parser.add_argument("--data", help="a .npz file; its arrays are passed by name, arr_0, arr_1 in order")
     parser.add_argument("--trials", type=int, default=64, help="for each kernel; default %(default)s")
     parser.add_argument("--seconds", type=float, default=30.0, help="altogether; default %(default)s")
-    parser.add_argument("--learner", choices=("trees", "lightgbm"), default="trees",
+    parser.add_argument("--learner", choices=("smooth", "trees", "lightgbm"), default="smooth",
                         help="what scores schedules; default %(default)s")
     chosen = parser.parse_args(arguments)
     sys.path.insert(0, "")

@@ -94,7 +94,8 @@ def schedule(
     usual : bool, optional
         Take away what is pinned, of all kernels if none is named.
     **knobs
-        Values of the knobs that the kernel has: `height`, `units`, `stores`, `unroll`.
+        Values of the knobs that the kernel has: `height`, `units`, `stores`, `unroll`. Of them `order` and
+        `place`, how tiles are walked and where what stages pass on is computed, go with a tile.
 
     Returns
     -------
@@ -163,13 +164,15 @@ def _asked(tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, 
            ) -> dict[str, int | str]:
     """Return the choices that a call of `schedule` asks for."""
     recompile = GATE.room("recompile")
-    if (tile is not None) + (loops is not None) + bool(knobs) > 1:
+    nested = {k: v for k, v in knobs.items() if k in (recompile.ORDER, recompile.PLACE)}
+    apart = bool(knobs) if tile is None else len(nested) < len(knobs)
+    if (tile is not None) + (loops is not None) + apart > 1:
         raise ScheduleError("knob", "knobs, a tile and loops exclude each other: each says it all")
     if tile is not None:
         sizes = (tile,) if isinstance(tile, int) else tuple(map(int, tile))
         if not sizes or min(sizes) < 1:
             raise ScheduleError("factor", f"a tile has sizes such as (16, 256), not {tile!r}")
-        return {recompile.TILE: "x".join(map(str, sizes))}
+        return {recompile.TILE: "x".join(map(str, sizes)), **nested}
     if loops is not None:
         lines = loops.splitlines() if isinstance(loops, str) else loops
         return {recompile.LOOPS: "\n".join(line.strip() for line in lines if line.strip())}

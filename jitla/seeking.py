@@ -21,7 +21,17 @@ from jitla.gate import GATE
 from jitla.guarding import Guard, Lost
 from jitla.recompile import Key
 from jitla.sending import Job
-from jitla.tuner import ROUNDS, Found, Record, Records, Settings, Timing, search
+from jitla.tuner import (
+    ROUNDS,
+    Found,
+    Record,
+    Records,
+    Settings,
+    Timing,
+    facts,
+    remembered,
+    search,
+)
 
 __all__ = ["Trial", "Tuned", "alone"]
 
@@ -77,7 +87,9 @@ class Trial:
         """Search, confirm what is best, and write down what was measured."""
         near = records.near(self.key.kernel, self.key.shape, GATE.host())
         warm = [p for r in near if (p := self.space.nearest(r.config)) is not None]
-        found = search(self.space, self.measure, settings, warm=warm, observe=self.tell, going=self.going)
+        past = remembered(records, GATE.host(), self.space)
+        found = search(self.space, self.measure, settings, history=past, warm=warm, observe=self.tell,
+                       going=self.going)
         self.interrupted = found.interrupted
         return self.finish(found, records)
 
@@ -122,8 +134,9 @@ class Trial:
         if current().progress and sys.stderr is not None and found.points:
             sys.stderr.write("\n")
         make = partial(Record, self.key.kernel, self.key.shape, GATE.host())
-        records.add([make(self.space.values(p), c, self.untuned)
-                     for p, c in zip(found.points, found.costs, strict=True) if c is not None])
+        known = facts(self.space, found.points)
+        records.add([make(self.space.values(p), c, self.untuned, facts=f)
+                     for p, c, f in zip(found.points, found.costs, known, strict=True) if c is not None])
         size, refused = len(self.space.points), sum(self.said.values())
         last, note = self._confirmed(make, found) if self.untuned else (None, self.gone)
         if last is None:

@@ -24,11 +24,12 @@ from jitla.recompile import UNTUNED, Choice, Key, Made
 from jitla.seeking import Trial, Tuned, alone
 from jitla.sending import Job, Memory, Unsendable
 from jitla.state import State
-from jitla.tuner import Learner, Records, Settings, Trees
+from jitla.tuner import Learner, Records, Settings, Smooth, Trees
 
 __all__ = ["Tuned", "Tuning", "tune"]
 
 TRIALS, SECONDS = 64, 30.0
+BUILT_IN: dict[str, Callable[..., Learner]] = {"smooth": Smooth, "trees": Trees}
 LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
 
 
@@ -93,7 +94,7 @@ class Session:
 
 
 def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trials: int,
-         seconds: float, learner: str = "trees") -> Tuning:
+         seconds: float, learner: str = "smooth") -> Tuning:
     """Search schedules for the kernels of a call; nothing else compiles for this thread meanwhile."""
     settings = Settings(trials=trials, learner=_learner(learner))
     config = current().with_changes(state.changes)
@@ -116,10 +117,11 @@ def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _learner(name: str) -> Callable[..., Learner]:
     """Return what learns scores; raise `ConfigError` if there is no such thing here."""
-    if name == "trees":
-        return Trees
+    if name in BUILT_IN:
+        return BUILT_IN[name]
     if name != "lightgbm":
-        raise ConfigError(f"learner={name!r} is not possible; use 'trees' or 'lightgbm'")
+        there = ", ".join(map(repr, BUILT_IN))
+        raise ConfigError(f"learner={name!r} is not possible; use {there} or 'lightgbm'")
     try:
         found: Callable[..., Learner] = GATE.room("boosted").Boosted
     except ImportError as error:

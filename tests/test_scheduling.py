@@ -249,3 +249,25 @@ def test_passes_that_read_a_matrix_turned_are_pinned(decorated):
     jitla.schedule(f, kernel="K1", height=8)
     np.testing.assert_allclose(f(*args), wanted, rtol=1e-6)
     assert f.stats()["failures"] == 0 and "pinned" in str(jitla.explain(f))
+
+
+def test_order_and_place_are_pinned_with_a_tile_or_without():
+    def thrice(x):
+        y = np.sqrt(x[:, 1:] * x[:, :-1])
+        return y[2:] + y[1:-1] - y[:-2]
+
+    f = jitla.jit(thrice, compile="sync")
+    x = np.random.default_rng(4).random((200, 1200))
+    before, tile = f(x), {"tile": (16, 256)}
+    for pin in ({"place": "inline"}, {**tile, "place": "inline"}, {**tile, "order": "columns"},
+                {**tile, "order": "columns", "place": "root"}):
+        jitla.schedule(f, **pin)
+        assert f(x).tobytes() == before.tobytes()
+    loops = str(jitla.explain(f, level="loops"))
+    assert "# reorder(j_o, i_o, i_i, j_i)" in loops and "# parallel(i1)" in loops
+    assert "compute_at" not in loops
+    for wrong in ({"order": "columns"}, {**tile, "height": 16}, {**tile, "order": "up"}):
+        with pytest.raises(jitla.ScheduleError):
+            jitla.schedule(f, **wrong)
+    (kernel,) = jitla.schedule(f)
+    assert next(k.choices for k in kernel.knobs if k.name == "place") == ("block", "inline", "root")

@@ -7,15 +7,21 @@ Receives names of layers; prints lines.
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 
-from bench.tuner.contest import lines
-from bench.tuner.kernels import FUNCTIONS
+from bench.tuner.contest import contest, history, orders, shown, told
+from bench.tuner.functions import FUNCTIONS
 from bench.tuner.kernels import fill as fill_kernel
-from bench.tuner.tables import MACHINE, fill, kernel_tables, tables
+from bench.tuner.report import Summary, kept, write
+from bench.tuner.tables import MACHINE, Table, fill, kernel_tables, tables
+from jitla.tuner import PLACE
+
+PAST = 150  # points of every table that the library's own history is made of
 
 
 def main() -> None:
-    """Fill tables, or compare searches on those that are complete."""
+    """Fill tables, compare searches on those that are complete, or make of that what is shipped and shown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fill", action="append", help="a layer whose points are simulated, or a kernel")
     parser.add_argument("--seconds", type=float, default=240.0, help="for each that is filled")
@@ -23,6 +29,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--table", action="append", help="only these")
     parser.add_argument("--method", action="append", help="only these")
+    parser.add_argument("--orders", action="store_true", help="pairs put in order by history")
+    parser.add_argument("--past", action="store_true", help="write the history that comes with the library")
+    parser.add_argument("--results", type=Path, help="a folder to write results to")
+    parser.add_argument("--page", type=Path, help="a page that is made of the results in that folder")
     given = parser.parse_args()
     for name in given.fill or ():
         if name in FUNCTIONS:
@@ -30,12 +40,35 @@ def main() -> None:
             continue
         there, every = fill(name, given.machine, given.seconds)
         print(f"{name}: {there} of {every} points")
-    if given.fill:
-        return
-    made = [t for t in (*kernel_tables(), *tables(given.machine)) if not given.table or t.name in given.table]
-    only = [m.replace("_", " ") for m in given.method or ()]
-    for line in lines(made, given.seeds, only):
-        print(line, flush=True)
+    every_table = [*kernel_tables(), *tables(given.machine)]
+    if given.past:
+        made = history(kernel_tables(), PAST)
+        assert made is not None
+        PLACE.write_text(json.dumps(made.trees.written(), separators=(",", ":")) + "\n")
+    elif given.page:
+        there = [t for t in every_table if (given.results / f"{t.name}.json").exists()]
+        write(given.page, there, given.results)
+    elif not given.fill:
+        chosen = [t for t in every_table if not given.table or t.name in given.table]
+        only = [m.replace("_", " ") for m in given.method or ()]
+        for table in chosen:
+            _shown(table, every_table, given.seeds, only, given.orders, given.results)
+
+
+def _shown(table: Table, every: list[Table], seeds: int, only: list[str], pairs: bool, place: Path | None
+           ) -> None:
+    print(told(table), flush=True)
+    found: dict[str, Summary] = {}
+    for name, results in contest(table, every, seeds, only):
+        found[name] = kept(results)
+        print(f"  {name:20} {shown(results)}", flush=True)
+        if place is not None:
+            place.mkdir(exist_ok=True)
+            (place / f"{table.name}.json").write_text(json.dumps(found) + "\n")
+    if pairs:
+        for shapes in (False, True):
+            said = " ".join(f"{share:.3f}" for share in orders(table, every, shapes))
+            print(f"  pairs in order{', other sizes known' if shapes else ''}: {said}", flush=True)
 
 
 if __name__ == "__main__":

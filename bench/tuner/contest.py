@@ -12,13 +12,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.tuner.neural import Neural
 from bench.tuner.tables import Table
-from jitla.tuner import Found, History, Settings, annealing, genetic, random_search, search
+from jitla.tuner import (
+    Found,
+    History,
+    Settings,
+    Trees,
+    accuracy,
+    annealing,
+    features,
+    genetic,
+    random_search,
+    search,
+)
 
 SHARE = 0.95  # of the best speed
-TRIALS = 64
-AT = (8, 32)
+TRIALS, LEAST = 64, 32  # at most; at least, even if the best is near by then
+AT = (8, 16, 32)
 HISTORY = 200  # points of every other table that history is made of
+TIES = (0.01, 0.05, 0.1)  # by how much points differ that are to be put in order
 
 
 class Result(NamedTuple):
@@ -26,69 +39,104 @@ class Result(NamedTuple):
 
     trials: int
     regrets: tuple[float, ...]
+    curve: tuple[float, ...]  # regrets after every trial
 
 
-def judged(table: Table, found: Found) -> Result:
+def judged(table: Table, costs: Sequence[float]) -> Result:
     """Return how a search did; one that has measured all there is goes on at its best."""
-    costs = [float("inf") if c is None else c for c in found.costs]
     near = next((i for i, c in enumerate(costs, 1) if c <= table.best / SHARE), TRIALS + 1)
-    return Result(near, tuple(min(costs[:n]) / table.best - 1.0 for n in AT))
+    curve = [float(c) / table.best - 1.0 for c in np.minimum.accumulate(costs)]
+    curve += curve[-1:] * (LEAST - len(curve))
+    return Result(near, tuple(curve[n - 1] for n in AT), tuple(curve[:LEAST]))
 
 
-def methods(table: Table, others: Sequence[Table]) -> dict[str, Callable[[int], Found]]:
+def methods(table: Table, tables: Sequence[Table]) -> dict[str, Callable[[int], Result]]:
     """Return the searches by name; none measures the default first, as random ones do not."""
     space, costs = table.space, table.costs
-    made: dict[str, History | None] = {}
+    others, sizes = apart(table, tables), apart(table, tables, shapes=True)
+    past = history(others)
+    known = history(sizes) if len(sizes) > len(others) else None
 
-    def measure(point: tuple[int, ...]) -> float | None:
-        cost = costs[point]
-        return None if cost == float("inf") else cost
+    def run(method: Callable[..., Found], **given: object) -> Result:
+        seen: list[float] = []
 
-    def model(seed: int, transfer: bool = False, **changes: object) -> Found:
-        if transfer and "history" not in made:
-            made["history"] = history(others)
+        def measure(point: tuple[int, ...]) -> float | None:
+            seen.append(costs[point])
+            return None if costs[point] == float("inf") else costs[point]
+
+        if method is search:  # once it is near, only regrets are left to tell
+            given["going"] = lambda: len(seen) < LEAST or min(seen) > table.best / SHARE
+        method(space, measure, **given)
+        return judged(table, seen)
+
+    def model(seed: int, told: History | None = past, **changes: object) -> Result:
         settings = Settings(trials=TRIALS, use_default=False, **changes)  # type: ignore[arg-type]
-        return search(space, measure, settings, seed, history=made.get("history") if transfer else None)
+        return run(search, settings=settings, seed=seed, history=told)
 
-    return {
+    made: dict[str, Callable[[int], Result]] = {}
+    if known:
+        made["other sizes"] = lambda seed: model(seed, known)
+    return made | {
         "tuner": model,
-        "with transfer": lambda seed: model(seed, transfer=True),
+        "no transfer": lambda seed: model(seed, None),
         "no estimate": lambda seed: model(seed, use_prior=False),
-        "squares, not ranks": lambda seed: model(seed, loss="square"),
+        "neither": lambda seed: model(seed, None, use_prior=False),
+        "trees": lambda seed: model(seed, learner=Trees),
+        "trees, squares": lambda seed: model(seed, learner=Trees, loss="square"),
+        "neural": lambda seed: model(seed, learner=Neural),
         "not diverse": lambda seed: model(seed, diverse=False),
+        "batches of 8": lambda seed: model(seed, batch=8),
         "annealed scores": lambda seed: model(seed, way="annealing"),
         "beam of scores": lambda seed: model(seed, way="beam"),
-        "genetic": lambda seed: genetic(space, measure, TRIALS, seed),
-        "annealing": lambda seed: annealing(space, measure, TRIALS, seed),
-        "random": lambda seed: random_search(space, measure, TRIALS, seed),
+        "genetic": lambda seed: run(genetic, trials=TRIALS, seed=seed),
+        "annealing": lambda seed: run(annealing, trials=TRIALS, seed=seed),
+        "random": lambda seed: run(random_search, trials=TRIALS, seed=seed),
     }
 
 
-def history(tables: Sequence[Table]) -> History | None:
+def samples(table: Table, most: int = HISTORY) -> tuple[np.ndarray, list[float]]:
+    """Return structural features and costs of some points of a table."""
+    points = [p for p, c in table.costs.items() if c < float("inf")]
+    picked = [points[int(i)] for i in np.random.default_rng(0).permutation(len(points))[:most]]
+    return features(table.space, picked, structural=True), [table.costs[p] for p in picked]
+
+
+def history(tables: Sequence[Table], most: int = HISTORY) -> History | None:
     """Learn from some points of other tables."""
-    rng = np.random.default_rng(0)
-    samples = []
-    for table in tables:
-        points = [p for p, c in table.costs.items() if c < float("inf")]
-        picked = [points[int(i)] for i in rng.permutation(len(points))[:HISTORY]]
-        samples.append((table.space, picked, [table.costs[p] for p in picked]))
-    return History.of(samples)
+    return History.of([samples(t, most) for t in tables])
 
 
-def lines(tables: Sequence[Table], seeds: int, only: Sequence[str] = ()) -> Iterator[str]:
-    """Yield what every table is like, and how every search does on it."""
-    for table in tables:
-        others = [t for t in tables if t is not table and t.kind == table.kind]
-        worst = max(c for c in table.costs.values() if c < float("inf"))
-        guess = table.costs[table.guess] / table.best
-        yield (f"{table.name}: {len(table.costs)} points, {table.good()} within 5 % of the best; default "
-               f"{table.usual / table.best:.3f}, estimate's choice {guess:.3f}, "
-               f"worst {worst / table.best:.1f} times the best; random needs {table.random_trials():.1f}")
-        for name, run in methods(table, others).items():
-            if only and name not in only:
-                continue
-            results = [judged(table, run(seed)) for seed in range(seeds)]
-            yield f"  {name:20} {shown(results)}"
+def apart(table: Table, tables: Sequence[Table], shapes: bool = False) -> list[Table]:
+    """Return tables of other functions; with `shapes` those of other sizes of the same one as well."""
+    def of(t: Table) -> str:
+        return t.name.split("-")[0]
+
+    return [t for t in tables if t.kind == table.kind and t is not table and (shapes or of(t) != of(table))]
+
+
+def orders(table: Table, tables: Sequence[Table], shapes: bool = False) -> list[float]:
+    """Return the share of pairs that history of other tables puts in order, by how much these differ."""
+    past = history(apart(table, tables, shapes))
+    assert past is not None
+    x, costs = samples(table, len(table.costs))
+    score = past.told(x) + past.begun(x)
+    return [accuracy(score, np.array(costs), tie) for tie in TIES]
+
+
+def told(table: Table) -> str:
+    """Return what a table is like."""
+    worst = max(c for c in table.costs.values() if c < float("inf"))
+    return (f"{table.name}: {len(table.costs)} points, {table.good()} within 5 % of the best; default "
+            f"{table.usual / table.best:.3f}, estimate's choice {table.costs[table.guess] / table.best:.3f}, "
+            f"worst {worst / table.best:.1f} times the best; random needs {table.random_trials():.1f}")
+
+
+def contest(table: Table, tables: Sequence[Table], seeds: int, only: Sequence[str] = ()
+            ) -> Iterator[tuple[str, list[Result]]]:
+    """Yield every search with its results on a table."""
+    for name, run in methods(table, tables).items():
+        if not only or name in only:
+            yield name, [run(seed) for seed in range(seeds)]
 
 
 def shown(results: Sequence[Result]) -> str:

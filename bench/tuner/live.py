@@ -12,7 +12,7 @@ from statistics import median, quantiles
 from time import perf_counter
 
 import jitla
-from bench.tuner.kernels import FUNCTIONS
+from bench.tuner.functions import FUNCTIONS
 
 TRIALS, SECONDS, PAIRS = 32, 8.0, 400
 

@@ -1,12 +1,23 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, fresh, rings, emit, resize, choices, asked, cuts, streaming, rows, windows, listing,
-scheduled, loops, codes, program, checking, appraisal, splitting, placing, pipeline, copying, invariants,
-recent, cache.
+Reading order: stores, fresh, rings, emit, resize, choices, spaces, asked, cuts, streaming, rows, windows,
+listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing, pipeline, copying,
+invariants, recent, cache.
 """
 
 from jitla.recompile.cache import Compiler
-from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Choice, Chosen, Key, Made, Tuning
+from jitla.recompile.choices import (
+    LOOPS,
+    ORDER,
+    PLACE,
+    TILE,
+    UNTUNED,
+    Choice,
+    Chosen,
+    Key,
+    Made,
+    Tuning,
+)
 from jitla.recompile.copying import Sized, sized, traced
 from jitla.recompile.listing import chosen_text, usual_loops
 from jitla.recompile.loops import Parcel
@@ -16,7 +27,7 @@ from jitla.recompile.recent import Recent
 from jitla.recompile.stores import Order, order_steps
 
 __all__ = [
-    "Bound", "Choice", "Chosen", "Compiler", "Draft", "Key", "LOOPS", "Made", "Order", "Parcel", "Program",
-    "Recent", "STAGES", "Sized", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED", "chosen_text",
-    "order_steps", "run_pipeline", "sized", "traced", "usual_loops",
+    "Bound", "Choice", "Chosen", "Compiler", "Draft", "Key", "LOOPS", "Made", "ORDER", "Order", "PLACE",
+    "Parcel", "Program", "Recent", "STAGES", "Sized", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED",
+    "chosen_text", "order_steps", "run_pipeline", "sized", "traced", "usual_loops",
 ]

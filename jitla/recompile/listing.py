@@ -46,7 +46,17 @@ from jitla.nests import (
     show,
     variable,
 )
-from jitla.recompile.choices import LOOPS, TILE, UNTUNED, Chosen
+from jitla.recompile.choices import (
+    LOOPS,
+    ORDER,
+    ORDERS,
+    PLACE,
+    PLACES,
+    TILE,
+    UNTUNED,
+    Chosen,
+    is_nest,
+)
 
 LETTERS = "ijklmnop"
 Size = Callable[[Shape], Shape]
@@ -200,8 +210,9 @@ def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_plann
     """
     if chosen.get(LOOPS):
         return str(chosen[LOOPS])
-    if chosen.get(TILE) and isinstance(kernel, (Kernel, WindowKernel)):
-        return tiled(kernel, str(chosen[TILE]))
+    if is_nest(chosen):
+        assert isinstance(kernel, (Kernel, RowKernel, WindowKernel))
+        return cut(kernel, chosen)
     if isinstance(kernel, Kernel):
         last = LETTERS[len(kernel.shape) - 1]
         return f"parallel(i)\nvectorise({last})" if last != "i" else "vectorise(i)"
@@ -231,24 +242,37 @@ def usual_loops(kernel: Kernel | RowKernel | WindowKernel, shapes: Mapping[Shape
     return "" if nest_of(kernel, "K", size) is None else schedule_of(kernel, UNTUNED, size)
 
 
-def tiled(kernel: Kernel | RowKernel | WindowKernel, tile: str) -> str:
+def cut(kernel: Kernel | RowKernel | WindowKernel, chosen: Values) -> str:
     """Return the primitives that cut a kernel into tiles ("16x256") along its last axes, for all threads.
 
-    What stages pass on is computed tile by tile, with what neighbours need, too.
+    Tiles are walked in the `order` of rows or of columns. What stages pass on is computed tile by tile, with
+    what neighbours need, too; or where it is read (`place` "inline"); or as a whole before ("root").
     """
     if isinstance(kernel, RowKernel):
         raise ScheduleError("template", f"the loops of a {kernel.template} kernel are those of a template")
-    sizes = [int(n) for n in tile.split("x")]
-    if len(sizes) > len(kernel.shape):
-        raise ScheduleError("axes", f"{len(kernel.shape)} axes have no tiles of {len(sizes)} sizes")
-    stages = kernel.stages if isinstance(kernel, WindowKernel) else (kernel,)
-    axes = LETTERS[:len(kernel.shape)][-len(sizes):]
+    sizes = [int(n) for n in str(chosen[TILE]).split("x")] if chosen.get(TILE) else []
+    place, order = chosen.get(PLACE, PLACES[0]), chosen.get(ORDER, ORDERS[0])
+    every = LETTERS[:len(kernel.shape)]
+    if len(sizes) > len(every):
+        raise ScheduleError("axes", f"{len(every)} axes have no tiles of {len(sizes)} sizes")
+    if place not in PLACES or order not in ORDERS or order != ORDERS[0] and len(sizes) < 2 or \
+            not sizes and len(every) < 2:
+        raise ScheduleError("knob", f"tiles of {len(sizes)} sizes have no order={order!r}, place={place!r}")
+    axes = every[-len(sizes):] if sizes else ""
     lines = [f"split({a}, {n})" for a, n in zip(axes, sizes, strict=True)]
+    outer = [a + "_o" for a in axes][::-1 if order == ORDERS[1] else 1]
     if len(sizes) > 1:
-        lines.append(f"reorder({', '.join([*(a + '_o' for a in axes), *(a + '_i' for a in axes)])})")
-    first = LETTERS[0]
-    lines.append(f"parallel({first + '_o' if first in axes else first})")
+        lines.append(f"reorder({', '.join([*outer, *(a + '_i' for a in axes)])})")
+    inside = every[:len(every) - len(sizes)]
+    lines.append(f"parallel({inside[0] if inside else outer[0]})")
+    stages = kernel.stages[:-1] if isinstance(kernel, WindowKernel) else ()
     names = _names(kernel.inputs, kernel.outputs, kernel.body)
-    lines += [f"compute_at({names[s.outputs[0]]}, {axes[-1]}_o)" for s in reversed(stages[:-1])]
-    lines += [f"vectorise({LETTERS[len(s.shape) - 1]}{at})" for at, s in enumerate(stages[:-1], 1)]
-    return "\n".join([*lines, f"vectorise({axes[-1]}_i)"])
+    if place == "inline":
+        lines += [f"compute_inline({names[h]})" for s in reversed(stages) for h in s.outputs]
+        stages = ()
+    elif place == "root":
+        lines += [f"parallel({every[0]}{at})" for at, s in enumerate(stages, 1) if len(s.shape) > 1]
+    elif outer:
+        lines += [f"compute_at({names[s.outputs[0]]}, {outer[-1]})" for s in reversed(stages)]
+    lines += [f"vectorise({LETTERS[len(s.shape) - 1]}{at})" for at, s in enumerate(stages, 1)]
+    return "\n".join([*lines, f"vectorise({axes[-1]}_i)" if axes else f"vectorise({every[-1]})"])

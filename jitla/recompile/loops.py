@@ -32,23 +32,19 @@ from jitla.fusion import (
 from jitla.hops import Hop, Shape, topo
 from jitla.recompile.asked import RowTools
 from jitla.recompile.choices import (
-    LOOPS,
-    NO_TILES,
-    TILE,
     UNTUNED,
-    Cells,
     Choice,
     Launch,
     Made,
     as_chosen,
-    cell_space,
+    is_nest,
     key_of,
     short_rows,
-    tiles_of,
 )
-from jitla.recompile.listing import tiled
+from jitla.recompile.listing import schedule_of
 from jitla.recompile.rows import RowBinding
-from jitla.recompile.scheduled import nested
+from jitla.recompile.scheduled import nested, placements
+from jitla.recompile.spaces import NO_TILES, Cells, cell_space, tiles_of, work_of
 from jitla.recompile.stores import Order, delays, farthest
 from jitla.recompile.streaming import may_stream, streams
 from jitla.recompile.windows import WindowBinding
@@ -96,15 +92,16 @@ class CellLoop:
         form, _, stored, late = self._walked(binding)
         how = self.operands, form, {binding.order.direct[h] for h in stored}
         given = [h for h in (*self.kernel.inputs, *self.kernel.outputs) if h.meta.shape]
-        # What lies across is walked tile by tile as it is; loops that are chosen otherwise are nests.
-        turned = form.mode == "cell" and not stored and len(set(form.inner)) > 1
+        # Elements that lie across, or next to each other in slices, may be met again: tile by tile, sooner.
+        tiles = form.mode == "cell" and not stored and (len(set(form.inner)) > 1 or form.ndim > 1)
         sums = None if form.mode != "full" or form.ndim > 1 else any(
             h.op.name == "sum" and h.meta.dtype.kind in "fc" for h in self.kernel.outputs)
         return cell_space(Cells(
             may_stream(*how) and not late, streams(*how, binding.places) and not late,
             form.mode == "cell", sums, binding.tools.cores,
             sum(prod(binding.places[h].shape) * h.meta.dtype.itemsize for h in given),
-            tiles_of(binding.shapes[self.kernel.shape]) if turned else NO_TILES))
+            work_of(self.kernel.body),
+            tiles_of(binding.shapes[self.kernel.shape]) if tiles else NO_TILES))
 
     def variant(self, binding: Binding, chosen: Values = UNTUNED) -> tuple[Executable, Launch, Geometry]:
         """Return it compiled for these layouts, what runs it, and how it walks over them."""
@@ -154,7 +151,10 @@ class BlockLoop:
 
     def space(self, binding: Binding) -> Space:
         """Return what may be chosen of it, bound like this."""
-        return self._bound(binding, UNTUNED).space()
+        bound = self._bound(binding, UNTUNED)
+        if isinstance(bound, RowBinding):
+            return bound.space()
+        return bound.space(placements(bound.kernel, binding.shapes))
 
     def _bound(self, binding: Binding, chosen: Values) -> RowBinding | WindowBinding:
         how = binding.shapes, binding.places, binding.tools, chosen
@@ -164,12 +164,11 @@ class BlockLoop:
 
 
 def made(loop: CellLoop | BlockLoop, binding: Binding, chosen: Values) -> Made:
-    """Return the argument block of a loop and what runs it: as a nest, if loops or tiles are chosen."""
-    if not chosen.get(LOOPS) and not chosen.get(TILE):
+    """Return the argument block of a loop and what runs it: as a nest, if that is what is chosen."""
+    if not is_nest(chosen):
         return loop.block(binding, chosen)
-    lines = str(chosen[LOOPS]) if chosen.get(LOOPS) else tiled(loop.kernel, str(chosen[TILE]))
-    return nested(loop.kernel, lines, binding.shapes, binding.places, binding.order.direct,
-                  binding.tools)
+    return nested(loop.kernel, schedule_of(loop.kernel, chosen), binding.shapes, binding.places,
+                  binding.order.direct, binding.tools)
 
 
 def loop_of(kernel: Kernel | RowKernel | WindowKernel) -> CellLoop | BlockLoop:

@@ -52,7 +52,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf, make
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, Rows, as_chosen, row_space, short_rows
+from jitla.recompile.choices import UNTUNED, Made, as_chosen, short_rows
 from jitla.recompile.cuts import (
     columns_of,
     is_wide,
@@ -63,6 +63,7 @@ from jitla.recompile.cuts import (
     turns_last,
     wide_tile,
 )
+from jitla.recompile.spaces import Rows, row_space, work_of
 
 SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
@@ -195,7 +196,8 @@ class RowBinding:
         cells = any(isinstance(s, Kernel) and not any(h.op.kind is Kind.AGG for h in s.outputs)
                     for s in self.kernel.stages)
         return row_space(
-            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, cells=cells), self.height,
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, work_of(self.kernel.body),
+                 cells=cells), self.height,
             -(-blocks // self._per_unit(blocks)), not self.part, shared)
 
     def block(self) -> Made | None:

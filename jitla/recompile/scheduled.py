@@ -20,11 +20,12 @@ from jitla.hops import Hop, Section, Shape, sections
 from jitla.hops import may_raise as raises
 from jitla.nests import scheduled
 from jitla.recompile.asked import Nested, RowTools
-from jitla.recompile.choices import Made
-from jitla.recompile.listing import nest_of, operand_names
+from jitla.recompile.choices import PLACE, PLACES, Made
+from jitla.recompile.listing import cut, nest_of, operand_names
 
 # Primitives after which only what is read is computed: at a loop all that lies between, inline that alone.
 MOVES = ("compute_at", "store_at", INLINE := "compute_inline")
+MOST_INLINE = 64  # operations of one element, if what stages pass on is computed where it is read
 
 
 def nested(
@@ -47,6 +48,25 @@ def nested(
     except BackendError as error:
         raise ScheduleError("operand", str(error)) from None
     return b"", partial(_run, made, names, {b.name: b.dtype for b in nest.inputs})
+
+
+def placements(kernel: WindowKernel, shapes: Mapping[Shape, Shape]) -> tuple[str, ...]:
+    """Return where what stages pass on may be computed: inline, if that is one expression, and not much."""
+    if len(kernel.shape) < 2:
+        return PLACES[:1]
+    work: dict[Hop, int] = {}
+    for stage in kernel.stages:
+        read = (v.inputs[0] if v in kernel.views else v for v in stage.inputs)
+        work |= dict.fromkeys(stage.outputs, len(stage.body) + sum(work.get(h, 0) for h in read))
+    nest = nest_of(kernel, "K", shapes.__getitem__) if max(work.values()) <= MOST_INLINE else None
+    if nest is not None:
+        try:
+            _check_read(kernel, shapes, _covered)
+            scheduled(nest, cut(kernel, {PLACE: "inline"}))
+            return PLACES
+        except ScheduleError:  # more than one value at a time, or some that would not be computed
+            return PLACES[0], PLACES[2]
+    return PLACES[0], PLACES[2]
 
 
 def _run(made: Nested, names: Iterable[str], given: Mapping[str, np.dtype], block: bytes, *operands: Any

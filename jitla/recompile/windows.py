@@ -40,8 +40,9 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Meta, Shape, leaf, make, sections
 from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, Rows, as_chosen, row_space, tiles_of
+from jitla.recompile.choices import UNTUNED, Made, as_chosen
 from jitla.recompile.cuts import BYTES_PER_NS, padded
+from jitla.recompile.spaces import Rows, row_space, tiles_of, work_of
 
 PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
 
@@ -110,13 +111,15 @@ class WindowBinding:
         return blocks_per_unit(
             blocks, self.each * self.height, sum(self._row(h) * self.ahead[h] for h in self.kernel.inner))
 
-    def space(self) -> Space:
-        """Return what may be chosen: no value depends on it."""
+    def space(self, places: tuple[str, ...]) -> Space:
+        """Return what may be chosen, `places` of what stages pass on too: no value depends on it."""
         blocks = -(-self.rows // self.height)
         ahead = max(self.ahead.values())
         return row_space(
-            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, max(2 * ahead, 1),
-                 tiles_of(self.shapes[self.kernel.shape]), cells=True),
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, work_of(self.kernel.body),
+                 max(2 * ahead, 1),
+                 tiles_of(self.shapes[self.kernel.shape]),
+                 places, cells=True),
             self.height, -(-blocks // self._per_unit(blocks)), True, True)
 
     def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:

@@ -31,6 +31,11 @@ def features(space: Space, points: Sequence[Point], structural: bool = False) ->
     return np.array(rows, float).reshape(len(rows), width)
 
 
+def facts(space: Space, points: Sequence[Point]) -> list[tuple[float, ...]]:
+    """Return the structural features of points, as records keep them."""
+    return [tuple(row) for row in features(space, points, structural=True).tolist()]
+
+
 def prior(space: Space, points: Sequence[Point]) -> Matrix:
     """Return the estimated costs of points; all the same where nothing estimates."""
     if space.estimate is None:

@@ -1,6 +1,6 @@
-"""What a schedule will cost, as a score: the analytic estimate, what history says, and what trees add.
+"""What a schedule will cost, as a score: the analytic estimate, what history says, what its own samples add.
 
-Knows: features, trees. Must not know: how points are proposed or measured.
+Knows: features, trees, what is smooth. Must not know: how points are proposed or measured.
 Receives measured points, and samples of other spaces; returns scores, more for what costs less.
 """
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jitla.fusion import Point, Space
 from jitla.tuner.features import features, prior
+from jitla.tuner.smooth import Smooth
 from jitla.tuner.trees import Learner, Loss, Trees
 
 Matrix = NDArray[np.float64]
@@ -27,37 +28,55 @@ FAILED = 4.0  # times the worst cost, for what could not be run
 
 @dataclass(slots=True)
 class History:
-    """Trees learnt from other spaces of the same kind, on structural features."""
+    """Trees learnt from other spaces of the same kind, on structural features, beside those learnt before."""
 
     trees: Trees
+    before: History | None = None
 
     @classmethod
-    def of(cls, samples: Sequence[tuple[Space, Sequence[Point], Sequence[float]]]) -> History | None:
-        """Learn from the points of spaces and their costs; None if there are none."""
-        kept = [(s, p, c) for s, p, c in samples if len(p) > 1]
+    def of(cls, samples: Sequence[tuple[Matrix, Sequence[float]]], before: History | None = None
+           ) -> History | None:
+        """Learn from features and costs of points, space by space; without any it is as `before`."""
+        kept = [(np.asarray(x, float), np.asarray(c, float)) for x, c in samples if len(c) > 1]
         if not kept:
-            return None
-        x = np.concatenate([features(s, p, structural=True) for s, p, _ in kept])
-        costs = np.concatenate([np.asarray(c, float) for _, _, c in kept])
-        groups = np.repeat(np.arange(len(kept)), [len(p) for _, p, _ in kept])
-        start = USUAL_WEIGHT * np.concatenate([-np.log(prior(s, p)) for s, p, _ in kept])
-        return cls(Trees(rounds=80).fit(x, costs, groups, start))
+            return before
+        x = np.concatenate([x for x, _ in kept])
+        costs = np.concatenate([c for _, c in kept])
+        groups = np.repeat(np.arange(len(kept)), [len(c) for _, c in kept])
+        start = cls.begun(x) + (before.told(x) if before is not None else 0.0)
+        return cls(Trees(rounds=80).fit(x, costs, groups, start), before)
+
+    @staticmethod
+    def begun(x: Matrix) -> Matrix:
+        """Return the scores that history is added to: the estimate is the last of the features."""
+        found: Matrix = -USUAL_WEIGHT * np.log(2.0) * x[:, -1]
+        return found
+
+    @property
+    def width(self) -> int:
+        """How many features it was learnt from."""
+        return self.trees.width
+
+    def told(self, x: Matrix) -> Matrix:
+        """Return what history adds to the scores of points with these features."""
+        made = self.trees.score(x)
+        return made if self.before is None else made + self.before.told(x)
 
     def score(self, space: Space, points: Sequence[Point]) -> Matrix:
         """Return what history adds to the scores of points."""
-        return self.trees.score(features(space, points, structural=True))
+        return self.told(features(space, points, structural=True))
 
 
 class Model:
     """Scores of the points of one space."""
 
     def __init__(self, space: Space, history: History | None = None, *, use_prior: bool = True,
-                 loss: Loss = "rank", learner: Callable[..., Learner] = Trees) -> None:
+                 loss: Loss = "rank", learner: Callable[..., Learner] = Smooth) -> None:
         self.space, self.history, self.loss, self.learner = space, history, loss, learner
         self.use_prior = use_prior and space.estimate is not None
         self.weight = USUAL_WEIGHT if self.use_prior else 0.0
         self.trust = 1.0 if history is not None else 0.0
-        self._trees: Learner | None = None
+        self._own: Learner | None = None
         self._known: dict[Point, tuple[Matrix, float, float]] = {}
 
     def fit(self, points: Sequence[Point], costs: Sequence[float | None]) -> None:
@@ -75,7 +94,7 @@ class Model:
         start = self.weight * estimate + self.trust * told
         if self.loss == "square" and self.use_prior:
             start = estimate - estimate.mean()
-        self._trees = self.learner(loss=self.loss).fit(x, cost, group, start)
+        self._own = self.learner(loss=self.loss).fit(x, cost, group, start)
 
     def _judge(self, cost: Matrix, estimate: Matrix, told: Matrix) -> None:
         """Give the estimate the weight by which pairs are told apart best; drop a history that misleads."""
@@ -89,9 +108,9 @@ class Model:
         if not points:
             return np.zeros(0)
         x, estimate, told = self._facts(points)
-        weight = 1.0 if self.loss == "square" and self._trees is not None else self.weight
+        weight = 1.0 if self.loss == "square" and self._own is not None else self.weight
         made: Matrix = weight * estimate * self.use_prior + self.trust * told
-        return made + self._trees.score(x) if self._trees is not None else made
+        return made + self._own.score(x) if self._own is not None else made
 
     def _facts(self, points: Sequence[Point]) -> tuple[Matrix, Matrix, Matrix]:
         """Return features, the estimate and what history says, each found once per point."""

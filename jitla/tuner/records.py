@@ -11,10 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from math import inf, isfinite, log2
 
+import numpy as np
+from numpy.typing import NDArray
+
 from jitla.fusion import Value
 
-VERSION = 1
+Matrix = NDArray[np.float64]
+
+VERSION = 2
 GAIN = 0.02  # by which a schedule has to be faster than the untuned one, if noise is less
+MOST_SAMPLES = 64  # lines of a key, and keys, that others learn from
 KEPT = 32  # lines for a key that compaction keeps
 
 
@@ -24,6 +30,7 @@ class Record:
 
     `kernel` names what is computed, `shape` its sizes, `target` the machine. `noise` is the share by which
     times of the same schedule differed. Only what was `verified` gave the results of the untuned one.
+    `facts` are structural features, which mean the same for other kernels.
     """
 
     kernel: str
@@ -34,6 +41,7 @@ class Record:
     reference: float
     noise: float = 0.0
     verified: bool = False
+    facts: tuple[float, ...] = ()
 
     @property
     def gain(self) -> float:
@@ -56,12 +64,13 @@ def parse(line: str) -> Record | None:
         found = json.loads(line)
         if not isinstance(found, dict) or found.pop("v", None) != VERSION:
             return None
-        made = Record(**{**found, "shape": tuple(map(int, found["shape"]))})
+        made = Record(**{**found, "shape": tuple(map(int, found["shape"])), "facts": tuple(found["facts"])})
         texts = made.kernel, made.target, *made.config
         choices = all(type(c) in (int, str) for c in made.config.values())
         fine = all(isinstance(t, str) for t in texts) and choices and isinstance(made.verified, bool)
-        numbers = made.seconds, made.reference, made.noise
-        return made if fine and all(isfinite(n) and n >= 0 for n in numbers) and made.reference else None
+        times = made.seconds, made.reference, made.noise
+        fine = fine and all(map(isfinite, made.facts)) and all(isfinite(t) and t >= 0 for t in times)
+        return made if fine and made.reference else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -119,6 +128,16 @@ class Records:
             if record.verified and (kept is None or record.gain > kept.gain):
                 found[record.shape] = record
         return sorted(found.values(), key=lambda r: _apart(r.shape, shape))[:most]
+
+    def samples(self, width: int, target: str, most: int = MOST_SAMPLES) -> list[tuple[Matrix, list[float]]]:
+        """Return facts, `width` of them, and costs of what was measured last, for every kernel and size."""
+        found: dict[tuple[str, tuple[int, ...]], list[Record]] = {}
+        for (kernel, where), records in self._kept.items():
+            for r in records:
+                if where == target and len(r.facts) == width:
+                    found.setdefault((kernel, r.shape), []).append(r)
+        return [(np.array([r.facts for r in rs[-most:]]), [r.seconds / r.reference for r in rs[-most:]])
+                for rs in list(found.values())[-most:]]
 
     def compacted(self) -> str:
         """Return all lines but those of schedules that were far from the best of their key."""

@@ -14,7 +14,8 @@ import numpy as np
 from jitla.fusion import Point, Space
 from jitla.tuner.model import History, Model
 from jitla.tuner.proposing import Way, batch, candidates
-from jitla.tuner.trees import Learner, Loss, Trees
+from jitla.tuner.smooth import Smooth
+from jitla.tuner.trees import Learner, Loss
 
 Measure = Callable[[Point], float | None]
 WIDER = 4  # times as many points as a batch has, of which it is picked
@@ -27,14 +28,14 @@ class Settings:
     """How a space is searched; what can be switched off is there to be compared with."""
 
     trials: int = 64
-    batch: int = 8
+    batch: int = 2
     random: float = 0.1  # of a batch
     way: Way = "auto"
     use_default: bool = True  # which is then measured first
     use_prior: bool = True
     diverse: bool = True
     loss: Loss = "rank"
-    learner: Callable[..., Learner] = Trees
+    learner: Callable[..., Learner] = Smooth
     patience: int = 0  # batches without a gain of `noise` after which to stop; 0: never
     noise: float = 0.01
 
@@ -94,14 +95,13 @@ def search(
 
 def _first(space: Space, model: Model, settings: Settings, rng: np.random.Generator,
            warm: Sequence[Point]) -> list[Point]:
-    """Return the default, what served others, half of what the estimate likes best, and something else."""
-    known = [*[space.default] * settings.use_default, *warm]
-    start = list(dict.fromkeys(known))[:max(settings.batch // 2, 1)]
+    """Return the default, what served others, and what the estimate and the history like best."""
+    start = list(dict.fromkeys([*[space.default] * settings.use_default, *warm]))
+    size = settings.batch + len(start) - bool(start)
     if settings.use_prior and space.estimate is not None or model.history is not None:
         scored = candidates(space, model.score, WIDER * settings.batch, start, rng, settings.way)
-        most = max(settings.batch // 2, settings.batch - len(start) if model.history is not None else 0)
-        start += batch(scored, min(most, settings.batch - len(start)), SHARES[0] * settings.diverse)
-    return _filled(space, start, (), settings.batch, rng)
+        start += batch(scored, size - len(start), SHARES[0] * settings.diverse)
+    return _filled(space, start, (), size, rng)
 
 
 def _next(found: Found, model: Model, settings: Settings, rng: np.random.Generator, turn: int) -> list[Point]:

@@ -6,8 +6,9 @@ Receives a matrix, costs, groups of comparable samples, and scores to begin with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,28 @@ class Trees:
         for tree in self._trees:
             total += _leaf_values(tree, binned, self.depth)
         return total
+
+    @property
+    def width(self) -> int:
+        """How many features it was fitted to."""
+        return len(self._edges)
+
+    def written(self) -> dict[str, Any]:
+        """Return it as numbers, which `parse` reads."""
+        def short(values: Matrix) -> list[float]:
+            return [float(f"{v:.4g}") for v in values]
+
+        return {"depth": self.depth, "edges": [short(e) for e in self._edges],
+                "trees": [[t.feature.tolist(), t.bound.tolist(), short(t.leaves)] for t in self._trees]}
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> Trees:
+        """Return the trees that `written` has written."""
+        made = cls(rounds=len(found["trees"]), depth=found["depth"])
+        made._edges = [np.array(e, float) for e in found["edges"]]
+        made._trees = [_Tree(np.array(f, np.int64), np.array(b, np.int64), np.array(v, float))
+                       for f, b, v in found["trees"]]
+        return made
 
     def _binned(self, x: Matrix) -> Positions:
         made = [np.searchsorted(e, c, side="right") for e, c in zip(self._edges, x.T, strict=True)]

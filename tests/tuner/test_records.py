@@ -21,7 +21,7 @@ def test_lines_come_back_as_they_were():
 
 def test_broken_lines_are_skipped():
     good = record().line()
-    broken = ["{", "[1]", "null", good[:40], good.replace('"v":1', '"v":99'), good.replace('"k"', "5"),
+    broken = ["{", "[1]", "null", good[:40], good.replace('"v":2', '"v":99'), good.replace('"k"', "5"),
               good.replace("0.5", '"x"'), good.replace("0.5", "NaN"), good.replace(":8", ":[8]"),
               good.replace('"verified":true', '"verified":1'), "\x00"]
     kept = Records("\n".join([*broken, good.strip()]))

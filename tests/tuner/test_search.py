@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from jitla.fusion import Knob, Space
-from jitla.tuner import History, Settings, accuracy, annealing, genetic, random_search, search
+from jitla.tuner import (
+    History,
+    Settings,
+    accuracy,
+    annealing,
+    features,
+    genetic,
+    random_search,
+    search,
+)
 from jitla.tuner.proposing import candidates
 from tests.tuner.spaces import bowl, cost
 
@@ -84,7 +93,7 @@ def test_history_of_another_space_helps_and_a_misleading_one_is_dropped():
         return space, lambda p: 1.0 + turn * (p[0] - 8) * 0.04 + turn * (p[1] - 8) * 0.02
 
     space, real = kind(1)
-    past = History.of([(space, space.points, [real(p) for p in space.points])])
+    past = History.of([(features(space, space.points, structural=True), [real(p) for p in space.points])])
     first = search(space, real, Settings(trials=8, use_default=False), history=past)
     assert accuracy(past.score(space, space.points), np.array([real(p) for p in space.points])) > 0.9
     assert first.best[1] < 0.8

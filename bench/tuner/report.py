@@ -1,0 +1,137 @@
+"""The page about how well the tuner searches: tables and pictures of what searches did.
+
+Knows: results that were kept, charts. Must not know: how anything is searched.
+Receives results; writes a page and SVG beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, median, quantiles
+from typing import TypedDict
+
+from bench.algorithms.charts import bars, lines
+from bench.tuner.contest import LEAST, TRIALS, Result
+from bench.tuner.tables import Table
+
+BESIDE = ("tuner", "no transfer", "genetic", "annealing", "random")  # in the page's first table
+FLOOR = 0.1  # per cent: less regret is drawn as this
+FLAT = 1.05  # times the best: where the default is as near, there is nothing to learn
+
+
+class Summary(TypedDict):
+    """What is kept of the searches by one method: median and quartiles, and medians along the way."""
+
+    trials: list[float]
+    regret: list[float]  # after 32
+    curve: list[float]
+
+
+def kept(results: Sequence[Result]) -> Summary:
+    """Return what is kept of results."""
+    trials, last = [r.trials for r in results], [r.regrets[-1] for r in results]
+    return {"trials": _spread(trials), "regret": [round(v, 4) for v in _spread(last)],
+            "curve": [round(median(r.curve[n] for r in results), 4) for n in range(LEAST)]}
+
+
+def _spread(values: Sequence[float]) -> list[float]:
+    low, _, high = quantiles(values, n=4)
+    return [median(values), low, high]
+
+
+def write(page: Path, tables: Sequence[Table], place: Path) -> None:
+    """Write a page, and pictures into a folder of its name."""
+    found: dict[str, dict[str, Summary]] = {
+        t.name: json.loads((place / f"{t.name}.json").read_text()) for t in tables}
+    pictures = page.with_suffix("")
+    pictures.mkdir(exist_ok=True)
+    (pictures / "trials.svg").write_text(bars({t.name: _bars(t, found[t.name]) for t in tables},
+                                              [*BESIDE, "expected"], "trials to 95 % of the best speed"))
+    (pictures / "regret.svg").write_text(
+        lines(_curves(tables, found), "trials", "regret, %, mean of medians"))
+    here = pictures.name
+    parts = [HEAD, f"![trials, table by table]({here}/trials.svg)\n", *_trials(tables, found),
+             "\n## Regret after 32 trials\n", f"![regret by trials]({here}/regret.svg)\n",
+             *_regrets(tables, found), "\n## Without a part of it\n", ABLATIONS, *_ablations(tables, found)]
+    page.write_text("\n".join(parts) + "\n")
+
+
+def _bars(table: Table, found: Mapping[str, Summary]) -> dict[str, float]:
+    made = {name: found[name]["trials"][0] for name in BESIDE if name in found}
+    return {**made, "expected": table.random_trials()}
+
+
+def _curves(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]
+            ) -> dict[str, list[tuple[float, float]]]:
+    return {name: [(n + 1.0, max(100 * mean(found[t.name][name]["curve"][n] for t in tables), FLOOR))
+                   for n in range(LEAST)]
+            for name in BESIDE if all(name in found[t.name] for t in tables)}
+
+
+def _told(spread: Sequence[float], share: bool = False) -> str:
+    if share:
+        return f"{spread[0]:.1%} ({spread[1]:.1%}–{spread[2]:.1%})"
+    if spread[0] > TRIALS:
+        return "never"
+    high = "never" if spread[2] > TRIALS else f"{spread[2]:g}"
+    return f"{spread[0]:g} ({spread[1]:g}–{high})"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _trials(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> list[str]:
+    head = ("table", "points", "good", "default", "estimate", *BESIDE, "expected", "of it", "of genetic")
+    made = [_row(head), _row(["---"] * len(head))]
+    for t in tables:
+        here, expected = found[t.name], t.random_trials()
+        own, bred = here["tuner"]["trials"][0], here["genetic"]["trials"][0]
+        flat = " (flat)" if t.usual <= FLAT * t.best else ""
+        guess = f"{t.costs[t.guess] / t.best:.2f}" if t.space.estimate is not None else "none"
+        made.append(_row([t.name + flat, str(len(t.costs)), str(t.good()), f"{t.usual / t.best:.2f}", guess,
+                          *(_told(here[n]["trials"]) if n in here else "" for n in BESIDE),
+                          f"{expected:.1f}", f"{own / expected:.2f}", f"{own / bred:.2f}"]))
+    return made
+
+
+def _regrets(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> list[str]:
+    made = [_row(["table", *BESIDE]), _row(["---"] * (len(BESIDE) + 1))]
+    return made + [_row([t.name, *(_told(found[t.name][n]["regret"], True) if n in found[t.name] else ""
+                                   for n in BESIDE)]) for t in tables]
+
+
+def _ablations(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> list[str]:
+    every = dict.fromkeys(n for t in tables for n in found[t.name])
+    others = [n for n in ("other sizes", *every) if n not in BESIDE[1:]]
+    others = list(dict.fromkeys(others))
+    made = [_row(["table", *others]), _row(["---"] * (len(others) + 1))]
+    return made + [_row([t.name, *(f"{found[t.name][n]['trials'][0]:g}, {found[t.name][n]['regret'][0]:.1%}"
+                                   if n in found[t.name] else "" for n in others)]) for t in tables]
+
+
+HEAD = """# How well the tuner searches
+
+This page is written by `python -m bench.tuner --results FOLDER --page docs/tuner-search.md`, of what
+`python -m bench.tuner --results FOLDER` has found; [Tuning](tuner.md) says what the tuner is.
+
+Searches are replayed on tables in which every point of a space was measured once: kernels of the processor,
+and layers of ResNet-18 on the simulated accelerator, whose cycles are exact. Of a kernel the untuned schedule
+was timed beside every point, in turn; the best 24 were timed again, in 20 turns, until the best 24 were those
+that had been. No search is given the default. History is learnt from the tables of other functions, never
+from that of the kernel itself or another size of it. 64 trials at most; "never": not in those. Medians and
+quartiles of 30 seeds. "Expected" is `(N + 1) / (k + 1)` for `k` good points, those within 5 % of the best, of
+`N`. Default and estimate: what runs untuned, and what the analytic estimate takes for the best, over the
+best. "Of it", "of genetic": trials of the tuner over those. A table is flat where the default is within 5 %
+of the best: there is nothing to be learnt.
+
+## Trials until near the best
+"""
+ABLATIONS = """Trials to 95 % of the best speed (65: never), and regret after 32 trials, medians.
+"No transfer" has no history, "other sizes" knows those of the same function as well, "no estimate" gives
+none to the model, "neither" has nothing to begin with. "Trees" fits boosted trees to the order of the
+kernel's own samples instead of a Gaussian process, "squares" the same trees to the logarithm of their speed,
+"neural" a network of 24 units.
+"""
