@@ -14,7 +14,13 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.blocks import block_height, blocks_per_unit, packs_once, panels_bytes, window_height
+from jitla.fusion.blocks import (
+    block_height,
+    blocks_per_unit,
+    packs_once,
+    panels_bytes,
+    window_height,
+)
 from jitla.fusion.ends import BEGIN, Ends
 from jitla.fusion.kernel import (
     EXTREMES,
