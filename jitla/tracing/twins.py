@@ -25,6 +25,8 @@ _ArrayFunction = type(np.sum)
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The library lies where its module `os` does; `sysconfig` knows as much, and takes long to load.
 _LIBRARIES = tuple({_OWN, os.path.dirname(os.__file__), *site.getsitepackages()})
+# Folders of installed packages wherever they are: a user's own, those of another environment on the path.
+_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 class Entry(NamedTuple):
@@ -105,9 +107,9 @@ class TwinTable:
         return made
 
     def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
-        filename = function.__code__.co_filename
-        installed = filename.startswith(_LIBRARIES) or filename.startswith("<frozen")
-        library = installed and _package(function) not in self._decorated
+        package = _package(function)
+        library = package in ARRAYS or _is_installed(function.__code__.co_filename) and \
+            package not in self._decorated
         twin = None if library else self._made.instrument(function)
         if twin is None:
             return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, [])
@@ -146,6 +148,10 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if type(constant) is CodeType:
             yield from _with_inner(constant)
+
+
+def _is_installed(filename: str) -> bool:
+    return filename.startswith((*_LIBRARIES, "<frozen")) or any(folder in filename for folder in _FOLDERS)
 
 
 def _package(function: FunctionType) -> str:

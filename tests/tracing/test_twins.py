@@ -149,6 +149,19 @@ def test_code_of_its_own_is_a_library_but_programs_that_are_shown_are_not() -> N
     assert TWINS.of(jitla.jit) is None
 
 
+@pytest.mark.parametrize(("place", "module", "library"), [
+    ("/home/a/.local/lib/python3.11/site-packages/tool/work.py", "tool.work", True),
+    ("/usr/lib/python3/dist-packages/tool/work.py", "tool.work", True),
+    ("/opt/stack/scipy/sparse/_compressed.py", "scipy.sparse._compressed", True),
+    ("/home/a/projects/tool/work.py", "tool.work", False)])
+def test_packages_are_libraries_wherever_they_are_installed(place: str, module: str, library: bool) -> None:
+    text = "def double(x):\n    return x * 2.0\n"
+    linecache.cache[place] = len(text), None, text.splitlines(keepends=True), place
+    space: dict[str, Any] = {"__name__": module}
+    exec(compile(text, place, "exec"), space)
+    assert (TWINS.of(space["double"]) is None) is library
+
+
 def test_functions_that_are_dropped_are_freed_with_their_globals() -> None:
     gone = []
     for number in range(3):
