@@ -110,7 +110,7 @@ def test_disabled_by_the_environment():
 
 def test_the_package_holds_no_machine_code():
     kinds = {file.suffix for file in (ROOT / "jitla").rglob("*") if file.is_file()} - {".pyc"}
-    assert kinds <= {".py", ".typed", ""}
+    assert kinds <= {".json", ".py", ".typed", ""}
 
 
 def test_names_of_tests_in_the_pages_are_there():

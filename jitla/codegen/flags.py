@@ -97,7 +97,8 @@ _BITS = {"double": "f64", "float": "f32"}
 
 
 # Where processors have masks LLVM makes one instruction of an operation and a choice of its result, which
-# then is not computed, and raises nothing, where it is not chosen.
+# then is not computed, and raises nothing, where it is not chosen. Of an operation on a choice that leaves
+# some elements as they are it makes a choice between results: one more may be computed, and raise.
 _CHOSEN = re.compile(
     r"^ *(%\S+) = select (<(\d+) x i1> .+), (<\d+ x (double|float)>) (.+), <\d+ x \w+> (.+)$", re.MULTILINE)
 
@@ -108,7 +109,8 @@ def _fenced(found: re.Match[str]) -> str:
     computed = [k for k, arm in enumerate(arms) if arm.startswith("%")]
     lines = [f"  {name}.of{k} = call {vec} {fence}({vec} {arms[k]})" for k in computed]
     of = ", ".join(f"{vec} {f'{name}.of{k}' if k in computed else arm}" for k, arm in enumerate(arms))
-    return "\n".join([*lines, f"  {name} = select {choice}, {of}"])
+    chosen = [f"  {name}.as = select {choice}, {of}", f"  {name} = call {vec} {fence}({vec} {name}.as)"]
+    return "\n".join([*lines, *chosen])
 
 
 def _bound(found: re.Match[str]) -> str:

@@ -88,7 +88,7 @@ class Appraisal:
             return inf
         read = {_viewed(i) for h in hops if h.inputs and not is_view(h) for i in h.inputs}
         terms = [self._once(h) for h in hops if h.inputs or h in read]
-        written = sum(self._prices.writes(r) for r in set(roots) if r.inputs and not is_view(r))
+        written = sum(self._written(r) for r in set(roots) if r.inputs and not is_view(r))
         return written + max(sum(t[0] for t in terms), sum(t[1] for t in terms))
 
     def guess(self, roots: Roots) -> float:
@@ -119,6 +119,13 @@ class Appraisal:
                 found = 0.0, min(self._prices.work(hop), alone)
             self._least[hop] = found
         return found
+
+    def _written(self, root: Hop) -> float:
+        """Return the seconds of writing a result, as far as the call that may make it does not do so."""
+        seconds = self._prices.writes(root)
+        if root.op.kind is Kind.CALL:
+            seconds = min(seconds, max(self._prices.call(root) - self._prices.work(root), 0.0))
+        return seconds
 
     def price(self, roots: Roots) -> float:
         """Return what the plan of `roots` is predicted to take."""
