@@ -86,6 +86,18 @@ def never_compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+def test_a_product_of_sizes_that_is_another_size_by_chance_is_not_in_other_shapes() -> None:
+    @jitla.jit(compile="sync")
+    def joined(x: Any, w: Any) -> Any:
+        windows = np.lib.stride_tricks.sliding_window_view(x, 2, axis=0)
+        return np.einsum("iab,abk->ik", windows, w / 7)
+
+    for n, m in ((33, 16), (64, 8), (33, 17), (17, 8)):  # of 33 and 16 there are 32 windows of 32 elements
+        x, w = np.random.default_rng(n).random((n, m)), np.ones((m, 2, 3))
+        np.testing.assert_allclose(joined(x, w), joined.__wrapped__(x, w))
+    assert joined.stats()["failures"] == 0
+
+
 def test_frozen_plans_serve_what_they_fit_and_numpy_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     f, x = jitla.jit(weighted), np.linspace(0, 1, 15).reshape(5, 3)
     f(x, x + 1.0)

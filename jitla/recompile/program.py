@@ -115,6 +115,7 @@ class Program:
         self._lines = {(entries, starts) for entries, starts in lines}
         self._shapes = {h.meta.shape for h in hops} | {s.shape for s in kernels}
         self._shapes |= {v for h in hops for k, v in h.attrs if k == "shape"}
+        self._reshaped = {(h.inputs[0].meta.shape, h.meta.shape) for h in hops if h.op.name == "reshape"}
         self._counts = [n.subject for n in self.script.needs if n.kind == "count"]
         self._shapes |= {h.inputs[0].meta.shape for h in self._counts if h.inputs}
         self._code = _compiled(self.script.source)
@@ -320,9 +321,12 @@ class Program:
 
     def _bind_shapes(self, dims: Mapping[int, int]) -> dict[Shape, Shape]:
         try:
-            return {s: tuple([n if n < 2 else dims[n] for n in s]) for s in self._shapes}
+            shapes = {s: tuple([n if n < 2 else dims[n] for n in s]) for s in self._shapes}
         except KeyError:
             raise Misfit from None
+        if any(prod(shapes[a]) != prod(shapes[b]) for a, b in self._reshaped):
+            raise Misfit  # a product of sizes was one of the others by chance
+        return shapes
 
     def _bind_layouts(
         self, shapes: Mapping[Shape, Shape], layouts: Mapping[int, Layout],
