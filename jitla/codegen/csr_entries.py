@@ -76,21 +76,8 @@ def by_rows(index: np.dtype, body: str) -> str:
 
     It returns whether all indices are in order; it ends with the first that is not.
     """
-    return f"""define internal i1 @rows({_TAKES}) nounwind {{
-entry:
-{row_start("begin", "0", index)}  br label %each
-each:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
-  %from = phi i64 [ %begin, %entry ], [ %to, %next ]
-  %ok = phi i64 [ %begin, %entry ], [ %ok.now, %next ]
-  %more = icmp ult i64 %i, %rows
-  br i1 %more, label %row, label %done
-row:
-  %i.next = add i64 %i, 1
-{row_start("to", "%i.next", index)}  %up = icmp ule i64 %from, %to
-  %near = icmp ule i64 %to, %total
-  %right = and i1 %up, %near
-  br i1 %right, label %bounded, label %lost
+    first = "  %ok = phi i64 [ %begin, %entry ], [ %ok.now, %next ]\n"
+    looks = f"""  br i1 %right, label %bounded, label %lost
 bounded:
   %beyond = icmp ugt i64 %to, %ok
   br i1 %beyond, label %look, label %known
@@ -102,14 +89,8 @@ look:
   br i1 %fine, label %known, label %lost
 known:
   %ok.now = phi i64 [ %ok, %bounded ], [ %ok.new, %look ]
-{body}next:
-  br label %each
-done:
-  ret i1 true
-lost:
-  ret i1 false
-}}
 """
+    return _rows(index, "", first, looks + body)
 
 
 def by_rows_only(index: np.dtype, body: str) -> str:
@@ -117,22 +98,25 @@ def by_rows_only(index: np.dtype, body: str) -> str:
     kind = f"i{bits_of(index)}"
     most = "  %most.i = add i64 %most, 0\n" if kind == "i64" else f"  %most.i = trunc i64 %most to {kind}\n"
     lasts = "".join(in_all_lanes(f"%lasts{n}", "%greatest", kind, n) for n in (AT_ONCE, AT_ONCE // 2))
+    once = f"{most}  %greatest = sub {kind} %most.i, 1\n{lasts}"
+    return _rows(index, once, "", f"  br i1 %right, label %known, label %lost\nknown:\n{body}")
+
+
+def _rows(index: np.dtype, once: str, first: str, body: str) -> str:
+    """@rows: lines that are done `once`; for every row, phis that come `first`, and `body` from %right on."""
     return f"""define internal i1 @rows({_TAKES}) nounwind {{
 entry:
-{row_start("begin", "0", index)}{most}  %greatest = sub {kind} %most.i, 1
-{lasts}  br label %each
+{row_start("begin", "0", index)}{once}  br label %each
 each:
   %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
   %from = phi i64 [ %begin, %entry ], [ %to, %next ]
-  %more = icmp ult i64 %i, %rows
+{first}  %more = icmp ult i64 %i, %rows
   br i1 %more, label %row, label %done
 row:
   %i.next = add i64 %i, 1
 {row_start("to", "%i.next", index)}  %up = icmp ule i64 %from, %to
   %near = icmp ule i64 %to, %total
   %right = and i1 %up, %near
-  br i1 %right, label %known, label %lost
-known:
 {body}next:
   br label %each
 done:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from jitla.loops.names import chain
+
 
 def breaks(body: list[ast.stmt]) -> bool:
     """Say whether a statement of the body of a loop ends it."""
@@ -61,7 +63,5 @@ def stored_places(loop: ast.For | ast.While) -> list[ast.Subscript]:
 
 
 def _array(place: ast.Subscript) -> ast.Name | None:
-    inner: ast.expr = place
-    while isinstance(inner, ast.Subscript):
-        inner = inner.value
+    inner, _ = chain(place)
     return inner if isinstance(inner, ast.Name) else None

@@ -14,6 +14,7 @@ from typing import Any
 from jitla.loops.ahead import SIZE, Ahead
 from jitla.loops.given import Array, Given, Scalar, Variable, variable
 from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
+from jitla.loops.names import chain
 from jitla.loops.needs import needs
 from jitla.loops.nests import Nest
 from jitla.loops.values import WIDE, Value
@@ -69,12 +70,7 @@ class Elements(Ahead):
 
     def place_of(self, node: ast.Subscript) -> tuple[str, list[ast.expr]]:
         """Return array and indices of an element."""
-        indices: list[ast.expr] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Subscript):
-            part = inner.slice
-            indices = [*(part.elts if isinstance(part, ast.Tuple) else [part]), *indices]
-            inner = inner.value
+        inner, indices = chain(node)
         if not isinstance(inner, ast.Name) or inner.id not in self.arrays:
             raise Refused(f"{ast.unparse(inner)} is no array", element=False)
         name = inner.id

@@ -76,3 +76,13 @@ def read_outside(node: ast.AST, loop: Loop) -> set[str]:
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         found.add(node.target.id)
     return found.union(*(read_outside(child, loop) for child in ast.iter_child_nodes(node)))
+
+
+def chain(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
+    """Return what is indexed, once or in turn, and all its indices."""
+    indices: list[ast.expr] = []
+    while isinstance(node, ast.Subscript):
+        part = node.slice
+        indices = [*(part.elts if isinstance(part, ast.Tuple) else [part]), *indices]
+        node = node.value
+    return node, indices

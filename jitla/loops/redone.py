@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from jitla.loops.names import ATTRIBUTES, Loop
+from jitla.loops.names import ATTRIBUTES, Loop, chain
 
 # An element: the loops around it, and its indices.
 Place = tuple[tuple[Loop, ...], list[ast.expr]]
@@ -40,11 +40,11 @@ def _places(nest: Loop, name: str) -> tuple[list[Place], list[Place]] | None:
     stores: list[Place] = []
     for node, around in _walked(nest, ()):
         match node:
-            case ast.AugAssign(target=ast.Subscript() as target) if _chain(target)[0] == name:
+            case ast.AugAssign(target=ast.Subscript() as target) if _is(chain(target)[0], name):
                 return None
             case ast.Subscript():
-                base, indices = _chain(node)
-                if base == name:
+                base, indices = chain(node)
+                if _is(base, name):
                     if any(isinstance(index, ast.Slice) for index in indices):
                         return None
                     (stores if isinstance(node.ctx, ast.Store) else reads).append((around, indices))
@@ -81,15 +81,8 @@ def _walked(node: ast.AST, around: tuple[Loop, ...]) -> Iterator[tuple[ast.AST, 
                 yield from _walked(child, around)
 
 
-def _chain(node: ast.Subscript) -> tuple[str, list[ast.expr]]:
-    """Return the name that is indexed, once or in turn, and by what."""
-    indices: list[ast.expr] = []
-    inner: ast.expr = node
-    while isinstance(inner, ast.Subscript):
-        part = inner.slice
-        indices = [*(part.elts if isinstance(part, ast.Tuple) else [part]), *indices]
-        inner = inner.value
-    return inner.id if isinstance(inner, ast.Name) else "", indices
+def _is(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _before(read: Place, store: Place) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jitla.loops.kinds import INTEGERS, Refused
+from jitla.loops.names import chain
 from jitla.loops.nests import reduction
 from jitla.loops.statements import Statements
 from jitla.loops.values import Value
@@ -36,22 +37,12 @@ class Row(NamedTuple):
 Each = Callable[[str], Value]
 
 
-def _chain(node: ast.Subscript) -> tuple[ast.expr, list[ast.expr]]:
-    """Return what is indexed, once or in turn, and by what."""
-    part = node.slice
-    indices = [*part.elts] if isinstance(part, ast.Tuple) else [part]
-    if not isinstance(node.value, ast.Subscript):
-        return node.value, indices
-    array, before = _chain(node.value)
-    return array, [*before, *indices]
-
-
 def _places(node: ast.AST) -> Iterator[tuple[ast.expr, list[ast.expr]]]:
     """Yield all that is indexed in an expression or statement, and by what; not rows that become numbers."""
     if reduction(node):
         return
     if isinstance(node, ast.Subscript):
-        array, indices = _chain(node)
+        array, indices = chain(node)
         yield array, indices
         for index in indices:
             yield from _places(index)
@@ -94,7 +85,7 @@ class Rows(Statements):
 
     def place_of(self, node: ast.Subscript) -> tuple[str, list[ast.expr]]:
         """Return array and indices of an element, or of a row, which has a slice of all at its end."""
-        array, indices = _chain(node)
+        array, indices = chain(node)
         if len(indices) != self._axes(array) - 1 or not self.rowing:
             return super().place_of(node)
         assert isinstance(array, ast.Name)
@@ -103,10 +94,10 @@ class Rows(Statements):
     def row(self, node: ast.Subscript, stored: bool = False) -> Row:
         """Return where a row lies, after its indices were checked."""
         if isinstance(node.value, ast.Subscript) and any(
-                isinstance(each, ast.Slice) for each in _chain(node.value)[1]):
+                isinstance(each, ast.Slice) for each in chain(node.value)[1]):
             raise Refused("a slice of a slice", element=False)
         if all(self.over_rows(place) for place in ast.walk(self.nest.loop)
-               if isinstance(place, ast.Subscript) and self._axes(_chain(place)[0])):
+               if isinstance(place, ast.Subscript) and self._axes(chain(place)[0])):
             raise Refused("rows, and no elements", element=False)
         self.rowing = True
         name, indices = self.place_of(node)
