@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ import jitla
 from jitla import rests
 from jitla.config import current
 from jitla.gate import GATE
-from jitla.rests import LONGEST, SLICE, hurry, rest, resting, resume
+from jitla.rests import LONGEST, SLICE, TURN, hurry, rest, resting, resume, short_turns
 
 
 class Clock:
@@ -67,6 +68,22 @@ def test_nobody_rests_while_somebody_waits(clock: Clock) -> None:
         clock.worked += 1.0
         rest()
     assert len(clock.slept) == 1
+
+
+def test_turns_are_short_meanwhile_and_as_the_program_wants_them_after() -> None:
+    before = sys.getswitchinterval()
+    try:
+        for own, inside in (5e-3, TURN), (4.9e-3, TURN), (TURN / 5, TURN / 5):
+            sys.setswitchinterval(own)
+            chosen = sys.getswitchinterval()
+            with short_turns():
+                assert sys.getswitchinterval() == pytest.approx(inside, abs=1.1e-6)
+            assert sys.getswitchinterval() == chosen
+        with short_turns():
+            sys.setswitchinterval(1e-3)  # by the program
+        assert sys.getswitchinterval() == pytest.approx(1e-3)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_planning_rests_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:

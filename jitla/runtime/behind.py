@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep, thread_time
 
-from jitla.rests import hurry, resting
+from jitla.rests import hurry, resting, short_turns
 
 Job = Callable[[], None]
 
@@ -129,7 +129,7 @@ class Behind:
             job, _, share = self._jobs.popleft() if self._jobs else (None, False, 1.0)
         if job is not None:
             begun = self._spent()
-            with resting(share):
+            with resting(share), short_turns():
                 job()
             with self._change:
                 self._credit = max(-OWED, self._credit - (self._spent() - begun))
