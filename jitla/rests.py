@@ -3,8 +3,8 @@
 Knows: clocks, which threads may be slow, whether anybody waits for what they do. Must not know: what is done.
 Receives shares of the time; lets threads sleep where work says that it may be left for a while.
 
-Python runs one thread at a time: between two operations of NumPy the program waits until a thread that does
-something else gives way, which it would do every 5 ms. Whoever works behind it rests far more often. And where
+Python runs one thread at a time: between two operations of NumPy the program waits until a thread that works
+on gives way, which it would do every 5 ms. Whoever works behind it rests far more often. And where
 the program itself never gives way, who reads files behind it would wait 5 ms at every one of hundreds of
 reads: meanwhile turns are shorter.
 """
