@@ -1,6 +1,6 @@
-"""What a block will take, foreseen by its operations: NumPy's time and memory, and the least of a program.
+"""What a block will take, foreseen by its operations: with NumPy, with a program, and to compile.
 
-Knows: what operations cost on the machine of round numbers. Must not know: what compiling costs, plans.
+Knows: what operations cost on the machine of round numbers, and their compilation. Must not know: plans.
 Receives requests; returns seconds and bytes.
 """
 
@@ -13,10 +13,13 @@ from jitla.gate import GATE
 if TYPE_CHECKING:
     from jitla.tracing import Request
 
-__all__ = ["least", "numpy_seconds", "temporaries"]
+__all__ = ["expected", "least", "loading", "numpy_seconds", "temporaries"]
 
 # Seconds of a traced call, and of each of its operations.
 TRACED, OPERATION_TRACED = 3e-6, 0.4e-6
+# Seconds that compiling is thought to take until some was done: for a block, and for each operation.
+BLOCK, OPERATION = 0.02, 0.002
+LOADING = 0.3  # the compiler itself
 
 
 def numpy_seconds(request: Request) -> float:
@@ -54,3 +57,13 @@ def temporaries(request: Request) -> float:
         done = {i for i in hop.inputs if last.get(i) == at and i not in results}
         alive -= sum(i.meta.size * i.meta.dtype.itemsize for i in done)
     return most
+
+
+def expected(request: Request) -> float:
+    """Return the seconds that compiling a block is thought to take, before there is any experience."""
+    return BLOCK + OPERATION * len(GATE.room("hops").topo(request.roots))
+
+
+def loading() -> float:
+    """Return the seconds until the first program of a process can be made, if there was none."""
+    return 0.0 if GATE.compiles else LOADING

@@ -6,6 +6,10 @@ Receives requests of sites; returns bound programs, or what runs the block until
 At once: where NumPy is predicted to take twice what compiling takes, or more memory than there may be.
 Else NumPy runs; when kernels would have saved as much time as compiling takes, they are compiled behind it.
 What they save is foreseen as what NumPy took but for what no kernel goes below.
+
+Where NumPy's products keep all processors busy, what is compiled behind them holds up every one of their
+threads, for as long as it takes, and takes several times as long itself. Then whoever runs a block once more
+waits for its program instead: the same time is lost, but the programs are there sooner.
 """
 
 from __future__ import annotations
@@ -15,20 +19,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 from jitla.config import current
 from jitla.events import Event, Made, NothingNew, compile_log, log, making
-from jitla.foresight import least, numpy_seconds, temporaries
+from jitla.foresight import expected, least, loading, numpy_seconds, temporaries
 from jitla.gate import GATE
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
-# Seconds that compiling is thought to take until some was done: for a block, and for each operation.
-BLOCK, OPERATION = 0.02, 0.002
-LOADING = 0.3  # the compiler itself
 # NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
 TIMES = 2.0
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
@@ -36,6 +37,10 @@ MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
 LEAST, MOST, LONG = 0.06, 0.8, 4e-4
 RENEWS = 0.4  # the same where a program for another magnitude runs
+# Part of the processors that NumPy keeps busy where nothing is compiled behind it, and how many times longer
+# than loading the compiler takes NumPy has run by then.
+CROWDED, SURE = 0.7, 2.0
+LATELY = 1.0  # seconds of NumPy for which it is seen how many processors it keeps busy
 # Seconds after which whoever waits is told what for.
 TELL = 1.0
 # Weight of what was seen last in the ratio of what compiling took to what it was thought to.
@@ -56,6 +61,12 @@ class _Local(threading.local):
 
 
 LOCAL = _Local()
+
+
+class Crowd:
+    """Seconds of late that NumPy took for blocks, with nothing compiled behind it, and those of processors."""
+
+    seconds = worked = 0.0
 
 
 class Tiers:
@@ -84,7 +95,7 @@ class Tiers:
         job = _Job(self, key, sizes, request, note)
         due = cost if self._config.compile == "auto" else 0.0
         _keep_freed()
-        standby = GATE.room("tracing").Standby(request, due, least(request), job.ask)
+        standby = GATE.room("tracing").Standby(request, due, least(request), job)
         self._site.standbys.add(standby)
         note("none", Made())
         return standby
@@ -164,16 +175,32 @@ class Tiers:
         taken = temporaries(request)
         return taken > FEW and taken > min(MANY, PART * GATE.room("runtime").free_memory())
 
-    def is_time(self) -> bool:
-        """Say whether as much time was spent without the compiler as loading it takes."""
+    def is_time(self, times: float = 1.0) -> bool:
+        """Say whether so many times the time was spent without the compiler that loading it takes."""
         seconds: float = GATE.room("tracing").Patience.seconds
-        return LOCAL.hurries or self._config.compile == "background" or seconds >= loading()
+        return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading()
 
-    def behind(self, job: _Job, standby: Any) -> None:
+    def is_crowded(self) -> bool:
+        """Say whether a thread that compiles behind a block would have no processor to itself."""
+        if self._config.compile != "auto" or LOCAL.hurries or GATE.behind.busy:
+            return False
+        return bool(Crowd.worked >= CROWDED * GATE.room("runtime").threads() * Crowd.seconds > 0.0)
+
+    def meanwhile(self, job: _Job, standby: Any) -> None:
+        """Make the program of a block before it runs again; whoever runs it waits."""
+        start = perf_counter()
+        try:
+            self.behind(job, standby, "now")
+        finally:
+            standby.asked = standby.made is not None
+            GATE.room("tracing").Patience.making += perf_counter() - start
+
+    def behind(self, job: _Job, standby: Any, tier: str = "behind") -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
         if not current().recompile or standby.made is not None:
             standby.asked = False
             return
+        start = thread_time() + loading()
         try:
             with making() as made:
                 bound = job.bound()
@@ -182,9 +209,9 @@ class Tiers:
             self._site.standbys.discard(standby)
             self._site.failed(error)
             return
-        learn(job.request, made.seconds)
+        learn(job.request, thread_time() - start)
         self._site.swap(standby, bound)
-        job.note("behind", made)
+        job.note(tier, made)
 
 
 class _Job:
@@ -201,11 +228,25 @@ class _Job:
         found = GATE.bind(tiers._config, self.key, self.sizes, self.request.layouts, lambda: self.request)
         return tiers._finish(found, lambda: self.request)
 
-    def ask(self, standby: Any) -> None:
-        """Have the program made behind the one that runs, unless that was asked already."""
+    def saw(self, seconds: float, worked: float) -> None:
+        """Take note of what a run of NumPy took, and of how long processors worked meanwhile."""
+        if GATE.behind.busy:
+            return
+        if Crowd.seconds > LATELY:
+            Crowd.seconds, Crowd.worked = Crowd.seconds / 2, Crowd.worked / 2
+        Crowd.seconds, Crowd.worked = Crowd.seconds + seconds, Crowd.worked + worked
+
+    def ask(self, standby: Any, again: bool) -> None:
+        """Have the program made, behind what runs or before it runs `again`, unless that was asked."""
         if standby.asked:
             GATE.behind.nudge()
-        elif self.tiers._allowed() and self.tiers.is_time():
+        elif not self.tiers._allowed():
+            return
+        elif self.tiers.is_crowded():
+            if again and self.tiers.is_time(SURE):
+                standby.asked = True
+                self.tiers.meanwhile(self, standby)
+        elif self.tiers.is_time():
             standby.asked = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)
@@ -216,16 +257,6 @@ class _Job:
 def _keep_freed() -> None:
     """See to it, once, that NumPy need not fetch from the system what memory it has just given back."""
     GATE.room("runtime").keep_freed()
-
-
-def expected(request: Request) -> float:
-    """Return the seconds that compiling a block is thought to take, before there is any experience."""
-    return BLOCK + OPERATION * len(GATE.room("hops").topo(request.roots))
-
-
-def loading() -> float:
-    """Return the seconds until the first program of a process can be made, if there was none."""
-    return 0.0 if GATE.compiles else LOADING
 
 
 def learn(request: Request, seconds: float) -> None:
@@ -278,4 +309,4 @@ def tell(name: str, record: Any) -> None:
         sys.stderr.write(f"jitla {perf_counter() - BEGUN:8.3f} s {line}\n")
 
 
-__all__ = ["Tiers", "expected", "hurrying", "learn", "observe", "tell", "waiting"]
+__all__ = ["Tiers", "hurrying", "learn", "observe", "tell", "waiting"]

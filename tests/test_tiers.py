@@ -64,8 +64,8 @@ def test_programs_take_over_inside_a_call(nobody: list[Any]) -> None:
     assert 4 <= steps.stats().kernel_runs <= 6
 
 
-def _halved(x: np.ndarray) -> np.ndarray:
-    for _ in range(10):
+def _halved(x: np.ndarray, times: int = 10) -> np.ndarray:
+    for _ in range(times):
         x = x * 0.5 + 1.0
     return x
 
@@ -116,10 +116,43 @@ def test_programs_are_asked_for_when_they_would_have_saved_what_they_cost(
 
     monkeypatch.setattr(replay, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(replay.Replay, "run", run)
-    standby = replay.Standby(replay.Request((), {}, (), frozenset(), (), ((), ())), 1e-2, least, asked.append)
+    job = SimpleNamespace(ask=lambda *given: asked.append(given), saw=lambda *given: None)
+    standby = replay.Standby(replay.Request((), {}, (), frozenset(), (), ((), ())), 1e-2, least, job)
     while not asked:
         standby.run([])
     assert clock[0] == pytest.approx(runs * 1e-3, abs=1.1e-3)
+    standby.run([])
+    assert asked[:2] == [(standby, False), (standby, True)]  # after a run, before the next
+
+
+@pytest.mark.parametrize("processors, waits", [(0.9, True), (0.4, False)])
+def test_calls_wait_for_programs_where_numpy_keeps_all_processors_busy(
+        monkeypatch: pytest.MonkeyPatch, nobody: list[Any], processors: float, waits: bool) -> None:
+    @jitla.jit(compile="auto")
+    def steps(x: np.ndarray) -> np.ndarray:
+        for _ in range(8):
+            x = x * 0.5 + 1.0
+        return x
+
+    worked = processors * GATE.room("runtime").threads()
+    clock = [0.0]
+    monkeypatch.setattr(replay, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(replay, "process_time", lambda: worked * clock[0])
+    monkeypatch.setattr(tiers.Crowd, "seconds", 0.0)
+    monkeypatch.setattr(tiers.Crowd, "worked", 0.0)
+    monkeypatch.setattr(replay.Patience, "seconds", 0.0)
+    run = replay.Replay.run
+
+    def slowly(standby: Any, leaves: list[Any]) -> tuple[Any, ...]:
+        clock[0] += 0.3
+        return run(standby, leaves)
+
+    monkeypatch.setattr(replay.Replay, "run", slowly)
+    assert (steps(np.zeros(300_000)) == _halved(np.zeros(300_000), 8)).all()
+    stats = steps.stats()
+    assert (stats.kernel_runs > 0) is waits is (not nobody)
+    assert [r.tier for r in jitla.recompilations(steps)] == ["none", "now"][:1 + waits]
+    assert (replay.Patience.making > 0.0) or not waits
 
 
 def test_no_program_is_thought_to_take_no_time(nobody: list[Any]) -> None:
@@ -207,7 +240,7 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
     monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: shares.append(share))
-    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self: True)
+    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0: True)
     for seconds in (1e-6, 1.0):
         f = jitla.jit(lambda x, y: x * 8.75 + y, compile="auto")
         f(np.ones(300_000), seconds)

@@ -78,7 +78,7 @@ class Rising:
         """Do a call that stands for `seen` of them; without a `twin` it is not traced."""
         traced = twin is not None and self._is_traced(len(site.standbys))
         before = {id(each): each.count for each in list(site.standbys)} if traced else {}
-        start = perf_counter()
+        start = perf_counter() - Patience.making
         try:
             if traced:
                 self._meetings += 1
@@ -86,7 +86,7 @@ class Rising:
             self.calls += 1
             return untraced(site, function, args, kwargs)
         finally:
-            taken = perf_counter() - start
+            taken = perf_counter() - Patience.making - start
             self._long = taken > LONG
             self._spent += seen * taken
             if traced:

@@ -20,6 +20,7 @@ from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
+from jitla.tracing.replay import Patience
 from jitla.tracing.retreat import Allowance
 from jitla.tracing.session import LOCAL, run, untraced
 from jitla.tracing.site import LEARNING
@@ -122,11 +123,11 @@ class Kind:
 
     def _watched(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Trace a call while NumPy runs new blocks; calls wait for their programs if that takes too long."""
-        start = perf_counter()
+        start = perf_counter() - Patience.making
         try:
             return run(site, twin, args, kwargs, Allowance(self.best[1] if self.best[1] < inf else 0.0))
         finally:
-            dear = perf_counter() - start > DEARER * (self.best[1] or inf)
+            dear = perf_counter() - Patience.making - start > DEARER * (self.best[1] or inf)
             self._dear = self._dear + 1 if dear else 0
             if self._dear == ROWED:
                 self._dear = 0

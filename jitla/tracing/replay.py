@@ -6,9 +6,8 @@ would be asked for; returns the values of its roots.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,8 @@ from jitla.tracing.script import script
 
 # Part of its time that a block's program is thought to save at least: what is foreseen is rough.
 LITTLE = 0.05
+# Seconds from which on it is looked how many processors a run keeps busy: looking takes microseconds.
+LONG = 1e-4
 
 
 class Request(NamedTuple):
@@ -102,27 +103,30 @@ MEANWHILE, FORGOTTEN = Stopped(), Stopped()
 
 
 class Patience:
-    """Seconds that calls have taken in this process while programs were missing."""
+    """Seconds that calls have taken in this process while programs were missing.
 
-    seconds = 0.0
+    `making` counts those in which calls waited for programs of blocks that NumPy had run before.
+    """
+
+    seconds = making = 0.0
 
 
 class Standby(Replay):
     """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
 
-    ``ask(standby)`` asks for it, once it would have saved `cost` seconds if a run took `least` of them.
+    ``job.ask(standby, again)`` asks for it, once it would have saved `cost` seconds if a run took `least` of
+    them; `again`: before another run. ``job.saw(seconds, worked)`` is told what a run took, and processors for
+    it in all, unless it is short.
     """
 
-    def __init__(
-        self, request: Request, cost: float, least: float, ask: Callable[[Standby], None],
-    ) -> None:
+    def __init__(self, request: Request, cost: float, least: float, job: Any) -> None:
         super().__init__(request)
         self._cost, self.least = cost, least
         self.quickest = inf  # seconds of a run
         self.made: Any = None
         self.asked = False
         self.given_up = False
-        self._ask = ask
+        self._job = job
         self.spent = 0.0  # seconds, until the program was there
 
     @property
@@ -142,20 +146,29 @@ class Standby(Replay):
 
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
+        if self.made is None and self._is_due():
+            self._job.ask(self, True)
         if self.made is not None:
             values: tuple[Any, ...] = self.made.run(leaves)
             return values
+        long = self.quickest > LONG
+        worked = process_time() if long else 0.0
         start = perf_counter()
         try:
             return super().run(leaves)
         finally:
             taken = perf_counter() - start
+            if long:
+                self._job.saw(taken, process_time() - worked)
             self.quickest = min(self.quickest, taken)
             self.spent += taken
             Patience.seconds += taken
-            if self.spent >= self.due and not self.given_up:
-                self.ask()
+            if self._is_due():
+                self._job.ask(self, False)
+
+    def _is_due(self) -> bool:
+        return self.spent >= self.due and not self.given_up
 
     def ask(self) -> None:
         """Ask for the program."""
-        self._ask(self)
+        self._job.ask(self, False)

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from jitla.tracing.array import LAZY
+from jitla.tracing.replay import Patience
 
 # A traced call may take so many times the seconds of a plain one, and so many seconds more.
 DEARER, OVER = 1.1, 0.03
@@ -30,12 +31,13 @@ _WRITES_THROUGH = sys.version_info >= (3, 13)
 class Allowance:
     """What tracing may cost in one call: at `until` it is to be looked at."""
 
-    __slots__ = ("until", "_begun", "_known", "_new")
+    __slots__ = ("until", "_begun", "_known", "_making", "_new")
 
     def __init__(self, plain: float) -> None:
         """Begin a call whose plain function takes `plain` seconds; 0: that is not known."""
         self._begun = perf_counter()
         self._known = plain > 0.0
+        self._making = Patience.making
         self.until = self._begun + (DEARER * plain + OVER if plain else LOOK)
         self._new: dict[tuple[int, ...], tuple[int, float]] = {}  # by path: how many, and seconds
 
@@ -47,7 +49,11 @@ class Allowance:
             self.until, self._known = 0.0, True
 
     def ends(self, site: Any) -> bool:
-        """Say at `until` whether the call goes on plain."""
+        """Say at `until` whether the call goes on plain; what it waited for programs does not count."""
+        if Patience.making > self._making:
+            self.until += Patience.making - self._making
+            self._making = Patience.making
+            return False
         if self._known:
             return True
         now = perf_counter()
