@@ -64,7 +64,7 @@ LOCAL = _Local()
 
 
 class Crowd:
-    """Seconds of late that NumPy took for blocks, with nothing compiled behind it, and those of processors."""
+    """Seconds of late that NumPy took for blocks, nothing being compiled behind it; those of processors."""
 
     seconds = worked = 0.0
 

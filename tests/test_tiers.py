@@ -94,9 +94,9 @@ def test_where_intermediates_do_not_fit_the_call_waits(
 
 def test_blocks_are_compiled_when_numpy_has_taken_long(
         monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
-    monkeypatch.setattr(tiers, "BLOCK", 0.0)
-    monkeypatch.setattr(tiers, "OPERATION", 0.0)
-    monkeypatch.setattr(tiers, "LOADING", 0.0)
+    monkeypatch.setattr(foresight, "BLOCK", 0.0)
+    monkeypatch.setattr(foresight, "OPERATION", 0.0)
+    monkeypatch.setattr(foresight, "LOADING", 0.0)
     monkeypatch.setattr(tiers, "TIMES", float("inf"))
     f = jitla.jit(lambda x: x * 5.5 - 1.0, compile="auto")
     f(np.ones(300_000))
@@ -218,8 +218,8 @@ def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onset, "LONG", 1e9)
     monkeypatch.setattr(onset, "UNSEEN", 0.0)
-    monkeypatch.setattr(tiers, "LOADING", 0.0)
-    monkeypatch.setattr(tiers, "BLOCK", 1e6)
+    monkeypatch.setattr(foresight, "LOADING", 0.0)
+    monkeypatch.setattr(foresight, "BLOCK", 1e6)
     f, x = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto"), np.ones(300_000)
     for _ in range(5):
         f(x)

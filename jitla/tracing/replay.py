@@ -115,8 +115,8 @@ class Standby(Replay):
     """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
 
     ``job.ask(standby, again)`` asks for it, once it would have saved `cost` seconds if a run took `least` of
-    them; `again`: before another run. ``job.saw(seconds, worked)`` is told what a run took, and processors for
-    it in all, unless it is short.
+    them; `again`: before another run. ``job.saw(seconds, worked)`` is told what a run took, and
+    all processors for it, unless it is short.
     """
 
     def __init__(self, request: Request, cost: float, least: float, job: Any) -> None:
