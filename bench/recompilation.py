@@ -138,7 +138,7 @@ def first(rows: int, columns: int) -> list[dict[str, Any]]:
     return report
 
 
-DENSITIES = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
+DENSITIES = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7)
 ROUNDS = 4  # in each order
 
 

@@ -12,6 +12,9 @@ last quarter of the calls. The plain function is timed between them, in turns of
 work on the machine meets both, but not while something is compiled. Something else was compiled in the
 process before: what that takes the first time is `bench.recompilation`'s.
 
+Where other programs run, ``--clock process`` counts the processor's time of all threads: calls take no
+more than that, and what is over is to be measured again alone (``--names FILE``, lines of the output).
+
 python -m bench.windows [--sets expressions,probes] [--part 2/8] [--seconds 1.0]
 """
 
@@ -41,8 +44,10 @@ WINDOW = 1000
 LEAST = 12  # calls of what takes long
 TURNS = 20  # in which the plain function and the decorated one are called
 PART, SECONDS = 0.05, 5e-6  # that a call may take longer
+STALL = 1e-3  # seconds that one call of a loop over elements may take longer
 SETTLE = 5.0  # seconds that programs are waited for after a window, at most
 SCALES = (0.0, 0.01, 0.1, 1.0)
+SHOWN = 78  # characters of a name
 ROWS_OF = (1, 30, 1000, 20_000)
 
 
@@ -55,7 +60,9 @@ class Subject(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Seconds of a call: plain, decorated in all of a window, late in it; of the first; how many calls."""
+    """Seconds of a call: plain, decorated in all of a window, late in it; of the first; how many calls; of
+    the slowest plain one, and of the slowest decorated one.
+    """
 
     name: str
     plain: float
@@ -63,6 +70,13 @@ class Window(NamedTuple):
     late: float
     first: float
     calls: int
+    plain_worst: float
+    worst: float
+
+    @property
+    def stalls(self) -> bool:
+        """Whether one call took longer than any may, even beside the slowest plain one."""
+        return self.worst > (1 + PART) * self.plain_worst + STALL
 
     @property
     def over(self) -> float:
@@ -152,16 +166,22 @@ SETS: dict[str, Callable[[], Iterator[Subject]]] = {
     "probes": probes}
 
 
-def timed(function: Callable[..., Any], arguments: tuple[Any, ...], calls: int) -> list[float]:
+CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
+
+
+def timed(
+    function: Callable[..., Any], arguments: tuple[Any, ...], calls: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
     """Return the seconds of calls one after the other; what they raise belongs to them."""
     taken = []
     for _ in range(calls):
-        start = time.perf_counter()
+        start = clock()
         try:
             function(*arguments)
         except Exception:
             pass
-        taken.append(time.perf_counter() - start)
+        taken.append(clock() - start)
     return taken
 
 
@@ -172,7 +192,7 @@ def rest() -> None:
         time.sleep(0.01)
 
 
-def measure(subject: Subject, seconds: float) -> Window:
+def measure(subject: Subject, seconds: float, clock: Callable[[], float] = time.perf_counter) -> Window:
     """Time a window of one subject."""
     plain = subject.plain
     timed(plain, subject.arguments, 2)
@@ -180,21 +200,24 @@ def measure(subject: Subject, seconds: float) -> Window:
     calls = int(min(max(seconds / max(least, 1e-9), LEAST), WINDOW))
     fast = jitla.jit(plain)
     taken: list[float] = []
-    usual = timed(plain, subject.arguments, max(calls // TURNS, 1))
+    usual = timed(plain, subject.arguments, max(calls // TURNS, 1), clock)
     while len(taken) < calls:
-        taken += timed(fast, subject.arguments, min(calls - len(taken), max(calls // TURNS, 1)))
+        taken += timed(fast, subject.arguments, min(calls - len(taken), max(calls // TURNS, 1)), clock)
         if not GATE.behind.busy:
-            usual += timed(plain, subject.arguments, max(calls // TURNS, 1))
+            usual += timed(plain, subject.arguments, max(calls // TURNS, 1), clock)
     rest()
     late = median(taken[-max(calls // 4, 3):])
     whole = sum(taken) + (WINDOW - calls) * late
-    return Window(subject.name, sum(usual) / len(usual), whole / WINDOW, late, taken[0], calls)
+    return Window(subject.name, sum(usual) / len(usual), whole / WINDOW, late, taken[0], calls,
+                  max(usual), max(taken))
 
 
 def show(window: Window) -> None:
     """Print one line."""
-    print(f"{window.name[:78]:78}{window.plain * 1e6:11.1f}{window.mean * 1e6:11.1f}{window.late * 1e6:11.1f}"
-          f"{window.first * 1e3:10.2f}{window.calls:6}", flush=True)
+    print(f"{window.name[:SHOWN]:{SHOWN}}{window.plain * 1e6:11.1f}"
+          f"{window.mean * 1e6:11.1f}{window.late * 1e6:11.1f}"
+          f"{window.first * 1e3:10.2f}{window.calls:6}"
+          f"{window.plain_worst * 1e3:10.2f}{window.worst * 1e3:9.2f}", flush=True)
 
 
 def main() -> None:
@@ -204,23 +227,29 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="which of how many parts of each set")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a window, about")
     parser.add_argument("--only", default="", help="what names contain")
+    parser.add_argument("--names", default="", help="a file whose lines begin with the names to measure")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--all", action="store_true", help="print all, not only what is slower")
     given = parser.parse_args()
     part, parts = map(int, given.part.split("/"))
     jitla.jit(softplus, compile="sync")(np.ones(10))
-    print(f"{'µs a call':78}{'NumPy':>11}{'window':>11}{'late':>11}{'first ms':>10}{'calls':>6}")
+    print(f"{'µs a call':{SHOWN}}{'NumPy':>11}{'window':>11}{'late':>11}{'first ms':>10}{'calls':>6}"
+          f"{'slowest':>10}{'ms':>9}")
+    wanted = {line[:SHOWN].rstrip() for line in open(given.names)} if given.names else None
     report = {}
     for name in given.sets.split(","):
         found = []
         for number, subject in enumerate(SETS[name]()):
-            if number % parts == part - 1 and given.only in subject.name:
+            if number % parts == part - 1 and given.only in subject.name and \
+                    (wanted is None or subject.name[:SHOWN].rstrip() in wanted):
                 with warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
-                    found.append(measure(subject, given.seconds))
+                    found.append(measure(subject, given.seconds, CLOCKS[given.clock]))
                 if given.all or found[-1].over > 0.0:
                     show(found[-1])
         over = [w for w in found if w.over > 0.0]
-        print(f"{name}: {len(over)} of {len(found)} slower than allowed", flush=True)
+        print(f"{name}: {len(over)} of {len(found)} slower than allowed, "
+              f"{sum(w.stalls for w in found)} with a call that took too long", flush=True)
         report[name] = {"measured": len(found), "over": [w._asdict() for w in over]}
     print(json.dumps({"bench": "windows", **report}))
 

@@ -142,8 +142,10 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     if kind in (float, complex):
         return f"type({name}) is {kind.__name__}"
     simple = said == (kind,) and kind is not str
-    if said[1:] and kind.__module__.partition(".")[0] in _TABLES:
-        return _test_of_table(name, kind, said[1], known)
+    package = kind.__module__.partition(".")[0]
+    if said[1:] and (package in _TABLES or package == "scipy"):
+        count = f"len({name})" if package in _TABLES else f"{name}.data.size"
+        return _test_of_class(name, kind, count, said[1], known)
     thing = kind if simple else said
     if thing not in known:
         known.append(thing)
@@ -151,14 +153,15 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     return f"type({name}) is {place}" if simple else f"kind_of_argument({name}) == {place}"
 
 
-def _test_of_table(name: str, kind: type, bits: int, known: list[Any]) -> str:
-    """Return the test for tables of a class, whose number of rows has so many bits.
+def _test_of_class(name: str, kind: type, count: str, bits: int, known: list[Any]) -> str:
+    """Return the test for tables or sparse matrices of a class, whose `count` has so many bits.
 
-    Columns take as long again to count, and differ less: calls on others are told when they are noted.
+    That is the number of rows, or of what is stored. Columns and shapes take as long again to count, and
+    differ less: calls on others are told when they are noted.
     """
     if kind not in known:
         known.append(kind)
-    return f"type({name}) is {_OWN}1.known[{known.index(kind)}] and len({name}).bit_length() == {bits}"
+    return f"type({name}) is {_OWN}1.known[{known.index(kind)}] and {count}.bit_length() == {bits}"
 
 
 class _Signature:

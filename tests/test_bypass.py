@@ -64,6 +64,17 @@ def test_tables_are_told_by_their_class_and_rows(kind: str) -> None:
     assert holds == [kind == "DataFrame", kind == "Series", False, False]
 
 
+@pytest.mark.parametrize("kind", [f"{f}_{k}" for f in ("csr", "csc", "coo") for k in ("array", "matrix")])
+def test_sparse_matrices_are_told_by_their_class_and_what_is_stored(kind: str) -> None:
+    known: list[Any] = [int]
+    made = getattr(sp, kind)
+    test = bypass.test_of("v", made(np.eye(9)), known)
+    assert "kind_of_argument" not in test
+    holds = [eval(test, {"v": value, "_j1": type("Shortcut", (), {"known": known})}) for value in (
+        made(np.eye(15)), made(np.eye(16)), made((9, 9)), sp.lil_array(np.eye(9)), X)]
+    assert holds == [True, False, False, False, False]
+
+
 def settled(f: Any, *args: Any, **kwargs: Any) -> Any:
     """Call `f` until its calls are not even noted."""
     for _ in range(CALLS):

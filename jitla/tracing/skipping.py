@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.config import current
-from jitla.hops import Meta, Sketch, apply, estimated, leaf, of_rows
+from jitla.hops import Meta, Sketch, apply, error_state, estimated, leaf, of_rows
 
 Rows = Any  # a csr_array or csc_array of SciPy
 Factor = tuple[Rows, float]  # and the greatest magnitude of an element
@@ -20,7 +20,10 @@ Factor = tuple[Rows, float]  # and the greatest magnitude of an element
 # a multiplication of stored elements that meet; of an element of an array written.
 READ, MULTIPLIED, READ_STORED, MULTIPLIED_STORED, MET, WRITTEN = 0.25, 0.04, 1.2, 0.6, 15.0, 1.0
 # The same of the compiler's loops over what is stored, on all threads; of beginning one; columns they take.
-READ_LOOP, MULTIPLIED_LOOP, BEGUN, MOST_COLUMNS = 0.4, 0.1, 2e4, 32
+READ_LOOP, MULTIPLIED_LOOP, BEGUN, MOST_COLUMNS = 0.36, 0.1, 2e4, 32
+
+# A quarter of the greatest number, by dtype.
+_QUARTER = {char: float(np.finfo(char).max) / 4 for char in "fd"}
 
 
 def pays(size: int, stored: float, columns: int, loops: bool = False) -> bool:
@@ -46,14 +49,28 @@ def greatest(values: np.ndarray) -> float:
     """Return the greatest magnitude; NaN if there is one."""
     if not values.size:
         return 0.0
-    return float(np.maximum(float(values.max()), -float(values.min())))
+    high, low = float(np.maximum.reduce(values, None)), -float(np.minimum.reduce(values, None))
+    return low if low > high else high  # where one is NaN, both are
+
+
+# An error state, kept so that its id stays its own, and whether it ignores numbers that become too small.
+_asked: tuple[Any, bool] = (None, False)
+
+
+def _ignores_underflow() -> bool:
+    global _asked
+    state, ignored = _asked
+    if error_state() is not state:
+        state, ignored = error_state(), np.geterr()["under"] == "ignore"
+        _asked = state, ignored
+    return ignored
 
 
 def _is_silent(x: float, y: float, inner: int, dtype: np.dtype) -> bool:
     """Tell whether no sum of products overflows, nothing is NaN, and NumPy's own bits are not asked for."""
-    if not x * y * inner < float(np.finfo(dtype).max) / 4:  # NaN is not
+    if not x * y * inner < _QUARTER[dtype.char]:  # NaN is not
         return False
-    return current().numerics != "strict" and np.geterr()["under"] == "ignore"
+    return current().numerics != "strict" and _ignores_underflow()
 
 
 def factors(given: Factor, other: Any, left: bool, traced: bool) -> tuple[Rows, np.ndarray] | None:
@@ -64,17 +81,20 @@ def factors(given: Factor, other: Any, left: bool, traced: bool) -> tuple[Rows, 
     rows, most = given
     if type(other) is not np.ndarray or other.ndim not in (1, 2) or not other.size:
         return None
-    inner = rows.shape[1 if left else 0]
-    dtype = np.result_type(rows.dtype, other.dtype)
-    if other.shape[0 if left else -1] != inner or {dtype.char, other.dtype.char} - {"f", "d"}:
+    stored, given_dtype = rows.data, other.dtype
+    here, there = rows.shape if left else rows.shape[::-1]
+    dtype = stored.dtype if stored.dtype is given_dtype else np.result_type(stored.dtype, given_dtype)
+    if other.shape[0 if left else -1] != there or dtype.char not in _QUARTER or \
+            given_dtype.char not in _QUARTER:
         return None
-    size = rows.shape[0] * rows.shape[1]
-    loops = traced and other.dtype == dtype and has_loops(other, left)
-    if not pays(size, rows.nnz, other.size // inner, loops):
+    loops = traced and given_dtype == dtype and has_loops(other, left)
+    if not pays(here * there, len(stored), other.size // there, loops):
         return None
-    if not _is_silent(most, greatest(other), inner, dtype):
+    if not _is_silent(most, greatest(other), there, dtype):
         return None
-    return rows.astype(dtype, copy=False), other.astype(dtype, copy=False)
+    if stored.dtype != dtype:
+        rows = rows.astype(dtype)
+    return rows, other if given_dtype == dtype else other.astype(dtype)
 
 
 def has_loops(other: np.ndarray, left: bool) -> bool:

@@ -241,9 +241,13 @@ def analysed(session: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -
 
 def _traced_product(session: Any, args: tuple[Any, ...]) -> Any:
     """Record a product of what is stored: the other factor is computed, for it has to be finite."""
-    x, y = (session.value(a) if type(a) is LazyArray else a for a in args)
     if session.site.bitwise:
         return NotImplemented
+    x, y = args
+    if type(x) is LazyArray:
+        x = session.value(x)
+    if type(y) is LazyArray:
+        y = session.value(y)
     if type(x) is type(y):
         return _of_both(x, y)
     pair = _factors(x, y, traced=True)
