@@ -258,7 +258,7 @@ class RowBinding:
                 found[hop] = result_of(hop, tuple(shape), dict(hop.attrs), [found[hop.inputs[0]]])
             else:  # rows lie one after the other, each as in the whole value: its sums have NumPy's order
                 whole = self.places[hop].strides if hop in self.places else ()
-                found[hop] = alike(tuple(shape), hop.meta.dtype.itemsize, whole or [0] * len(shape))
+                found[hop] = alike(tuple(shape), hop.meta.dtype.itemsize, whole or (0,) * len(shape))
         return found
 
     def _template(
