@@ -54,7 +54,7 @@ from jitla.fusion.kernel import (
     tables,
 )
 from jitla.fusion.knobs import Knob, Point, Space, Value, Values
-from jitla.fusion.layout import Layout, contiguous
+from jitla.fusion.layout import Layout, alike, contiguous
 from jitla.fusion.memo import TEMPLATES
 from jitla.fusion.memory import peak, window_row
 from jitla.fusion.pairs import pairs_in
@@ -74,10 +74,11 @@ __all__ = [
     "Entries", "Executable", "Facts", "Form", "Geometry", "HOST", "Interpreted", "InterpretedBackend",
     "Kernel", "Knob", "Layout", "MAGG", "NARROW", "OPENING", "OPERAND", "Operands", "PACK", "PACKED",
     "PACKS", "PAIRS", "PARTIAL", "Pairs", "Place", "Plan", "Point", "Prices", "Product", "ROOM", "Recall",
-    "RowKernel", "RunnerUp", "SHARED", "Schedule", "Shares", "Space", "Spelling", "STREAMED", "Stage", "Step",
-    "TEMPLATES", "Template", "Tile", "Value", "Values", "Verdict", "WindowKernel", "Work", "all_layouts",
-    "assigned", "block_height", "blocks_per_unit", "contiguous", "crosswise", "data_inputs", "forecast",
-    "geometry", "holds", "is_certain", "is_view", "operands", "over_rows", "packs_once", "pairs_in",
-    "panels_bytes", "peak", "plan", "result_of", "run_kernel", "seconds_of", "seen_operands", "show",
-    "spelled", "structure", "structure_key", "tables", "walk", "weigh", "window_height", "window_row",
+    "RowKernel", "RunnerUp", "SHARED", "Schedule", "Shares", "Space", "Spelling", "STREAMED", "Stage",
+    "Step", "TEMPLATES", "Template", "Tile", "Value", "Values", "Verdict", "WindowKernel", "Work", "alike",
+    "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous", "crosswise", "data_inputs",
+    "forecast", "geometry", "holds", "is_certain", "is_view", "operands", "over_rows", "packs_once",
+    "pairs_in", "panels_bytes", "peak", "plan", "result_of", "run_kernel", "seconds_of", "seen_operands",
+    "show", "spelled", "structure", "structure_key", "tables", "walk", "weigh", "window_height",
+    "window_row",
 ]

@@ -40,6 +40,11 @@ def ordered(shape: Shape, itemsize: int, inner_first: Sequence[int]) -> Layout:
     return Layout(shape, tuple(strides))
 
 
+def alike(shape: Shape, itemsize: int, strides: Strides) -> Layout:
+    """Layout of a fresh array whose axes lie in the order of one with these strides."""
+    return ordered(shape, itemsize, axis_order([strides], len(shape)))
+
+
 def is_c(shape: Shape, strides: Strides, itemsize: int) -> bool:
     """Tell whether NumPy would flag the array C-contiguous (dimensions of length 1 do not count)."""
     step = itemsize

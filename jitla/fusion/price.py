@@ -123,7 +123,8 @@ class Prices:
         arithmetic = 2.0 * m * k * n * size / 8 / self.machine.product
         part = TRIANGLE if _with_itself(hop) else 1.0
         if hop.inputs[0].op.name == "transpose" or left is not None and left.strides[-1] != size:
-            return part * arithmetic * (PANELS + REPACK / m) * self._busy(k, (m + n) * size, m * n * size)
+            busy = self._busy(k, (m + n) * size, m * n * size)
+            return part * arithmetic * (PANELS + REPACK / max(m, 1)) * busy
         # rows of the matrix and of results; of others, made of these, nothing is known here
         height = block_height((k + n) * size, m, wide=True)
         if left is not None and left.strides[-1] == size and packs_once(m, panels_bytes((k, n), size)):

@@ -38,6 +38,7 @@ from jitla.fusion import (
     Stage,
     Tile,
     Values,
+    alike,
     block_height,
     blocks_per_unit,
     contiguous,
@@ -255,8 +256,9 @@ class RowBinding:
                 found[hop] = Layout(tuple(shape), self.places[hop].strides)
             elif hop in self.kernel.views:
                 found[hop] = result_of(hop, tuple(shape), dict(hop.attrs), [found[hop.inputs[0]]])
-            else:
-                found[hop] = contiguous(tuple(shape), hop.meta.dtype.itemsize)
+            else:  # rows lie one after the other, each as in the whole value: its sums have NumPy's order
+                whole = self.places[hop].strides if hop in self.places else ()
+                found[hop] = alike(tuple(shape), hop.meta.dtype.itemsize, whole or (0,) * len(shape))
         return found
 
     def _template(

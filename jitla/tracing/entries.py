@@ -30,17 +30,25 @@ UNARY = ("sin", "tan", "arcsin", "arctan", "sinh", "tanh", "arcsinh", "arctanh",
 
 
 class Entries(NamedTuple):
-    """A sparse operand: its pattern, its entries, what is 0 where none is; the matrix if it is in memory."""
+    """A sparse operand: its pattern, its entries, what is 0 where none is; the matrix if it is in memory.
+
+    `lazy` stands for coordinates that are not in memory.
+    """
 
     pattern: Pattern
     values: Any  # a proxy
     kept: LazyArray | None
     memory: Any
+    lazy: Any = None
 
     def stay(self) -> bool:
         """Whether SciPy leaves them where it adds up duplicates first; it notes that it looked."""
-        memory = self.memory
-        return self.pattern.canonical if memory is None else bool(memory.has_canonical_format)
+        if self.memory is not None:
+            return bool(self.memory.has_canonical_format)
+        found = self.pattern.canonical
+        if found and self.lazy is not None:
+            self.lazy._summed = True
+        return found
 
 
 class Known(NamedTuple):
@@ -64,7 +72,7 @@ def entries_of(session: Session, x: Any) -> Entries | None:
     if type(x) is LazySparse:
         summed = x._summed and not x._pattern.canonical
         if x._made is None and x._session is session and not summed and type(x._whole) is not Product:
-            return Entries(x._pattern, x._values, x._kept, None)
+            return Entries(x._pattern, x._values, x._kept, None, x if x._pattern.format == "coo" else None)
         x = settled(x)
     known = session.known.get(id(x))
     if known is not None and known.is_of(x) and session.foreigners.get(id(known.data)) is known.values:

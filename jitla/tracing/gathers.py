@@ -71,7 +71,7 @@ def gathered(session: Session, table: Any, key: Any) -> Any:
 
 def padded(session: Session, array: LazyArray, widths: np.ndarray, mode: str) -> Any:
     """Record ``np.pad`` in a mode that puts nothing but elements of the array around it."""
-    if mode not in _AROUND or (widths > LOOKED_AT).any():
+    if mode not in _AROUND or (widths > LOOKED_AT).any() or 0 in array.shape:  # NumPy's error names an axis
         return NotImplemented
     around: Any = mode
     return _along(session, array, lambda shape: [

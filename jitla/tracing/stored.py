@@ -154,12 +154,13 @@ def settled(lazy: LazySparse) -> Any:
 def _made(lazy: LazySparse) -> Any:
     if type(lazy._whole) is Product:
         return lazy._whole.made(lazy._session)
-    if type(lazy._whole) is LazySparse:
-        return getattr(settled(lazy._whole), lazy._seen)()
     session = lazy._session
-    if lazy._kept is not None:
+    if type(lazy._whole) is LazySparse:
+        made = getattr(settled(lazy._whole), lazy._seen)()
+    elif lazy._kept is not None:
         return lazy._pattern.picked(session.value(lazy._values), session.value(lazy._kept))
-    made = lazy._pattern.made(session.value(lazy._values))
+    else:
+        made = lazy._pattern.made(session.value(lazy._values))
     if lazy._summed:
         made.sum_duplicates()
     return made

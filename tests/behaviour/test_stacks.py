@@ -160,6 +160,21 @@ def test_nothing_to_multiply(shape):
         assert made.shape == wanted.shape and (made == wanted).all()
 
 
+def weighed(x, w):
+    y = x * w + 1
+    return (x * w).mean(axis=-1), y - y.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_sums_along_an_axis_that_lies_between_are_numpys_in_blocks_of_rows(dtype):
+    x = matrices(400, 19, dtype)[0].transpose(0, 2, 1) / 3
+    fast = jitla.jit(weighed)
+    for _ in range(2):
+        for made, wanted in zip(fast(x, x[0, 0]), weighed(x, x[0, 0]), strict=True):
+            assert made.strides == wanted.strides and made.tobytes() == wanted.tobytes()
+    assert fast.stats().failures == 0
+
+
 def test_overflow_is_reported_as_numpy_does():
     A, B = (np.abs(x) * 1e200 + 1e200 for x in matrices(500, 3, "f8"))
     fast = jitla.jit(plain)

@@ -41,6 +41,11 @@ def test_work_is_what_all_threads_share() -> None:
     assert priced(h, threads=1).work(h) == flops(h) * REFERENCE.unit
 
 
+def test_products_of_no_rows_cost_nothing() -> None:
+    h = apply("matmul", make("transpose", (array(0, 12, 0),), axes=(1, 0)), array(1, 12, 50))
+    assert priced(h).work(h) == 0.0
+
+
 def test_threads_that_take_turns_gain_nothing() -> None:
     h = apply("add", X, apply("exp", Y))
     two, many = priced(h), priced(h, threads=8)

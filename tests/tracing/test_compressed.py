@@ -516,3 +516,16 @@ def test_numpy_multiplies_elements_of_arrays_with_a_matrix(monkeypatch):
         found, wanted = jitla.jit(f, compile="sync")(X, d), f(X, d)
         assert found.dtype == wanted.dtype == object and found.shape == wanted.shape
         assert type(found[1, 2]) is type(wanted[1, 2]) and (found[1, 2] != wanted[1, 2]).nnz == 0
+
+
+def test_coordinates_that_scipy_looked_at_are_known_to_be_in_order():
+    def function(X):
+        doubled = X * 2
+        turned = doubled.T
+        return doubled, turned, abs(doubled), turned.sqrt(), X * 3
+
+    coo = matrix(sp.coo_array)
+    coo.has_canonical_format = False
+    wanted, found = function(coo), jitla.jit(function)(coo)
+    flags = [x.has_canonical_format for x in wanted]
+    assert [x.has_canonical_format for x in found] == flags and True in flags and False in flags
