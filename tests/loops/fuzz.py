@@ -225,8 +225,8 @@ class Writer:
         if self.seed % NESTED == 0:  # the loops are in a function in it, which sees one of the arguments
             free = self.numbers[0]
             inner = ", ".join(f"last_{each}" if each == free else each for each in args.split(", "))
-            head = [f"def f({args}):", f"    def g({inner}):"]
-            self.lines = [*head, *("    " + line for line in self.lines[1:]), f"    return g({args})"]
+            head = [f"def f({args}):", f"    def inside({inner}):"]
+            self.lines = [*head, *("    " + line for line in self.lines[1:]), f"    return inside({args})"]
         return "\n".join(self.lines) + "\n"
 
 
