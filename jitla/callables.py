@@ -7,6 +7,8 @@ Receives what a user named and arguments; returns the function behind it and the
 from __future__ import annotations
 
 import inspect
+import os
+import site
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import FunctionType, MethodType
@@ -14,10 +16,30 @@ from typing import Any
 
 from jitla.errors import TraceError
 
-__all__ = ["ARRAYS", "awaited", "behind", "check_arguments", "foreign", "kind_note"]
+__all__ = [
+    "ARRAYS", "awaited", "behind", "check_arguments", "foreign", "is_installed", "kind_note", "package_of",
+]
 
 #: Packages whose own functions run as they are, decorated or not.
 ARRAYS = frozenset({"numpy", "scipy"})
+_OWN = os.path.dirname(os.path.abspath(__file__))
+# The library lies where its module `os` does; `sysconfig` knows as much, and takes long to load.
+_LIBRARIES = tuple({_OWN, os.path.dirname(os.__file__), *site.getsitepackages()})
+# Folders of installed packages wherever they are: a user's own, those of another environment on the path.
+_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+
+
+def is_installed(filename: str) -> bool:
+    """Say whether a file is of a library, or of jitla, and not of the program that uses them."""
+    return filename.startswith((*_LIBRARIES, "<frozen")) or any(folder in filename for folder in _FOLDERS)
+
+
+def package_of(function: FunctionType) -> str:
+    """Return the package whose functions are all the user's if this one is."""
+    module = str(function.__module__)
+    package = module.partition(".")[0]
+    # what is decorated here are programs that are shown
+    return module if package == __name__.partition(".")[0] else package
 
 
 def behind(given: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

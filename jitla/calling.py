@@ -55,6 +55,8 @@ def called(
             kind = early.of(args, kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, None, kind, args, kwargs)
+        elif (looping := state.before_tracing()) is not None:
+            return looping.call(args, kwargs)
         state.insist(args, kwargs)
         tracing = state.start()
     session = tracing.LOCAL.session

@@ -22,7 +22,7 @@ from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import MAKING, NothingNew, log
 from jitla.locks import relock
 from jitla.rests import hurry
-from jitla.turning import indexes_in_turn
+from jitla.turning import indexes_in_turn, reaches
 
 if TYPE_CHECKING:
     from jitla.disk import Disk
@@ -253,7 +253,7 @@ class Gate:
 
     def looping(self, function: FunctionType) -> Any:
         """Return `function` as it is called where its loops over elements count; None if it has none."""
-        if not indexes_in_turn(function.__code__):
+        if not reaches(function, indexes_in_turn):
             return None
         with self._lock:
             self._loops = self._loops or self.room("loops").Loops(

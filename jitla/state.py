@@ -15,7 +15,7 @@ from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.gate import GATE
-from jitla.turning import computes_in_turn, indexes_in_turn, runs_once
+from jitla.turning import computes_in_turn, indexes_in_turn, reaches, runs_once
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -47,6 +47,8 @@ class State:
         self.sites: dict[int, Site | None] = {}
         self.payoffs: dict[int, tuple[Config, Payoff]] = {}
         self.tracing: Any = None
+        # Calls, by options, of a function with loops over elements before anything needed the tracer.
+        self.begun: dict[int, tuple[Config, int]] = {}
         # Whether calls need more than the plain function; the twin is made when one is traced.
         self.traceable = False
         self._twin: Any = _UNKNOWN
@@ -71,19 +73,37 @@ class State:
             return self.payoffs[config.epoch][1]
         except KeyError:
             pass
-        own = config.with_changes(self.changes)
-        function = self.function
-        if own.compile != "auto" or _waits(own) or own.cpu or own.without_rules \
-                or type(function) is not FunctionType:
+        function: Any = self.function
+        if not self._is_usual(config):
             return None
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        kept = indexes_in_turn(function.__code__) and (
-            bits_of(args, kwargs) > FEW or computes_in_turn(function.__code__))
+        kept = reaches(function, indexes_in_turn) and (
+            bits_of(args, kwargs) > FEW or reaches(function, computes_in_turn))
         looping = self.looping if kept else None
         kept = looping is not None and looping.alone(args, kwargs)
         if looping is not None and not kept and not looping.traced:
             return None
         return self.payoff(config, kept)
+
+    def _is_usual(self, config: Config) -> bool:
+        """Say whether nothing in the options asks for the tracer at once."""
+        own = config.with_changes(self.changes)
+        return own.compile == "auto" and not (_waits(own) or own.cpu or own.without_rules) \
+            and type(self.function) is FunctionType
+
+    def before_tracing(self) -> Any:
+        """Return the function where its loops over elements count, if nothing has needed the tracer yet.
+
+        What that takes to load would be a large part of the first call.
+        """
+        if "tracing" in GATE.rooms:
+            return None
+        config = current()
+        if not self._is_usual(config) or not self.looping or self.looping.traced:
+            return None
+        count = self.begun.get(config.epoch, (config, 0))[1]
+        self.begun[config.epoch] = config, count + 1
+        return self.looping
 
     def insist(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""
@@ -206,6 +226,7 @@ class State:
             site.payoff = self.payoff(config)
             site.calls = site.payoff.calls - site.payoff.skipped
             site.looping = self.looping
+            site.calls += self.begun.pop(config.epoch, (config, 0))[1]
         return self.sites.setdefault(config.epoch, site)
 
     def _made(self, own: Config) -> Site:
@@ -238,7 +259,7 @@ class State:
 
     def all_sites(self) -> tuple[Site, ...]:
         """Return the sites of all configurations so far, also of calls that needed no tracer."""
-        for config, _ in list(self.payoffs.values()):
+        for config, _ in [*self.payoffs.values(), *self.begun.values()]:
             if self.tracing is None:
                 self.start()
             if self.traceable and config.epoch not in self.sites:

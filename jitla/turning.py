@@ -6,13 +6,16 @@ Receives code; returns truth values, without any of the heavy rooms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from opcode import opmap
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 
-__all__ = ["computes_in_turn", "indexes_in_turn", "loops_back", "runs_once"]
+from jitla.callables import is_installed
+
+__all__ = ["DEEP", "computes_in_turn", "indexes_in_turn", "loops_back", "reaches", "runs_once"]
 
 DEEP = 8  # functions that call the next
+MANY = 64  # functions that are looked at
 
 _JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
 # Instructions that index, where they are told from others.
@@ -41,6 +44,39 @@ def indexes_in_turn(code: CodeType) -> bool:
     if not _INDEX or not loops:
         return bool(loops)
     return any(_indexes(code, found, *loop) for loop in loops)
+
+
+def reaches(function: FunctionType, test: Callable[[CodeType], bool]) -> bool:
+    """Say whether a test holds for `function`, functions in it, or those of the user's that it names."""
+    todo, seen = [function], {function.__code__}
+    for each in todo:
+        for code in _with_inner(each.__code__):
+            if test(code):
+                return True
+            for named in _named(code, each.__globals__):
+                if named.__code__ not in seen and len(seen) < MANY and not is_installed(
+                        named.__code__.co_filename) and "__jitla_state__" not in named.__dict__:
+                    seen.add(named.__code__)
+                    todo.append(named)
+    return False
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _with_inner(each)
+
+
+def _named(code: CodeType, space: dict[str, object]) -> Iterator[FunctionType]:
+    """Yield functions that code names, and those of modules that it names."""
+    for name in code.co_names:
+        found = space.get(name)
+        if isinstance(found, FunctionType):
+            yield found
+        elif isinstance(found, ModuleType) and not is_installed(found.__dict__.get("__file__") or "<frozen"):
+            inside = (vars(found).get(each) for each in code.co_names)
+            yield from (each for each in inside if isinstance(each, FunctionType))
 
 
 def computes_in_turn(code: CodeType) -> bool:

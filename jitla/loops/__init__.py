@@ -2,7 +2,7 @@
 
 Reading order: kinds, values, writer, arithmetic, given, calls, names, nests, alone, again, redone, needs,
 ahead, elements, expressions, statements, rows, reductions, counting, parts, translate, kernel, versions,
-foreman, keeping, seen, door, call, opening, variants, entry, making, function, worker.
+foreman, keeping, seen, door, call, opening, variants, entry, making, within, function, worker.
 """
 
 from jitla.loops.function import Looping, Loops, Record

@@ -72,6 +72,7 @@ class Entry:
         # How often it was asked; whether runs are timed still while something is compiled.
         self.asked = 0
         self.timed = True
+        self.file = ""
         # All nests of the function.
         self.beside: list[Entry] = []
         # Names of the module that the nest reads.

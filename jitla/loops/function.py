@@ -19,10 +19,12 @@ from jitla.loops.alone import alone
 from jitla.loops.calls import callable_in_nests
 from jitla.loops.entry import Entry
 from jitla.loops.names import computed
-from jitla.loops.nests import Nest, find, reduction
+from jitla.loops.nests import Found, Nest, find, reduction
 from jitla.loops.variants import Variant
 from jitla.loops.versions import CONSTANTS, asked, replace
+from jitla.loops.within import Callee, called, defined, handed
 from jitla.source import changed_code, tree_of
+from jitla.turning import DEEP, indexes_in_turn, reaches
 
 if TYPE_CHECKING:
     from jitla.loops.keeping import Kept
@@ -73,9 +75,9 @@ class Looping:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; the first calls tell whether it lives by its loops."""
-        if self._calls >= CALLS and self._is_current():
+        if self._calls >= CALLS and self.is_current():
             return self.version(*args, **kwargs)
-        if not self._is_current():
+        if not self.is_current():
             self.traced = True
             return self.function(*args, **kwargs)
         start = perf_counter()
@@ -107,7 +109,7 @@ class Looping:
             found |= bound.arguments
         return found
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """Say whether the function is the one that the version was made of."""
         function, version = self.function, self.version
         return function.__code__ is self._made_of and function.__defaults__ is version.__defaults__ \
@@ -136,7 +138,7 @@ class Looping:
                 for line, reason in self.refused if self.kept]
         for entry in self.entries:
             for v in list(entry.variants.values()) or [Variant()]:
-                made.append(Record(self.file, v.line or entry.nest.line, v.state, v.reason, v.kinds,
+                made.append(Record(entry.file, v.line or entry.nest.line, v.state, v.reason, v.kinds,
                                    v.plain, v.all_runs, v.left, v.seconds, v.all_compiled))
         return made
 
@@ -169,26 +171,58 @@ class Loops:
     def _ready(self) -> bool:
         return self._foreman is not None and self._foreman.ready
 
-    def version(self, function: FunctionType) -> Looping | None:
-        """Return a function with loops over elements as it is called; None if it has none."""
+    def version(
+        self, function: FunctionType, known: frozenset[CodeType] = frozenset(),
+    ) -> Looping | None:
+        """Return a function with loops over elements as it is called; None if it has none.
+
+        `known` is the code of those that have called it: what goes round is met once.
+        """
         code = function.__code__
         if code.co_flags & _GENERATORS:
             return None
         source = tree_of(function)
         if source is None:
             return None
-        local = frozenset((*code.co_varnames, *code.co_cellvars))
-        found = find(source.node, local, frozenset(code.co_freevars))
-        found.nests = [nest for nest in found.nests if not _calls_unknown(nest, function, found.refused)]
-        if not found.nests:
+        found = _found(source.node, code, function)
+        refused = list(found.refused)
+        for node, its in defined(source.node, code):
+            if not its.co_flags & _GENERATORS:
+                inner = _found(node, its, function)
+                found.nests += inner.nests
+                refused += inner.refused
+        callees = self._callees(function, source.node, found.nests, known | {code})
+        if not found.nests and not callees:
             return Looping(function, None, [], found.refused, source.node) if found.refused else None
         made = self._entries(function, found.nests)
         replace(source.node, found.nests, [entry.names for entry in made])
         objects = CONSTANTS | {asked(number): entry for number, entry in enumerate(made)}
+        for number, (call, callee) in enumerate(callees):
+            handed(call, key := f"\0loops callee {number}")
+            objects[key] = callee
         changed = changed_code(source, code, objects)
         if changed is None:
             return None
-        return Looping(function, _bound(function, changed), made, found.refused)
+        others = {id(each.looping): each.looping.entries for _, each in callees}
+        made += [entry for each in others.values() for entry in each]
+        return Looping(function, _bound(function, changed), made, refused)
+
+    def _callees(
+        self, function: FunctionType, tree: ast.AST, nests: list[Nest], known: frozenset[CodeType],
+    ) -> list[tuple[ast.Call, Callee]]:
+        """Return the calls of functions that have nests of their own."""
+        met: dict[int, Looping | None] = {}
+        made = []
+        for call, given in called(function, tree, [nest.loop for nest in nests]):
+            if given.__code__ in known or len(known) > DEEP or not indexes_in_turn(given.__code__) \
+                    and not reaches(given, indexes_in_turn):
+                continue
+            if id(given) not in met:
+                met[id(given)] = self.version(given, known)
+            looping = met[id(given)]
+            if looping is not None and looping.entries:
+                made.append((call, Callee(looping)))
+        return made
 
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
@@ -196,8 +230,16 @@ class Loops:
         made = [Entry(nest, nest.takes, function.__globals__, builtin, self._make, self._calm, self._ready)
                 for nest in nests]
         for each in made:
-            each.beside = made
+            each.beside, each.file = made, function.__code__.co_filename
         return made
+
+
+def _found(node: ast.AST, code: CodeType, function: FunctionType) -> Found:
+    """Find the nests of a function, whose names are those that `function` sees."""
+    local = frozenset((*code.co_varnames, *code.co_cellvars))
+    found = find(node, local, frozenset(code.co_freevars))
+    found.nests = [nest for nest in found.nests if not _calls_unknown(nest, function, found.refused)]
+    return found
 
 
 def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, str]]) -> bool:

@@ -1,7 +1,7 @@
 """What the user's own code says: its instrumented twins, and which local variables are still read.
 
-Reading order: percode, owned, liveness, scope, origin, static, tame, brief, stretch, inserts, operands,
-exprs, stores, rewrite, twin, version.
+Reading order: percode, owned, sameness, liveness, scope, origin, static, tame, brief, stretch, inserts,
+operands, exprs, stores, rewrite, twin, version.
 """
 
 from jitla.source.inserts import BARRIER, HOOK, NUMBERS

@@ -15,11 +15,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, reduce
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from jitla.locks import relock
-from jitla.source.owned import owned_words
+from jitla.source.sameness import PLACE_FLAGS, same_code
 from jitla.source.scope import FunctionNode
 
 __all__ = ["Source", "compile_inside", "copied", "find_source"]
@@ -34,8 +34,6 @@ FUTURE = reduce(
     int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-# CO_NESTED, CO_ITERABLE_COROUTINE, CO_METHOD: say where a function stands or what was made of it
-PLACE_FLAGS = 0x10 | 0x100 | 0x800_0000
 # reentrant: the garbage collector may run a program's own functions inside
 _quiet = relock()
 
@@ -56,12 +54,44 @@ def find_source(fn: FunctionType) -> Source | None:
     if not text:
         return None
     try:
-        source = _found(code, text) or _match(code, _index(text, ""))
+        source = _alone(fn, text) or _found(code, text) or _match(code, _index(text, ""))
         if source is None and PYTEST_NAME in fn.__globals__:
             source = _match(code, _index(text, code.co_filename))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return source
+
+
+def _alone(fn: FunctionType, text: str) -> Source | None:
+    """Find the tree of a function of a module by its lines alone, if these compile to exactly its code.
+
+    All of a long file takes a hundred times as long. What is imported in it matters to calls of attributes:
+    of names that are no modules the code is another, and the file is read after all.
+    """
+    code = fn.__code__
+    if code.co_name != code.co_qualname:
+        return None
+    modules = tuple(name for name in code.co_names if isinstance(fn.__globals__.get(name), ModuleType))
+    lines, first = text.splitlines(True), code.co_firstlineno - 1
+    last = first
+    while last < len(lines) and (lines[last][:1] in " \t\r\n\f#)]}@" or last == first
+                                 or lines[last - 1].startswith("@")):
+        last += 1
+    head = f"import {', '.join(modules)}" if modules and first else ""
+    part = head + "\n" * first + "".join(lines[first:last])
+    try:
+        with _silence():
+            tree = ast.parse(part)
+            compiled = compile(part, "<text>", "exec", code.co_flags & FUTURE, dont_inherit=True)
+    except SyntaxError:
+        return None
+    same = [each for each in compiled.co_consts
+            if isinstance(each, CodeType) and each.co_name == code.co_name]
+    nodes = [node for node in tree.body if isinstance(node, FUNCTIONS) and _name(node) == code.co_name]
+    if len(same) != 1 or len(nodes) != 1 or same[0].co_linetable != code.co_linetable \
+            or not same_code(same[0], code, lines=False):
+        return None
+    return Source(nodes[0], None, modules)
 
 
 def _found(code: CodeType, text: str) -> Source | None:
@@ -70,7 +100,7 @@ def _found(code: CodeType, text: str) -> Source | None:
     same = _compiled(text, code.co_flags & FUTURE).get(place, ())
     if len(same) != 1 or same[0].co_linetable != code.co_linetable:
         return None
-    if not _same(same[0], code, lines=False):
+    if not same_code(same[0], code, lines=False):
         return None
     tree, imports = _parsed(text)
     found = [
@@ -108,10 +138,10 @@ def _match(code: CodeType, index: dict[tuple[str, int], list[Source]]) -> Source
         # a notebook compiles every statement alone: its functions see no imports
         for source in (found, Source(found.node, found.private, ())):
             compiled = compile_inside(source, source.node, code)
-            if compiled is not None and _same(compiled, code, lines=False):
+            if compiled is not None and same_code(compiled, code, lines=False):
                 if compiled.co_linetable == code.co_linetable:
                     exact.append(source)
-                elif _same(compiled, code, lines=True):
+                elif same_code(compiled, code, lines=True):
                     close.append(source)
                 break
     # columns tell lambdas on one line apart; without columns only a single candidate is safe
@@ -300,35 +330,3 @@ def _rename(code: CodeType, old: str, new: str, constants: Mapping[str, Any]) ->
         co_consts=tuple(constant(value) for value in code.co_consts),
         co_qualname=new + qualname[len(old):] if qualname.startswith(old) else qualname,
     )
-
-
-def _same(a: CodeType, b: CodeType, lines: bool) -> bool:
-    return (
-        owned_words(a) == owned_words(b)  # a function that a twin makes does not borrow
-        and a.co_exceptiontable == b.co_exceptiontable
-        and a.co_names == b.co_names
-        and a.co_varnames == b.co_varnames
-        and a.co_cellvars == b.co_cellvars
-        and a.co_freevars == b.co_freevars
-        and (a.co_flags ^ b.co_flags) & ~PLACE_FLAGS == 0
-        and a.co_qualname == b.co_qualname
-        and (a.co_argcount, a.co_posonlyargcount, a.co_kwonlyargcount)
-        == (b.co_argcount, b.co_posonlyargcount, b.co_kwonlyargcount)
-        and (not lines or list(a.co_lines()) == list(b.co_lines()))
-        and len(a.co_consts) == len(b.co_consts)
-        and all(_same_constant(x, y, lines) for x, y in zip(a.co_consts, b.co_consts, strict=True))
-    )
-
-
-def _same_constant(a: Any, b: Any, lines: bool) -> bool:
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, CodeType):
-        return _same(a, b, lines)
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(
-            _same_constant(x, y, lines) for x, y in zip(a, b, strict=True)
-        )
-    if isinstance(a, frozenset):
-        return {(type(x), repr(x)) for x in a} == {(type(x), repr(x)) for x in b}
-    return repr(a) == repr(b)

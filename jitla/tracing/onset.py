@@ -49,6 +49,7 @@ class Rising:
         self._dear = 0  # blocks that waited when a traced call took too long
         self._traced = 0.0  # seconds of the last traced call, and how often it ran blocks that wait
         self._ran: list[tuple[Any, int]] = []
+        self._watched = 0.0  # seconds of calls as far as they were traced: the rest of them is not known
         self._waiting = -1  # blocks that waited when it was last asked whether programs pay
         self._next = 0.0  # seconds spent at which that is asked again
 
@@ -78,11 +79,11 @@ class Rising:
         """Do a call that stands for `seen` of them; without a `twin` it is not traced."""
         traced = twin is not None and self._is_traced(len(site.standbys))
         before = {id(each): each.count for each in list(site.standbys)} if traced else {}
-        start = perf_counter() - Patience.making
+        allowance, start = Allowance(self._plain), perf_counter() - Patience.making
         try:
             if traced:
                 self._meetings += 1
-                return run(site, twin, args, kwargs, Allowance(self._plain))
+                return run(site, twin, args, kwargs, allowance)
             self.calls += 1
             return untraced(site, function, args, kwargs)
         finally:
@@ -91,6 +92,7 @@ class Rising:
             self._spent += seen * taken
             if traced:
                 self._traced = taken
+                self._watched += allowance.traced or taken
                 self._ran = [(each, each.count - before.get(id(each), 0)) for each in list(site.standbys)]
             else:
                 self._plain = taken
@@ -140,7 +142,8 @@ class Rising:
         if not self._plain or not self._meetings:
             return 1.0
         spent = sum(standby.spent for standby in list(site.standbys)) / self._meetings
-        return min(spent / self._plain, 1.0)
+        seen = min(self._plain, self._watched / self._meetings)
+        return min(spent / seen, 1.0) if seen else 1.0
 
     def _is_traced(self, waiting: int) -> bool:
         """Say whether the next call is traced, while so many blocks wait for their programs."""

@@ -31,11 +31,12 @@ _WRITES_THROUGH = sys.version_info >= (3, 13)
 class Allowance:
     """What tracing may cost in one call: at `until` it is to be looked at."""
 
-    __slots__ = ("until", "_begun", "_known", "_making", "_new")
+    __slots__ = ("traced", "until", "_begun", "_known", "_making", "_new")
 
     def __init__(self, plain: float) -> None:
         """Begin a call whose plain function takes `plain` seconds; 0: that is not known."""
         self._begun = perf_counter()
+        self.traced = 0.0  # seconds until the call went on plain
         self._known = plain > 0.0
         self._making = Patience.making
         self.until = self._begun + (DEARER * plain + OVER if plain else LOOK)
@@ -50,13 +51,18 @@ class Allowance:
 
     def ends(self, site: Any) -> bool:
         """Say at `until` whether the call goes on plain; what it waited for programs does not count."""
-        if Patience.making > self._making:
-            self.until += Patience.making - self._making
-            self._making = Patience.making
+        waited, self._making = Patience.making - self._making, Patience.making
+        if waited > 0.0:
+            self._begun, self.until = self._begun + waited, self.until + waited
             return False
-        if self._known:
-            return True
         now = perf_counter()
+        if not self._known and not self._costs(site, now):
+            return False
+        self.traced = now - self._begun
+        return True
+
+    def _costs(self, site: Any, now: float) -> bool:
+        """Say whether tracing takes more than it may give, by what was met so far."""
         self.until = now + LOOK
         waiting = list(site.standbys)
         if not waiting or any(bound not in site.standbys for bound in site.bounds()):

@@ -6,8 +6,6 @@ Receives functions; returns their twins, or None where jitla must not look insid
 
 from __future__ import annotations
 
-import os
-import site
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, FunctionType
@@ -16,17 +14,12 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.callables import ARRAYS
+from jitla.callables import ARRAYS, is_installed, package_of
 from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, loops_in_python
 from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
 
 _ArrayFunction = type(np.sum)
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# The library lies where its module `os` does; `sysconfig` knows as much, and takes long to load.
-_LIBRARIES = tuple({_OWN, os.path.dirname(os.__file__), *site.getsitepackages()})
-# Folders of installed packages wherever they are: a user's own, those of another environment on the path.
-_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 class Entry(NamedTuple):
@@ -62,7 +55,7 @@ class TwinTable:
     def of(self, function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
         """Return the twin of a user's function as the globals are now; None if there is none."""
         if decorated:
-            self._decorated.update({_package(function)} - ARRAYS)
+            self._decorated.update({package_of(function)} - ARRAYS)
         code = function.__code__
         entry = self._entries.get(id(function))
         if entry is None or entry.owner() is not function or entry.made_of is not code \
@@ -107,8 +100,8 @@ class TwinTable:
         return made
 
     def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
-        package = _package(function)
-        library = package in ARRAYS or _is_installed(function.__code__.co_filename) and \
+        package = package_of(function)
+        library = package in ARRAYS or is_installed(function.__code__.co_filename) and \
             package not in self._decorated
         twin = None if library else self._made.instrument(function)
         if twin is None:
@@ -148,18 +141,6 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if type(constant) is CodeType:
             yield from _with_inner(constant)
-
-
-def _is_installed(filename: str) -> bool:
-    return filename.startswith((*_LIBRARIES, "<frozen")) or any(folder in filename for folder in _FOLDERS)
-
-
-def _package(function: FunctionType) -> str:
-    """Return the package whose functions are all the user's if this one is."""
-    module = str(function.__module__)
-    package = module.partition(".")[0]
-    # what is decorated here are programs that are shown
-    return module if package == __name__.partition(".")[0] else package
 
 
 def _runs_not(code: CodeType) -> bool:

@@ -43,6 +43,7 @@ FAMILIES = (
 LOCALS = ("s", "t", "u", "p", "q")
 # Calls of a program, and of one that is compiled; its lines, and kinds of values that are compiled for.
 CALLS, MORE, LINES, KINDS = 9, 40, 13, 2
+NESTED = 7  # of so many programs one has its loops in a function within
 HARSH = {"n": 9, "x": 1e200, "y": 1 << 40, "z": np.float64(-1e300), "k": np.int64(-5), "r": np.float32(1e30)}
 
 
@@ -50,6 +51,7 @@ class Writer:
     """Writes one random function."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.counters: list[str] = []
         arrays, numbers, self.operators, self.constants = self.random.choice(FAMILIES)
@@ -220,6 +222,11 @@ class Writer:
         if self.chance(0.3):
             self.loop(1, 1)
         self.lines.append(f"    return {', '.join(sorted({*self.locals, 's', 't'}))}")
+        if self.seed % NESTED == 0:  # the loops are in a function in it, which sees one of the arguments
+            free = self.numbers[0]
+            inner = ", ".join(f"last_{each}" if each == free else each for each in args.split(", "))
+            head = [f"def f({args}):", f"    def inside({inner}):"]
+            self.lines = [*head, *("    " + line for line in self.lines[1:]), f"    return inside({args})"]
         return "\n".join(self.lines) + "\n"
 
 

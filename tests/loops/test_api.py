@@ -19,7 +19,7 @@ from jitla.loops import Loops, entry, foreman
 from jitla.loops import function as loops_function
 from jitla.loops.nests import find
 from jitla.turning import computes_in_turn, indexes_in_turn
-from tests.loops import emulated, programs
+from tests.loops import emulated, programs, test_within
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -165,6 +165,11 @@ def called(function, *args, times=6):
 def test_statistics_count_loops(at_once):
     stats = called(programs.reversed_down, np.ones(9)).stats()
     assert (stats.loops, stats.loops_refused, stats.loop_runs, stats.calls) == (1, 0, 3, 6)
+
+
+def test_statistics_count_loops_of_functions_that_are_called(at_once):
+    stats = called(test_within.by_name, np.ones(9)).stats()
+    assert (stats.loops, stats.loop_runs, stats.calls) == (2, 6, 6)
 
 
 def test_an_explanation_shows_loops_and_what_they_are_given(at_once):

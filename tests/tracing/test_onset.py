@@ -9,6 +9,7 @@ import pytest
 
 from jitla.tracing import onset
 from jitla.tracing.payoff import Kind
+from jitla.tracing.retreat import Allowance
 
 
 class Block:
@@ -82,11 +83,16 @@ def test_blocks_that_cannot_make_up_for_tracing_wait_no_longer(
     assert kind.bypassed is not left
 
 
-def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("ended", "asked"), [(0.0, 0.5), (2e-3, 0.1)])
+def test_time_that_no_program_saves_asks_for_none(
+        monkeypatch: pytest.MonkeyPatch, ended: float, asked: float) -> None:
+    """Of a call that soon went on plain only the beginning tells what part programs save."""
     clock, hurried = [0.0], []
 
     def untraced(*given: Any) -> None:
         clock[0] += 1e-2
+        if isinstance(given[-1], Allowance):
+            given[-1].traced = ended
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "untraced", untraced)
@@ -96,4 +102,4 @@ def test_time_that_no_program_saves_asks_for_none(monkeypatch: pytest.MonkeyPatc
     kind = onset.Rising(10, pytest.fail)
     for _ in range(50):
         kind.weigh(site, len, len, (), {})
-    assert hurried[0] == pytest.approx(0.5, abs=0.02)
+    assert hurried[0] == pytest.approx(asked, abs=0.02)

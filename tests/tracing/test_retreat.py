@@ -25,7 +25,7 @@ def held(*names: str) -> list[type]:
 
 
 def test_locals_are_arrays_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    over = SimpleNamespace(until=0.0, meet=lambda *_: None, ends=lambda site: True)
+    over = SimpleNamespace(traced=0.0, until=0.0, meet=lambda *_: None, ends=lambda site: True)
     monkeypatch.setattr(onset, "Allowance", lambda plain: over)
     kinds = []
 

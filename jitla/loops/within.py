@@ -1,0 +1,122 @@
+"""Functions that come along with one: those defined in it, and those that it calls by name.
+
+Knows: syntax trees, code, globals. Must not know: nests, what becomes of them.
+Receives the tree of a function; returns functions in it, and calls of others in it.
+
+A function that is defined in another comes along if it is only called there: nobody else ever sees it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from jitla.callables import is_installed, package_of
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def defined(function: ast.AST, code: CodeType) -> Iterator[tuple[ast.FunctionDef, CodeType]]:
+    """Yield the functions that are defined in one and only called in it, with their code."""
+    bound, called = bindings(function), {id(node.func) for node in ast.walk(function)
+                                         if isinstance(node, ast.Call)}
+    for node in _own(function):
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list or bound.count(node.name) != 1:
+            continue
+        if any(isinstance(each, ast.Name) and each.id == node.name and id(each) not in called
+               for each in ast.walk(function)):
+            continue
+        found = [each for each in code.co_consts if isinstance(each, CodeType)
+                 and (each.co_name, each.co_firstlineno) == (node.name, node.lineno)]
+        if len(found) == 1:
+            yield node, found[0]
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is in a function, but not in functions and classes in it."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, _SCOPES):
+            yield from _own(child)
+
+
+def bindings(function: ast.AST) -> list[str]:
+    """Return the names that are bound anywhere in a function, as often as they are."""
+    found = []
+    for node in ast.walk(function):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name) \
+                    | ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name) \
+                    | ast.MatchStar(name=str() as name) | ast.MatchMapping(rest=str() as name):
+                found.append(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) \
+                    if node is not function:
+                found.append(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                found += names
+            case ast.alias():
+                found.append((node.asname or node.name).partition(".")[0])
+    return found
+
+
+def called(
+    function: FunctionType, tree: ast.AST, but: Sequence[ast.AST],
+) -> list[tuple[ast.Call, FunctionType]]:
+    """Return the calls in a tree, not in what is in `but`, of functions of the user's, as names are now."""
+    local = {*bindings(tree), *function.__code__.co_freevars}
+    found = []
+    for node in _outside(tree, but):
+        if isinstance(node, ast.Call):
+            given = _named(node.func, function.__globals__, local)
+            if type(given) is FunctionType and given is not function and _is_users(given, function):
+                found.append((node, given))
+    return found
+
+
+def _outside(node: ast.AST, but: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if child not in but:
+            yield from _outside(child, but)
+
+
+def _named(node: ast.expr, space: dict[str, Any], local: set[str]) -> Any:
+    """Return what a name of the module is, or a name in a module that it names."""
+    match node:
+        case ast.Name(id=name):
+            return None if name in local else space.get(name)
+        case ast.Attribute(value=value, attr=attr):
+            module = _named(value, space, local)
+            return vars(module).get(attr) if isinstance(module, ModuleType) else None
+    return None
+
+
+def _is_users(given: FunctionType, caller: FunctionType) -> bool:
+    """Say whether a function is of the program that calls it, and not decorated."""
+    if "__jitla_state__" in given.__dict__:
+        return False
+    return not is_installed(given.__code__.co_filename) or package_of(given) == package_of(caller)
+
+
+class Callee:
+    """What the version of a function asks for what it is to call."""
+
+    __slots__ = ("looping",)
+
+    def __init__(self, looping: Any) -> None:
+        self.looping = looping
+
+    def of(self, function: Any) -> Any:
+        """Return the version of a function, if it is the one that was met."""
+        looping = self.looping
+        return looping.version if function is looping.function and looping.is_current() else function
+
+
+def handed(call: ast.Call, key: str) -> None:
+    """Let a call in a tree ask first, whom `key` stands for."""
+    asked = ast.Call(ast.Attribute(ast.Constant(key), "of", ast.Load()), [call.func], [])
+    for node in (asked, asked.func, asked.func.value):  # type: ignore[attr-defined]
+        ast.copy_location(node, call.func)
+    call.func = asked
