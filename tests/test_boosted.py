@@ -23,7 +23,7 @@ def test_lightgbm_learns_what_the_built_in_trees_learn(loss):
         assert np.corrcoef(scores, -costs)[0, 1] > 0.8
     space = bowl()
     found = search(space, cost(space), Settings(trials=24, batch=4, loss=loss, learner=Boosted), seed=3)
-    assert found.best[1] <= 1.5 < np.median(found.costs)
+    assert found.best[1] <= 1.3
 
 
 def test_lightgbm_says_nothing_of_samples_that_no_tree_can_part():
