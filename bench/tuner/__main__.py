@@ -47,7 +47,7 @@ def main() -> None:
         PLACE.write_text(json.dumps(made.trees.written(), separators=(",", ":")) + "\n")
     elif given.page:
         there = [t for t in every_table if (given.results / f"{t.name}.json").exists()]
-        write(given.page, there, given.results, {t.name: orders(t, every_table) for t in there})
+        write(given.page, there, given.results)
     elif not given.fill:
         chosen = [t for t in every_table if not given.table or t.name in given.table]
         only = [m.replace("_", " ") for m in given.method or ()]
@@ -59,15 +59,19 @@ def _shown(table: Table, every: list[Table], seeds: int, only: list[str], pairs:
            ) -> None:
     print(told(table), flush=True)
     file = place / f"{table.name}.json" if place is not None else None
+    if place is not None:
+        place.mkdir(exist_ok=True)
     found: dict[str, Summary] = json.loads(file.read_text()) if file is not None and file.exists() else {}
     for name, results in contest(table, every, seeds, only):
         found[name] = kept(results)
         print(f"  {name:20} {shown(results)}", flush=True)
         if file is not None:
-            file.parent.mkdir(exist_ok=True)
             file.write_text(json.dumps(found) + "\n")
     if pairs:
-        print(f"  pairs in order: {orders(table, every)}", flush=True)
+        made = orders(table, every)
+        print(f"  pairs in order: {made}", flush=True)
+        if place is not None:
+            (place / f"{table.name}.orders.json").write_text(json.dumps(made) + "\n")
 
 
 if __name__ == "__main__":

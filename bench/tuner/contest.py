@@ -155,11 +155,12 @@ def orders(table: Table, tables: Sequence[Table]) -> Orders:
         made: np.ndarray = past.told(x) + past.begun(x)
         return made
 
-    again = [accuracy(-np.log(costs) + rng.normal(0, table.noise / QUARTILES, len(costs)), costs)
+    noise = table.noise or 0.0
+    again = [accuracy(-np.log(costs) + rng.normal(0, noise / QUARTILES, len(costs)), costs)
              for _ in range(AGAIN)]
     known = score(False)
     return Orders(accuracy(known, costs), tuple(accuracy(known, costs, tie) for tie in TIES),
-                  accuracy(known, costs, max(table.noise, 0.01)), float(np.mean(again)),
+                  accuracy(known, costs, max(noise, 0.01)), float(np.mean(again)),
                   accuracy(score(True), costs), accuracy(History.begun(x), costs))
 
 

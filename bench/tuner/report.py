@@ -45,8 +45,8 @@ def _spread(values: Sequence[float]) -> list[float]:
     return [median(values), low, high]
 
 
-def write(page: Path, tables: Sequence[Table], place: Path, pairs: Mapping[str, Orders]) -> None:
-    """Write a page, and pictures into a folder of its name; `pairs` that were put in order, by table."""
+def write(page: Path, tables: Sequence[Table], place: Path) -> None:
+    """Write a page, and pictures into a folder of its name."""
     found: dict[str, dict[str, Summary]] = {
         t.name: json.loads((place / f"{t.name}.json").read_text()) for t in tables}
     pictures = page.with_suffix("")
@@ -59,7 +59,7 @@ def write(page: Path, tables: Sequence[Table], place: Path, pairs: Mapping[str, 
     parts = [HEAD, f"![trials, table by table]({here}/trials.svg)\n", *_trials(tables, found),
              "\n## Regret after 32 trials\n", f"![regret by trials]({here}/regret.svg)\n",
              *_regrets(tables, found), "\n## Without a part of it\n", ABLATIONS, *_ablations(tables, found),
-             "\n## Pairs of schedules put in order\n", PAIRS, *_orders(tables, pairs)]
+             "\n## Pairs of schedules put in order\n", PAIRS, *_orders(tables, place)]
     boards = place / BOARDS
     parts += ["\n## From one accelerator to another\n", boards.read_text()] if boards.exists() else []
     page.write_text("\n".join(parts) + "\n")
@@ -124,14 +124,18 @@ def _both(made: Summary) -> str:
     return f"{made['trials'][0]:g}, {made['regret'][0]:.1%}{seeds}"
 
 
-def _orders(tables: Sequence[Table], pairs: Mapping[str, Orders]) -> list[str]:
+def _orders(tables: Sequence[Table], place: Path) -> list[str]:
     head = ("table", "noise", "estimate", "all", "5 % apart", "10 % apart", "noise apart", "measured again",
             "other sizes known")
     made = [_row(head), _row(["---"] * len(head))]
     for t in tables:
-        o = pairs[t.name]
-        shares = (o.estimate, o.every, *o.apart, o.beyond, o.attainable, o.sizes)
-        made.append(_row([t.name, f"{t.noise:.1%}", *(f"{s:.2f}" for s in shares)]))
+        file = place / f"{t.name}.orders.json"
+        if file.exists():
+            o = Orders(*json.loads(file.read_text()))
+            noise = ["", ""] if t.noise is None else [f"{o.beyond:.2f}", f"{o.attainable:.2f}"]
+            shares = [f"{s:.2f}" for s in (o.estimate, o.every, *o.apart)]
+            made.append(_row([t.name, "" if t.noise is None else f"{t.noise:.1%}", *shares, *noise,
+                              f"{o.sizes:.2f}"]))
     return made
 
 

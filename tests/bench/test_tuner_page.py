@@ -19,8 +19,9 @@ def test_the_page_is_made_of_results(tmp_path):
     found = {"tuner": kept([one] * 3), "genetic": kept([never] * 3)}
     (tmp_path / "cheap.json").write_text(json.dumps(found))
     (tmp_path / "boards.md").write_text("of other boards\n")
-    pairs = {"cheap": Orders(0.75, (0.8, 0.875), 0.81, 0.9, 0.78, 0.5)}
-    write(tmp_path / "page.md", [table], tmp_path, pairs)
+    pairs = Orders(0.75, (0.8, 0.875), 0.81, 0.9, 0.78, 0.5)
+    (tmp_path / "cheap.orders.json").write_text(json.dumps(pairs))
+    write(tmp_path / "page.md", [table], tmp_path)
     page = (tmp_path / "page.md").read_text()
     assert "| cheap (flat) | 40 | 1 | 1.00 | none | 3 (3–3) |  | never |" in page
     assert "| cheap | 0.0% (0.0%–0.0%) |  | 30.0% (30.0%–30.0%) |" in page
