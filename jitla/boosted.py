@@ -20,7 +20,7 @@ Matrix = NDArray[np.float64]
 ROUNDS = 60
 HOW = {"verbosity": -1, "num_threads": 1, "deterministic": True, "seed": 0, "num_leaves": 15, "max_depth": 4,
        "learning_rate": 0.15, "lambda_l2": 1.0, "min_data_in_leaf": 2, "min_sum_hessian_in_leaf": 1e-6,
-       "boost_from_average": False}
+       "min_data_in_bin": 1, "feature_pre_filter": False, "boost_from_average": False}
 
 
 class Boosted:
@@ -38,6 +38,9 @@ class Boosted:
             gradient, hessian = pull.step(np.asarray(score, float))
             return -gradient, hessian
 
+        self._booster = None
+        if (x == x[:1]).all():  # no trees can be grown, and LightGBM raises
+            return self
         data = lightgbm.Dataset(x, np.zeros(len(x)), init_score=offset.astype(float), params=HOW,
                                 free_raw_data=False)
         self._booster = lightgbm.train({**HOW, "objective": objective}, data, self.rounds)
@@ -45,4 +48,6 @@ class Boosted:
 
     def score(self, x: Matrix) -> Matrix:
         """Return what trees add to the scores of samples: more for those that cost less."""
+        if self._booster is None:
+            return np.zeros(len(x))
         return np.asarray(self._booster.predict(x, raw_score=True), float)

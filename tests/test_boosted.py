@@ -22,7 +22,17 @@ def test_lightgbm_learns_what_the_built_in_trees_learn(loss):
         scores = learner(loss=loss).fit(x, costs, groups, start).score(x)
         assert np.corrcoef(scores, -costs)[0, 1] > 0.8
     space = bowl()
-    assert search(space, cost(space), Settings(trials=32, loss=loss, learner=Boosted), seed=3).best[1] <= 1.3
+    found = search(space, cost(space), Settings(trials=24, batch=4, loss=loss, learner=Boosted), seed=3)
+    assert found.best[1] <= 1.3
+
+
+def test_lightgbm_says_nothing_of_samples_that_no_tree_can_part():
+    pytest.importorskip("lightgbm")
+    from jitla.boosted import Boosted
+    one = np.zeros(4, np.int64)
+    for x in (np.ones((4, 3)), np.arange(6.0).reshape(2, 3), np.ones((1, 3))):
+        scores = Boosted().fit(x, np.arange(1.0, len(x) + 1), one[:len(x)], np.zeros(len(x))).score(x)
+        assert (scores == 0.0).all()
 
 
 def test_learners_that_are_not_there_are_refused():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jitla
+from jitla.__main__ import main
 from jitla.gate import GATE
+from jitla.guarding import Guard
 from jitla.tuner import Record
 
 
@@ -58,13 +64,56 @@ def test_records_choose_and_results_are_the_same(kept):
     records = GATE.records(config)
     f(X)
     records.add([made(found, {"height": 24, "units": 2}, f)])
-    GATE._records.clear()  # as in another process
     GATE.renew()
     f.cache_clear()
     assert f(X).tobytes() == before.tobytes()
     (chosen,) = GATE.compiler(config).tuning.chosen.values()
     assert chosen["height"] == 24 and chosen["units"] == 2
     assert "tuned: height=24, units=2" in str(jitla.explain(f))
+
+
+def test_another_process_runs_what_was_tuned_here(kept):
+    f = jitla.jit(softmax, compile="sync")
+    found = jitla.tune(f, X, trials=1)[0]
+    before = f(X)
+    GATE.records(jitla.config.current()).add([made(found, {"height": 24, "units": 2}, f)])
+    program = ("import jitla; from tests.test_tuning import X, softmax; "
+               "f = jitla.jit(softmax, compile='sync'); "
+               "print(f(X).tobytes().hex() == open('wanted').read(), jitla.explain(f))")
+    (kept / "wanted").write_text(before.tobytes().hex())
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "JITLA_CACHE_DIR": str(kept)}
+    said = subprocess.run([sys.executable, "-c", program], cwd=kept, env=here, text=True, check=True,
+                          capture_output=True).stdout
+    assert said.startswith("True") and "tuned: height=24, units=2" in said
+
+
+def test_the_command_shows_progress_and_what_was_found(kept, capsys, monkeypatch):
+    np.savez(kept / "data.npz", X)
+    with jitla.options(progress=True):
+        assert main(["tune", f"{__name__}:softmax", "--data", str(kept / "data.npz"), "--trials", "3"]) == 0
+    out, progress = capsys.readouterr()
+    assert out.startswith("kernel") and " 3/" in out
+    assert "3 of " in progress and "best" in progress and progress.endswith("\n")
+
+
+def test_an_interrupt_keeps_what_was_found_and_leaves_other_kernels(kept, monkeypatch):
+    def two(x, y):
+        return np.sqrt(x * x + 1.0), np.exp(y - y.max(axis=1, keepdims=True))
+
+    timed, asked = Guard.time, []
+
+    def time(guard, values, rounds):
+        asked.append(values)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return timed(guard, values, rounds)
+
+    monkeypatch.setattr(Guard, "time", time)
+    found = jitla.tune(jitla.jit(two), np.ones((700, 500)), X, trials=9)
+    first, other = found
+    assert first.trials == 3 and other.note == "stopped" and not other.trials
+    lines = (kept / "tuned" / "records.jsonl").read_text().splitlines()
+    assert len(lines) == 4 and '"verified":true' in lines[-1], "the untuned one, two others, and what is best"
 
 
 def test_stencils_are_tried_in_tiles(kept):

@@ -58,17 +58,20 @@ def main() -> None:
 def _shown(table: Table, every: list[Table], seeds: int, only: list[str], pairs: bool, place: Path | None
            ) -> None:
     print(told(table), flush=True)
-    found: dict[str, Summary] = {}
+    file = place / f"{table.name}.json" if place is not None else None
+    if place is not None:
+        place.mkdir(exist_ok=True)
+    found: dict[str, Summary] = json.loads(file.read_text()) if file is not None and file.exists() else {}
     for name, results in contest(table, every, seeds, only):
         found[name] = kept(results)
         print(f"  {name:20} {shown(results)}", flush=True)
-        if place is not None:
-            place.mkdir(exist_ok=True)
-            (place / f"{table.name}.json").write_text(json.dumps(found) + "\n")
+        if file is not None:
+            file.write_text(json.dumps(found) + "\n")
     if pairs:
-        for shapes in (False, True):
-            said = " ".join(f"{share:.3f}" for share in orders(table, every, shapes))
-            print(f"  pairs in order{', other sizes known' if shapes else ''}: {said}", flush=True)
+        made = orders(table, every)
+        print(f"  pairs in order: {made}", flush=True)
+        if place is not None:
+            (place / f"{table.name}.orders.json").write_text(json.dumps(made) + "\n")
 
 
 if __name__ == "__main__":

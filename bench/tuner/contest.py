@@ -7,6 +7,8 @@ Receives tables and seeds; returns numbers, and lines that show them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -31,7 +33,8 @@ SHARE = 0.95  # of the best speed
 TRIALS, LEAST = 64, 32  # at most; at least, even if the best is near by then
 AT = (8, 16, 32)
 HISTORY = 200  # points of every other table that history is made of
-TIES = (0.01, 0.05, 0.1)  # by how much points differ that are to be put in order
+TIES = (0.05, 0.1)  # by how much points differ that are to be put in order
+QUARTILES, AGAIN = 1.349, 8  # how many deviations the middle half spans; turns in which noise is added
 
 
 class Result(NamedTuple):
@@ -50,32 +53,44 @@ def judged(table: Table, costs: Sequence[float]) -> Result:
     return Result(near, tuple(curve[n - 1] for n in AT), tuple(curve[:LEAST]))
 
 
+def replayed(table: Table, method: Callable[..., Found], **given: object) -> Result:
+    """Return how a search does that is given what a table says."""
+    seen: list[float] = []
+
+    def measure(point: tuple[int, ...]) -> float | None:
+        seen.append(table.costs[point])
+        return None if seen[-1] == float("inf") else seen[-1]
+
+    if method is search:  # once it is near, only regrets are left to tell
+        given["going"] = lambda: len(seen) < LEAST or min(seen) > table.best / SHARE
+    method(table.space, measure, **given)
+    return judged(table, seen)
+
+
+def searched(table: Table, seed: int, told: History | None = None, **changes: object) -> Result:
+    """Return how the tuner does on a table, with a history and with other settings."""
+    settings = Settings(trials=TRIALS, use_default=False, **changes)  # type: ignore[arg-type]
+    return replayed(table, search, settings=settings, seed=seed, history=told)
+
+
 def methods(table: Table, tables: Sequence[Table]) -> dict[str, Callable[[int], Result]]:
     """Return the searches by name; none measures the default first, as random ones do not."""
-    space, costs = table.space, table.costs
     others, sizes = apart(table, tables), apart(table, tables, shapes=True)
     past = history(others)
     known = history(sizes) if len(sizes) > len(others) else None
 
-    def run(method: Callable[..., Found], **given: object) -> Result:
-        seen: list[float] = []
-
-        def measure(point: tuple[int, ...]) -> float | None:
-            seen.append(costs[point])
-            return None if costs[point] == float("inf") else costs[point]
-
-        if method is search:  # once it is near, only regrets are left to tell
-            given["going"] = lambda: len(seen) < LEAST or min(seen) > table.best / SHARE
-        method(space, measure, **given)
-        return judged(table, seen)
-
     def model(seed: int, told: History | None = past, **changes: object) -> Result:
-        settings = Settings(trials=TRIALS, use_default=False, **changes)  # type: ignore[arg-type]
-        return run(search, settings=settings, seed=seed, history=told)
+        return searched(table, seed, told, **changes)
+
+    def run(method: Callable[..., Found], seed: int) -> Result:
+        return replayed(table, method, trials=TRIALS, seed=seed)
 
     made: dict[str, Callable[[int], Result]] = {}
     if known:
         made["other sizes"] = lambda seed: model(seed, known)
+    if find_spec("lightgbm"):  # the extra `tuner`
+        boosted = import_module("jitla.boosted").Boosted
+        made["lightgbm"] = lambda seed: model(seed, learner=boosted)
     return made | {
         "tuner": model,
         "no transfer": lambda seed: model(seed, None),
@@ -88,9 +103,9 @@ def methods(table: Table, tables: Sequence[Table]) -> dict[str, Callable[[int], 
         "batches of 8": lambda seed: model(seed, batch=8),
         "annealed scores": lambda seed: model(seed, way="annealing"),
         "beam of scores": lambda seed: model(seed, way="beam"),
-        "genetic": lambda seed: run(genetic, trials=TRIALS, seed=seed),
-        "annealing": lambda seed: run(annealing, trials=TRIALS, seed=seed),
-        "random": lambda seed: run(random_search, trials=TRIALS, seed=seed),
+        "genetic": lambda seed: run(genetic, seed),
+        "annealing": lambda seed: run(annealing, seed),
+        "random": lambda seed: run(random_search, seed),
     }
 
 
@@ -114,13 +129,39 @@ def apart(table: Table, tables: Sequence[Table], shapes: bool = False) -> list[T
     return [t for t in tables if t.kind == table.kind and t is not table and (shapes or of(t) != of(table))]
 
 
-def orders(table: Table, tables: Sequence[Table], shapes: bool = False) -> list[float]:
-    """Return the share of pairs that history of other tables puts in order, by how much these differ."""
-    past = history(apart(table, tables, shapes))
-    assert past is not None
-    x, costs = samples(table, len(table.costs))
-    score = past.told(x) + past.begun(x)
-    return [accuracy(score, np.array(costs), tie) for tie in TIES]
+class Orders(NamedTuple):
+    """Shares of pairs that are put in order, by history of other functions if nothing else is said."""
+
+    every: float  # of those that differ by 1 %
+    apart: tuple[float, ...]  # by more
+    beyond: float  # by more than noise
+    attainable: float  # by measuring again
+    sizes: float  # by history that knows other sizes of the same function as well
+    estimate: float  # by the analytic estimate alone
+
+
+def orders(table: Table, tables: Sequence[Table]) -> Orders:
+    """Return how well history of other tables puts the points of one in order, and how well that can be done.
+
+    A point that is measured again takes another time, as far off as noise is: what was measured first puts
+    so many pairs of the second times in order.
+    """
+    x, found = samples(table, len(table.costs))
+    costs, rng = np.array(found), np.random.default_rng(0)
+
+    def score(shapes: bool) -> np.ndarray:
+        past = history(apart(table, tables, shapes))
+        assert past is not None
+        made: np.ndarray = past.told(x) + past.begun(x)
+        return made
+
+    noise = table.noise or 0.0
+    again = [accuracy(-np.log(costs) + rng.normal(0, noise / QUARTILES, len(costs)), costs)
+             for _ in range(AGAIN)]
+    known = score(False)
+    return Orders(accuracy(known, costs), tuple(accuracy(known, costs, tie) for tie in TIES),
+                  accuracy(known, costs, max(noise, 0.01)), float(np.mean(again)),
+                  accuracy(score(True), costs), accuracy(History.begun(x), costs))
 
 
 def told(table: Table) -> str:

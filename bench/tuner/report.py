@@ -13,11 +13,13 @@ from statistics import mean, median, quantiles
 from typing import TypedDict
 
 from bench.algorithms.charts import bars, lines
-from bench.tuner.contest import LEAST, TRIALS, Result
+from bench.tuner.contest import LEAST, TRIALS, Orders, Result
 from bench.tuner.tables import Table
 
 BESIDE = ("tuner", "no transfer", "genetic", "annealing", "random")  # in the page's first table
+SEEDS = 30  # that a page tells without saying so
 FLOOR = 0.1  # per cent: less regret is drawn as this
+BOARDS = "boards.md"  # what bench.tuner.confirm has written beside results
 FLAT = 1.05  # times the best: where the default is as near, there is nothing to learn
 
 
@@ -27,13 +29,15 @@ class Summary(TypedDict):
     trials: list[float]
     regret: list[float]  # after 32
     curve: list[float]
+    seeds: int
 
 
 def kept(results: Sequence[Result]) -> Summary:
     """Return what is kept of results."""
     trials, last = [r.trials for r in results], [r.regrets[-1] for r in results]
     return {"trials": _spread(trials), "regret": [round(v, 4) for v in _spread(last)],
-            "curve": [round(median(r.curve[n] for r in results), 4) for n in range(LEAST)]}
+            "curve": [round(median(r.curve[n] for r in results), 4) for n in range(LEAST)],
+            "seeds": len(results)}
 
 
 def _spread(values: Sequence[float]) -> list[float]:
@@ -54,7 +58,10 @@ def write(page: Path, tables: Sequence[Table], place: Path) -> None:
     here = pictures.name
     parts = [HEAD, f"![trials, table by table]({here}/trials.svg)\n", *_trials(tables, found),
              "\n## Regret after 32 trials\n", f"![regret by trials]({here}/regret.svg)\n",
-             *_regrets(tables, found), "\n## Without a part of it\n", ABLATIONS, *_ablations(tables, found)]
+             *_regrets(tables, found), "\n## Without a part of it\n", ABLATIONS, *_ablations(tables, found),
+             "\n## Pairs of schedules put in order\n", PAIRS, *_orders(tables, place)]
+    boards = place / BOARDS
+    parts += ["\n## From one accelerator to another\n", boards.read_text()] if boards.exists() else []
     page.write_text("\n".join(parts) + "\n")
 
 
@@ -108,8 +115,28 @@ def _ablations(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary
     others = [n for n in ("other sizes", *every) if n not in BESIDE[1:]]
     others = list(dict.fromkeys(others))
     made = [_row(["table", *others]), _row(["---"] * (len(others) + 1))]
-    return made + [_row([t.name, *(f"{found[t.name][n]['trials'][0]:g}, {found[t.name][n]['regret'][0]:.1%}"
-                                   if n in found[t.name] else "" for n in others)]) for t in tables]
+    return made + [_row([t.name, *(_both(found[t.name][n]) if n in found[t.name] else "" for n in others)])
+                   for t in tables]
+
+
+def _both(made: Summary) -> str:
+    seeds = "" if made["seeds"] == SEEDS else f" ({made['seeds']})"
+    return f"{made['trials'][0]:g}, {made['regret'][0]:.1%}{seeds}"
+
+
+def _orders(tables: Sequence[Table], place: Path) -> list[str]:
+    head = ("table", "noise", "estimate", "all", "5 % apart", "10 % apart", "noise apart", "measured again",
+            "other sizes known")
+    made = [_row(head), _row(["---"] * len(head))]
+    for t in tables:
+        file = place / f"{t.name}.orders.json"
+        if file.exists():
+            o = Orders(*json.loads(file.read_text()))
+            noise = ["", ""] if t.noise is None else [f"{o.beyond:.2f}", f"{o.attainable:.2f}"]
+            shares = [f"{s:.2f}" for s in (o.estimate, o.every, *o.apart)]
+            made.append(_row([t.name, "" if t.noise is None else f"{t.noise:.1%}", *shares, *noise,
+                              f"{o.sizes:.2f}"]))
+    return made
 
 
 HEAD = """# How well the tuner searches
@@ -133,5 +160,14 @@ ABLATIONS = """Trials to 95 % of the best speed (65: never), and regret after 32
 "No transfer" has no history, "other sizes" knows those of the same function as well, "no estimate" gives
 none to the model, "neither" has nothing to begin with. "Trees" fits boosted trees to the order of the
 kernel's own samples instead of a Gaussian process, "squares" the same trees to the logarithm of their speed,
-"neural" a network of 24 units.
+"neural" a network of 24 units, "lightgbm" LightGBM's trees (the extra `jitla[tuner]`). The tuner scores
+every point of these spaces; "annealed scores" and "beam of scores" look for good scores by annealing and by a
+beam, as is done in spaces of more than 20,000 points. In brackets: seeds, where they were not 30.
+"""
+PAIRS = """Of all pairs of points of a table that differ by 1 %, the share that is put in order by scores of
+history and estimate, without any measurement of this kernel: trees are fitted to the tables of other
+functions. "5 % apart" counts pairs that differ by so much, "noise apart" those that differ by more than the
+untuned schedule differs beside itself (the middle half of its times). Pairs nearer than that cannot be told
+apart by measuring once: "measured again" is the share that the table itself puts in order of what it would be
+if it were measured once more, with such noise. More than that is not to be had. Cycles have no noise.
 """

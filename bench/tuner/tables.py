@@ -26,11 +26,15 @@ SAVED = 50  # points after which what is there so far is written down
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A space and what each of its points takes; infinite where nothing could be run."""
+    """A space and what each of its points takes; infinite where nothing could be run.
+
+    `noise` is how far times of one schedule differ from each other: the middle half of them; None: not known.
+    """
 
     name: str
     space: Space
     costs: dict[Point, float]
+    noise: float | None = 0.0
 
     @classmethod
     def of(cls, name: str, found: Mapping[str, Any]) -> Table:
@@ -47,7 +51,7 @@ class Table:
                       (lambda v: found["estimates"][number(v)]) if any(found["estimates"]) else None,
                       lambda v: tuple(found["traits"][number(v)]))
         costs = (float("inf") if c <= 0 else c for c in found["costs"])
-        return cls(name, space, dict(zip(points, costs, strict=True)))
+        return cls(name, space, dict(zip(points, costs, strict=True)), found.get("noise"))
 
     @property
     def kind(self) -> int:

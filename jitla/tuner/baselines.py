@@ -21,7 +21,8 @@ class _Budget:
     """Measured points, each once, up to a number of them."""
 
     def __init__(self, space: Space, measure: Measure, trials: int) -> None:
-        self.found, self.measure, self.trials = Found(space), measure, trials
+        self.found, self.measure = Found(space), measure
+        self.trials = min(trials, len(space.points) or trials)  # of a small space there are no more
         self.costs: dict[Point, float] = {}
 
     @property

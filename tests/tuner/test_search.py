@@ -84,6 +84,9 @@ def test_baselines_measure_no_point_twice_and_keep_to_the_budget(method):
     found = method(space, cost(space), 20, seed=2)
     assert len(set(found.points)) == len(found.points) == 20
     assert all(space.is_legal(p) for p in found.points)
+    small = bowl(2)
+    assert len(small.points) == 8
+    assert len(method(small, cost(small), 20, seed=2).points) <= 8, "it ends where nothing is left"
 
 
 def test_history_of_another_space_helps_and_a_misleading_one_is_dropped():

@@ -1,0 +1,87 @@
+"""How far tuning behind a program disturbs it: ``python -m bench.tuner.behind DIRECTORY``.
+
+Knows: the processes that tune, which it stops and lets go on in turn. Must not know: how spaces are searched.
+Receives a directory for records; prints how much longer calls take in windows in which others tune.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+
+import jitla
+from bench.tuner.functions import FUNCTIONS
+
+NAME, AFTER = "softmax", 200  # milliseconds after which it is tuned
+WAIT = 20.0  # seconds for the other process to begin
+
+
+def below(parent: int) -> list[int]:
+    """Return the processes that one has begun, and that these have."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(place.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(place.parent.name))
+        except (OSError, ValueError):  # it has ended
+            continue
+    return found + [p for child in found for p in below(child)]
+
+
+def tell(number: signal.Signals) -> None:
+    """Send a signal to all processes begun from here."""
+    for process in below(os.getpid()):
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            continue
+
+
+def each(run: Callable[[], object], seconds: float) -> float:
+    """Return the seconds of one run, of as many as go into a window."""
+    start, runs = perf_counter(), 0
+    while (now := perf_counter()) < start + seconds:
+        run()
+        runs += 1
+    return (now - start) / runs
+
+
+def main() -> None:
+    """Let a kernel become hot, then compare windows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory")
+    parser.add_argument("--threads", type=int, default=1, help="of the program")
+    parser.add_argument("--window", type=float, default=1.0, help="seconds")
+    parser.add_argument("--pairs", type=int, default=24)
+    given = parser.parse_args()
+    jitla.configure(cache_dir=given.directory, progress=False, tune_after_ms=AFTER, num_threads=given.threads)
+    function, args, _ = FUNCTIONS[NAME]
+    fast = jitla.jit(function, compile="sync")
+    end = perf_counter() + WAIT
+    while len(below(os.getpid())) < 2 and perf_counter() < end:  # one searches, one runs schedules
+        each(lambda: fast(*args), 0.2)
+    begun = len(below(os.getpid()))
+    ratios = []
+    for _ in range(given.pairs):
+        alone, beside = 0.0, 0.0
+        for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGCONT, signal.SIGSTOP):  # drift cancels
+            tell(number)
+            taken = each(lambda: fast(*args), given.window / 2)
+            alone, beside = (alone + taken, beside) if number is signal.SIGSTOP else (alone, beside + taken)
+        ratios.append(beside / alone)
+    tell(signal.SIGCONT)
+    low, middle, high = quantiles(ratios, n=4)
+    records = Path(given.directory, "tuned", "records.jsonl")
+    lines = len(records.read_text().splitlines()) if records.exists() else 0
+    print(f"{given.threads} threads, {median(ratios):.3f} ({low:.3f}-{high:.3f}) of the time alone, mean "
+          f"{sum(ratios) / len(ratios):.3f}; {begun} processes at first, {len(below(os.getpid()))} at last, "
+          f"{lines} records, {middle - 1:+.1%}")
+
+
+if __name__ == "__main__":
+    main()
