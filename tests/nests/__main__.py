@@ -12,7 +12,8 @@ from tests.nests.planted import refused
 
 PARTS: tuple[tuple[str, Callable[[int, Counter[str]], str | None]], ...] = (
     ("nests under random schedules have the bits of the interpreter, of machine code and of NumPy", agree),
-    ("nests under relaxed schedules are within rounding, and as machine code what they are by the interpreter", near),
+    ("nests under relaxed schedules are within rounding, by the interpreter and by machine code alike",
+     near),
     ("planted schedules that change a result are refused", refused))
 
 

@@ -1,4 +1,4 @@
-"""Sums taken apart by `rfactor`, as only `relaxed` allows: near what NumPy computes, and the same however they are run.
+"""Sums taken apart by `rfactor`, as only `relaxed` allows: near NumPy's, and the same however they are run.
 
 The bound is that of a sum in any order: as many roundings as there are terms, of the sum of their magnitudes.
 """
@@ -21,7 +21,8 @@ def near(seed: int, taken: Counter[str]) -> str | None:
     dtype, op = rng.choice(("float32", "float64")), rng.choice(("add", "subtract", "maximum"))
     m, n, depth = rng.randint(3, 7), rng.randint(3, 12), rng.randint(4, 20)
     nest = parse("\n".join([
-        f"def drawn(A: '{dtype}[{m},{depth + 1}]', W: '{dtype}[{depth},{n}]', out: '{dtype}[{m},{n}]') -> (out,):",
+        f"def drawn(A: '{dtype}[{m},{depth + 1}]', W: '{dtype}[{depth},{n}]', "
+        f"out: '{dtype}[{m},{n}]') -> (out,):",
         f"    s = alloc('{dtype}[{m},{depth}]')",
         f"    for a in range({m}):", f"        for b in range({depth}):",
         f"            s[a, b] = {op}(A[a, b], A[a, b + 1])",

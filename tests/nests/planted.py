@@ -1,7 +1,7 @@
 """Schedules that would change a result, planted in random nests: every one has to be refused, for its reason.
 
-Each is drawn with the nest that it would lead to, written out: NumPy runs both, and where bits are the same all the
-same (sums that happen to be rounded alike) that is counted, so that no harmless schedule passes for a planted one.
+Each is drawn with the nest that it would lead to, written out: NumPy runs both, and where bits are the same
+all the same that is counted, so that no harmless schedule passes for a planted one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def _recurrence(rng: random.Random, n: int) -> Planted:
     ways = [("parallel(y)", "dependent-turns", backwards), ("bind(y)", "dependent-turns", backwards)]
     if dx < 0:
         crossed = _loops(x, y, body=body("y"))
-        ways += [("reorder(x, y)", "order-matters", crossed), (f"tile(y, x, {y[1]}, 1)", "order-matters", crossed)]
+        ways += [("reorder(x, y)", "order-matters", crossed),
+                 (f"tile(y, x, {y[1]}, 1)", "order-matters", crossed)]
     else:
         ways.append(("fuse(y, x)\nparallel(y_x)", "dependent-turns", backwards))
     return Planted(_loops(y, x, body=body("y")), *rng.choice(ways), rng.choice(DTYPES))
@@ -103,10 +104,12 @@ def _outside(rng: random.Random, n: int) -> Planted:
         return _loops(("v", n), ("w", n), body=[f"out[v, w] = add(out[v, w], {buffer}[w, v])"])
 
     schedule = rng.choice(("compute_at(s, y)", "compute_at(s, x)", "compute_at(s, v)"))
-    return Planted(before + again("s"), schedule, "used-outside", before + again("A"), rng.choice(DTYPES))
+    would_be = before + again("A")
+    return Planted(before + again("s"), schedule, "used-outside", would_be, rng.choice(DTYPES))
 
 
-FAMILIES: tuple[Callable[[random.Random, int], Planted], ...] = (_recurrence, _rounded, _overwritten, _outside)
+FAMILIES: tuple[Callable[[random.Random, int], Planted], ...] = (
+    _recurrence, _rounded, _overwritten, _outside)
 
 
 def _nest(lines: list[str], dtype: str, n: int) -> Nest:
@@ -124,7 +127,8 @@ def refused(seed: int, taken: Counter[str]) -> str | None:
     nest = _nest(made.lines, made.dtype, n)
     data = np.random.default_rng(seed)
     arrays = {name: (data.normal(size=(n, n)) * 100).astype(made.dtype) for name in ("A", "out")}
-    apart = run(nest, arrays)["out"].tobytes() != run(_nest(made.would_be, made.dtype, n), arrays)["out"].tobytes()
+    meant, changed = (run(x, arrays)["out"] for x in (nest, _nest(made.would_be, made.dtype, n)))
+    apart = meant.tobytes() != changed.tobytes()
     taken["of them change bits where they are done" if apart else "of them change no bit of this data"] += 1
     if made.prelude and rng.random() < 0.5:
         try:
