@@ -14,6 +14,7 @@ MODE ?= decorate
 SUITE_ARGS ?=
 FAULTS_ARGS ?=
 RULES_ARGS ?= --seeds 0:20000
+NESTS_ARGS ?= --count 2000
 ACCURACY_ARGS ?= --exhaustive
 KERNELS_ARGS ?=
 ALGORITHMS_ARGS ?=
@@ -74,9 +75,9 @@ matrix:
 demo: $(VENV)/.demo
 	$(PY) -m jitla demo
 
-# Random loop nests under random schedules.
+# Random loop nests under random schedules: legal, relaxed, and planted ones that have to be refused; some minutes.
 nests: $(VENV)/.test
-	$(PY) -m tests.nests.agree --count 2000
+	$(PY) -m tests.nests $(NESTS_ARGS)
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)

@@ -59,6 +59,11 @@ class Known(NamedTuple):
     pattern: Pattern
     values: LazyArray
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The memory that this is about."""
+        return self.pattern.arrays
+
     def is_of(self, x: Any) -> bool:
         """Whether `x` is that matrix, with the same arrays."""
         pattern = self.pattern

@@ -4,8 +4,9 @@ Knows: NumPy's rules for indices beside each other and for what is repeated. Mus
 Receives a session, an array in memory and a key; returns a proxy, or None where NumPy has to read now.
 
 What is read is what the array, as one run, has at positions. A position is a sum over the axes. What few
-indices add to it is made here and added up where it is used; what as many indices add as the result has
-elements is computed by a kernel, which looks at them, too: NumPy says what is wrong with an index.
+indices add to it is made here and added up where it is used. As many indices as the result has elements are
+read there, too, where it is known between what they lie; else a kernel computes what they add, and looks at
+them: NumPy says what is wrong with an index.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from jitla.hops import POSITION, Shape
 from jitla.tracing.array import LazyArray, pending
+from jitla.tracing.bounded import bounds_of, few_of
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
@@ -164,7 +166,7 @@ def _parts(
         if _size(index) > LOOKED_AT:
             many.append((index, n, step))
             continue
-        found = session.value(index) if type(index) is LazyArray else index
+        found = few_of(session, index) if type(index) is LazyArray else index
         if found.size and (found.min() < -n or found.max() >= n):
             return None
         part = (np.where(found < 0, found + _WORDS.type(n), found) * step).astype(POSITION)
@@ -188,26 +190,51 @@ def _parts(
 def _looked_at(
     session: Session, many: Sequence[tuple[Any, int, int]], ndim: int, own: int
 ) -> LazyArray | None:
-    """Return what many indices add to positions, computed; None if one of them names nothing."""
+    """Return what many indices add to positions; None if one of them names nothing."""
     total: Any = None
     wrong: Any = None
+    later = ndim == own and all(index.ndim == own for index, _, _ in many)
     for index, n, step in many:
         known = session.operand(index)
         if type(known) is not LazyArray:
             return None
-        places: Any = known
-        wide = _WORDS if places.dtype.itemsize == 8 or places.dtype == np.uint32 else POSITION
-        if places.dtype != wide:
-            places = places.astype(wide)
-        places = np.where(places < 0, places + n, places)
-        beyond = (places < 0) | (places >= n)
-        part = (places if wide == POSITION else places.astype(POSITION)) * step
-        total, wrong = (part, beyond) if total is None else (total + part, wrong | beyond)
-    bad = wrong.any()
-    if session.value(bad) or total._v is None or not total._v.flags.c_contiguous:
+        bounds = bounds_of(session, known) if later else None
+        if bounds is None:
+            part, beyond = _compared(known, n)
+            wrong = beyond if wrong is None else wrong | beyond
+        elif bounds[0] < -n or bounds[1] >= n:
+            return None
+        else:
+            part = _within(known, n, bounds[0] < 0)
+        part = part * step
+        total = part if total is None else total + part
+    if wrong is None:
+        made: LazyArray = total
+        return made
+    if session.value(wrong.any()) or total._v is None or not total._v.flags.c_contiguous:
         return None
     shape = (1,) * (own - total.ndim) + total.shape + (1,) * (ndim - own)
     return total if shape == total.shape else lazy_array(session, total._v.reshape(shape))
+
+
+def _compared(index: Any, n: int) -> tuple[Any, Any]:
+    """Return the places that `index` names on an axis of `n`, and where it names none."""
+    wide = _WORDS if index.dtype.itemsize == 8 or index.dtype == np.uint32 else POSITION
+    places = index if index.dtype == wide else index.astype(wide)
+    places = np.where(places < 0, places + n, places)
+    beyond = (places < 0) | (places >= n)
+    return places if wide == POSITION else places.astype(POSITION), beyond
+
+
+def _within(index: Any, n: int, turned: bool) -> Any:
+    """Return the places that `index`, which was looked at, names on an axis of `n`.
+
+    A thread of the user's that writes it meanwhile makes a wrong place of it, but none outside the axis.
+    """
+    places = index if index.dtype == POSITION else index.astype(POSITION)
+    if turned:
+        places = np.where(places < 0, places + n, places)
+    return np.minimum(np.maximum(places, 0), n - 1)
 
 
 def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Shape, axes: tuple) -> Any:

@@ -183,9 +183,9 @@ def _is_in(lazy: LazySparse, target: np.ndarray) -> bool:
 
 
 def forget_known(known: dict[int, Any], target: np.ndarray | None) -> None:
-    """Forget what was found of matrices with positions in `target`, which is written (None: anywhere)."""
+    """Forget what was found of arrays that share memory with `target`, which is written (None: anywhere)."""
     for key, found in list(known.items()):
-        if target is None or any(np.may_share_memory(target, part) for part in found.pattern.arrays):
+        if target is None or any(np.may_share_memory(target, part) for part in found.arrays):
             del known[key]
 
 

@@ -1,13 +1,12 @@
 """Random nests under random schedules: what a primitive does not refuse leaves every bit as it was.
 
-`python -m tests.nests.agree --count 2000` draws that many; each nest is run as it is, after its schedule,
+`python -m tests.nests --count 2000` draws that many; each nest is run as it is, after its schedule,
 after it with independent turns backwards, and as machine code on two threads. NumPy computes the same on
 whole arrays.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -207,21 +206,3 @@ def agree(seed: int, taken: Counter[str]) -> str | None:
     if backend().nest(changed, threads=2, serial_ns=0.0)(arrays)["out"].tobytes() != want:
         return "machine code differs\n" + told
     return None
-
-
-def main() -> None:
-    """Draw many, and say how often every primitive was taken or refused."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    taken: Counter[str] = Counter()
-    for seed in range(asked.seed, asked.seed + asked.count):
-        wrong = agree(seed, taken)
-        if wrong:
-            raise SystemExit(f"seed {seed}: {wrong}")
-    print(f"{asked.count} nests agree;", ", ".join(f"{k} {n}" for k, n in sorted(taken.items())))
-
-
-if __name__ == "__main__":
-    main()

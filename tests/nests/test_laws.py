@@ -11,6 +11,8 @@ from jitla.errors import NestError, ScheduleError
 from jitla.nests import LAWS, PRIMITIVES, Nest, parse, run, scheduled, show, verify
 from tests.nests.agree import agree
 from tests.nests.listings import blur, intrinsics, product
+from tests.nests.loosened import near
+from tests.nests.planted import refused
 
 
 def nest(*lines: str, A: str = "float32[6,6]", B: str = "float32[6,6]") -> Nest:
@@ -149,3 +151,14 @@ def test_every_primitive_says_what_it_does():
 @pytest.mark.parametrize("seed", range(40))
 def test_random_schedules_leave_every_bit(seed):
     assert agree(seed, Counter()) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_relaxed_schedules_are_within_rounding(seed):
+    assert near(seed, Counter()) is None
+
+
+def test_planted_schedules_are_refused():
+    taken: Counter[str] = Counter()
+    assert [wrong for seed in range(40) if (wrong := refused(seed, taken))] == []
+    assert taken["of them change bits where they are done"] == 40

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.tracing import gathers
+from jitla.tracing import bounded, gathers
 from tests.tracing.sameness import same
 
 MAKE = """
@@ -33,6 +33,10 @@ LATER = {
     "repeated": "return np.repeat(a, 2, axis=1) * 2 + 1, np.repeat(a * 2, 3, axis=0) - 1, np.repeat(a, 2, -1), np.tile(a, (2, 1, 3)) + 1, np.tile(a, 2)",
     "padded": "return [np.pad(a, ((1, 2), (3, 20), (0, 5)), mode=t)[1:] * 2 for t in ('edge', 'wrap', 'reflect', 'symmetric')], np.pad(a * 2, 1, 'edge')",
     "padded and written": "p = np.pad(a, 1, mode='edge'); a[0] = 5; p[1] = 3; return p, a",
+    "neighbours": "n = i[:, None]; l = k % 3; return a[n, m, l] * .5 + a[n, m, l + 1] * .25 + a[n - 1, m, 1 + l] + a[n, m, l - 1] * l + a[n, m, -4 + l], l",
+    "neighbours of bytes": "n = i[:, None]; l = (k % 3).astype('i1'); u = l.astype('u1'); return [a[n, m, x] * 2 for x in (l + 1, l - 2, u + 1, l + -4, u)]",
+    "a neighbour changes": "n = i[:, None]; l = k % 3; x = a[n, m, l] + a[n, m, l + 1]; l += 1; y = a[n, m, l] * 2; l[2:5] = -4; z = a[n, m, l] + 1; np.subtract(l, 1, out=l, where=l > 0); l.sort(); return x, y, z, a[n, m, l] * 2, l",
+    "rows of a neighbour change": "n = i[:, None]; l = k % 3; x = a[n, m, l] * 2; r = l[3]; r[...] = 3; y = a[n, m, l] * 2; np.put(l, [1, 2], [-1, -2]); np.copyto(l[4], 1); return x, y, a[n, m, l] + 1, a[n, m, l - 1]",
     "in a loop": "t = 0.0\n    for n in range(4):\n        t = t + a[(i + n) % 9][:, :, ::-1].mean()\n        a = a[:, j[:13].copy()] + n\n    return t, a",
     "a warning": "return a[i] / (a[i] - a[i]), np.log(a[:, j] - 2)",
 }
@@ -41,6 +45,11 @@ LEFT = {
     "below": "return a[:, j - 12]",
     "one of several beyond": "return a[i[:, None], m + 5, k]",
     "one of several below": "return a[i[:, None], m, k * 2]",
+    "a neighbour beyond": "n = i[:, None]; l = k % 3; x = a[n, m, l] + a[n, m, l + 1]; return x, a[n, m, l + 2]",
+    "a neighbour that was changed": "n = i[:, None]; l = k % 3; x = a[n, m, l] + a[n, m, l + 1]; l[0, 0] = 4; return x, a[n, m, l]",
+    "a neighbour changed elsewhere": "n = i[:, None]; l = k % 3; x = a[n, m, l] + a[n, m, l + 1]; np.asarray(l)[0, 0] = 9; return x, a[n, m, l]",
+    "a neighbour changed by others": "import ctypes\n    n = i[:, None]; l = k % 3; x = a[n, m, l] + a[n, m, l + 1]; ctypes.memset(l.ctypes.data, 3, 8); return x, a[n, m, l]",
+    "bytes that wrap": "n = i[:, None]; l = (k % 3 + 120).astype('i1'); x = a[n, m, l - 119]; return x, a[n, m, l + 7]",
     "shapes that do not fit": "return a[i, j]",
     "caught": "try:\n        return a[i[:, None], m + 5, k]\n    except IndexError as error:\n        return str(error), a[i] * 2",
     "too many": "return a[i[:, None], m, k, k]",
@@ -94,3 +103,13 @@ def test_read_later(name, looked_at, taken, monkeypatch):
 def test_left_to_numpy(name, looked_at, monkeypatch):
     monkeypatch.setattr(gathers, "LOOKED_AT", looked_at)
     same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {LEFT[name]}\n")
+
+
+def test_neighbours_of_one_place_cost_one_look(monkeypatch):
+    looks = []
+    plain = bounded._looked_up
+    monkeypatch.setattr(bounded, "_looked_up", lambda *given: looks.append(1) or plain(*given))
+    monkeypatch.setattr(gathers, "LOOKED_AT", 20)
+    line = "m = m * 1; k = k % 3; a[0].sum() + k.sum(); return sum(a[i[:, None], m, k + n] * n for n in (0, 1, -2))"
+    same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {line}\n", calls=1)
+    assert len(looks) == 2
