@@ -187,6 +187,9 @@ class Site:
         """Run `made` from now on where `standby` did it so far."""
         with self.lock:
             standby.made = made
+            for each in list(self.exact.values()):
+                if each.bound is standby:
+                    each.foresee(standby.quickest)
             self.past[MEANWHILE] = self.past.get(MEANWHILE, 0) + standby.count
             self.standbys.discard(standby)
             self._replace(standby, made, self.lines.pop(standby, (None, {}))[1])

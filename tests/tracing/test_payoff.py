@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ import jitla
 from jitla import tiers
 from jitla.cold import FEW, MOST_KINDS, SOME, USUAL, Cold, Payoff, patience
 from jitla.tracing import payoff
+from jitla.tracing.closed import Closed
 from jitla.tracing.payoff import (
     HOPELESS,
     PATIENCE,
@@ -480,3 +482,11 @@ def f(a, b): return [g(np.arange(1.0, 2.0 + n % 23)) for n in range(400)]
 def test_programs_are_the_same_whichever_way_calls_go(name: str) -> None:
     with jitla.options(compile="auto"):
         same(PROGRAMS[name], calls=3)
+
+
+def test_what_numpy_took_for_a_block_is_what_it_is_foreseen_to_take() -> None:
+    made = Closed(None, (), (), (), {})
+    made.foresee(inf)  # it has not run
+    assert made.foreseen == 0.0
+    made.foresee(0.25)
+    assert made.foreseen == 0.25
