@@ -210,7 +210,7 @@ def finish(state: State) -> None:
     if any(site.standbys for site in sites) and state.allows():
         with GATE.room("tiers").hurrying():
             for site in sites:
-                site.hurry()
+                site.hurry(again=False)
         GATE.behind.wait(PATIENCE)
 
 

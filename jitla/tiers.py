@@ -184,7 +184,7 @@ class Tiers:
         """Say whether a thread that compiles behind a block would have no processor to itself."""
         if self._config.compile != "auto" or LOCAL.hurries or GATE.behind.busy:
             return False
-        return bool(Crowd.worked >= CROWDED * GATE.room("runtime").threads() * Crowd.seconds > 0.0)
+        return bool(Crowd.worked >= CROWDED * _processors() * Crowd.seconds > 0.0)
 
     def meanwhile(self, job: _Job, standby: Any) -> None:
         """Make the program of a block before it runs again; whoever runs it waits."""
@@ -236,21 +236,31 @@ class _Job:
             Crowd.seconds, Crowd.worked = Crowd.seconds / 2, Crowd.worked / 2
         Crowd.seconds, Crowd.worked = Crowd.seconds + seconds, Crowd.worked + worked
 
+    def before(self, standby: Any) -> None:
+        """Make the program before the block runs again, where that is better than behind it."""
+        tiers = self.tiers
+        if not standby.asked and tiers._allowed() and tiers.is_crowded() and tiers.is_time(SURE):
+            standby.asked = True
+            tiers.meanwhile(self, standby)
+
     def ask(self, standby: Any, again: bool) -> None:
-        """Have the program made, behind what runs or before it runs `again`, unless that was asked."""
+        """Have the program made behind what runs, unless that was asked, or `before` is to do it."""
         if standby.asked:
             GATE.behind.nudge()
-        elif not self.tiers._allowed():
+        elif not self.tiers._allowed() or again and self.tiers.is_crowded():
             return
-        elif self.tiers.is_crowded():
-            if again and self.tiers.is_time(SURE):
-                standby.asked = True
-                self.tiers.meanwhile(self, standby)
         elif self.tiers.is_time():
             standby.asked = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)
             GATE.behind.ask(lambda: self.tiers.behind(self, standby), soon, share)
+
+
+@cache
+def _processors() -> int:
+    """Return how many processors there are, whatever threads are there by now."""
+    number: int = GATE.room("runtime").processors()
+    return number
 
 
 @cache

@@ -116,13 +116,14 @@ def test_programs_are_asked_for_when_they_would_have_saved_what_they_cost(
 
     monkeypatch.setattr(replay, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(replay.Replay, "run", run)
-    job = SimpleNamespace(ask=lambda *given: asked.append(given), saw=lambda *given: None)
+    job = SimpleNamespace(
+        ask=lambda *given: asked.append(given), before=asked.append, saw=lambda *given: None)
     standby = replay.Standby(replay.Request((), {}, (), frozenset(), (), ((), ())), 1e-2, least, job)
     while not asked:
         standby.run([])
     assert clock[0] == pytest.approx(runs * 1e-3, abs=1.1e-3)
     standby.run([])
-    assert asked[:2] == [(standby, False), (standby, True)]  # after a run, before the next
+    assert asked[:2] == [(standby, True), standby]  # after a run, before the next
 
 
 @pytest.mark.parametrize("processors, waits", [(0.9, True), (0.4, False)])
@@ -134,7 +135,7 @@ def test_calls_wait_for_programs_where_numpy_keeps_all_processors_busy(
             x = x * 0.5 + 1.0
         return x
 
-    worked = processors * GATE.room("runtime").threads()
+    worked = processors * tiers._processors()
     clock = [0.0]
     monkeypatch.setattr(replay, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(replay, "process_time", lambda: worked * clock[0])
@@ -247,7 +248,7 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
         (site,) = f.__jitla_state__.all_sites()
         (standby,) = site.standbys
         standby.quickest = seconds
-        standby.ask()
+        standby.ask(False)
     assert shares == [tiers.LEAST, tiers.MOST]
     g = jitla.jit(lambda x: x * 8.75 + 3.0, compile="background")
     g(np.ones(300_000))

@@ -21,10 +21,10 @@ from jitla.runtime.process import (
     statistics,
     threads,
 )
-from jitla.runtime.processors import free_memory, memory
+from jitla.runtime.processors import free_memory, memory, processors
 
 __all__ = [
     "Behind", "allocator", "builtin", "empty", "empty_ordered", "free_memory", "install", "installed",
-    "keep_asleep", "keep_freed", "keep_limit", "layouts", "memory", "methods", "reserve_threads",
-    "set_threads", "statistics", "threads",
+    "keep_asleep", "keep_freed", "keep_limit", "layouts", "memory", "methods", "processors",
+    "reserve_threads", "set_threads", "statistics", "threads",
 ]

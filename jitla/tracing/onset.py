@@ -116,7 +116,7 @@ class Rising:
             self._dear = len(waiting)
         self._waiting, self._next = len(waiting), self._spent * (1 + LOOK)
         if self._spent * self._share(site) >= sum([standby.due for standby in waiting]):
-            site.hurry()
+            site.hurry(self._is_traced(len(waiting)))
         self._leave(len(waiting), self._traced if traced else self._plain)
 
     def _is_hopeless(self, site: Any) -> bool:

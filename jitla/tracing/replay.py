@@ -114,9 +114,9 @@ class Patience:
 class Standby(Replay):
     """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
 
-    ``job.ask(standby, again)`` asks for it, once it would have saved `cost` seconds if a run took `least` of
-    them; `again`: before another run. ``job.saw(seconds, worked)`` is told what a run took, and
-    all processors for it, unless it is short.
+    ``job.ask(standby, again)`` asks for it, once it would have saved `cost` seconds if a run took `least`
+    of them, ``job.before(standby)`` before the next run. ``job.saw(seconds, worked)`` is told what a run
+    took, and all processors for it, unless it is short.
     """
 
     def __init__(self, request: Request, cost: float, least: float, job: Any) -> None:
@@ -147,7 +147,7 @@ class Standby(Replay):
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
         if self.made is None and self._is_due():
-            self._job.ask(self, True)
+            self._job.before(self)
         if self.made is not None:
             values: tuple[Any, ...] = self.made.run(leaves)
             return values
@@ -164,11 +164,11 @@ class Standby(Replay):
             self.spent += taken
             Patience.seconds += taken
             if self._is_due():
-                self._job.ask(self, False)
+                self.ask(True)
 
     def _is_due(self) -> bool:
         return self.spent >= self.due and not self.given_up
 
-    def ask(self) -> None:
-        """Ask for the program."""
-        self._job.ask(self, False)
+    def ask(self, again: bool) -> None:
+        """Ask for the program; `again`: the block is thought to run once more before it is there."""
+        self._job.ask(self, again)

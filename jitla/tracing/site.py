@@ -214,10 +214,10 @@ class Site:
         """Say whether a block runs its program, and others may be made of it."""
         return bound not in self.standbys and not bound.frozen and self.allowed()
 
-    def hurry(self) -> None:
-        """Ask for the programs of all blocks that NumPy runs."""
+    def hurry(self, again: bool) -> None:
+        """Ask for the programs of all blocks that NumPy runs; `again`: the next call is traced."""
         for standby in list(self.standbys):
-            standby.ask()
+            standby.ask(again)
 
     def thaw(self) -> None:
         """Forget what was left to NumPy because nothing was to be compiled, if that is over."""

@@ -51,7 +51,7 @@ def test_short_calls_that_wait_are_noted_now_and_then(monkeypatch: pytest.Monkey
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "untraced", untraced)
     monkeypatch.setattr(onset, "run", untraced)
-    site = SimpleNamespace(standbys=[Block()], hurry=lambda: None, calls=0)
+    site = SimpleNamespace(standbys=[Block()], hurry=lambda again: None, calls=0)
     kind = onset.Rising(10, pytest.fail)
     kind.weigh(site, len, len, (), {})
     assert kind.bypassed and kind.skip == kind.granted == 10
@@ -98,7 +98,7 @@ def test_time_that_no_program_saves_asks_for_none(
     monkeypatch.setattr(onset, "untraced", untraced)
     monkeypatch.setattr(onset, "run", untraced)
     blocks = Block(due=0.05, spent=1e-3)  # a tenth of a call
-    site = SimpleNamespace(standbys=[blocks], hurry=lambda: hurried.append(round(clock[0], 6)))
+    site = SimpleNamespace(standbys=[blocks], hurry=lambda again: hurried.append(round(clock[0], 6)))
     kind = onset.Rising(10, pytest.fail)
     for _ in range(50):
         kind.weigh(site, len, len, (), {})
