@@ -133,6 +133,8 @@ class Prices:
 
     def _busy(self, rows: int, row_bytes: int, aside: int) -> float:
         """Return how much longer a sum over `rows` takes than if all threads ended together."""
+        if not rows:
+            return 1.0
         height = block_height(row_bytes, rows, wide=True)
         blocks = -(-rows // height)
         each = blocks_per_unit(blocks, row_bytes * height, aside)

@@ -41,8 +41,9 @@ def test_work_is_what_all_threads_share() -> None:
     assert priced(h, threads=1).work(h) == flops(h) * REFERENCE.unit
 
 
-def test_products_of_no_rows_cost_nothing() -> None:
-    h = apply("matmul", make("transpose", (array(0, 12, 0),), axes=(1, 0)), array(1, 12, 50))
+@pytest.mark.parametrize("rows, columns", [(12, 0), (0, 12)])
+def test_products_of_no_rows_cost_nothing(rows: int, columns: int) -> None:
+    h = apply("matmul", make("transpose", (array(0, rows, columns),), axes=(1, 0)), array(1, rows, 50))
     assert priced(h).work(h) == 0.0
 
 
