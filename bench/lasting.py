@@ -79,21 +79,22 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]
     return found
 
 
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...], calls: int) -> list[float]:
+    """Return the seconds of calls, one after the other."""
+    taken = []
+    for _ in range(calls):
+        begun = time.perf_counter()
+        function(*arguments)
+        taken.append(time.perf_counter() - begun)
+    return taken
+
+
 def timed(name: str, compile: str, calls: int) -> dict[str, Any]:
     """Time calls of one case in this process: plain, the first, all."""
     function, make = cases()[name]
     arguments = make()
-    plain = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        function(*arguments)
-        plain.append(time.perf_counter() - begun)
-    fast = jitla.jit(function, compile=compile)
-    taken = []
-    for _ in range(calls):
-        begun = time.perf_counter()
-        fast(*arguments)
-        taken.append(time.perf_counter() - begun)
+    plain = _called(function, arguments, 3)
+    taken = _called(jitla.jit(function, compile=compile), arguments, calls)
     return {"plain": min(plain), "first": taken[0], "late": float(np.median(taken[-CALLS:]))}
 
 
@@ -128,11 +129,7 @@ def _in_worker(name: str, compile: str) -> tuple[int, dict[str, Any], dict[str, 
     function, make = cases()[name]
     arguments = make()
     fast = jitla.jit(function, compile=compile)
-    taken = []
-    for _ in range(CALLS):
-        begun = time.perf_counter()
-        fast(*arguments)
-        taken.append(time.perf_counter() - begun)
+    taken = _called(fast, arguments, CALLS)
     made = jitla.recompilations(fast)
     counts = {"plans": sum(r.plans for r in made), "compiled": sum(r.compiled for r in made),
               "found": sum(r.reused for r in made)}

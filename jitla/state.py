@@ -69,6 +69,8 @@ class State:
         if tracing is not None and tracing.LOCAL.session is not None:
             return None
         config = current()
+        if config.epoch in self.begun:
+            return None
         try:
             return self.payoffs[config.epoch][1]
         except KeyError:
@@ -99,11 +101,16 @@ class State:
         if "tracing" in GATE.rooms:
             return None
         config = current()
-        if not self._is_usual(config) or not self.looping or self.looping.traced:
+        begun = self.begun.get(config.epoch)
+        if begun is None:
+            if not self._is_usual(config):
+                return None
+            begun = config, 0
+        looping = self.looping
+        if looping is None or looping.traced:
             return None
-        count = self.begun.get(config.epoch, (config, 0))[1]
-        self.begun[config.epoch] = config, count + 1
-        return self.looping
+        self.begun[config.epoch] = config, begun[1] + 1
+        return looping
 
     def insist(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import state
+from jitla.gate import GATE
 from jitla.turning import indexes_in_turn, reaches
 from tests.loops import programs
 
@@ -111,6 +113,18 @@ def test_decorated_functions_and_those_of_libraries_look_after_themselves(eager)
     library = FunctionType(swept.__code__.replace(co_filename=np.__file__), globals())
     assert not reaches(FunctionType(once_more.__code__, {"swept": library}), indexes_in_turn)
     assert eager(FunctionType(once_more.__code__, {"swept": library})) is None
+
+
+def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypatch):
+    monkeypatch.setattr(GATE, "rooms", {name: room for name, room in GATE.rooms.items() if name != "tracing"})
+    looked = []
+    monkeypatch.setattr(state, "reaches", lambda *given: looked.append(given) or reaches(*given))
+    fast = jitla.jit(swept, compile="auto")
+    assert fast(np.arange(3.0), 0.5).tolist() == swept(np.arange(3.0), 0.5).tolist()
+    once = len(looked)
+    for _ in range(5):
+        fast(np.arange(3.0), 0.5)
+    assert once and len(looked) == once and "tracing" not in GATE.rooms
 
 
 def wrong(x):
