@@ -17,7 +17,6 @@ from numpy import ndarray as ndarray
 from jitla.bypass import Shortcut
 from jitla.cold import kind_of_argument as kind_of_argument
 from jitla.config import PROCESS, local
-from jitla.events import log
 from jitla.gate import GATE
 from jitla.state import State
 
@@ -117,7 +116,7 @@ def _shorten(
         if wrapper is not None:
             shortcut.admit(wrapper, kind, args, kwargs)
     except Exception as error:  # the call was done: others take longer, that is all
-        log.warning("%r cannot be given shorter code: %r", function, error)
+        GATE.room("events").log.warning("%r cannot be given shorter code: %r", function, error)
 
 
 def _run(

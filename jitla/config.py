@@ -95,13 +95,13 @@ def _ratio(low: float, high: float) -> Callable[[Any], float]:
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_SIZE = r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)"
 
 
 def _size(value: Any) -> int:
     """Accept a number of bytes, or text such as "512MB"."""
     if isinstance(value, str):
-        found = _SIZE.fullmatch(value.strip())
+        found = re.fullmatch(_SIZE, value.strip())
         if found and found[2].upper() in _UNITS:
             value = int(float(found[1]) * _UNITS[found[2].upper()])
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

@@ -19,8 +19,8 @@ from weakref import WeakSet
 
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
-from jitla.events import MAKING, NothingNew, log
 from jitla.locks import relock
+from jitla.making import MAKING, NothingNew
 from jitla.rests import hurry
 from jitla.turning import indexes_in_turn, reaches
 
@@ -225,7 +225,7 @@ class Gate:
         try:
             self.room("tracing").call_here(warnings.warn, text, CacheWarning)
         except CacheWarning:  # where warnings are errors: the program must not end for it
-            log.warning("%s", text)
+            self.room("events").log.warning("%s", text)
 
     def check_cpu(self, cpu: str) -> None:
         """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""

@@ -23,9 +23,10 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 from jitla.config import current
-from jitla.events import Event, Made, NothingNew, compile_log, log, making
+from jitla.events import Event, compile_log, log
 from jitla.foresight import expected, least, loading, numpy_seconds, temporaries
 from jitla.gate import GATE
+from jitla.making import Made, NothingNew, making
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site

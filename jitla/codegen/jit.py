@@ -20,8 +20,8 @@ import llvmlite.binding as llvm
 from jitla.codegen.layout import PART, Target
 from jitla.config import __version__
 from jitla.errors import BackendError
-from jitla.events import MAKING
 from jitla.locks import hold, lost, relock
+from jitla.making import MAKING
 from jitla.rests import rest, resume
 
 # Nobody is in LLVM but who has it: a fork meanwhile would leave its memory half written.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jitla.errors import BackendError
-from jitla.events import MAKING, Event, log
+from jitla.events import Event, log
 from jitla.fusion import (
     Backend,
     Combine,
@@ -34,6 +34,7 @@ from jitla.fusion import (
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine, approximate, topo
 from jitla.locks import relock
+from jitla.making import MAKING
 from jitla.nests import Nest
 from jitla.recompile.asked import Nested
 from jitla.recompile.checking import difference

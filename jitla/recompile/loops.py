@@ -12,7 +12,6 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
-from jitla.events import MAKING
 from jitla.fusion import (
     Executable,
     Form,
@@ -30,6 +29,7 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Shape, topo
+from jitla.making import MAKING
 from jitla.recompile.asked import RowTools
 from jitla.recompile.choices import (
     UNTUNED,

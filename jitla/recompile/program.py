@@ -16,7 +16,6 @@ import numpy as np
 
 from jitla.clocks import Clock
 from jitla.errors import InternalError
-from jitla.events import MAKING
 from jitla.fusion import (
     COMPRESSED,
     Call,
@@ -32,6 +31,7 @@ from jitla.fusion import (
     seen_operands,
 )
 from jitla.hops import Flagged, Hop, Kind, Shape, topo
+from jitla.making import MAKING
 from jitla.recompile.asked import RowTools
 from jitla.recompile.choices import UNTUNED, Choice, Chosen, Key, Made
 from jitla.recompile.codes import Code, codes

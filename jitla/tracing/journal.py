@@ -10,7 +10,7 @@ from collections import deque
 from time import time
 from typing import Any, NamedTuple
 
-from jitla.events import Made
+from jitla.making import Made
 from jitla.tracing.guards import NEW, Guard, Met, failed, met
 from jitla.tracing.tape import SCALAR, Block
 

@@ -18,9 +18,10 @@ import numpy as np
 from jitla.clocks import moment
 from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
-from jitla.events import Made, NothingNew, log
+from jitla.events import log
 from jitla.hops import Hop
 from jitla.locks import relock
+from jitla.making import Made, NothingNew
 from jitla.tracing.effects import Effects
 from jitla.tracing.frames import codes_of, user_frame
 from jitla.tracing.journal import Journal, ending
