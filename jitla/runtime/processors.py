@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 
 __all__ = ["memory", "processors"]
 
@@ -47,8 +48,12 @@ def free_memory(root: Root = "/") -> int:
     for line in _text(os.path.join(root, "proc/meminfo")).splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable" and (found := _numbers(value.split()[:1])):
-            return min(found[0] << 10, memory(root))
+            return min(found[0] << 10, _limit(root))
     return memory(root) // 2
+
+
+# Neither the system's memory nor its groups' limits change as a rule; what is free does all the time.
+_limit = cache(memory)
 
 
 def _quotas(root: Root) -> Iterator[list[int]]:
