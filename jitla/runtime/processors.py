@@ -48,12 +48,14 @@ def free_memory(root: Root = "/") -> int:
     for line in _text(os.path.join(root, "proc/meminfo")).splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable" and (found := _numbers(value.split()[:1])):
-            return min(found[0] << 10, _limit(root))
+            return min(found[0] << 10, _limit(os.fspath(root)))
     return memory(root) // 2
 
 
-# Neither the system's memory nor its groups' limits change as a rule; what is free does all the time.
-_limit = cache(memory)
+@cache
+def _limit(root: str) -> int:
+    """Return `memory` as it was at first: what is free changes all the time, limits as a rule do not."""
+    return memory(root)
 
 
 def _quotas(root: Root) -> Iterator[list[int]]:
