@@ -7,6 +7,7 @@ import numpy as np
 import jitla
 from jitla.fusion import Knob, Space
 from jitla.gate import GATE
+from jitla.recompile.spaces import Rows, row_space
 from jitla.tuner import (
     History,
     Model,
@@ -84,3 +85,14 @@ def test_beliefs_count_as_measurements_bear_them_out():
     assert model.shares[0] > 0.9
     model.fit(points, [1.0 / space.estimate(space.values(p)) for p in points])
     assert model.shares[1] > 0.9
+
+
+def test_rows_tell_how_many_turns_their_loops_have():
+    space = row_space(Rows(100, 960, 3, 2, 1.0, cells=True, length=60, size=8, sums=1), 16, 4, True, True)
+    plain = space.values(space.default)
+    one, four = (np.array(space.traits({**plain, "unroll": n})) for n in (1, 4))
+    turns = int(np.flatnonzero(np.isclose(one, np.log2(60 / 4)))[-1])
+    assert np.allclose(one[turns:turns + 2], [np.log2(15.0), 0.0])
+    assert np.allclose(four[turns:turns + 2], np.log2([3.75, 4 / 3.75]))
+    half = np.array(space.traits({**plain, "unroll": 4, "vector": "half"}))
+    assert np.allclose(half[turns:turns + 2], np.log2([7.5, 8 / 7.5]))
