@@ -37,7 +37,7 @@ LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing 
 PROGRAM = "from jitla.hot import main; main()"
 # Schedules, seconds, part of the time in which they are run, times that limits are longer: the program comes
 # first.
-TRIALS, SECONDS, SHARE, PATIENCE = 32, 600.0, 0.04, 40.0
+TRIALS, SECONDS, SHARE, PATIENCE = 32, 900.0, 0.02, 40.0
 SWAP = 0.2  # part of the time in which what was found is compiled
 
 

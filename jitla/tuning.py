@@ -24,12 +24,12 @@ from jitla.recompile import UNTUNED, Choice, Key, Made
 from jitla.seeking import Trial, Tuned, alone
 from jitla.sending import Job, Memory, Unsendable
 from jitla.state import State
-from jitla.tuner import Learner, Records, Settings, Smooth, Trees
+from jitla.tuner import Learner, Records, Settings, Trees
 
 __all__ = ["Tuned", "Tuning", "tune"]
 
 TRIALS, SECONDS = 64, 30.0
-BUILT_IN: dict[str, Callable[..., Learner]] = {"smooth": Smooth, "trees": Trees}
+BUILT_IN: dict[str, Callable[..., Learner] | None] = {"smooth": None, "trees": Trees}
 LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
 
 
@@ -115,7 +115,7 @@ def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         state.clear()  # what was bound meanwhile knows nothing of what was found
 
 
-def _learner(name: str) -> Callable[..., Learner]:
+def _learner(name: str) -> Callable[..., Learner] | None:
     """Return what learns scores; raise `ConfigError` if there is no such thing here."""
     if name in BUILT_IN:
         return BUILT_IN[name]

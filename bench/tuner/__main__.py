@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.tuner.contest import contest, history, orders, shown, told
 from bench.tuner.functions import FUNCTIONS
+from bench.tuner.kernels import again
 from bench.tuner.kernels import fill as fill_kernel
 from bench.tuner.report import Summary, kept, write
 from bench.tuner.tables import MACHINE, Table, fill, kernel_tables, tables
@@ -24,6 +25,7 @@ def main() -> None:
     """Fill tables, compare searches on those that are complete, or make of that what is shipped and shown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fill", action="append", help="a layer whose points are simulated, or a kernel")
+    parser.add_argument("--again", action="append", help="a kernel whose best points are measured again")
     parser.add_argument("--seconds", type=float, default=240.0, help="for each that is filled")
     parser.add_argument("--machine", default=MACHINE)
     parser.add_argument("--seeds", type=int, default=30)
@@ -40,6 +42,8 @@ def main() -> None:
             continue
         there, every = fill(name, given.machine, given.seconds)
         print(f"{name}: {there} of {every} points")
+    for name in given.again or ():
+        print(again(name, given.seconds), flush=True)
     every_table = [*kernel_tables(), *tables(given.machine)]
     if given.past:
         made = history(kernel_tables(), PAST)
@@ -48,7 +52,7 @@ def main() -> None:
     elif given.page:
         there = [t for t in every_table if (given.results / f"{t.name}.json").exists()]
         write(given.page, there, given.results)
-    elif not given.fill:
+    elif not given.fill and not given.again:
         chosen = [t for t in every_table if not given.table or t.name in given.table]
         only = [m.replace("_", " ") for m in given.method or ()]
         for table in chosen:

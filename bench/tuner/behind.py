@@ -14,11 +14,14 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 
+import numpy as np
+
 import jitla
 from bench.tuner.functions import FUNCTIONS
 
 NAME, AFTER = "softmax", 200  # milliseconds after which it is tuned
 WAIT = 20.0  # seconds for the other process to begin
+DRAWN = 2000  # samples of pairs, of which the interval of the mean is made
 
 
 def below(parent: int) -> list[int]:
@@ -76,10 +79,14 @@ def main() -> None:
         ratios.append(beside / alone)
     tell(signal.SIGCONT)
     low, middle, high = quantiles(ratios, n=4)
+    rng = np.random.default_rng(1)
+    means = np.array(ratios)[rng.integers(len(ratios), size=(DRAWN, len(ratios)))].mean(1)
+    least, most = np.quantile(means, (0.025, 0.975))
     records = Path(given.directory, "tuned", "records.jsonl")
     lines = len(records.read_text().splitlines()) if records.exists() else 0
     print(f"{given.threads} threads, {median(ratios):.3f} ({low:.3f}-{high:.3f}) of the time alone, mean "
-          f"{sum(ratios) / len(ratios):.3f}; {begun} processes at first, {len(below(os.getpid()))} at last, "
+          f"{sum(ratios) / len(ratios):.3f} (95 %: {least:.3f}-{most:.3f}); "
+          f"{begun} processes at first, {len(below(os.getpid()))} at last, "
           f"{lines} records, {middle - 1:+.1%}")
 
 

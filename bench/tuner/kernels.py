@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from statistics import median, quantiles
 from time import monotonic
@@ -24,8 +25,9 @@ from jitla.tuner import Timing
 from jitla.tuning import Session
 
 MOST = 640  # points of a table
-ROUNDS, AGAIN, BEST = 6, 20, 24  # turns for every point; then again, of the best
-EACH, NEAR = 32, 5  # points after which the untuned one is timed as they are; neighbours in time
+ROUNDS = 2  # turns of a point with the untuned one, each time
+PASSES, AGAIN, BEST = 3, 11, 24  # times that every point is measured; then again, the best
+EACH = 32  # points after which the untuned one is timed as they are
 
 
 def coarse(space: Space, most: int = MOST) -> Space:
@@ -46,27 +48,62 @@ def measured(name: str, seconds: float) -> dict[str, Any] | None:
     space, end = coarse(every), monotonic() + seconds
     try:
         untuned = guard.untuned()
-        order = [space.points[k] for k in RNG.permutation(len(space.points))]
-        for at in range(0, len(order), EACH):  # the untuned one beside itself now and then: noise
-            order.insert(at, space.default)
-        runs: list[tuple[Point, Timing | None]] = []
-        for point in order:
-            timing = guard.time(space.values(point), ROUNDS)
-            runs.append((point, timing if isinstance(timing, Timing) else None))
-            if monotonic() > end:
-                return None
-        costs, noise = smoothed(runs, space.default)
-        sure = {space.default: guard.time(space.values(space.default), AGAIN)}
-        while True:  # until the best are those that were measured again
-            best = sorted((p for p in costs if costs[p] > 0), key=costs.__getitem__)[:BEST]
-            if all(p in sure for p in best):
-                break
-            for point in set(best) - set(sure):
-                sure[point] = guard.time(space.values(point), AGAIN)
-                costs[point] = sure[point].ratio if isinstance(sure[point], Timing) else -1.0
+        runs = Runs(guard, space, end)
+        runs.measure(space.points, PASSES)
+        if runs.left(space.points, 1):
+            return None
+        runs.settle()
     finally:
         guard.close()
-    return {**written(space, costs, untuned), "noise": round(noise, 4)}
+    low, _, high = quantiles(runs.found[space.default], n=4)
+    return {**written(space, runs.costs(), untuned), "noise": round(high - low, 4)}
+
+
+class Runs:
+    """What points took, in several passes over them, beside the untuned one in turn.
+
+    A machine that is slower for a while makes some points seem better than others: passes are apart in time,
+    each in another order, and medians of them count.
+    """
+
+    def __init__(self, guard: Guard, space: Space, end: float) -> None:
+        self.guard, self.space, self.end = guard, space, end
+        self.found: dict[Point, list[float]] = {p: [] for p in space.points}
+        self.refused: set[Point] = set()
+
+    def measure(self, points: Sequence[Point], times: int) -> None:
+        """Measure points until each was measured so many times, or time is up."""
+        while (left := self.left(points, times)) and monotonic() < self.end:
+            every = [*left, *[self.space.default] * ceil(len(left) / EACH)]
+            for at in RNG.permutation(len(every)):
+                timing = self.guard.time(self.space.values(every[at]), ROUNDS)
+                if isinstance(timing, Timing):
+                    self.found[every[at]].append(timing.ratio)
+                else:
+                    self.refused.add(every[at])
+
+    def settle(self) -> None:
+        """Measure the best again, until the best are those that were, or time is up."""
+        best: list[Point] = []
+        while set(self.best()) != set(best):
+            new, best = set(self.best()) - set(best), self.best()
+            self.measure(sorted(new), PASSES + AGAIN)
+
+    def left(self, points: Sequence[Point], times: int) -> list[Point]:
+        """Return those that were not measured so many times yet."""
+        return [p for p in points if p not in self.refused and len(self.found[p]) < times]
+
+    def costs(self) -> dict[Point, float]:
+        """Return what points take, 1 for the untuned one, -1 for what could not be run.
+
+        Of those measured again only that counts: it did not choose them.
+        """
+        return {p: -1.0 if p in self.refused else median(c[PASSES:] or c) for p, c in self.found.items()}
+
+    def best(self) -> list[Point]:
+        """Return the points that take least."""
+        costs = self.costs()
+        return sorted((p for p in costs if costs[p] > 0), key=costs.__getitem__)[:BEST]
 
 
 def largest(name: str) -> tuple[Guard, Space]:
@@ -82,29 +119,6 @@ def largest(name: str) -> tuple[Guard, Space]:
             GATE.renew()
         task = max(session.tasks.values(), key=lambda t: t.seconds)
         return Guard(task.job(jitla.config.current())), task.choice.space()
-
-
-def smoothed(runs: list[tuple[Point, Timing | None]], default: Point) -> tuple[dict[Point, float], float]:
-    """Return what points take, beside what the untuned one took around that time; and how far that is unsure.
-
-    Costs are 1 for the untuned one, -1 for what could not be run.
-    """
-    beside = [t.reference for _, t in runs if t is not None]
-    at = -1
-    costs: dict[Point, float] = {}
-    usual: list[float] = []
-    for point, timing in runs:
-        if timing is None:
-            costs[point] = -1.0
-            continue
-        at += 1
-        cost = timing.seconds / median(beside[max(at - NEAR, 0):at + NEAR + 1])
-        if point == default:
-            usual.append(cost)
-        costs[point] = cost
-    costs[default] = median(usual)
-    low, _, high = quantiles(usual, n=4)
-    return costs, high - low
 
 
 def described(name: str) -> dict[str, Any]:
@@ -131,6 +145,25 @@ def written(space: Space, costs: dict[Point, float], untuned: float) -> dict[str
         "knobs": [[k.name, list(k.choices), k.exact] for k in space.knobs], "default": list(space.default),
         "untuned": untuned, "points": [list(p) for p in every], "costs": [round(costs[p], 4) for p in every],
         **facts(space, [space.values(p) for p in every])}
+
+
+def again(name: str, seconds: float, place: Path = KERNELS) -> str:
+    """Measure the best of a table again; return what is to be said of that."""
+    found = json.loads((place / f"{name}.json").read_text())
+    table = Table.of(name, found)
+    guard, _ = largest(name)
+    runs = Runs(guard, table.space, monotonic() + seconds)
+    runs.found = {p: [c] * PASSES for p, c in table.costs.items() if c < float("inf")}
+    try:
+        runs.settle()
+    finally:
+        guard.close()
+    made = {**table.costs, **runs.costs()}
+    found["costs"] = [round(made[tuple(p)], 4) if made[tuple(p)] < float("inf") else -1.0
+                      for p in found["points"]]
+    left = len(runs.left(runs.best(), PASSES + AGAIN))
+    (place / f"{name}.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    return f"{name}: the best take {min(runs.costs().values()):.3f} of the untuned; {left} are left"
 
 
 def fill(name: str, seconds: float, place: Path = KERNELS) -> str:

@@ -144,10 +144,11 @@ HEAD = """# How well the tuner searches
 This page is written by `python -m bench.tuner --results FOLDER --page docs/tuner-search.md`, of what
 `python -m bench.tuner --results FOLDER` has found; [Tuning](tuner.md) says what the tuner is.
 
-Searches are replayed on tables in which every point of a space was measured once: kernels of the processor,
-and layers of ResNet-18 on the simulated accelerator, whose cycles are exact. Of a kernel the untuned schedule
-was timed beside every point, in turn; the best 24 were timed again, in 20 turns, until the best 24 were those
-that had been. No search is given the default. History is learnt from the tables of other functions, never
+Searches are replayed on tables in which every point of a space was measured: kernels of the processor, and
+layers of ResNet-18 on the simulated accelerator, whose cycles are exact. Of a kernel the untuned schedule was
+timed beside every point, in turn; the best 24 were timed again, until the best 24 were those that had been.
+No search is given the default. Seeds are even ones: by odd ones, and fewer, was chosen how to search.
+History is learnt from the tables of other functions, never
 from that of the kernel itself or another size of it. 64 trials at most; "never": not in those. Medians and
 quartiles of 30 seeds. "Expected" is `(N + 1) / (k + 1)` for `k` good points, those within 5 % of the best, of
 `N`. Default and estimate: what runs untuned, and what the analytic estimate takes for the best, over the

@@ -101,7 +101,8 @@ class CellLoop:
             form.mode == "cell", sums, binding.tools.cores,
             sum(prod(binding.places[h].shape) * h.meta.dtype.itemsize for h in given),
             work_of(self.kernel.body),
-            tiles_of(binding.shapes[self.kernel.shape]) if tiles else NO_TILES))
+            tiles_of(binding.shapes[self.kernel.shape]) if tiles else NO_TILES,
+            self.kernel.outputs[0].meta.dtype.itemsize))
 
     def variant(self, binding: Binding, chosen: Values = UNTUNED) -> tuple[Executable, Launch, Geometry]:
         """Return it compiled for these layouts, what runs it, and how it walks over them."""

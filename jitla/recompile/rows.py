@@ -194,11 +194,13 @@ class RowBinding:
         """Return what may be chosen: partial sums over rows depend on it, nothing else does."""
         blocks = -(-self.rows // self.height)
         shared = not self.kernel.in_turn or bool(self.packed)
-        cells = any(isinstance(s, Kernel) and not any(h.op.kind is Kind.AGG for h in s.outputs)
-                    for s in self.kernel.stages)
+        loops = [s for s in self.kernel.stages if isinstance(s, Kernel)]
+        sums = sum(any(h.op.kind is Kind.AGG for h in s.outputs) for s in loops)
         return row_space(
             Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, work_of(self.kernel.body),
-                 cells=cells), self.height,
+                 cells=sums < len(loops), length=max(
+                     prod(self.shapes[h.meta.shape][1:]) for h in self.kernel.body if self.axis[h] == 0),
+                 size=self.kernel.outputs[0].meta.dtype.itemsize, sums=sums), self.height,
             -(-blocks // self._per_unit(blocks)), not self.part, shared)
 
     def block(self) -> Made | None:

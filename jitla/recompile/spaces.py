@@ -28,6 +28,7 @@ AHEAD = (0, 256, 1024, 4096)  # bytes, of a loop; of stages on blocks of rows fe
 STAGES = {"unroll": (1, 2, 4), "vector": VECTORS, "ahead": (0, 1024)}
 LEVELS = ((1 << 20, 1.0), (4 << 20, 1.2))  # bytes of a block, and what a byte costs
 FAR = 1.5
+BYTES = 32  # of a vector
 NESTED: dict[str, Value] = {TILE: "", ORDER: ORDERS[0], PLACE: PLACES[0]}
 STAGE, UNIT = 2000.0, 4000.0  # bytes that could be moved while a stage is begun, and a unit is handed out
 NO_TILES: dict[str, tuple[int, float]] = {"": (1, 1.0)}
@@ -44,7 +45,8 @@ class Rows(NamedTuple):
     byte, the `least` rows of a block.
 
     `tiles` that it may be cut into, each with its rows and the part of a row that it takes; `places` where
-    what stages pass on may be computed. Some stages are `cells`, loops over elements.
+    what stages pass on may be computed. Some stages are `cells`, loops over elements, others `sums` of a row;
+    such a loop has `length` turns, of elements of so many bytes (`size`).
     """
 
     rows: int
@@ -56,6 +58,9 @@ class Rows(NamedTuple):
     tiles: Mapping[str, tuple[int, float]] = MappingProxyType(NO_TILES)
     places: tuple[str, ...] = PLACES[:1]
     cells: bool = False
+    length: int = 1
+    size: int = 8
+    sums: int = 0
 
 
 def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> Space:
@@ -136,8 +141,17 @@ def _traits(cut: Rows, usual: Values, values: Values) -> tuple[float, ...]:
     block, blocks, units, waste = _facts(cut, values)
     height = int(cut.tiles[str(values[TILE])][0]) if values.get(TILE) else int(values["height"])
     numbers = (cut.rows * cut.each, cut.work, cut.each, cut.stages, block, blocks, units, waste, height,
-               height / int(usual["height"]), units / int(usual["units"]))
-    return (*map(_log, numbers), *_loop_traits(values, cut.tiles))
+               height / int(usual["height"]), units / int(usual["units"]), cut.rows * cut.each / units,
+               cut.length, cut.size, *_turns(cut, values))
+    return (*map(_log, numbers), cut.sums / cut.stages, *_loop_traits(values, cut.tiles))
+
+
+def _turns(cut: Rows, values: Values) -> tuple[float, float]:
+    """Return how many turns a loop over a row has, and how much longer it is for the last, partly used."""
+    width = BYTES // cut.size * int(values.get("unroll", 1))
+    width = max(width // (2 if values.get("vector") == "half" else 1), 1)
+    turns = cut.length / width
+    return turns, ceil(turns) / turns
 
 
 def _log(number: float) -> float:
@@ -169,6 +183,7 @@ class Cells(NamedTuple):
     moved: int
     work: float
     tiles: Mapping[str, tuple[int, float]] = MappingProxyType(NO_TILES)
+    size: int = 8
 
 
 def cell_space(cells: Cells) -> Space:
@@ -201,5 +216,5 @@ def _cell_traits(cells: Cells, values: Values) -> tuple[float, ...]:
     alone = values.get("threads") == 1
     threads = 1 if alone else cells.cores
     numbers = (cells.moved, cells.work, 1, 1, cells.moved / threads, threads, threads,
-               cells.cores / threads, 1, 1, 1)
-    return (*map(_log, numbers), *_loop_traits(values, cells.tiles))
+               cells.cores / threads, 1, 1, 1, cells.moved / threads, cells.moved, cells.size, 1, 1)
+    return (*map(_log, numbers), 0.0, *_loop_traits(values, cells.tiles))

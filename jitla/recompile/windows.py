@@ -119,7 +119,8 @@ class WindowBinding:
             Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, work_of(self.kernel.body),
                  max(2 * ahead, 1),
                  tiles_of(self.shapes[self.kernel.shape]),
-                 places, cells=True),
+                 places, True, self.shapes[self.kernel.shape][-1],
+                 self.kernel.outputs[0].meta.dtype.itemsize),
             self.height, -(-blocks // self._per_unit(blocks)), True, True)
 
     def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:

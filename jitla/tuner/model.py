@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jitla.fusion import Point, Space
 from jitla.tuner.features import features, prior
-from jitla.tuner.smooth import Smooth
+from jitla.tuner.smooth import SPREAD, Smooth, distances
 from jitla.tuner.trees import Learner, Loss, Trees
 
 Matrix = NDArray[np.float64]
@@ -24,6 +24,10 @@ ENOUGH = 8  # own samples from which on they say what the estimate and the histo
 GUARD = 0.55  # pairs that history has to put in the right order
 FADES = 32.0  # own samples after which history counts half
 FAILED = 4.0  # times the worst cost, for what could not be run
+WORST = 3.0  # times the usual cost, beyond which it does not matter how bad a point is
+# By how much speeds differ, if the estimate differs by one, or the score of history; the least share of a
+# belief that counts; points of a space that tell what it is like.
+ESTIMATED, TOLD, LEAST, SOME = 0.6, 0.1, 0.01, 1000
 
 
 @dataclass(slots=True)
@@ -68,24 +72,39 @@ class History:
 
 
 class Model:
-    """Scores of the points of one space."""
+    """Scores of the points of one space.
+
+    Without a `learner` of scores there are two beliefs about speeds, by history and by the estimate alone; a
+    Gaussian process for each learns how far measurements are from it, and they count as they are likely.
+    """
 
     def __init__(self, space: Space, history: History | None = None, *, use_prior: bool = True,
-                 loss: Loss = "rank", learner: Callable[..., Learner] = Smooth) -> None:
+                 loss: Loss = "rank", learner: Callable[..., Learner] | None = None) -> None:
         self.space, self.history, self.loss, self.learner = space, history, loss, learner
         self.use_prior = use_prior and space.estimate is not None
         self.weight = USUAL_WEIGHT if self.use_prior else 0.0
         self.trust = 1.0 if history is not None else 0.0
         self._own: Learner | None = None
+        self._beliefs: list[Smooth] = []
         self._known: dict[Point, tuple[Matrix, float, float]] = {}
+        points = _some(space)
+        x = features(space, points)
+        wide = np.where(x.std(0) > 1e-9, x.std(0), np.inf)
+        self._low, self._wide = x.mean(0), wide * max(np.isfinite(wide).sum(), 1) ** 0.5
+        self._usual = np.zeros(2)  # what the estimate and history say of all, about
+        self._usual = np.array([float(v.mean()) for v in self._facts(points)[1:]])
 
     def fit(self, points: Sequence[Point], costs: Sequence[float | None]) -> None:
         """Learn from everything that was measured so far; None stands for what could not be run."""
         ran = [c for c in costs if c is not None]
-        if not ran:
+        if len(ran) < 2:
             return
         cost = np.array([FAILED * max(ran) if c is None else c for c in costs], float)
         x, estimate, told = self._facts(points)
+        if self.learner is None:
+            speeds = -np.log(np.minimum(cost, WORST * np.median(cost)))
+            self._beliefs = [Smooth().fit(x, speeds, e) for e in self._expected(estimate, told)]
+            return
         if len(points) >= ENOUGH:
             self._judge(cost, estimate, told)
         if self.history is not None and self.trust:
@@ -96,6 +115,13 @@ class Model:
             start = estimate - estimate.mean()
         self._own = self.learner(loss=self.loss).fit(x, cost, group, start)
 
+    def _expected(self, estimate: Matrix, told: Matrix) -> list[Matrix]:
+        """Return what every belief says of speeds: their logarithms."""
+        every = [ESTIMATED * estimate * self.use_prior]
+        if self.history is not None:
+            every.append(TOLD * (USUAL_WEIGHT * estimate * self.use_prior + told))
+        return every
+
     def _judge(self, cost: Matrix, estimate: Matrix, told: Matrix) -> None:
         """Give the estimate the weight by which pairs are told apart best; drop a history that misleads."""
         if self.use_prior:
@@ -103,25 +129,67 @@ class Model:
         if self.history is not None and accuracy(self.weight * estimate + told, cost) < GUARD:
             self.trust = 0.0
 
+    @property
+    def shares(self) -> Matrix:
+        """How much every belief counts: the estimate, then history."""
+        count = 1 + (self.history is not None)
+        likely = np.array([b.likely for b in self._beliefs] or [0.0] * count)
+        made: Matrix = np.exp(likely - likely.max())
+        made /= made.sum()
+        return made
+
     def score(self, points: Sequence[Point]) -> Matrix:
         """Return a score for every point."""
         if not points:
             return np.zeros(0)
         x, estimate, told = self._facts(points)
+        if self.learner is None:
+            return self._believed(x, estimate, told)[0]
         weight = 1.0 if self.loss == "square" and self._own is not None else self.weight
         made: Matrix = weight * estimate * self.use_prior + self.trust * told
         return made + self._own.score(x) if self._own is not None else made
+
+    def _believed(self, x: Matrix, estimate: Matrix, told: Matrix) -> tuple[Matrix, Matrix]:
+        """Return speeds by all beliefs, each by its share, and how far they are unsure."""
+        speeds, squares = np.zeros(len(x)), np.full(len(x), 0.0 if self._beliefs else SPREAD ** 2)
+        every = self._expected(estimate, told)
+        for n, (share, expected) in enumerate(zip(self.shares, every, strict=True)):
+            if self._beliefs and share > LEAST:
+                expected, square = self._beliefs[n].told(x, expected)
+                squares += share * square
+            speeds += share * expected
+        return speeds, np.sqrt(squares)
+
+    def unsure(self, points: Sequence[Point], picked: Sequence[Point]) -> Matrix:
+        """Return how far scores are unsure, less for points that are like some that were picked."""
+        x, estimate, told = self._facts(points)
+        if self.learner is None:
+            found = self._believed(x, estimate, told)[1]
+        else:
+            found = np.full(len(points), float(self.score(points).std()))
+        like = np.exp(-distances(x, self._facts(picked)[0])).max(1)
+        made: Matrix = found * np.sqrt(1.0 - np.minimum(like, 0.999) ** 2)
+        return made
 
     def _facts(self, points: Sequence[Point]) -> tuple[Matrix, Matrix, Matrix]:
         """Return features, the estimate and what history says, each found once per point."""
         new = [p for p in dict.fromkeys(points) if p not in self._known]
         if new:
             told = self.history.score(self.space, new) if self.history is not None else np.zeros(len(new))
-            rows = zip(features(self.space, new), -np.log(prior(self.space, new)), told, strict=True)
+            x = (features(self.space, new) - self._low) / self._wide
+            rows = zip(x, -np.log(prior(self.space, new)), told, strict=True)
             self._known |= {p: (r, float(e), float(t)) for p, (r, e, t) in zip(new, rows, strict=True)}
         found = [self._known[p] for p in points]
-        return (np.array([f[0] for f in found]), np.array([f[1] for f in found]),
-                np.array([f[2] for f in found]))
+        return (np.array([f[0] for f in found]), np.array([f[1] for f in found]) - self._usual[0],
+                np.array([f[2] for f in found]) - self._usual[1])
+
+
+def _some(space: Space) -> list[Point]:
+    """Return points that tell how far features of a space differ."""
+    if 0 < len(space.points) <= SOME:
+        return list(space.points)
+    rng = np.random.default_rng(0)
+    return [space.random(rng) for _ in range(SOME)]
 
 
 def accuracy(score: Matrix, cost: Matrix, tie: float = 0.01) -> float:

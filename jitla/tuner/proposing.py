@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from jitla.fusion import Point, Space
 
 Score = Callable[[Sequence[Point]], NDArray[np.float64]]
+Unsure = Callable[[Sequence[Point], Sequence[Point]], NDArray[np.float64]]
 Way = Literal["auto", "all", "annealing", "beam"]
 SCORED = 20_000  # points of a space that are all scored
 CHAINS, STEPS, STILL = 32, 100, 20  # of annealing; steps without anything new after which it ends
 NEAR = 0.7  # of the moves go to the next choice of a knob, the others anywhere
 BEAM = 32
+CURIOUS = 0.5  # of how far scores are unsure, that is added to them
 
 
 def candidates(space: Space, score: Score, wanted: int, seen: Collection[Point],
@@ -27,7 +29,8 @@ def candidates(space: Space, score: Score, wanted: int, seen: Collection[Point],
                starts: Sequence[Point] = ()) -> list[tuple[float, Point]]:
     """Return up to `wanted` unseen points with the best scores that are found, best first."""
     if way == "all" or way == "auto" and 0 < len(space.points) <= SCORED:
-        points = [p for p in space.points if p not in seen]
+        left = [p for p in space.points if p not in seen]
+        points = [left[i] for i in rng.permutation(len(left))]  # of equal scores none comes first
         return _best(zip(score(points), points, strict=True), wanted)
     if way == "beam":
         return _beam(space, score, wanted, seen, starts or (space.default,))
@@ -36,7 +39,7 @@ def candidates(space: Space, score: Score, wanted: int, seen: Collection[Point],
 
 def _best(scored: object, wanted: int) -> list[tuple[float, Point]]:
     made = [(float(s), p) for s, p in scored]  # type: ignore[attr-defined]
-    return sorted(made, key=lambda sp: (-sp[0], sp[1]))[:wanted]
+    return sorted(made, key=lambda sp: -sp[0])[:wanted]
 
 
 def _annealed(space: Space, score: Score, wanted: int, seen: Collection[Point],
@@ -97,20 +100,13 @@ def _beam(space: Space, score: Score, wanted: int, seen: Collection[Point],
     return _best(((s, p) for p, s in found.items() if p not in seen), wanted)
 
 
-def batch(scored: Sequence[tuple[float, Point]], size: int, share: float) -> list[Point]:
-    """Pick points one by one: by score, and by how many choices of theirs no point picked so far has."""
-    if not scored:
-        return []
-    scores = np.array([s for s, _ in scored])
-    spread = max(float(scores.max() - scores.min()), 1e-9)
-    points = [p for _, p in scored]
+def batch(scored: Sequence[tuple[float, Point]], size: int, unsure: Unsure | None = None) -> list[Point]:
+    """Pick points: the best by its score, others also by how `unsure` that is, and how unlike the picked."""
+    points, scores = [p for _, p in scored], np.array([s for s, _ in scored])
     picked: list[Point] = []
-    covered: set[tuple[int, int]] = set()
-    left = list(range(len(points)))
-    while left and len(picked) < size:
-        gains = [(scores[i] - scores.min()) / spread
-                 + share * np.mean([(k, c) not in covered for k, c in enumerate(points[i])]) for i in left]
-        chosen = left.pop(int(np.argmax(gains)))
-        picked.append(points[chosen])
-        covered |= set(enumerate(points[chosen]))
+    while points and len(picked) < size:
+        gains = scores + CURIOUS * unsure(points, picked) if picked and unsure is not None else scores
+        at = int(np.argmax(gains))
+        picked.append(points.pop(at))
+        scores = np.delete(scores, at)
     return picked

@@ -14,13 +14,10 @@ import numpy as np
 from jitla.fusion import Point, Space
 from jitla.tuner.model import History, Model
 from jitla.tuner.proposing import Way, batch, candidates
-from jitla.tuner.smooth import Smooth
 from jitla.tuner.trees import Learner, Loss
 
 Measure = Callable[[Point], float | None]
-WIDER = 4  # times as many points as a batch has, of which it is picked
-SHARES = 0.4, 0.05  # of what is new in a batch: at first, and in the end
-FALLS = 6  # batches between
+WIDER = 64  # times as many points as a batch has, of which it is picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class Settings:
     use_prior: bool = True
     diverse: bool = True
     loss: Loss = "rank"
-    learner: Callable[..., Learner] = Smooth
+    learner: Callable[..., Learner] | None = None  # of scores; None: Gaussian processes
     patience: int = 0  # batches without a gain of `noise` after which to stop; 0: never
     noise: float = 0.01
 
@@ -69,7 +66,7 @@ def search(
     found, model = Found(space), Model(space, history, use_prior=settings.use_prior, loss=settings.loss,
                                        learner=settings.learner)
     queue = _first(space, model, settings, rng, warm)
-    turn, still = 0, 0
+    still = 0
     try:
         while queue:
             before = found.best
@@ -86,8 +83,7 @@ def search(
             still = 0 if gained else still + 1
             if settings.patience and still >= settings.patience:
                 return found
-            turn += 1
-            queue = _next(found, model, settings, rng, turn)
+            queue = _next(found, model, settings, rng)
     except KeyboardInterrupt:
         found.interrupted = True
     return found
@@ -100,11 +96,11 @@ def _first(space: Space, model: Model, settings: Settings, rng: np.random.Genera
     size = settings.batch + len(start) - bool(start)
     if settings.use_prior and space.estimate is not None or model.history is not None:
         scored = candidates(space, model.score, WIDER * settings.batch, start, rng, settings.way)
-        start += batch(scored, size - len(start), SHARES[0] * settings.diverse)
+        start += batch(scored, size - len(start), model.unsure if settings.diverse else None)
     return _filled(space, start, (), size, rng)
 
 
-def _next(found: Found, model: Model, settings: Settings, rng: np.random.Generator, turn: int) -> list[Point]:
+def _next(found: Found, model: Model, settings: Settings, rng: np.random.Generator) -> list[Point]:
     seen = set(found.points)
     if space_is_done(found.space, seen):
         return []
@@ -112,10 +108,9 @@ def _next(found: Found, model: Model, settings: Settings, rng: np.random.Generat
     ran = sorted((c, p) for c, p in zip(found.costs, found.points, strict=True) if c is not None)
     scored = candidates(found.space, model.score, WIDER * settings.batch, seen, rng, settings.way,
                         [p for _, p in ran[:settings.batch]])
-    fall = min(turn / FALLS, 1.0)
-    share = (SHARES[0] * (1 - fall) + SHARES[1] * fall) * settings.diverse
     count = settings.batch - int(rng.random() < settings.random * settings.batch)
-    return _filled(found.space, batch(scored, count, share), seen, settings.batch, rng)
+    picked = batch(scored, count, model.unsure if settings.diverse else None)
+    return _filled(found.space, picked, seen, settings.batch, rng)
 
 
 def space_is_done(space: Space, seen: set[Point]) -> bool:

@@ -7,7 +7,19 @@ import numpy as np
 import jitla
 from jitla.fusion import Knob, Space
 from jitla.gate import GATE
-from jitla.tuner import Record, Records, Smooth, Trees, accuracy, built_in, features, remembered
+from jitla.recompile.spaces import Rows, row_space
+from jitla.tuner import (
+    History,
+    Model,
+    Record,
+    Records,
+    Smooth,
+    Trees,
+    accuracy,
+    built_in,
+    features,
+    remembered,
+)
 from jitla.tuning import Session
 
 X = np.random.default_rng(1).random((60, 3))
@@ -54,8 +66,33 @@ def test_own_records_add_to_it_and_others_are_left_out():
     assert remembered(records, "there", space) is None
 
 
-def test_a_smooth_model_corrects_scores_that_it_is_given():
-    start = -3.0 * X[:, 1]
-    own = Smooth().fit(X[:40], COSTS[:40], np.zeros(40, np.int64), start[:40])
-    made = accuracy(start[40:] + own.score(X[40:]), COSTS[40:])
-    assert made > 0.9 > accuracy(start[40:], COSTS[40:])
+def test_a_smooth_model_corrects_what_is_expected():
+    expected, speeds = -0.3 * X[:, 1], -np.log(COSTS)
+    own = Smooth().fit(X[:40], speeds[:40], expected[:40])
+    made, unsure = own.told(X[40:], expected[40:])
+    assert accuracy(made, COSTS[40:]) > 0.9 > accuracy(expected[40:], COSTS[40:])
+    assert (own.told(X[:40], expected[:40])[1].mean() < unsure.mean()), "what was measured is surer"
+
+
+def test_beliefs_count_as_measurements_bear_them_out():
+    space = Space((Knob("a", tuple(range(1, 17))), Knob("b", tuple(range(1, 9)))), (0, 0),
+                  estimate=lambda v: 1.0 + abs(v["a"] - 5), traits=lambda v: (float(v["a"]), float(v["b"])))
+    wrong = [1.0 / space.estimate(space.values(p)) for p in space.points]
+    model = Model(space, History.of([(features(space, space.points, structural=True), wrong)]))
+    assert model.shares.tolist() == [0.5, 0.5]
+    points = [(a, b) for a in (0, 3, 7, 12, 15) for b in (0, 4, 7)]
+    model.fit(points, [space.estimate(space.values(p)) for p in points])
+    assert model.shares[0] > 0.9
+    model.fit(points, [1.0 / space.estimate(space.values(p)) for p in points])
+    assert model.shares[1] > 0.9
+
+
+def test_rows_tell_how_many_turns_their_loops_have():
+    space = row_space(Rows(100, 960, 3, 2, 1.0, cells=True, length=60, size=8, sums=1), 16, 4, True, True)
+    plain = space.values(space.default)
+    one, four = (np.array(space.traits({**plain, "unroll": n})) for n in (1, 4))
+    turns = int(np.flatnonzero(np.isclose(one, np.log2(60 / 4)))[-1])
+    assert np.allclose(one[turns:turns + 2], [np.log2(15.0), 0.0])
+    assert np.allclose(four[turns:turns + 2], np.log2([3.75, 4 / 3.75]))
+    half = np.array(space.traits({**plain, "unroll": 4, "vector": "half"}))
+    assert np.allclose(half[turns:turns + 2], np.log2([7.5, 8 / 7.5]))
