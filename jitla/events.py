@@ -11,10 +11,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import Any
 
+from jitla.classes import dataclass
 from jitla.locks import relock
 
 __all__ = ["MAKING", "Event", "Made", "NothingNew", "Recorder", "compile_log", "log", "making"]
