@@ -331,6 +331,14 @@ class Gate:
             program.sizes = sizes
         return self._bound(program, sizes, layouts)
 
+    def has_plan(self, config: Config, request: Request) -> bool:
+        """Tell whether an earlier process has planned a block: then its machine code is there, too."""
+        planned, hops = self.planned(config), self.room("hops")
+        try:
+            return bool(planned.has(hops.words_of(*request[:4])))
+        except hops.Unwritable:
+            return False
+
     def near(
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],

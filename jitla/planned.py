@@ -1,6 +1,6 @@
 """Plans from process to process: where they are kept, and what they hold for.
 
-Knows: the directory of code, the version of what plans. Must not know: how plans are written, what is in them.
+Knows: the directory of code, the version of what plans. Must not know: how plans are written, of what.
 Receives words and texts; returns texts.
 
 A plan follows from what was asked for, the options, and what plans: the same files of the same version. It
@@ -21,7 +21,7 @@ from jitla.config import __version__
 
 __all__ = ["Planned"]
 
-PLANNERS = ("hops", "rewrites", "fusion", "recompile", "nests", "codegen")  # rooms whose files decide on plans
+PLANNERS = ("hops", "rewrites", "fusion", "recompile", "nests", "codegen")  # whose files decide on plans
 MOST = 64  # texts that were asked after and are not used yet
 
 
@@ -34,7 +34,7 @@ class Planned:
         self._near: dict[str, bytes] = {}
 
     def has(self, words: str) -> bool:
-        """Tell whether there is a text; it is at hand from now on."""
+        """Tell whether there is a text, which is at hand from now on."""
         found = self._near.get(words) or self.get(words)
         if found is not None:
             self._near[words] = found

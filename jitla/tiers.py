@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
 TIMES = 2.0
+# Seconds of NumPy from which a block that an earlier process has compiled is worth loading the compiler.
+HEAVY = 0.008
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
 # on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
@@ -89,10 +91,11 @@ class Tiers:
         if found is not None:
             return found
         request = make()
-        cost = Tiers.ratio * expected(request)
-        if self._config.compile == "auto" and self._pays_at_once(request, cost + loading()):
+        kept = self._config.compile == "auto" and GATE.has_plan(self._config, request)
+        cost = expected(request, True) if kept else Tiers.ratio * expected(request)
+        if self._config.compile == "auto" and self._pays_at_once(request, cost, kept):
             return self._now(key, sizes, layouts, lambda: request, note)
-        job = _Job(self, key, sizes, request, note)
+        job = _Job(self, key, sizes, request, note, kept)
         due = cost if self._config.compile == "auto" else 0.0
         _keep_freed()
         standby = GATE.room("tracing").Standby(request, due, least(request), job)
@@ -169,16 +172,18 @@ class Tiers:
         finally:
             LOCAL.since, LOCAL.name = outer
 
-    def _pays_at_once(self, request: Request, cost: float) -> bool:
-        if numpy_seconds(request) > TIMES * cost:
+    def _pays_at_once(self, request: Request, cost: float, kept: bool) -> bool:
+        # What an earlier process has compiled is met again and again: loading is for all these times.
+        waiting = (HEAVY if not GATE.compiles else 0.0) if kept else TIMES * loading()
+        if numpy_seconds(request) > TIMES * cost + waiting:
             return True
         taken = temporaries(request)
         return taken > FEW and taken > min(MANY, PART * GATE.room("runtime").free_memory())
 
-    def is_time(self, times: float = 1.0) -> bool:
+    def is_time(self, times: float = 1.0, kept: bool = False) -> bool:
         """Say whether so many times the time was spent without the compiler that loading it takes."""
         seconds: float = GATE.room("tracing").Patience.seconds
-        return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading()
+        return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading(kept)
 
     def is_crowded(self) -> bool:
         """Say whether a thread that compiles behind a block would have no processor to itself."""
@@ -209,7 +214,8 @@ class Tiers:
             self._site.standbys.discard(standby)
             self._site.failed(error)
             return
-        learn(job.request, thread_time() - start)
+        if not job.kept:
+            learn(job.request, thread_time() - start)
         self._site.swap(standby, bound)
         job.note(tier, made)
 
@@ -219,8 +225,10 @@ class _Job:
 
     def __init__(
         self, tiers: Tiers, key: tuple[Any, ...], sizes: tuple[int, ...], request: Request, note: Note,
+        kept: bool = False,
     ) -> None:
         self.tiers, self.key, self.sizes, self.request, self.note = tiers, key, sizes, request, note
+        self.kept = kept  # an earlier process has made the program
 
     def bound(self) -> Any:
         """Return the program, made now."""
@@ -239,7 +247,7 @@ class _Job:
     def before(self, standby: Any) -> None:
         """Make the program before the block runs again, where that is better than behind it."""
         tiers = self.tiers
-        if not standby.asked and tiers._allowed() and tiers.is_crowded() and tiers.is_time(SURE):
+        if not standby.asked and tiers._allowed() and tiers.is_crowded() and tiers.is_time(SURE, self.kept):
             standby.asked = True
             tiers.meanwhile(self, standby)
 
@@ -249,7 +257,7 @@ class _Job:
             GATE.behind.nudge()
         elif not self.tiers._allowed() or again and self.tiers.is_crowded():
             return
-        elif self.tiers.is_time():
+        elif self.tiers.is_time(kept=self.kept):
             standby.asked = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)

@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import Any
 
 from jitla.events import MAKING, Event
-from jitla.hops import Hop, topo
+from jitla.hops import Hop, Unwritable, topo, words_of
 from jitla.recompile.invariants import worth_keeping
-from jitla.recompile.kept import Kept, Shelf, Unwritable, numbers_of, read, words_of, written
+from jitla.recompile.kept import Kept, Shelf, numbers_of, read, written
 from jitla.recompile.pipeline import Draft, Tools, program_of, run_pipeline
 from jitla.recompile.program import Program
 
@@ -61,7 +61,7 @@ class Remembered:
         if self._shelf is None:
             return ""
         try:
-            return words_of(draft, *more)
+            return words_of(draft.roots, draft.layouts, draft.outs, draft.aliases, *more)
         except Unwritable:
             return ""
 
