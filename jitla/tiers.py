@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
 TIMES = 2.0
 # Seconds of NumPy from which a block that an earlier process has compiled is worth loading the compiler.
-HEAVY = 0.008
+HEAVY = 0.0025
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
 # on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
@@ -191,6 +191,10 @@ class Tiers:
             return False
         return bool(Crowd.worked >= CROWDED * _processors() * Crowd.seconds > 0.0)
 
+    def at_once(self, kept: bool) -> bool:
+        """Say whether whoever runs a block once more waits for its program, not long if that is `kept`."""
+        return self.is_time(kept=True) if kept else self.is_crowded() and self.is_time(SURE)
+
     def meanwhile(self, job: _Job, standby: Any) -> None:
         """Make the program of a block before it runs again; whoever runs it waits."""
         start = perf_counter()
@@ -247,7 +251,7 @@ class _Job:
     def before(self, standby: Any) -> None:
         """Make the program before the block runs again, where that is better than behind it."""
         tiers = self.tiers
-        if not standby.asked and tiers._allowed() and tiers.is_crowded() and tiers.is_time(SURE, self.kept):
+        if not standby.asked and tiers._allowed() and tiers.at_once(self.kept):
             standby.asked = True
             tiers.meanwhile(self, standby)
 
@@ -255,7 +259,7 @@ class _Job:
         """Have the program made behind what runs, unless that was asked, or `before` is to do it."""
         if standby.asked:
             GATE.behind.nudge()
-        elif not self.tiers._allowed() or again and self.tiers.is_crowded():
+        elif not self.tiers._allowed() or again and (self.kept or self.tiers.is_crowded()):
             return
         elif self.tiers.is_time(kept=self.kept):
             standby.asked = True

@@ -13,6 +13,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from jitla.errors import InternalError
 from jitla.fusion import Call, Kernel, Plan, Product, RowKernel, Spelling, Way, WindowKernel
 from jitla.hops import Hop, Rows, Unwritable, hops_of, topo, value_of
 
@@ -81,7 +82,7 @@ def read(asked: Asked, text: bytes, here: str) -> Kept | None:
             return None
         hops = hops_of(rows, asked.roots)
         plan, given, spelling, searched = (value_of(part, hops, _RECORDS) for part in told)
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, InternalError, LookupError, TypeError, ValueError):
         return None
     found = Kept(Plan(*plan), given, spelling, searched)
     return found if _answers(asked, found) else None
