@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 # NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
 TIMES = 2.0
-# Seconds of NumPy from which a block that an earlier process has compiled is worth loading the compiler.
-HEAVY = 0.0025
+# Seconds of NumPy from which a block that an earlier process has compiled is worth loading the compiler,
+# and, when that is there, waiting for.
+HEAVY, LIGHT = 1.5e-2, 5e-4
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
 # on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
@@ -174,8 +175,8 @@ class Tiers:
 
     def _pays_at_once(self, request: Request, cost: float, kept: bool) -> bool:
         # What an earlier process has compiled is met again and again: loading is for all these times.
-        waiting = (HEAVY if not GATE.compiles else 0.0) if kept else TIMES * loading()
-        if numpy_seconds(request) > TIMES * cost + waiting:
+        most = (LIGHT if GATE.compiles else HEAVY) if kept else TIMES * (cost + loading())
+        if numpy_seconds(request) > most:
             return True
         taken = temporaries(request)
         return taken > FEW and taken > min(MANY, PART * GATE.room("runtime").free_memory())

@@ -34,7 +34,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_configure() -> None:
     """Let no plan come from another test: many change what plans depend on, or count them."""
-    from jitla.planned import Planned  # noqa: PLC0415  (the settings above come first)
+    from jitla.planned import Planned
 
     Planned.on = False
 

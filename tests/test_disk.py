@@ -419,7 +419,8 @@ def test_the_command_line_tells_and_clears(tmp_path: Path, capsys: pytest.Captur
         assert "kept: 0 pieces of machine code and plans, 0.0 MB of 268 MB" in capsys.readouterr().out
         Disk(str(tmp_path)).put("key", "maker", bytes(200_000))
         assert main(["cache", "info"]) == 0
-        assert f"{tmp_path}/objects\nkept: 1 pieces of machine code and plans, 0.2 MB" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert f"{tmp_path}/objects\nkept: 1 pieces of machine code and plans, 0.2 MB" in told
         assert main(["cache", "clear"]) == 0 and kept(tmp_path) == []
         assert "removed: 1 pieces of machine code and plans" in capsys.readouterr().out
         (tmp_path / "objects").chmod(0o777)

@@ -75,7 +75,7 @@ __all__ = [
     "make", "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",
     "numpy_work", "NumpyBuilder", "of_rows", "OpSpec",
     "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
-    "Rows", "Safe", "ScalarBuilder", "Section", "sections", "Shape", "show", "Sketch", "Step", "STORED", "substitute",
-    "taken_by", "topo", "Unwritable", "uses", "value_of", "verify", "Weak", "WHOLE", "Widths", "words_of",
+    "Rows", "Safe", "ScalarBuilder", "Section", "sections", "Shape", "show", "Sketch", "Step", "STORED",
+    "substitute", "taken_by", "topo", "Unwritable", "uses", "value_of", "verify", "Weak", "WHOLE", "Widths", "words_of",
     "Zeros",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from jitla.errors import InternalError
 from jitla.fusion import Call, Kernel, Plan, Product, RowKernel, Spelling, Way, WindowKernel
