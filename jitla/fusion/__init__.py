@@ -78,7 +78,7 @@ __all__ = [
     "Step", "TEMPLATES", "Template", "Tile", "Value", "Values", "Verdict", "Way", "WindowKernel", "Work",
     "alike", "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous", "crosswise",
     "data_inputs", "forecast", "geometry", "holds", "is_certain", "is_view", "operands", "over_rows",
-    "packs_once", "pairs_in", "panels_bytes", "peak", "plan", "result_of", "run_kernel", "seconds_of", "seen_operands",
-    "show", "spelled", "structure", "structure_key", "tables", "walk", "weigh", "window_height",
-    "window_row",
+    "packs_once", "pairs_in", "panels_bytes", "peak", "plan", "result_of", "run_kernel", "seconds_of",
+    "seen_operands", "show", "spelled", "structure", "structure_key", "tables", "walk", "weigh",
+    "window_height", "window_row",
 ]
