@@ -107,8 +107,8 @@ def first(rows: int, columns: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(5)
     X = rng.normal(size=(rows, columns))
     y = np.where(X[:, 0] + 0.5 * rng.normal(size=rows) > 0, 1.0, -1.0)
-    S = sp.random(rows, 10 * columns, density=0.02, format="csr", random_state=6)
-    G = sp.random(rows, rows, density=5.0 / rows, format="csr", random_state=7)
+    S = sp.random(rows, 10 * columns, density=0.02, format="csr", random_state=np.random.default_rng(6))
+    G = sp.random(rows, rows, density=5.0 / rows, format="csr", random_state=np.random.default_rng(7))
     factors = rng.random((S.shape[0], 10)), rng.random((10, S.shape[1]))
     cases: tuple[tuple[str, Callable[..., Any], tuple[Any, ...]], ...] = (
         ("L2SVM", l2svm, (X, y)), ("logistic", logistic, (X, y)),

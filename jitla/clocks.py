@@ -10,10 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary, ref
+
+from jitla.classes import dataclass
 
 __all__ = ["Clock", "Lap", "Watch", "moment", "stored", "usual", "watching"]
 

@@ -94,7 +94,7 @@ def cache_command(what: str) -> int:
         print(f"not in use: {wrong}")
         return 1
     limit = f" of {kept.limit / 1e6:.0f} MB" if what == "info" and kept.limit else ""
-    print(f"{'kept' if what == 'info' else 'removed'}: {found.files} pieces of machine code, "
+    print(f"{'kept' if what == 'info' else 'removed'}: {found.files} pieces of machine code and plans, "
           f"{found.nbytes / 1e6:.1f} MB{limit}")
     return 0
 

@@ -10,12 +10,13 @@ import csv
 import io
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from jitla.classes import dataclass
 
 LATE_MINUTES = 15
 TOP_DESTINATIONS = 30

@@ -10,10 +10,11 @@ import logging
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import Any
 
+from jitla.classes import dataclass
 from jitla.locks import relock
 
 __all__ = ["Event", "Recorder", "compile_log", "log"]

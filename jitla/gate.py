@@ -50,6 +50,7 @@ class Gate:
         self._backends: dict[str, Any] = {}
         self._machine: Any = None
         self._disks: dict[tuple[str, int], Disk] = {}
+        self._planned: dict[tuple[Any, ...], Any] = {}
         self._loops: Any = None
         self._behind: Any = None
         self._records: dict[str, Any] = {}
@@ -127,7 +128,15 @@ class Gate:
             numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
             memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
             observe=self.room("tiers").observe, placement=config.placement, tuning=self._tuning(config),
-            devices=self.devices(config.accelerator, config.numerics == "strict", config))
+            devices=self.devices(config.accelerator, config.numerics == "strict", config),
+            shelf=self.planned(config), here=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
+
+    def planned(self, config: Config) -> Any:
+        """Return what keeps plans from process to process."""
+        key = self._key(config)
+        if key not in self._planned:
+            self._planned[key] = self.room("planned").Planned(self.disk, key)
+        return self._planned[key]
 
     def records(self, config: Config, new: bool = False) -> Any:
         """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
@@ -321,6 +330,14 @@ class Gate:
         if program.sizes is None:
             program.sizes = sizes
         return self._bound(program, sizes, layouts)
+
+    def has_plan(self, config: Config, request: Request) -> bool:
+        """Tell whether an earlier process has planned a block: then its machine code is there, too."""
+        planned, hops = self.planned(config), self.room("hops")
+        try:
+            return bool(planned.has(hops.words_of(*request[:4])))
+        except hops.Unwritable:
+            return False
 
     def near(
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],

@@ -7,8 +7,9 @@ Receives nodes, each with the numbers of those it reads; returns text, the same 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
+
+from jitla.classes import dataclass
 
 __all__ = ["COLOURS", "NodeRecord", "dot", "mermaid", "svg"]
 

@@ -14,12 +14,13 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from time import perf_counter, sleep
 from typing import Any
 from weakref import WeakSet
 
+from jitla.classes import dataclass
 from jitla.config import Config, configure
 from jitla.events import log
 from jitla.gate import GATE

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
+
+from jitla.classes import dataclass
 
 __all__ = ["MAKING", "Made", "NothingNew", "making"]
 

@@ -7,7 +7,8 @@ Receives records; returns lines of text, the same for the same records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from jitla.classes import dataclass
 
 __all__ = ["CostRecord", "RivalRecord", "bytes_text", "duration", "rival_line", "search_lines",
            "summary_line"]

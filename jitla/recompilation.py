@@ -10,13 +10,14 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jitla.callables import behind, check_arguments
+from jitla.classes import dataclass
 from jitla.clocks import Watch, watching
 from jitla.config import Config, options
 from jitla.errors import ConfigError, TraceError

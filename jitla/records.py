@@ -9,9 +9,9 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from os.path import basename
 
+from jitla.classes import dataclass
 from jitla.graph import NodeRecord
 from jitla.predictions import CostRecord
 

@@ -10,12 +10,12 @@ import ctypes
 import io
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.hops import Hop, const, const_value, leaf, make, topo
 
 __all__ = [

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
 TIMES = 2.0
+# Seconds of NumPy from which a block that an earlier process has compiled is worth loading the compiler,
+# and, when that is there, waiting for.
+HEAVY, LIGHT = 1.5e-2, 5e-4
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
 # Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
 # on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
@@ -90,10 +93,11 @@ class Tiers:
         if found is not None:
             return found
         request = make()
-        cost = Tiers.ratio * expected(request)
-        if self._config.compile == "auto" and self._pays_at_once(request, cost + loading()):
+        kept = self._config.compile == "auto" and GATE.has_plan(self._config, request)
+        cost = expected(request, True) if kept else Tiers.ratio * expected(request)
+        if self._config.compile == "auto" and self._pays_at_once(request, cost, kept):
             return self._now(key, sizes, layouts, lambda: request, note)
-        job = _Job(self, key, sizes, request, note)
+        job = _Job(self, key, sizes, request, note, kept)
         due = cost if self._config.compile == "auto" else 0.0
         _keep_freed()
         standby = GATE.room("tracing").Standby(request, due, least(request), job)
@@ -170,22 +174,28 @@ class Tiers:
         finally:
             LOCAL.since, LOCAL.name = outer
 
-    def _pays_at_once(self, request: Request, cost: float) -> bool:
-        if numpy_seconds(request) > TIMES * cost:
+    def _pays_at_once(self, request: Request, cost: float, kept: bool) -> bool:
+        # What an earlier process has compiled is met again and again: loading is for all these times.
+        most = (LIGHT if GATE.compiles else HEAVY) if kept else TIMES * (cost + loading())
+        if numpy_seconds(request) > most:
             return True
         taken = temporaries(request)
         return taken > FEW and taken > min(MANY, PART * GATE.room("runtime").free_memory())
 
-    def is_time(self, times: float = 1.0) -> bool:
+    def is_time(self, times: float = 1.0, kept: bool = False) -> bool:
         """Say whether so many times the time was spent without the compiler that loading it takes."""
         seconds: float = GATE.room("tracing").Patience.seconds
-        return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading()
+        return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading(kept)
 
     def is_crowded(self) -> bool:
         """Say whether a thread that compiles behind a block would have no processor to itself."""
         if self._config.compile != "auto" or LOCAL.hurries or GATE.behind.busy:
             return False
         return bool(Crowd.worked >= CROWDED * _processors() * Crowd.seconds > 0.0)
+
+    def at_once(self, kept: bool) -> bool:
+        """Say whether whoever runs a block once more waits for its program, not long if that is `kept`."""
+        return self.is_time(kept=True) if kept else self.is_crowded() and self.is_time(SURE)
 
     def meanwhile(self, job: _Job, standby: Any) -> None:
         """Make the program of a block before it runs again; whoever runs it waits."""
@@ -210,7 +220,8 @@ class Tiers:
             self._site.standbys.discard(standby)
             self._site.failed(error)
             return
-        learn(job.request, thread_time() - start)
+        if not job.kept:
+            learn(job.request, thread_time() - start)
         self._site.swap(standby, bound)
         job.note(tier, made)
 
@@ -220,8 +231,10 @@ class _Job:
 
     def __init__(
         self, tiers: Tiers, key: tuple[Any, ...], sizes: tuple[int, ...], request: Request, note: Note,
+        kept: bool = False,
     ) -> None:
         self.tiers, self.key, self.sizes, self.request, self.note = tiers, key, sizes, request, note
+        self.kept = kept  # an earlier process has made the program
 
     def bound(self) -> Any:
         """Return the program, made now."""
@@ -240,7 +253,7 @@ class _Job:
     def before(self, standby: Any) -> None:
         """Make the program before the block runs again, where that is better than behind it."""
         tiers = self.tiers
-        if not standby.asked and tiers._allowed() and tiers.is_crowded() and tiers.is_time(SURE):
+        if not standby.asked and tiers._allowed() and tiers.at_once(self.kept):
             standby.asked = True
             tiers.meanwhile(self, standby)
 
@@ -248,9 +261,9 @@ class _Job:
         """Have the program made behind what runs, unless that was asked, or `before` is to do it."""
         if standby.asked:
             GATE.behind.nudge()
-        elif not self.tiers._allowed() or again and self.tiers.is_crowded():
+        elif not self.tiers._allowed() or again and (self.kept or self.tiers.is_crowded()):
             return
-        elif self.tiers.is_time():
+        elif self.tiers.is_time(kept=self.kept):
             standby.asked = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)

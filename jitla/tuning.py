@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
 from time import perf_counter
 from typing import Any
 
+from jitla.classes import dataclass
 from jitla.config import Config, current
 from jitla.errors import ConfigError
 from jitla.fusion import Space, Values

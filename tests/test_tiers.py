@@ -241,7 +241,7 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
     monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: shares.append(share))
-    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0: True)
+    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: True)
     for seconds in (1e-6, 1.0):
         f = jitla.jit(lambda x, y: x * 8.75 + y, compile="auto")
         f(np.ones(300_000), seconds)
@@ -253,6 +253,20 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
     g = jitla.jit(lambda x: x * 8.75 + 3.0, compile="background")
     g(np.ones(300_000))
     assert shares[2:] == [1.0]  # at once
+
+
+@pytest.mark.parametrize(("seconds", "loaded", "tier"), [
+    (2e-2, False, "now"), (1e-3, False, "none"), (1e-3, True, "now"), (1e-4, True, "none")])
+def test_blocks_that_an_earlier_process_compiled_wait_for_their_programs(
+    nobody: list[Any], monkeypatch: pytest.MonkeyPatch, seconds: float, loaded: bool, tier: str,
+) -> None:
+    monkeypatch.setattr(GATE, "has_plan", lambda config, request: True)
+    monkeypatch.setattr(tiers, "numpy_seconds", lambda request: seconds)
+    if loaded:
+        jitla.jit(lambda x: x - 3.25, compile="sync")(np.ones(9))
+    f = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto")
+    assert (f(np.ones(300_000)) == 9.5).all()
+    assert [r.tier for r in jitla.recompilations(f)] == [tier] and bool(f.stats().waiting) == (tier == "none")
 
 
 @pytest.mark.parametrize("plain", [0.5e-3, 2e-3])

@@ -7,7 +7,7 @@ Receives hops and positions in them; returns where that is in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from jitla.classes import dataclass
 from jitla.hops import Hop, Shape
 
 _NUMBERS = count()

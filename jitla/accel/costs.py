@@ -9,10 +9,11 @@ memory: the model of memory in upstream's simulation of that core. HLS: upstream
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jitla.accel.isa import Alu, Gemm, Load, Store
 from jitla.accel.spec import Spec
+from jitla.classes import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from math import prod
 from threading import Lock
@@ -28,6 +28,7 @@ from jitla.accel.text import disassemble
 from jitla.accel.tiling import Tiling, roofs
 from jitla.accel.timeline import line_of_time
 from jitla.accel.unit import Unit, operator_of, units
+from jitla.classes import dataclass
 from jitla.errors import DeviceError, InternalError
 from jitla.fusion import Layout, all_layouts
 from jitla.hops import Hop, Meta, evaluate, leaf, substitute

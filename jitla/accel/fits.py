@@ -7,7 +7,6 @@ Receives matches of nests; returns fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from jitla.accel.access import Access, Axis
 from jitla.accel.intrinsic import Fit, Intrinsic, Loops, Match, Source, loops_of, matches, starts
 from jitla.accel.layer import Layer, Mode, Window
 from jitla.accel.nest import Nest
+from jitla.classes import dataclass
 from jitla.hops import Kind
 
 LANES, MORE = 16, 1.5  # channels of a block on most machines, and times more lanes that images may take

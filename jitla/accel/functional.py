@@ -7,7 +7,6 @@ Receives a program and an image of DRAM; returns the image after it, and what wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -32,6 +31,7 @@ from jitla.accel.isa import (
 from jitla.accel.program import Image, Program
 from jitla.accel.spec import Memory, Spec
 from jitla.accel.steps import Steps, bare, check_bounds, independent_runs, known_steps
+from jitla.classes import dataclass
 from jitla.errors import DeviceError
 
 Array = NDArray[Any]

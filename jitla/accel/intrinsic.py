@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from math import prod
@@ -20,6 +19,7 @@ from numpy.lib.stride_tricks import as_strided
 from jitla.accel.access import Access, Axis
 from jitla.accel.layer import Layer
 from jitla.accel.nest import Nest
+from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.hops import Hop
 

@@ -6,11 +6,12 @@ Receives field values; returns records that encoding, text, checks and simulator
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
 from jitla.accel.spec import Memory
+from jitla.classes import dataclass
 
 
 class Opcode(IntEnum):

@@ -7,13 +7,14 @@ Receives sizes; returns records, and by `meaning` what they say of arrays in Num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jitla.accel.isa import AluOp
+from jitla.classes import dataclass
 
 Array = NDArray[Any]
 Mode = Literal["product", "sum", "max", "min"]

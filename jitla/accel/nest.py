@@ -7,12 +7,13 @@ Receives hops; returns `Nest` records, None for what is no such loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from jitla.accel.access import Access, Axis, Place, Places, Splits, sources
+from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, Shape
 
 BYTES = frozenset({np.dtype(np.int8), np.dtype(np.bool_)})

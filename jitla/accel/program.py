@@ -7,7 +7,7 @@ Receives instructions, micro-ops and regions; returns the image of DRAM a run st
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from jitla.accel.encoding import UopWords, Words, decode, encode
 from jitla.accel.isa import Instruction
 from jitla.accel.spec import PAGE, Spec
+from jitla.classes import dataclass
 from jitla.errors import DeviceError
 
 Image = NDArray[np.uint8]  # all of DRAM that a program uses, by byte address; the first page is never used

@@ -11,13 +11,14 @@ and a shift: ``(sums * m + half) >> n``. Limits are rounded to integers, so are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, frexp, log2
 from typing import Any
 
 import numpy as np
 
 from jitla.accel.nest import is_sum
+from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, Meta, const, evaluate, leaf, make, topo, uses
 
 MOST = 127  # bytes go from its negative to it

@@ -7,9 +7,9 @@ Receives keys; returns parts, and whether they have to be filled.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from jitla.accel.spec import Memory
+from jitla.classes import dataclass
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from enum import IntEnum
 from functools import cached_property
 from math import prod
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.errors import ConfigError
 
 PAGE = 4096  # bytes; what is allocated begins on a page, and the first page is never used

@@ -12,13 +12,14 @@ buffers need no instructions; every push has its pop, so all queues end empty.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from jitla.accel.encoding import encode_uops
 from jitla.accel.isa import Alu, Finish, Gemm, Instruction, Load, Unit, Uop, noop, unit_of
 from jitla.accel.program import Layout, Program
 from jitla.accel.spec import Memory, Spec
+from jitla.classes import dataclass
 
 RESIDENT = 2048  # micro-ops that every implementation has room for
 DRAM = "dram"

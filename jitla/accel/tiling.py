@@ -7,13 +7,14 @@ Receives a layer and a machine; returns tilings, the ones that promise most firs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product, zip_longest
 from math import prod
 
 from jitla.accel.layer import Layer
 from jitla.accel.spec import Memory, Spec
 from jitla.accel.walk import APART
+from jitla.classes import dataclass
 
 BURST = 18  # cycles before the first beat of a transfer arrives
 BEGIN = 8  # cycles that an instruction takes beside its steps

@@ -7,7 +7,6 @@ Receives the record of a run; returns shares, reasons and text. Cycles are simul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from jitla.accel.costs import bus_bytes
 from jitla.accel.encoding import INSTRUCTION_BYTES
 from jitla.accel.isa import Gemm, Instruction, Load, Queue, Store, Unit, unit_of
 from jitla.accel.program import Program
+from jitla.classes import dataclass
 
 Cycles = NDArray[np.int64]
 FETCH, END = "fetch", "end"  # waits for an instruction; has nothing left to do

@@ -7,7 +7,6 @@ Receives roots; returns units, and for values of their inputs the layer with its
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from jitla.accel.access import Access, Places, Splits, regrouped, sources
@@ -16,6 +15,7 @@ from jitla.accel.intrinsic import Fit, Intrinsic
 from jitla.accel.isa import AluOp
 from jitla.accel.nest import is_sum, keeps_integers, nest_of, replaced
 from jitla.accel.spec import Memory, Spec
+from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, topo, uses
 
 _OPS = {"add": AluOp.ADD, "subtract": AluOp.ADD, "maximum": AluOp.MAX, "minimum": AluOp.MIN,

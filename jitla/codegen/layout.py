@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
 

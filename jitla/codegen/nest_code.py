@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.span import emit_cell
 from jitla.codegen.vector import Value

@@ -12,12 +12,12 @@ allocated inside, every thread that is at work has its own: it marks a slot as t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.codegen.flags import quiet
 from jitla.codegen.indexing_code import ENTRY, block_head, pack_indexed
 from jitla.codegen.jit import Jit, Library

@@ -6,10 +6,9 @@ Receives names of values; returns lines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.vector import memory_type
 

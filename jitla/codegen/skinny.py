@@ -10,8 +10,8 @@ vectors of columns stay in registers; what does not fit there is done in further
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from jitla.classes import dataclass
 from jitla.codegen.lanes import Lanes
 from jitla.codegen.passes import AHEAD, CACHE_LINE, SPAN, Pass, fetch_ahead
 

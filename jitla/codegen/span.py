@@ -7,11 +7,12 @@ Receives a `Loop`; returns IR text of functions that run some elements of the la
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.codegen.layout import COLD, Loop, Operand, is_const, word
 from jitla.codegen.monoids import COMBINE
 from jitla.codegen.scalar import LlvmBuilder, MathCall

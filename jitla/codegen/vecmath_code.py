@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from jitla.classes import dataclass
 
 __all__ = ["DOUBLE", "SINGLE", "Code", "Format", "Value"]
 

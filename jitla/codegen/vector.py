@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
+from jitla.classes import dataclass
 
 BOOL = np.dtype(bool)
 _FLOATS = {4: "float", 8: "double"}

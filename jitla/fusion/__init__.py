@@ -63,7 +63,7 @@ from jitla.fusion.planner import plan
 from jitla.fusion.price import PACK, STREAMED, Cost, Prices
 from jitla.fusion.recall import Recall
 from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
-from jitla.fusion.spelling import Spelling, holds, spelled
+from jitla.fusion.spelling import Spelling, Way, holds, spelled
 from jitla.fusion.templates import CELL, MAGG, Facts, Template
 from jitla.fusion.text import show, structure, structure_key
 from jitla.fusion.verdict import RunnerUp, Verdict, forecast, weigh
@@ -75,10 +75,10 @@ __all__ = [
     "Kernel", "Knob", "Layout", "MAGG", "NARROW", "OPENING", "OPERAND", "Operands", "PACK", "PACKED",
     "PACKS", "PAIRS", "PARTIAL", "Pairs", "Place", "Plan", "Point", "Prices", "Product", "ROOM", "Recall",
     "RowKernel", "RunnerUp", "SHARED", "Schedule", "Shares", "Space", "Spelling", "STREAMED", "Stage",
-    "Step", "TEMPLATES", "Template", "Tile", "Value", "Values", "Verdict", "WindowKernel", "Work", "alike",
-    "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous", "crosswise", "data_inputs",
-    "forecast", "geometry", "holds", "is_certain", "is_view", "operands", "over_rows", "packs_once",
-    "pairs_in", "panels_bytes", "peak", "plan", "result_of", "run_kernel", "seconds_of", "seen_operands",
-    "show", "spelled", "structure", "structure_key", "tables", "walk", "weigh", "window_height",
-    "window_row",
+    "Step", "TEMPLATES", "Template", "Tile", "Value", "Values", "Verdict", "Way", "WindowKernel", "Work",
+    "alike", "all_layouts", "assigned", "block_height", "blocks_per_unit", "contiguous", "crosswise",
+    "data_inputs", "forecast", "geometry", "holds", "is_certain", "is_view", "operands", "over_rows",
+    "packs_once", "pairs_in", "panels_bytes", "peak", "plan", "result_of", "run_kernel", "seconds_of",
+    "seen_operands", "show", "spelled", "structure", "structure_key", "tables", "walk", "weigh",
+    "window_height", "window_row",
 ]

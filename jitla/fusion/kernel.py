@@ -7,12 +7,12 @@ Receives hops; returned by `plan`, read by recompile and the backends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.fusion.blocks import Combine, Cut, Entries, Pairs, Stage, Tile
 from jitla.hops import Hop, Kind
 

@@ -7,13 +7,14 @@ Receives what a backend declares of a kernel; returns points, their values and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
 from math import prod
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.errors import ConfigError
 
 Value = int | str

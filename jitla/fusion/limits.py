@@ -10,10 +10,10 @@ of all partitions are tried together, the cheapest first; where none fits, the o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf, isinf
 
+from jitla.classes import dataclass
 from jitla.fusion.build import in_turn
 from jitla.fusion.candidates import Candidate, Candidates
 from jitla.fusion.kernel import Step

@@ -7,8 +7,9 @@ Receives parts in an order in which they can run, and a table of places; returns
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
+
+from jitla.classes import dataclass
 
 HOST = 0
 Move = Callable[[int, int, int], float]  # (value, from, to) -> seconds

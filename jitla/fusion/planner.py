@@ -7,9 +7,9 @@ Receives roots, leaf layouts and the backend's verdicts; returns a `Plan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 
+from jitla.classes import dataclass
 from jitla.fusion.build import calls_for, in_turn, step_of, uncovered
 from jitla.fusion.candidates import Candidate, Candidates
 from jitla.fusion.heuristics import RULES, kept

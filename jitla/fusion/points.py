@@ -10,9 +10,9 @@ computes it anew, whichever is cheaper, so one choice of values stands for many 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isinf
 
+from jitla.classes import dataclass
 from jitla.fusion.candidates import MAX_ARRAYS, MAX_BODY, Candidates
 from jitla.fusion.memo import Memo, members
 

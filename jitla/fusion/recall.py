@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from math import inf, isinf
 
+from jitla.classes import dataclass
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.layout import contiguous
 from jitla.fusion.memo import Memo, members

@@ -10,9 +10,10 @@ section 4.4 and 4.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, isinf
 
+from jitla.classes import dataclass
 from jitla.fusion.candidates import Candidate, Candidates
 from jitla.fusion.division import EXACT, Grouped, Spent
 from jitla.fusion.groups import Groups

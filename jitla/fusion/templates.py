@@ -7,8 +7,9 @@ Receives hops and `Facts`; returns verdicts. Search over them is another file's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jitla.classes import dataclass
 from jitla.fusion.ends import iteration
 from jitla.fusion.kernel import Form, Geometry, Kernel, Product
 from jitla.fusion.layout import Layout

@@ -8,9 +8,10 @@ are found the same way every time, so they are found again when somebody asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import nan, prod
 
+from jitla.classes import dataclass
 from jitla.fusion.heuristics import RULES
 from jitla.fusion.kernel import Call, Plan, Step
 from jitla.fusion.layout import Layout

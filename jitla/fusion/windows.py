@@ -10,8 +10,8 @@ rows a stage makes only those that are new, and keeps the last ones for the next
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from jitla.classes import dataclass
 from jitla.fusion.blocks import has_windows
 from jitla.fusion.kernel import Call, Kernel, Step, WindowKernel, tables
 from jitla.fusion.memory import window_row

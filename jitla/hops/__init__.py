@@ -2,10 +2,11 @@
 
 Reading order: meta, spec, nnz, node, slices, parts, table_cell, table_matrix, table_made, table_sums,
 table_sparse, table_special, table_user, table_take, table_rings, sketch, estimate, interp, flags, cost,
-exchange, machine, text.
+exchange, machine, text, coded.
 """
 
 from jitla.hops import table_made as table_made  # its entries are registered
+from jitla.hops.coded import Rows, Unwritable, hops_of, value_of, words_of
 from jitla.hops.cost import NUMPY_CALL, bytes_of, expressible, flops, numpy_work
 from jitla.hops.estimate import ESTIMATORS, estimated
 from jitla.hops.exchange import given
@@ -68,12 +69,12 @@ from jitla.hops.text import parse, place, show
 __all__ = [
     "adopt", "all_ops", "ANY", "apply", "approximate", "Body", "broadcast", "by_numpy", "bytes_of",
     "common_dtype", "Compiled", "const", "const_value", "DIVIDE", "enter", "error_state", "estimated",
-    "ESTIMATORS", "evaluate", "Evaluation", "expressible", "Flagged",
-    "flops", "from_record", "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact",
-    "is_narrow", "is_turn", "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine",
-    "make", "Margins", "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL",
-    "numpy_work", "NumpyBuilder", "of_rows", "OpSpec",
-    "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate", "reduced_shape", "REFERENCE", "register",
-    "Safe", "ScalarBuilder", "Section", "sections", "Shape", "show", "Sketch", "Step", "STORED", "substitute",
-    "taken_by", "topo", "uses", "verify", "Weak", "WHOLE", "Widths", "Zeros",
+    "ESTIMATORS", "evaluate", "Evaluation", "expressible", "Flagged", "hops_of", "flops", "from_record",
+    "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow", "is_turn",
+    "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make", "Margins",
+    "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL", "numpy_work",
+    "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate",
+    "reduced_shape", "REFERENCE", "register", "Rows", "Safe", "ScalarBuilder", "Section", "sections",
+    "Shape", "show", "Sketch", "Step", "STORED", "substitute", "taken_by", "topo", "Unwritable", "uses",
+    "value_of", "verify", "Weak", "WHOLE", "Widths", "words_of", "Zeros",
 ]

@@ -6,10 +6,11 @@ Receives shapes and dtypes; returns `Meta` records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+
+from jitla.classes import dataclass
 
 Shape = tuple[int, ...]
 

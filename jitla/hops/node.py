@@ -7,12 +7,12 @@ Receives op names, input hops and attributes; returns hops.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.spec import Kind, OpSpec, lookup

@@ -11,12 +11,12 @@ has to be whole for a result to be exact is bounded beside them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.hops.meta import Shape
 
 Counts = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -7,12 +7,13 @@ Receives entries from the tables; returns them by name or by NumPy callable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 

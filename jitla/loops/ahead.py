@@ -7,8 +7,9 @@ Receives bounds of indices; writes lines before loops.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jitla.classes import dataclass
 from jitla.loops.arithmetic import Arithmetic
 from jitla.loops.values import Span, Value
 

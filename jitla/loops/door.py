@@ -12,11 +12,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.loops.given import Array, Given, Scalar
 from jitla.loops.kernel import Kernel
 from jitla.loops.kinds import CODES, HELD, ITEM, PYTHON, TYPES

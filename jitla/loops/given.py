@@ -6,8 +6,9 @@ Receives what is seen of values; returns what may be relied on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jitla.classes import dataclass
 from jitla.loops.kinds import BITS, RANGES
 from jitla.loops.values import LONGEST, WIDE, Span, held_by
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
+from jitla.classes import dataclass
 from jitla.loops.given import Array, Given, Scalar, Variable
 from jitla.loops.kinds import CODES, HELD, Refused
 from jitla.loops.nests import Nest

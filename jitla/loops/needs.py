@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from jitla.classes import dataclass
 
 Loop = ast.For | ast.While
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)

@@ -7,8 +7,9 @@ Receives the tree of a function; returns its nests, and the rule by which others
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jitla.classes import dataclass
 from jitla.loops.kinds import Refused
 from jitla.loops.names import EXITS, Loop, assigned, loads, named, read_outside, reads
 

@@ -6,8 +6,9 @@ Receives lines of both ways; returns the lines that do all, part by part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jitla.classes import dataclass
 from jitla.loops.values import FROM, START, STOP, TO
 
 PART = 2048  # elements that are kept for a part of the outermost loop

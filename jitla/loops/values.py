@@ -7,8 +7,8 @@ Receives kinds and numbers; returns values.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from jitla.classes import dataclass
 from jitla.loops.kinds import CODES, HELD, Refused
 
 EXACT, WIDE = 53, 63  # bits of integers: that a float64 holds, that an int64 does

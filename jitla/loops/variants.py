@@ -7,11 +7,13 @@ Receives what was found out; returns how often compiled code ran, and how long.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from jitla.classes import dataclass
 
 if TYPE_CHECKING:  # what most functions need never
     from jitla.loops.call import Code

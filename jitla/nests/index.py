@@ -9,7 +9,8 @@ There is one form for each: terms are sorted and like terms added, so that equal
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from jitla.classes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

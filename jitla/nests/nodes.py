@@ -11,12 +11,12 @@ unknown until it is stored. All sizes are numbers: a nest is a picture of one bi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.nests.index import Index
 
 

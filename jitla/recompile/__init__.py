@@ -1,8 +1,8 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
 Reading order: stores, fresh, rings, emit, resize, choices, spaces, asked, cuts, streaming, rows, windows,
-listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing, pipeline, copying,
-invariants, recent, cache.
+listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing, kept, pipeline,
+copying, invariants, remembered, recent, cache.
 """
 
 from jitla.recompile.cache import Compiler

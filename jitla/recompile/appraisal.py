@@ -7,9 +7,10 @@ Receives roots that may stand for those given; returns seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
+from jitla.classes import dataclass
 from jitla.fusion import (
     Layout,
     Plan,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -39,11 +40,12 @@ from jitla.nests import Nest
 from jitla.recompile.asked import Nested
 from jitla.recompile.checking import difference
 from jitla.recompile.choices import Launch, Made, Tuning
-from jitla.recompile.invariants import worth_keeping
-from jitla.recompile.pipeline import Draft, Tools, run_pipeline
+from jitla.recompile.kept import Shelf
+from jitla.recompile.pipeline import Draft, Tools
 from jitla.recompile.placing import Device
 from jitla.recompile.program import Program
 from jitla.recompile.recent import Recent
+from jitla.recompile.remembered import Remembered
 from jitla.recompile.stores import Aliases, Outs
 from jitla.rests import hurry
 from jitla.rewrites import RULES, SUBSTITUTIONS, Effort, RuleSet
@@ -71,6 +73,7 @@ class Compiler:
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
         placement: str = "cost", tuning: Tuning | None = None, room: int = PROGRAMS_ROOM,
+        shelf: Shelf | None = None, here: str = "",
     ) -> None:
         self.backend = backend
         self.numerics = numerics
@@ -90,6 +93,7 @@ class Compiler:
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
             Recall(), SUBSTITUTIONS.at(numerics) if searches else None, effort or Effort(),
             devices, placement)
+        self._remembered = Remembered(self._tools, None if devices else shelf, here)
 
     # ---------------------------------------------------------------------- programs
 
@@ -116,13 +120,19 @@ class Compiler:
         the slot that root i is written into, or None. `aliases` are pairs of slots that overlap but
         are not the same view; the same view under two slots is one of them.
         """
-        if kernels:
-            MAKING.now.plan()
         draft = _draft(roots, layouts, outs, aliases)
-        tools = self._tools if kernels else Tools(
-            None, _unsupported, REFERENCE, (), "cost", self, self._observe, self._tools.check)
+        made = self._remembered if kernels else Remembered(Tools(
+            None, _unsupported, REFERENCE, (), "cost", self, self._observe, self._tools.check))
         with self._alone():
-            return run_pipeline(draft, tools)
+            if kernels:
+                MAKING.now.check()
+            program = made.program(draft)
+        program.tell = partial(self._told, program.tell)
+        return program
+
+    def _told(self, tell: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        with self._alone():
+            return tell()
 
     def invariants(
         self, recipe: Recipe, same: Collection[int], named: Collection[Hop], room: int, every: bool,
@@ -132,7 +142,7 @@ class Compiler:
         They take at most `room` bytes; `every`: all that need not be computed again, whatever it costs.
         """
         with self._alone():
-            return worth_keeping(_draft(*recipe), self._tools, same, named, room, every)
+            return self._remembered.invariants(_draft(*recipe), same, named, room, every)
 
     def has(self, key: Hashable) -> bool:
         """Return whether a program is kept under `key`."""

@@ -7,9 +7,10 @@ Receives a program, a binding of it, if there is one, and lines; returns what is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from jitla.classes import dataclass
 from jitla.fusion import Call, Kernel, Layout, Plan, Product, RowKernel, Verdict, WindowKernel
 from jitla.hops import Hop, Kind, Meta, Shape, topo
 from jitla.recompile.choices import Chosen

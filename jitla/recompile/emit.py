@@ -7,11 +7,11 @@ Receives an `Order` of steps and the roots; returns a `Script`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.fusion import (
     Call,
     Kernel,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from jitla.classes import dataclass
 from jitla.errors import ScheduleError
 from jitla.fusion import (
     Call,

@@ -7,11 +7,12 @@ Receives kernels, bound shapes and layouts; returns argument blocks and what run
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
+from jitla.classes import dataclass
 from jitla.fusion import (
     Executable,
     Form,

@@ -7,11 +7,12 @@ Receives roots and what to do with their values; returns a `Program` that rememb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.events import Event
 from jitla.fusion import (
@@ -30,6 +31,7 @@ from jitla.hops import Hop, Machine, make, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
 from jitla.recompile.choices import Chosen
+from jitla.recompile.kept import Kept
 from jitla.recompile.listing import nests_text
 from jitla.recompile.placing import Device, Placed, placed, show_placed
 from jitla.recompile.placing import Terms as Moving
@@ -292,8 +294,8 @@ def _weighed(tools: Tools, draft: Draft) -> Verdict:
 PLACEMENT = Stage("placement", "which parts leave the host", _place, _verify_roots, _show_placed)
 
 
-def run_pipeline(draft: Draft, tools: Tools) -> Program:
-    """Run all stages and return the program."""
+def run_pipeline(draft: Draft, tools: Tools) -> tuple[Kept, tuple[Trace, ...]]:
+    """Run all stages; return what a program is made of, and how that was found."""
     traces: list[Trace] = []
     for stage in (*STAGES[:-1], PLACEMENT, STAGES[-1]) if tools.devices else STAGES:
         start = perf_counter()
@@ -305,17 +307,29 @@ def run_pipeline(draft: Draft, tools: Tools) -> Program:
         tools.observe(Event(f"pipeline.{stage.name}", seconds=seconds))
         rest()
     assert draft.plan is not None
+    searched = draft.outcome is not None and bool(draft.outcome.fired)
+    return Kept(draft.plan, traces[0].draft.roots, draft.spelling, searched), tuple(traces)
+
+
+def program_of(kept: Kept, draft: Draft, tools: Tools, traces: Sequence[Trace] = ()) -> Program:
+    """Return the program of a plan; without `traces` it is planned again when somebody asks how it was."""
     start = perf_counter()
-    places = all_layouts(draft.roots, draft.layouts)
-    program = Program(
-        draft.plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
-    program.stages = (*traces, Trace(_loops(program.chosen), draft, 0.0))
-    program.given = traces[0].draft.roots
+    plan, last = kept.plan, traces[-1].draft if traces else draft
+    places = all_layouts(plan.outputs, draft.layouts)
+    program = Program(plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
+
+    def tell() -> tuple[Trace, ...]:
+        told = traces or run_pipeline(draft, tools)[1]
+        final = replace(told[-1].draft, roots=plan.outputs, plan=plan)
+        return (*told[:-1], replace(told[-1], draft=final), Trace(_loops(program.chosen), final, 0.0))
+
+    program.tell = tell
+    program.given = kept.given
     if tools.rules is not None:
-        program.chains = tuple(c for c in product_chains(draft.roots) if well_ordered(c, {}))
-    program.spelling = draft.spelling
-    program.searched = draft.outcome is not None and bool(draft.outcome.fired)
-    program.fixed = draft.placed is not None and bool(draft.placed.parts)
+        program.chains = tuple(c for c in product_chains(plan.outputs) if well_ordered(c, {}))
+    program.spelling = kept.spelling
+    program.searched = kept.searched
+    program.fixed = last.placed is not None and bool(last.placed.parts)
     program.fusion = tools.fusion
     program.weigh = partial(_weighed, tools)
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))

@@ -7,10 +7,11 @@ Receives roots and devices; returns roots with operators that run elsewhere, and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any, Protocol
 
+from jitla.classes import dataclass
 from jitla.fusion import HOST, Layout, Work, all_layouts, assigned, forecast
 from jitla.hops import Hop, Machine, leaf, make, place, substitute, topo, uses
 from jitla.recompile.splitting import split_rows

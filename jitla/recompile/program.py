@@ -92,7 +92,7 @@ class Program:
         self.outs = outs
         self.aliases = aliases
         self.layouts = dict(layouts)
-        self.stages: tuple[Any, ...] = ()
+        self.tell: Callable[[], tuple[Any, ...]] = tuple  # says how it was planned
         self.chains: tuple[Chain, ...] = ()  # of products, whose best order depends on sizes
         self.searched = False  # what is computed was found by search, for these sizes
         self.fixed = False  # parts of it are made for these sizes only
@@ -128,6 +128,11 @@ class Program:
         return made
 
     # ---------------------------------------------------------------------- facts
+
+    @cached_property
+    def stages(self) -> tuple[Any, ...]:
+        """The stages of planning; where the plan was found, it is planned again to tell them."""
+        return self.tell()
 
     @property
     def kernels(self) -> int:

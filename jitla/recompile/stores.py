@@ -7,8 +7,9 @@ Receives a plan, the store targets and the pairs of leaves that overlap; returns
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jitla.classes import dataclass
 from jitla.fusion import (
     Call,
     Form,

@@ -11,8 +11,8 @@ part and comes back, so that what a part becomes cannot wait for itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, leaf, substitute, topo, uses
 
 Roots = tuple[Hop, ...]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.hops import Hop, const, const_value, lookup, make
 

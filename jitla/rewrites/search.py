@@ -12,13 +12,14 @@ nothing is left to expand, what was not priced yet is, for a guess knows little 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from time import thread_time
 from typing import Protocol
 
+from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, substitute, topo
 from jitla.rests import rest
 from jitla.rewrites.conditions import borrows, owns

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from jitla.classes import dataclass
 
 __all__ = ["Binding", "FunctionNode", "Scope", "analyse"]
 

@@ -12,12 +12,12 @@ dictionary `kept`: by `Watch` what the last run of a block read, by `Part` what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.hops import Flagged, numpy_work
 from jitla.tracing.alarms import audible
 from jitla.tracing.alone import is_alone, threads

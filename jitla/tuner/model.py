@@ -7,11 +7,11 @@ Receives measured points, and samples of other spaces; returns scores, more for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jitla.classes import dataclass
 from jitla.fusion import Point, Space
 from jitla.tuner.features import features, prior
 from jitla.tuner.smooth import SPREAD, Smooth, distances

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import inf, isfinite, log2
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jitla.classes import dataclass
 from jitla.fusion import Value
 
 Matrix = NDArray[np.float64]

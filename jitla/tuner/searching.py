@@ -7,10 +7,11 @@ Receives a space and what measures points of it; returns all that was measured, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.fusion import Point, Space
 from jitla.tuner.model import History, Model
 from jitla.tuner.proposing import Way, batch, candidates

@@ -7,11 +7,13 @@ Receives a matrix, costs, groups of comparable samples, and scores to begin with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from jitla.classes import dataclass
 
 Matrix = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -11,13 +11,13 @@ from tests.house.source import Import, Module, imports, late_imports, modules, o
 
 # Rooms of one rank never import each other. Files of one rank are in reading order.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("errors", "locks", "rests", "config", "clocks", "callables", "events", "making"),
+    ("classes", "errors", "locks", "rests", "config", "clocks", "callables", "events", "making"),
     ("hops", "source", "cold", "turning"),
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "graph", "records", "advice", "pace", "levels", "timeline", "page",
-     "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "sending", "tuned",
-     "gate", "state", "quantization", "foresight", "tiers", "recompilation",
+     "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "planned", "sending",
+     "tuned", "gate", "state", "quantization", "foresight", "tiers", "recompilation",
      "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling", "bypass",
      "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__", "demo_data",
      "demo_algorithms", "demo_worker", "demo", "__main__"),
