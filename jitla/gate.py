@@ -21,7 +21,7 @@ from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.locks import relock
 from jitla.making import MAKING, NothingNew
-from jitla.rests import hurry
+from jitla.rests import LOCAL, QUIET, hurry, pausing
 from jitla.turning import indexes_in_turn, reaches
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class Gate:
             return None
         with self._lock:
             self._loops = self._loops or self.room("loops").Loops(
-                self._adopted, self._loaded, self._making, lambda: self.room("tracing").calm(), self._keeps)
+                self._adopted, self._loaded, self._making, lambda: self.room("tracing").calm, self._keeps)
         return self._loops.version(function)
 
     def _making(self, then: Callable[[Any], None]) -> None:
@@ -274,17 +274,17 @@ class Gate:
         if (made := self.rooms.get("loops.making")) is not None:
             then(made)
         else:
-            self.behind.ask(lambda: then(self.room("loops.making")), soon=True)
+            self.behind.ask(lambda: then(self.room("loops.making")), soon=True, share=QUIET)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
-        with self._lock:
+        with self._lock, hurry():  # others may wait for the lock
             made = self._native().jit.adopt(data, name)
         return made, made.addresses[name]
 
     def _loaded(self, text: str, name: str) -> tuple[Any, int]:
         """Compile and load a text of LLVM; return what keeps it, and the address of its function."""
-        with self._lock:
+        with self._lock, hurry():
             made = self._native().jit.load(text, (name,))
         return made, made.addresses[name]
 
@@ -388,11 +388,18 @@ class Gate:
 
 
 def _loaded(name: str) -> Any:
-    """Import a module; what it makes stays, so that garbage is not looked for meanwhile."""
+    """Import a module; what it makes stays, so that garbage is not looked for meanwhile.
+
+    Who loads behind the program rests meanwhile, until somebody waits for the same.
+    """
+    if LOCAL.share < 1.0:
+        pausing()
+        return import_module(name)
     collects = gc.isenabled()
     gc.disable()
     try:
-        return import_module(name)
+        with hurry():
+            return import_module(name)
     finally:
         if collects:
             gc.enable()

@@ -18,7 +18,10 @@ from contextlib import contextmanager
 from time import sleep, thread_time
 from typing import Any
 
-__all__ = ["LOCAL", "hurry", "resting", "rest", "resume", "short_turns"]
+__all__ = ["LOCAL", "QUIET", "hurry", "pausing", "resting", "rest", "resume", "short_turns"]
+
+#: The part of the time in which rooms are loaded, and loops prepared, behind a program that runs such loops.
+QUIET = 0.25
 
 #: Seconds of work after which a thread rests, and those that it rests at most.
 SLICE, LONGEST = 3e-4, 0.05
@@ -26,6 +29,7 @@ SLICE, LONGEST = 3e-4, 0.05
 TURN = 5e-4
 #: The interpreter keeps whole microseconds, and leaves out what is beyond.
 ROUNDING = 5e-7
+_OWN = f"{__name__.partition('.')[0]}."
 # Who waits for what is done behind the program: then nobody rests.
 _WAITING: list[None] = []
 
@@ -76,6 +80,25 @@ def hurry() -> Iterator[None]:
         yield
     finally:
         _WAITING.pop()
+
+
+class _Pauses:
+    """Stands before what finds modules, and finds none: who loads ours behind the program rests between them.
+
+    Modules of others are loaded without rests: their users would have to wait, and nobody here would know.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        """Rest, if the module is ours."""
+        if name.startswith(_OWN):
+            rest()
+
+
+def pausing() -> None:
+    """Let whoever loads modules of ours rest between them, where `resting` says so."""
+    if _Pauses not in sys.meta_path:
+        sys.meta_path.insert(0, _Pauses)
 
 
 @contextmanager

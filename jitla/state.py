@@ -15,6 +15,8 @@ from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.gate import GATE
+from jitla.outlook import Brief
+from jitla.rests import QUIET
 from jitla.turning import computes_in_turn, indexes_in_turn, reaches, runs_once
 
 if TYPE_CHECKING:
@@ -47,12 +49,11 @@ class State:
         self.sites: dict[int, Site | None] = {}
         self.payoffs: dict[int, tuple[Config, Payoff]] = {}
         self.tracing: Any = None
-        # Calls, by options, of a function with loops over elements before anything needed the tracer.
-        self.begun: dict[int, tuple[Config, int]] = {}
+        self.begun: dict[int, tuple[Config, int]] = {}  # calls, by options, before one needed the tracer
+        self.briefs: dict[int, tuple[Config, Brief]] = {}  # those that were short before it was known
         # Whether calls need more than the plain function; the twin is made when one is traced.
         self.traceable = False
         self._twin: Any = _UNKNOWN
-        # The function where its loops over elements count.
         self._looping: Any = _UNKNOWN
         self.shortcut: Any = None  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
@@ -63,7 +64,7 @@ class State:
     def __reduce__(self) -> tuple[Any, ...]:
         return State, (self.function, self.changes)  # what was learnt stays
 
-    def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payoff | None:
+    def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payoff | Brief | None:
         """Return what calls are judged by before there is a twin; None: it is needed at once."""
         tracing = GATE.rooms.get("tracing")
         if tracing is not None and tracing.LOCAL.session is not None:
@@ -78,14 +79,25 @@ class State:
         function: Any = self.function
         if not self._is_usual(config):
             return None
+        if self._looping is _UNKNOWN and (brief := self._brief(config, function)).has(args, kwargs):
+            return brief
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        kept = reaches(function, indexes_in_turn) and (
-            bits_of(args, kwargs) > FEW or reaches(function, computes_in_turn))
-        looping = self.looping if kept else None
+        looping = self.looping if reaches(function, indexes_in_turn) and (
+            bits_of(args, kwargs) > FEW or reaches(function, computes_in_turn)) else None
         kept = looping is not None and looping.alone(args, kwargs)
         if looping is not None and not kept and not looping.traced:
             return None
         return self.payoff(config, kept)
+
+    def _prepare(self) -> None:
+        GATE.behind.ask(lambda: self.looping and None, soon=True, share=QUIET)
+
+    def _brief(self, config: Config, function: FunctionType) -> Brief:
+        """Return what calls are that are short; the loops are looked for behind the program."""
+        if config.epoch not in self.briefs:
+            counts = reaches(function, indexes_in_turn) and reaches(function, computes_in_turn)
+            self.briefs[config.epoch] = config, Brief(function, counts, self._prepare)
+        return self.briefs[config.epoch][1]
 
     def _is_usual(self, config: Config) -> bool:
         """Say whether nothing in the options asks for the tracer at once."""
@@ -140,7 +152,9 @@ class State:
         """The function where its loops over elements count; None if it has none."""
         if self._looping is _UNKNOWN:
             function: Any = self.function
-            self._looping = GATE.looping(function) if type(function) is FunctionType else None
+            made = GATE.looping(function) if type(function) is FunctionType else None
+            if self._looping is _UNKNOWN:  # else another thread was faster
+                self._looping = made
         return self._looping
 
     @property
@@ -234,6 +248,7 @@ class State:
             site.calls = site.payoff.calls - site.payoff.skipped
             site.looping = self.looping
             site.calls += self.begun.pop(config.epoch, (config, 0))[1]
+            site.calls += sum(brief.calls for of, brief in self.briefs.values() if of is config)
         return self.sites.setdefault(config.epoch, site)
 
     def _made(self, own: Config) -> Site:
@@ -266,7 +281,7 @@ class State:
 
     def all_sites(self) -> tuple[Site, ...]:
         """Return the sites of all configurations so far, also of calls that needed no tracer."""
-        for config, _ in [*self.payoffs.values(), *self.begun.values()]:
+        for config, _ in [*self.payoffs.values(), *self.begun.values(), *self.briefs.values()]:
             if self.tracing is None:
                 self.start()
             if self.traceable and config.epoch not in self.sites:

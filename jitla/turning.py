@@ -12,7 +12,8 @@ from types import CodeType, FunctionType, ModuleType
 
 from jitla.callables import is_installed
 
-__all__ = ["DEEP", "computes_in_turn", "indexes_in_turn", "loops_back", "reaches", "runs_once"]
+__all__ = ["DEEP", "computes_in_turn", "indexes_in_turn", "loops_back", "loops_of", "reached", "reaches",
+           "runs_once"]
 
 DEEP = 8  # functions that call the next
 MANY = 64  # functions that are looked at
@@ -40,7 +41,7 @@ def indexes_in_turn(code: CodeType) -> bool:
 
     Else the room that knows all about such loops, which takes long to load, would find none.
     """
-    found, loops = code.co_code, list(_loops(code))
+    found, loops = code.co_code, list(loops_of(code))
     if not _INDEX or not loops:
         return bool(loops)
     return any(_indexes(code, found, *loop) for loop in loops)
@@ -48,17 +49,20 @@ def indexes_in_turn(code: CodeType) -> bool:
 
 def reaches(function: FunctionType, test: Callable[[CodeType], bool]) -> bool:
     """Say whether a test holds for `function`, functions in it, or those of the user's that it names."""
+    return any(test(code) for each in reached(function) for code in _with_inner(each.__code__))
+
+
+def reached(function: FunctionType) -> Iterator[FunctionType]:
+    """Yield `function`, then those of the user's that it names, those that they name, and so on."""
     todo, seen = [function], {function.__code__}
     for each in todo:
+        yield each
         for code in _with_inner(each.__code__):
-            if test(code):
-                return True
             for named in _named(code, each.__globals__):
                 if named.__code__ not in seen and len(seen) < MANY and not is_installed(
                         named.__code__.co_filename) and "__jitla_state__" not in named.__dict__:
                     seen.add(named.__code__)
                     todo.append(named)
-    return False
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
@@ -85,7 +89,7 @@ def computes_in_turn(code: CodeType) -> bool:
     This only is for calls that are not traced yet: which loops are compiled, and why others are not, is found
     out when the room of loops is there.
     """
-    found, loops = code.co_code, list(_loops(code))
+    found, loops = code.co_code, list(loops_of(code))
     if not _INDEX or not loops:
         return bool(loops)
     return any(_indexes(code, found, *loop) and not _has_arrays(code, *loop) for loop in loops)
@@ -126,7 +130,7 @@ def _slices(found: bytes, at: int) -> int:
     return count
 
 
-def _loops(code: CodeType) -> Iterator[tuple[int, int]]:
+def loops_of(code: CodeType) -> Iterator[tuple[int, int]]:
     """Yield where loops begin and end, about."""
     found, distance = code.co_code, 0
     for at in range(0, len(found), 2):
@@ -183,7 +187,7 @@ def _behind(found: bytes, at: int) -> int:
 
 def loops_back(code: CodeType) -> bool:
     """Say whether there is a loop in `code`, functions and comprehensions in it included."""
-    return next(_loops(code), None) is not None or any(
+    return next(loops_of(code), None) is not None or any(
         loops_back(inner) for inner in code.co_consts if isinstance(inner, CodeType))
 
 

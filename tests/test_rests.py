@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -116,3 +117,14 @@ def test_who_waits_for_a_compiler_lets_it_hurry() -> None:
         assert rests._WAITING and not done.is_set()
     thread.join(60.0)
     assert done.is_set() and not rests._WAITING
+
+
+def test_who_loads_modules_of_ours_behind_the_program_rests_between_them(monkeypatch):
+    rested = []
+    monkeypatch.setattr(rests, "rest", lambda: rested.append(None))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    rests.pausing()
+    rests.pausing()
+    assert sum(finder is rests._Pauses for finder in sys.meta_path) == 1
+    assert find_spec("jitla.nothing_that_is_there") is None and len(rested) == 1
+    assert find_spec("nothing_that_is_there") is None and len(rested) == 1

@@ -216,7 +216,7 @@ class Entry:
         assert found is not None
         if found[0] and found[0] not in self.exits:
             variant.left += 1
-            if variant.left >= MOST_LEFT:
+            if variant.left >= MOST_LEFT and variant.left > variant.same:
                 variant.refuse("Python has to finish it too often")
                 self.look()
             return

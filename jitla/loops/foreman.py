@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from jitla.events import log
+from jitla.rests import QUIET, resting
 
 # Seconds without work after which thread and process end.
 IDLE = 20.0
@@ -75,7 +76,8 @@ class Foreman:
                         return
                 continue
             try:
-                task()
+                with resting(QUIET):
+                    task()
             except Exception as error:
                 log.debug("a loop was not compiled: %r", error)
             del task

@@ -148,13 +148,13 @@ class Loops:
 
     def __init__(self, link: Callable[[str, bytes], tuple[Any, int]],
                  load: Callable[[str, str], tuple[Any, int]],
-                 loads: Callable[[Callable[[Any], None]], None], calm: Callable[[], bool],
+                 loads: Callable[[Callable[[Any], None]], None], calm: Callable[[], Callable[[], bool]],
                  keeps: Callable[[], Kept] = lambda: None) -> None:
         self._foreman: Any = None
         self._link = link
         self._load = load
         self._loads = loads  # calls what it is given with `jitla.loops.making`, once that is loaded
-        self._calm = calm
+        self._calm = calm  # returns what says whether nobody watches
         self._keeps = keeps
 
     def _make(self, entry: Entry, variant: Variant) -> None:
@@ -163,7 +163,7 @@ class Loops:
 
         def submit(making: Any) -> None:
             self._foreman = self._foreman or making.Foreman(f"{dirname(__file__)}/worker.py")
-            tools = making.Tools(self._foreman, self._link, self._load, kept_by)
+            tools = making.Tools(self._foreman, self._link, self._load, kept_by, self._calm)
             self._foreman.submit(lambda: making.make(entry, variant, tools))
 
         self._loads(submit)
@@ -227,8 +227,8 @@ class Loops:
     def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
         builtin = known.__builtins__
-        made = [Entry(nest, nest.takes, function.__globals__, builtin, self._make, self._calm, self._ready)
-                for nest in nests]
+        made = [Entry(nest, nest.takes, function.__globals__, builtin, self._make, lambda: self._calm()(),
+                      self._ready) for nest in nests]
         for each in made:
             each.beside, each.file = made, function.__code__.co_filename
         return made

@@ -24,18 +24,21 @@ from jitla.loops.kinds import Refused
 from jitla.loops.opening import Door
 from jitla.loops.seen import LARGE
 from jitla.loops.variants import Variant
-from jitla.tracing import calm
 
 __all__ = ["Foreman", "Tools", "foresee", "make"]
 
 
 class Tools(NamedTuple):
-    """Who compiles; what links an object, what loads a text; what keeps machine code, by the options."""
+    """Who compiles; what links an object, what loads a text; what keeps machine code, by the options.
+
+    `calm` returns what says whether nobody watches: whoever knows is loaded by then.
+    """
 
     foreman: Foreman
     link: Callable[[str, bytes], tuple[Any, int]]
     load: Callable[[str, str], tuple[Any, int]]
     kept_by: Kept
+    calm: Callable[[], Callable[[], bool]]
 
 
 def make(entry: Entry, variant: Variant, tools: Tools) -> None:
@@ -93,7 +96,7 @@ def _build(entry: Entry, variant: Variant, code: Code, given: dict[str, Given], 
              for space, name, value in variant.assumed]
     text, objects = door(code.kernel, entry.names, entry.outside, given, examples,
                          list({(id(each.space), each.name): each for each in found}.values()),
-                         entry.nest.live, calm, entry.space)
+                         entry.nest.live, tools.calm(), entry.space)
     variant.door = Door(code, objects, tools.load(text, NAME),
                         lambda made: entry.left(variant, made))
 

@@ -16,6 +16,7 @@ import numpy as np
 from jitla.hops import Body, Compiled, NumpyBuilder, enter, lookup
 from jitla.tracing.array import LAZY
 from jitla.tracing.instructions import Reader, Unread
+from jitla.tracing.rowwise import Elementwise, read, rows_of
 from jitla.tracing.signature import METAS
 from jitla.tracing.tape import enroll
 
@@ -40,6 +41,7 @@ class Met:
         self.operators[given], self.why = None, why
 
 
+_KINDS = frozenset({"DUFunc", "GUFunc"})  # what `numba.vectorize` and `numba.guvectorize` make
 _MET: WeakKeyDictionary[Any, Met] = WeakKeyDictionary()
 
 
@@ -50,7 +52,8 @@ def is_numba(function: Any) -> bool:
 
 def through(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
     """Record what a compiled element-wise function computes, or call it; NotImplemented: call it."""
-    if type(function).__name__ != "DUFunc" or len(args) != function.nin:
+    if type(function).__name__ not in _KINDS or len(args) != function.nin \
+            or _is_of_rows(function) and not _of_rows(function, args):
         return NotImplemented
     given = tuple([METAS[x._m].dtype if type(x) in LAZY else x.dtype if type(x) is np.ndarray else type(x)
                    for x in args])
@@ -72,9 +75,26 @@ def through(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
     return session.traced(name, args)
 
 
+def _is_of_rows(function: Any) -> bool:
+    return type(function).__name__ == "GUFunc"
+
+
+def _of_rows(function: Any, args: tuple[Any, ...]) -> bool:
+    """Say whether operands that are rows have one shape, and the others are numbers."""
+    try:
+        rows = rows_of(function)
+    except (Unread, AttributeError, ValueError, TypeError):  # of Numba's insides nothing is promised
+        return False
+    shapes = [METAS[x._m].shape if type(x) in LAZY else x.shape if type(x) is np.ndarray else ()
+              for x in args]
+    found = {shape for shape, row in zip(shapes, rows, strict=True) if row}
+    return len(found) == 1 and () not in found and not any(
+        shape for shape, row in zip(shapes, rows, strict=True) if not row)
+
+
 def title_of(function: Any) -> str:
     """Return what an account says of calls of a function that a user has compiled."""
-    met = _MET.get(function) if type(function).__name__ == "DUFunc" else None
+    met = _MET.get(function) if type(function).__name__ in _KINDS else None
     why = f" ({met.why})" if met is not None and met.why else ""
     return f"{getattr(function, '__name__', 'a function')}, compiled with Numba{why}"
 
@@ -91,7 +111,8 @@ def _first(session: Any, function: Any, args: tuple[Any, ...], given: tuple[Any,
     operands = [np.asarray(each) for each in session.plain(args)]
     if np.asarray(wanted).size and np.asarray(wanted).dtype == out:
         if _agrees(body, ins, operands, np.asarray(wanted)):
-            made = enter(function, function.__name__, ins, out, body)
+            called = Elementwise(function, rows_of(function)) if _is_of_rows(function) else function
+            made = enter(called, function.__name__, ins, out, body)
             enroll(made)
             met.operators[given] = made.name
         else:
@@ -101,6 +122,8 @@ def _first(session: Any, function: Any, args: tuple[Any, ...], given: tuple[Any,
 
 def _read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], np.dtype, Body]:
     """Return what the loop for operands of these types reads, writes, and computes."""
+    if _is_of_rows(function):
+        return read(function, given)
     options = {**function.targetoptions}
     if options.pop("nopython", True) is not True or any(options.values()):
         raise Unread(f"options {options}")

@@ -130,11 +130,17 @@ class Reader:
                     return ways[0] if ways[0] == ways[1] else self.step("select", self.out, test, *ways)
                 case "Return":
                     return self.cast(held[statement.value.name], self.out)
+                case "SetItem":
+                    self.stored(statement, held)
                 case "Del":
                     pass
                 case other:
                     raise Unread(other)
         raise Unread("a block without an end")
+
+    def stored(self, statement: Any, held: dict[str, Found]) -> None:
+        """Note what is stored in an element; functions of numbers store none."""
+        raise Unread("a stored element")
 
     def assigned(self, name: str, value: Any, held: dict[str, Found]) -> Found:
         """Return what is assigned to a variable, as the type that it has."""

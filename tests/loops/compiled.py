@@ -30,6 +30,6 @@ class Foreman:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(GATE._adopted, GATE._loaded, emulated.at_once, emulated.unwatched)
+    loops = Loops(GATE._adopted, GATE._loaded, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)

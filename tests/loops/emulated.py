@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla import outlook
 from jitla.gate import GATE
 from jitla.loops import Loops
 from jitla.loops import entry as entry_module
@@ -230,7 +231,7 @@ def unwatched() -> bool:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(_link, GATE._loaded, at_once, unwatched)
+    loops = Loops(_link, GATE._loaded, at_once, lambda: unwatched)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)
 
@@ -241,7 +242,7 @@ def eager(patch: Any) -> None:
     patch(entry_module, "SHORT", 0.0)
     patch(entry_module, "SHORTER", 0.0)
     patch(sys.modules[__name__], "calm", lambda: True)
-    patch(making_module, "calm", lambda: True)
+    patch(outlook, "SHORT", -1.0)
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)
     patch(parts_module, "PART", 4)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import outlook
 from jitla.gate import GATE
 from jitla.loops import Loops, entry, foreman
 from jitla.loops import function as loops_function
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def at_once(eager, monkeypatch):
     """Let decorated functions compile their loops at once, without a compiler."""
-    loops = Loops(emulated._link, GATE._loaded, emulated.at_once, emulated.unwatched)
+    loops = Loops(emulated._link, GATE._loaded, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = emulated.Foreman()
     monkeypatch.setattr(GATE, "_loops", loops)
 
@@ -361,7 +362,7 @@ def test_what_is_kept_is_not_compiled_again(eager, monkeypatch):
     shelf = Shelf()
     for _ in range(2):
         loops = Loops(
-            emulated._link, GATE._loaded, emulated.at_once, emulated.unwatched,
+            emulated._link, GATE._loaded, emulated.at_once, lambda: emulated.unwatched,
             lambda: lambda: (shelf, "this processor"))
         loops._foreman = Foreman()
         fast = loops.version(programs.reversed_down)
@@ -418,7 +419,8 @@ def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
     monkeypatch.setattr(entry, "WORTH", 0.0)
     monkeypatch.setattr(entry, "SHORT", 0.0)
     monkeypatch.setattr(loops_function, "ENOUGH", np.inf)
-    loops = Loops(emulated._link, GATE._loaded, emulated.at_once, emulated.unwatched)
+    monkeypatch.setattr(outlook, "SHORT", -1.0)
+    loops = Loops(emulated._link, GATE._loaded, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = foreman.Foreman(str(ROOT / "no such program.py"))
     monkeypatch.setattr(GATE, "_loops", loops)
     fast = called(programs.reversed_down, np.ones(9), times=1)

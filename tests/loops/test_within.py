@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import state
+from jitla import outlook, state
 from jitla.gate import GATE
 from jitla.turning import indexes_in_turn, reaches
 from tests.loops import programs
@@ -118,6 +118,7 @@ def test_decorated_functions_and_those_of_libraries_look_after_themselves(eager)
 def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypatch):
     monkeypatch.setattr(GATE, "rooms", {name: room for name, room in GATE.rooms.items() if name != "tracing"})
     looked = []
+    monkeypatch.setattr(outlook, "SHORT", -1.0)
     monkeypatch.setattr(state, "reaches", lambda *given: looked.append(given) or reaches(*given))
     fast = jitla.jit(swept, compile="auto")
     assert fast(np.arange(3.0), 0.5).tolist() == swept(np.arange(3.0), 0.5).tolist()
