@@ -1,8 +1,8 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, fresh, rings, emit, resize, choices, spaces, asked, cuts, streaming, rows, windows,
-listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing, pipeline, copying,
-invariants, recent, cache.
+Reading order: stores, fresh, rings, emit, resize, choices, spaces, asked, cuts, streaming, upright, rows,
+windows, listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing, pipeline,
+copying, invariants, recent, cache.
 """
 
 from jitla.recompile.cache import Compiler

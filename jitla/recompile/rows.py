@@ -22,6 +22,7 @@ from jitla.fusion import (
     PARTIAL,
     ROOM,
     SHARED,
+    UPRIGHT,
     Combine,
     Cut,
     Entries,
@@ -65,6 +66,7 @@ from jitla.recompile.cuts import (
     wide_tile,
 )
 from jitla.recompile.spaces import Rows, row_space, work_of
+from jitla.recompile.upright import upright_values
 
 SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
@@ -105,6 +107,7 @@ class RowBinding:
         self.height = int(chosen.get("height", usual))
         self.inner = [  # values that only stages see
             h for s in kernel.stages for h in s.outputs if h not in self.number and h not in summed]
+        self.upright = upright_values(kernel, self.inner, shapes)
         self.packed = list(dict.fromkeys(
             s.vector for s in kernel.stages if isinstance(s, Product) and self._is_packed(s)))
         self.room: dict[Hop, int] = {}
@@ -254,6 +257,9 @@ class RowBinding:
                 shape[axis] = rows
             if hop in self.number:
                 found[hop] = Layout(tuple(shape), self.places[hop].strides)
+            elif hop in self.upright:
+                size = hop.meta.dtype.itemsize
+                found[hop] = Layout(tuple(shape), (size, size * rows))
             elif hop in self.kernel.views:
                 found[hop] = result_of(hop, tuple(shape), dict(hop.attrs), [found[hop.inputs[0]]])
             else:  # rows lie one after the other, each as in the whole value: its sums have NumPy's order
@@ -316,10 +322,14 @@ class RowBinding:
             return self._pairs(stage, layouts)
         if stage.compressed:
             return self._entries(stage, rows, layouts)
-        sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
+        if stage.matrix in self.upright:
+            length = layouts[stage.matrix].shape[1]
+            return self._made(UPRIGHT + stage.form, stage.matrix, 1)(rows, length, 0, 0)
+        upright = UPRIGHT if stage.hop in self.upright else ""
+        sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed, bool(upright))
         columns = 1 if stage.form in ALONE else columns_of(layouts[stage.vector].shape)
         form = COLUMNWISE[stage.form] if stage.columnwise else stage.form
-        return None if sizes is None else self._made(form, stage.matrix, columns)(*sizes)
+        return None if sizes is None else self._made(upright + form, stage.matrix, columns)(*sizes)
 
     def _pairs(self, stage: Product, layouts: Mapping[Hop, Layout]) -> bytes | None:
         dtype = stage.hop.meta.dtype
