@@ -32,8 +32,7 @@ def upright_values(kernel: RowKernel, inner: Iterable[Hop], shapes: Mapping[Shap
         before = set(found)
         for stage in kernel.stages:
             touched = found.intersection((*stage.inputs, *stage.outputs))
-            fits = _fits_product if isinstance(stage, Product) else _fits_cells
-            if touched and not fits(stage, found.__contains__, shapes):
+            if touched and not _fits(stage, found.__contains__, shapes):
                 found -= touched
     made = any(isinstance(s, Product) and s.hop in found for s in kernel.stages)
     used = any(_ends_rows(s) and found.intersection(s.inputs) for s in kernel.stages)
@@ -45,6 +44,12 @@ def _ends_rows(stage: Kernel | Product) -> bool:
     if isinstance(stage, Product):
         return stage.form in EXTREMES
     return any(h.op.kind is Kind.AGG for h in stage.outputs)
+
+
+def _fits(stage: Kernel | Product, is_upright: Callable[[Hop], bool], shapes: Mapping[Shape, Shape]) -> bool:
+    if isinstance(stage, Product):
+        return _fits_product(stage, is_upright, shapes)
+    return _fits_cells(stage, is_upright, shapes)
 
 
 def _fits_product(stage: Product, is_upright: Callable[[Hop], bool], shapes: Mapping[Shape, Shape]) -> bool:

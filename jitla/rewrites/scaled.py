@@ -44,7 +44,7 @@ def other_is_smaller(root: Hop, b: Bound) -> bool:
 
 
 def _is_number(root: Hop, b: Bound) -> bool:
-    return b["C"].meta.ndim == 0 and b["A"].meta.dtype == root.meta.dtype
+    return not b["C"].meta.shape and bool(b["A"].meta.dtype == root.meta.dtype)
 
 
 def rows_scaled(root: Hop, b: Bound) -> bool:
