@@ -108,6 +108,8 @@ class RowBinding:
         self.inner = [  # values that only stages see
             h for s in kernel.stages for h in s.outputs if h not in self.number and h not in summed]
         self.upright = upright_values(kernel, self.inner, shapes)
+        if self.upright and not self._walks():
+            self.upright = frozenset()
         self.packed = list(dict.fromkeys(
             s.vector for s in kernel.stages if isinstance(s, Product) and self._is_packed(s)))
         self.room: dict[Hop, int] = {}
@@ -154,6 +156,17 @@ class RowBinding:
         packed = all(self._in_panels(s) for s in self.kernel.stages if is_wide(s, self.shapes))
         return block_height(
             self.each, self.rows, wide, bool(self.kernel.in_turn), packed, self.kernel.columnwise)
+
+    def _walks(self) -> bool:
+        """Tell whether all loops over cells can go over blocks of rows as they lie."""
+        last = self.rows - (-(-self.rows // self.height) - 1) * self.height
+        for rows in {self.height, last}:
+            layouts = self._layouts(rows)
+            for stage in self.kernel.stages:
+                if isinstance(stage, Kernel) and walk(
+                        operands(stage), (rows, *self.shapes[stage.shape][1:]), layouts, {}) is None:
+                    return False
+        return True
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
