@@ -258,7 +258,8 @@ def _triangle(upper: bool) -> Callable[..., Any]:
         array = session.operand(m)
         if type(array) is not LazyArray or array.ndim < 2 or type(k) is not int:
             return NotImplemented
-        mask, zero = np.tri(*array.shape[-2:], k=k - upper, dtype=bool), np.zeros(1, array.dtype)
+        rows, columns = array.shape[-2:]
+        mask, zero = np.tri(rows, columns, k - upper, bool), np.zeros(1, array.dtype)
         return np.where(mask, zero, array) if upper else np.where(mask, array, zero)
     return handler
 
