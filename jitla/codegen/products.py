@@ -27,6 +27,8 @@ from jitla.codegen.passes import (
     next_rows,
 )
 from jitla.codegen.skinny import skinny_dot, skinny_sum
+from jitla.codegen.upright import upright_text
+from jitla.fusion import UPRIGHT
 
 __all__ = ["product_text"]
 
@@ -42,8 +44,11 @@ def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> st
 
     "dot": results per row; "sum": rows added to the results; "across", "down": the same, added to results
     and instead of them, for columns of a block of rows; "pack": a copy, row after row; "scan": the running
-    sums of every row, which has no vector; "argmin", "argmax": an index per row, likewise.
+    sums of every row, which has no vector; "argmin", "argmax": an index per row, likewise. What follows
+    `UPRIGHT` is done where narrow rows lie column by column.
     """
+    if form.startswith(UPRIGHT):
+        return upright_text(form.removeprefix(UPRIGHT), dtype, columns, target)
     if form in ("argmin", "argmax"):
         return extreme_text(form, dtype, target)
     real = {"d": "double", "f": "float"}[dtype.char]

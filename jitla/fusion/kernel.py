@@ -25,6 +25,7 @@ PAIRS = "pairs"  # the form of products of stacks of small matrices
 #: Products of compressed rows and their forms; operands: entries, columns, where rows begin, vector.
 COMPRESSED = {"csr_vector": "dot", "csr_product": "dot", "csr_transposed_vector": "sum",
               "csr_transposed_product": "sum"}
+UPRIGHT = "upright-"  # in front of the forms of products of, or with, rows that lie column by column
 ALONE = ("scan", "join", *EXTREMES)  # those that make rows of rows, without a vector
 
 

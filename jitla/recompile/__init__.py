@@ -1,7 +1,7 @@
 """When and what is compiled: the pipeline, programs and their bindings, and the caches.
 
-Reading order: stores, fresh, rings, emit, resize, choices, spaces, asked, cuts, streaming, rows, windows,
-listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing, kept, pipeline,
+Reading order: stores, fresh, rings, emit, resize, choices, spaces, asked, cuts, streaming, upright, rows,
+windows, listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing, kept, pipeline,
 copying, invariants, remembered, recent, cache.
 """
 

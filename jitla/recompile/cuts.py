@@ -43,11 +43,11 @@ def mirrored(stage: Product) -> bool:
 
 
 def narrow_sizes(
-    stage: Product, rows: int, layouts: Mapping[Hop, Layout], packed: bool
+    stage: Product, rows: int, layouts: Mapping[Hop, Layout], packed: bool, upright: bool = False
 ) -> tuple[int, int, int, int] | None:
     """Return rows, their length, bytes apart, and bytes from vector to vector; None if they lie otherwise.
 
-    The columns of a matrix that lies column by column are counted as rows.
+    The columns of a matrix that lies column by column are counted as rows. The results may lie `upright`.
     """
     matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
     across, along = _axes(stage)[::-1 if stage.columnwise else 1]
@@ -61,7 +61,7 @@ def narrow_sizes(
     apart = vector.strides[0]
     if size != (vector.strides[-1] if columns_of(vector.shape) > 1 else apart):
         return None
-    if made != contiguous(made.shape, result):
+    if not upright and made != contiguous(made.shape, result):
         return None
     count = matrix.shape[across] if stage.columnwise else _all_rows(rows, matrix)
     return count, matrix.shape[along], matrix.strides[across], apart

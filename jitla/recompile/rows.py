@@ -22,6 +22,7 @@ from jitla.fusion import (
     PARTIAL,
     ROOM,
     SHARED,
+    UPRIGHT,
     Combine,
     Cut,
     Entries,
@@ -65,6 +66,7 @@ from jitla.recompile.cuts import (
     wide_tile,
 )
 from jitla.recompile.spaces import Rows, row_space, work_of
+from jitla.recompile.upright import upright_values
 
 SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
@@ -105,6 +107,9 @@ class RowBinding:
         self.height = int(chosen.get("height", usual))
         self.inner = [  # values that only stages see
             h for s in kernel.stages for h in s.outputs if h not in self.number and h not in summed]
+        self.upright = upright_values(kernel, self.inner, shapes)
+        if self.upright and not self._walks():
+            self.upright = frozenset()
         self.packed = list(dict.fromkeys(
             s.vector for s in kernel.stages if isinstance(s, Product) and self._is_packed(s)))
         self.room: dict[Hop, int] = {}
@@ -151,6 +156,17 @@ class RowBinding:
         packed = all(self._in_panels(s) for s in self.kernel.stages if is_wide(s, self.shapes))
         return block_height(
             self.each, self.rows, wide, bool(self.kernel.in_turn), packed, self.kernel.columnwise)
+
+    def _walks(self) -> bool:
+        """Tell whether all loops over cells can go over blocks of rows as they lie."""
+        last = self.rows - (-(-self.rows // self.height) - 1) * self.height
+        for rows in {self.height, last}:
+            layouts = self._layouts(rows)
+            for stage in self.kernel.stages:
+                if isinstance(stage, Kernel) and walk(
+                        operands(stage), (rows, *self.shapes[stage.shape][1:]), layouts, {}) is None:
+                    return False
+        return True
 
     def _lay_out(self, summed: Iterable[Hop]) -> int:
         """Give every value between stages its place in a thread's memory; return its bytes."""
@@ -256,6 +272,9 @@ class RowBinding:
                 shape[axis] = rows
             if hop in self.number:
                 found[hop] = Layout(tuple(shape), self.places[hop].strides)
+            elif hop in self.upright:
+                size = hop.meta.dtype.itemsize
+                found[hop] = Layout(tuple(shape), (size, size * rows))
             elif hop in self.kernel.views:
                 found[hop] = result_of(hop, tuple(shape), dict(hop.attrs), [found[hop.inputs[0]]])
             else:  # rows lie one after the other, each as in the whole value: its sums have NumPy's order
@@ -318,10 +337,14 @@ class RowBinding:
             return self._pairs(stage, layouts)
         if stage.compressed:
             return self._entries(stage, rows, layouts)
-        sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed)
+        if stage.matrix in self.upright:
+            length = layouts[stage.matrix].shape[1]
+            return self._made(UPRIGHT + stage.form, stage.matrix, 1)(rows, length, 0, 0)
+        upright = UPRIGHT if stage.hop in self.upright else ""
+        sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed, bool(upright))
         columns = 1 if stage.form in ALONE else columns_of(layouts[stage.vector].shape)
         form = COLUMNWISE[stage.form] if stage.columnwise else stage.form
-        return None if sizes is None else self._made(form, stage.matrix, columns)(*sizes)
+        return None if sizes is None else self._made(upright + form, stage.matrix, columns)(*sizes)
 
     def _pairs(self, stage: Product, layouts: Mapping[Hop, Layout]) -> bytes | None:
         dtype = stage.hop.meta.dtype

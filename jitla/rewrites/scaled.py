@@ -43,14 +43,18 @@ def other_is_smaller(root: Hop, b: Bound) -> bool:
     return a.meta.ndim == 2 and other.size < a.meta.size and other.ndim < 3 and wide_float(a)
 
 
+def _is_number(root: Hop, b: Bound) -> bool:
+    return not b["C"].meta.shape and bool(b["A"].meta.dtype == root.meta.dtype)
+
+
 def rows_scaled(root: Hop, b: Bound) -> bool:
     """C is a column that scales the rows of A, and the product is smaller than A."""
     return matrix_to_scale(root, b) and is_column(b["C"], b["A"].meta.shape[0])
 
 
 def columns_scaled(root: Hop, b: Bound) -> bool:
-    """C is a row that scales the columns of A, and B is smaller than A."""
-    return other_is_smaller(root, b) and is_row(b["C"], b["A"].meta.shape[1])
+    """C is a row that scales the columns of A, or a number, and B is smaller than A."""
+    return other_is_smaller(root, b) and (_is_number(root, b) or is_row(b["C"], b["A"].meta.shape[1]))
 
 
 def columns_scaled_behind(root: Hop, b: Bound) -> bool:
@@ -59,8 +63,8 @@ def columns_scaled_behind(root: Hop, b: Bound) -> bool:
 
 
 def rows_scaled_behind(root: Hop, b: Bound) -> bool:
-    """C is a column that scales the rows of A, and B is smaller than A."""
-    return other_is_smaller(root, b) and is_column(b["C"], b["A"].meta.shape[0])
+    """C is a column that scales the rows of A, or a number, and B is smaller than A."""
+    return other_is_smaller(root, b) and (_is_number(root, b) or is_column(b["C"], b["A"].meta.shape[0]))
 
 
 def scaled_product(op: str, root: Hop, b: Bound) -> Hop:
@@ -71,8 +75,8 @@ def scaled_product(op: str, root: Hop, b: Bound) -> Hop:
 
 def scaled_right(op: str, root: Hop, b: Bound) -> Hop:
     """Build the product of A with scaled rows of B."""
-    scale = flat(b["C"])
-    if b["B"].meta.ndim == 2:
+    scale = flat(b["C"]) if b["C"].meta.ndim else b["C"]
+    if b["B"].meta.ndim == 2 and scale.meta.ndim:
         scale = column_of(scale)
     return make("matmul", (b["A"], _over(op, b["B"], scale, root)), root.line)
 
@@ -84,7 +88,8 @@ def product_scaled(op: str, root: Hop, b: Bound) -> Hop:
 
 def scaled_left(op: str, root: Hop, b: Bound) -> Hop:
     """Build the product of scaled columns of B with A."""
-    return make("matmul", (_over(op, b["B"], flat(b["C"]), root), b["A"]), root.line)
+    scale = flat(b["C"]) if b["C"].meta.ndim else b["C"]
+    return make("matmul", (_over(op, b["B"], scale, root), b["A"]), root.line)
 
 
 def _named(build: Callable[[str, Hop, Bound], Hop], op: str) -> Callable[[Hop, Bound], Hop]:
@@ -153,12 +158,14 @@ SCALED = RuleSet([
            when=rows_scaled_behind, exactness="rounding",
            doc="the other factor is scaled instead: " + _SCALING)
       for word, op in _SCALES),
-    Rule("neg-times", ops.matmul(once(ops.negative(A)), B), ops.negative(ops.matmul(A, B)),
-         when=less_to_scale,
-         exactness="rounding", doc="the product has fewer signs to change; a zero may have another one"),
-    Rule("times-neg", ops.matmul(B, once(ops.negative(A))), ops.negative(ops.matmul(B, A)),
-         when=less_to_scale,
-         exactness="rounding", doc="the product has fewer signs to change; a zero may have another one"),
+    *(Rule(f"{name}-times", ops.matmul(*(once(ops.add(A, A)), B)[::step]),
+           ops.matmul(*(A, ops.add(B, B))[::step]), when=other_is_smaller, exactness="rounding",
+           doc="the other factor is doubled instead: " + _SCALING)
+      for name, step in (("doubled", 1), ("by-doubled", -1))),
+    *(Rule(name, ops.matmul(*(once(ops.negative(A)), B)[::step]),
+           ops.negative(ops.matmul(*(A, B)[::step])), when=less_to_scale, exactness="rounding",
+           doc="the product has fewer signs to change; a zero may have another one")
+      for name, step in (("neg-times", 1), ("times-neg", -1))),
     *(Rule(f"times-number-{place}", ops.matmul(*(once(ops.multiply(A, S)), B)[::step]),
            ops.multiply(ops.matmul(*(A, B)[::step]), S), when=number_and_less, exactness="relaxed",
            doc="the product has fewer elements; roundings differ, overflow may")
@@ -168,13 +175,11 @@ SCALED = RuleSet([
            doc="the product has fewer elements; roundings differ, overflow may")
       for place, step in (("left", 1), ("right", -1))),
     Rule("outer-times", ops.matmul(once(ops.multiply(A, C)), B), build=outer_first, when=outer_factor,
-         exactness="rounding",
-         doc="the row meets the other factor first, no matrix is made; partial products may "
-                                   "overflow, infinities differ"),
+         exactness="rounding", doc="the row meets the other factor first, no matrix is made; partial "
+                                   "products may overflow, infinities differ"),
     Rule("times-outer", ops.matmul(B, once(ops.multiply(A, C))), build=outer_last, when=outer_factor_behind,
-         exactness="rounding",
-         doc="the column meets the other factor first, no matrix is made; partial products may "
-                                   "overflow, infinities differ"),
+         exactness="rounding", doc="the column meets the other factor first, no matrix is made; partial "
+                                   "products may overflow, infinities differ"),
     *(Rule(f"centred-{word}-times", ops.matmul(once(getattr(ops, op)(A, C)), B), build=_named(apart, op),
            when=row_apart, exactness="relaxed",
            doc="two products, and no centred matrix; digits are lost where the row is large")

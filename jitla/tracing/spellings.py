@@ -243,6 +243,27 @@ def _columns(session: Session, tup: Any) -> Any:
     return session.traced("concatenate", columns, (("axis", 1),))
 
 
+def _deep(session: Session, tup: Any) -> Any:
+    """Do dstack: vectors are rows, and matrices one layer deep."""
+    known = _arrays(session, tup)
+    if known is None:
+        return NotImplemented
+    layers = tuple([a[None, :, None] if a.ndim == 1 else a[:, :, None] if a.ndim == 2 else a for a in known])
+    return session.traced("concatenate", layers, (("axis", 2),))
+
+
+def _triangle(upper: bool) -> Callable[..., Any]:
+    """Do triu or tril, as NumPy: zeros where a mask says."""
+    def handler(session: Session, m: Any, k: Any = 0) -> Any:
+        array = session.operand(m)
+        if type(array) is not LazyArray or array.ndim < 2 or type(k) is not int:
+            return NotImplemented
+        rows, columns = array.shape[-2:]
+        mask, zero = np.tri(rows, columns, k - upper, bool), np.zeros(1, array.dtype)
+        return np.where(mask, zero, array) if upper else np.where(mask, array, zero)
+    return handler
+
+
 def _joined(across: int) -> Callable[..., Any]:
     """Do hstack (`across` 1) or vstack (0)."""
     def handler(session: Session, tup: Any, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
@@ -336,5 +357,6 @@ SPELLINGS: dict[Any, Callable[..., Any]] = {
     np.inner: _inner, np.outer: _outer, np.ravel: _ravel, np.trace: _trace, np.diagonal: _diagonal,
     np.diag: _diag,
     np.column_stack: _columns, np.pad: _pad, np.roll: _roll,
-    np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack,
+    np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack, np.dstack: _deep,
+    np.tril: _triangle(upper=False), np.triu: _triangle(upper=True),
 }

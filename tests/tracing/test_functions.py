@@ -128,6 +128,12 @@ def f(a, b):
     x=a+b
     return np.array(x), np.asarray(x) is x, np.array(x,copy=False) is x, np.array([x,x]), np.asarray(x,dtype='f4'), np.array([x.sum(),1]), np.stack([x,a]), np.vstack((x,a)), np.hstack([x,[1.]]), np.column_stack([x,a]), np.array(x.tolist()), np.asarray([x.sum(), a.sum()]), np.array(x.sum()), np.asfortranarray(x), np.require(x, requirements='C') is x, np.ascontiguousarray(x) is x
 """,
+    "layers": """
+@jit
+def f(a, b):
+    x=a+b; m=np.outer(x,a)
+    return np.dstack([x,a]), np.dstack((m,m*2)), np.dstack([m[:,:,None],m.T]), np.tril(m,-1), np.triu(m*2,2), np.triu(np.stack([m,m]),k=-1), np.tril(m).sum(axis=1), np.triu(x), np.tril(m>0).dtype
+""",
     "vectorize": """
 @jit
 def f(a, b):
@@ -161,7 +167,7 @@ def tried(f, *args):
 def f(a, b):
     kept=[]
     x=a*2
-    for stack in (np.vstack, np.hstack, np.column_stack, np.stack):
+    for stack in (np.vstack, np.hstack, np.column_stack, np.stack, np.dstack):
         kept.append(tried(stack, (v for v in (x, b))))
         kept.append(tried(stack, map(np.sin, (x, b))))
     try:
