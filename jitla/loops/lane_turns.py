@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from math import isfinite
 
 from jitla.loops.kinds import Refused
 from jitla.loops.lanes import COMPARISONS, Lanes, Place, whole
@@ -29,7 +30,7 @@ class LaneTurns:
         # Of names that are given as integers, the bits; of arrays, the axes.
         self.integers = integers
         self.boxes = boxes
-        self.target = lanes.turn.target.id  # type: ignore[attr-defined]
+        self.target = lanes.target
         # Names that may hold integers at times.
         self.unsure = lanes.carried & {*integers}
         # Arrays cut in some way, by number: where their lanes begin.
@@ -68,7 +69,8 @@ class LaneTurns:
                 if number.bit_length() > _COUNTED:
                     raise Refused("an integer of too many bits", self.line, element=False)
                 return f"int64({number})", number.bit_length()
-            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name)), slice=ast.Constant(value=axis)) \
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name)),
+                               slice=ast.Constant(value=int() as axis)) \
                     if 0 <= axis < self.boxes.get(name, 0):
                 return f"d_{name}_{axis}", _COUNTED
             case ast.Name(id=name) if name == self.target:
@@ -163,8 +165,9 @@ class LaneTurns:
             self.depth += 1
         for (name, cuts), number in self.ways.items():
             firsts = [cut[0] for cut in cuts] or [0] * self.lanes.axes
-            outer = [f"(i{axis} + int64({firsts[axis]})) * {self.stride(name, axis)}" for axis in range(last)]
-            self.put(f"w{number} = {' + '.join([*outer, f'int64({firsts[last]}) * {self.stride(name, last)}'])}")
+            steps = [f"(i{axis} + int64({firsts[axis]})) * {self.stride(name, axis)}" for axis in range(last)]
+            steps.append(f"int64({firsts[last]}) * {self.stride(name, last)}")
+            self.put(f"w{number} = {' + '.join(steps)}")
         self.put(f"whole = n{last} - n{last} % int64({ABREAST})")
         for count, bounds in ((ABREAST, f"int64(0), whole, {ABREAST}"), (1, f"whole, n{last}")):
             self.put(f"for i{last} in range({bounds}):")
@@ -181,7 +184,8 @@ class LaneTurns:
         last = self.lanes.axes - 1
         for number, (name, _) in enumerate(self.ways):
             for lane in range(count):
-                self.put(f"o{number}_{lane} = w{number} + (i{last} + int64({lane})) * {self.stride(name, last)}")
+                place = f"(i{last} + int64({lane})) * {self.stride(name, last)}"
+                self.put(f"o{number}_{lane} = w{number} + {place}")
         for name in sorted(self.lanes.names):
             for lane in range(count):
                 self.put(f"x{lane}_{name} = {self.begun(name, lane)}")
@@ -241,7 +245,7 @@ class LaneTurns:
                 if not self.is_float(operand):
                     raise Refused("the negative of an integer", self.line, element=False)
                 return f"(-{self.value(operand, lane)})"
-            case ast.Constant(value=number) if number - number == 0:
+            case ast.Constant(value=float() as number) if isfinite(number):
                 return f"float64({number!r})"
             case ast.Subscript():
                 return self.element(self.lanes.places[node], lane)

@@ -4,8 +4,8 @@ Knows: lanes, how kernels are called. Must not know: compilers, when it is calle
 Receives a nest of lanes and what it is given; returns a kernel, or says why Python keeps it.
 
 No turn depends on an element, so turns are gone through once before anything is done: all their indices are
-looked at, and which arrays are read before they are stored. These are kept, and brought back where the
-processor has noted what NumPy would warn of. Then Python does the loop as it was written.
+looked at, and which arrays are read before they are stored. These are kept, all where Python may raise an
+error, and brought back where the processor has noted what NumPy would warn of. Then Python does it all.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from struct import Struct
 from typing import Any
 
 from jitla.loops.given import Array, Given, Scalar, Variable, variable
-from jitla.loops.kernel import Kernel
+from jitla.loops.kernel import Kernel, lengths
 from jitla.loops.kinds import CODES, Refused
 from jitla.loops.lane_turns import LaneTurns
 from jitla.loops.lanes import Lanes, Place, whole
 from jitla.loops.nests import Nest
 
 MOST_ROOM = 1 << 25  # elements of an array that are kept at most
-_FLOATS = frozenset({"float", "f8"})
 _STOP = "return int64(1)"
 
 
@@ -58,7 +57,9 @@ class Laned(LaneTurns):
             case Array(kind="f8", ndim=ndim) if axes <= {ndim}:
                 if name in self.lanes.stored and not what.writeable:
                     raise Refused(f"{name} is read-only", self.line)
-            case Scalar(kind=kind, bits=bits) if not axes and (kind in _FLOATS or kind == "int" and bits <= 31):
+            case Scalar(kind="float" | "f8") if not axes:
+                pass
+            case Scalar(kind="int", bits=bits) if not axes and bits <= 31:
                 pass
             case _:
                 raise Refused(f"{name} is {_shown(what)}, in a loop over slices", self.line, element=False)
@@ -74,11 +75,7 @@ class Laned(LaneTurns):
         sizes = "q" * sum(2 * what.ndim for what in self.arrays.values())
         places = {name: 2 + index for index, name in enumerate(takes)}
         first = [f"v_{name} = {'I' if name in self.integers else 'F'}[{places[name]}]" for name in takes]
-        at = 2 + len(takes)
-        for name, array in self.arrays.items():
-            for axis in range(array.ndim):
-                first += [f"d_{name}_{axis} = I[{at}]", f"s_{name}_{axis} = I[{at + 1}]"]
-                at += 2
+        first += lengths(self.arrays, 2 + len(takes))
         parameters = "I, F" + "".join(f", p_{name}" for name in self.arrays)
         head = ["    " + line for line in [*first, *self.extents()]]
         text = "\n".join([f"def quick({parameters}):", *head, *quick,
@@ -86,9 +83,10 @@ class Laned(LaneTurns):
                           *self.asked(), *self.done(parameters), ""])
         variables = {name: variable(what) for name, what in self.scalars.items()}
         variables[self.target] = Variable(frozenset({"int"}))
+        stored = tuple(sorted(self.lanes.stored))
         return Kernel(
-            text, ("float64",) * len(self.arrays), tuple(self.arrays), tuple(sorted(self.lanes.stored)), takes,
-            (self.target,), 0, (), Struct("=qq" + only + sizes), Struct("=qq"), variables, places)
+            text, ("float64",) * len(self.arrays), tuple(self.arrays), stored, takes, (self.target,), 0,
+            (), Struct("=qq" + only + sizes), Struct("=qq"), variables, places)
 
     # -- before anything is done -----------------------------------------------------------------
 
@@ -115,7 +113,7 @@ class Laned(LaneTurns):
         return self.taken()
 
     def apart(self) -> None:
-        """Write what stops where an array that is written shares memory with another."""
+        """Write what stops where an array that is written shares memory with another, or with itself."""
         pairs = [(a, b) for a, b in combinations(sorted(self.arrays), 2) if self.lanes.stored & {a, b}]
         for name in sorted({name for pair in pairs for name in pair}):
             ways = [f"(d_{name}_{axis} - int64(1)) * s_{name}_{axis}"
@@ -125,9 +123,11 @@ class Laned(LaneTurns):
                 self.put(f"{word}_{name} = where(p_{name}) + int64(8) * ({total} + int64({more}))")
         for a, b in pairs:
             self.put(f"if not (high_{a} <= low_{b} or high_{b} <= low_{a}): {_STOP}")
-        for name in sorted(self.lanes.stored):  # no element twice
-            for axis in range(self.arrays[name].ndim):
-                self.put(f"if s_{name}_{axis} == int64(0) and d_{name}_{axis} > int64(1): {_STOP}")
+        for name in sorted(name for name in self.lanes.stored if not self.arrays[name].contiguous):
+            for i, j in combinations(range(self.arrays[name].ndim), 2):
+                one, two = (f"abs(s_{name}_{k}) >= max(int64(1), abs(s_{name}_{m})) * d_{name}_{m}"
+                            for k, m in ((i, j), (j, i)))
+                self.put(f"if not ({one} or {two}): {_STOP}")
 
     def dry(self) -> None:
         """Write all turns without what they do: indices only."""
@@ -135,7 +135,12 @@ class Laned(LaneTurns):
             self.put(f"least_{name} = int64(1)")
             self.put(f"most_{name} = int64(0)")
             self.put(f"early_{name} = {name in self.lanes.bare}")
+        self.put("risky = False")
+        for name in sorted(self.lanes.names):
+            self.put(f"number_{name} = {name in self.lanes.carried and name not in self.boxes}")
         self.turns(lambda: self.dry_block(self.lanes.turn.body))
+        for name in sorted(self.lanes.stored):
+            self.put(f"early_{name} = early_{name} or risky")
 
     def dry_block(self, body: list[ast.stmt]) -> None:
         """Write which elements statements read and store."""
@@ -148,12 +153,13 @@ class Laned(LaneTurns):
                     self.choice(node, self.dry_block)
                 case ast.Assign(targets=targets, value=value):
                     self.dry_read(value)
+                    number = self.number(value)
                     for target in targets:
-                        self.dry_store(target)
-                case ast.AugAssign(target=target, value=value):
+                        self.dry_store(target, number)
+                case ast.AugAssign(target=target, op=op, value=value):
                     self.dry_read(value)
                     self.dry_read(target)
-                    self.dry_store(target)
+                    self.dry_store(target, self.number(ast.BinOp(target, op, value)))
 
     def dry_index(self, place: Place) -> None:
         """Write the index of a place, which stops where it counts from the end, or is beyond it."""
@@ -168,7 +174,26 @@ class Laned(LaneTurns):
             self.put(f"x = {self.counted(place.index)[0]}")
         self.put(f"if outside(x, {length}): {_STOP}")
 
+    def number(self, node: ast.expr) -> str:
+        """Return the text that says whether a value is a number: by zero it is an error of Python's."""
+        match node:
+            case ast.BinOp(left=left, op=op, right=right):
+                both = _both(self.number(left), self.number(right))
+                if isinstance(op, ast.Div) and both != "False":
+                    self.put(f"risky = risky or {both}")
+                return both
+            case ast.UnaryOp(operand=operand):
+                return self.number(operand)
+            case ast.Name(id=name) if name in self.lanes.names:
+                return f"number_{name}"
+            case ast.Name(id=name) if name not in self.boxes:
+                return "True"
+            case ast.Constant():
+                return "True"
+        return "False"
+
     def dry_read(self, node: ast.expr) -> None:
+        """Write what is asked of all elements that an expression reads."""
         for part in ast.walk(node):
             if isinstance(part, ast.Subscript) and part in self.lanes.places:
                 place = self.lanes.places[part]
@@ -177,8 +202,10 @@ class Laned(LaneTurns):
                 if name in self.lanes.stored:
                     self.put(f"early_{name} = early_{name} or x < least_{name} or x > most_{name}")
 
-    def dry_store(self, target: ast.expr) -> None:
+    def dry_store(self, target: ast.expr, number: str) -> None:
+        """Write what is asked of an element that is stored, or which name is a number now."""
         if not isinstance(target, ast.Subscript):
+            self.put(f"number_{target.id} = {number}")  # type: ignore[attr-defined]
             return
         place = self.lanes.places[target]
         self.dry_index(place)
@@ -203,10 +230,7 @@ class Laned(LaneTurns):
             self.put(f"k_{name} = spare(p_{name}, z_{name} + int64(1))")
         self.put(f"lacking = {' or '.join(f'nowhere(k_{name})' for name in names)}")
         self.put("if lacking:")
-        self.depth += 1
-        for line in [*released, _STOP]:
-            self.put(line)
-        self.depth -= 1
+        self.lines += ["        " + line for line in (*released, _STOP)]
         for name in names:
             self.moved(name, "{room} = {element}")
         self.put("quiet()")
@@ -224,9 +248,9 @@ class Laned(LaneTurns):
 
     def box(self, name: str) -> list[str]:
         """Return how long that is along each axis what is stored in an array."""
-        array = self.arrays[name]
-        return [*(f"n{axis}" for axis in range(self.lanes.axes)),
-                *(f"d_{name}_{axis}" for axis in range(self.lanes.axes, array.ndim))]
+        axes = self.lanes.axes
+        return [*(f"n{axis}" for axis in range(axes)),
+                *(f"d_{name}_{axis}" for axis in range(axes, self.arrays[name].ndim))]
 
     def moved(self, name: str, how: str) -> None:
         """Write what moves the elements of an array that lanes may store, there or back."""
@@ -255,6 +279,13 @@ class Laned(LaneTurns):
         """Return how many elements it is to the next along an axis."""
         array = self.arrays[name]
         return "int64(1)" if array.contiguous and axis == array.ndim - 1 else f"s_{name}_{axis}"
+
+
+def _both(one: str, two: str) -> str:
+    """Return the text of whether both hold."""
+    if "False" in (one, two):
+        return "False"
+    return two if one == "True" else one if two == "True" else f"({one} and {two})"
 
 
 def _long(name: str, axis: int, cut: tuple[int, int | None]) -> str:

@@ -1,7 +1,7 @@
 """Loops whose statements are about slices of arrays, all of the same places: each place could go its own way.
 
 Knows: syntax trees. Must not know: values, kinds, lines of text.
-Receives a loop; returns its statements as those of one place, a lane, or None where lanes are not independent.
+Receives a loop; returns its statements as those of one place, a lane; None where lanes are not independent.
 
 In ``for k in range(1, n): y[:, k] = x[:, k] - a * y[:, k - 1]`` no row of `y` asks for another. Which turns
 there are, and what each does, must not depend on any element.
@@ -22,7 +22,7 @@ _SCOPES = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.G
 
 @dataclass(frozen=True)
 class Place:
-    """What a subscript means in one lane: an array, how its axes of lanes are cut, and an index behind them."""
+    """What a subscript means in one lane: an array, how its axes of lanes are cut, an index behind them."""
 
     name: str
     cuts: tuple[tuple[int, int | None], ...]
@@ -42,6 +42,17 @@ class Lanes:
     stored: set[str] = field(default_factory=set)
     # Names that are read as they were given: numbers, or one element for each lane.
     bare: set[str] = field(default_factory=set)
+
+    @property
+    def target(self) -> str:
+        """The name that counts turns."""
+        assert isinstance(self.turn.target, ast.Name)
+        return self.turn.target.id
+
+    @property
+    def fresh(self) -> set[str]:
+        """The names that every turn assigns before it reads them."""
+        return {self.target} | self.names - self.carried
 
 
 class _No(Exception):

@@ -142,17 +142,12 @@ def _loop(loop: Loop, bound: set[str], found: Found) -> None:
 
 def _laned(loop: Loop, made: Lanes, bound: set[str], found: Found) -> Nest | None:
     """Return a nest of lanes, if all that it begins with has a value."""
-    assert isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)
-    target = loop.target.id
-    read = dict.fromkeys(name for name in reads(loop)
-                         if name != target and name not in made.names - made.carried)
-    local = {name for name in read if name in found.local or name in found.free}
-    if not made.names | {target} <= found.local or not local <= bound | found.free \
-            or not made.carried <= local or any(name.startswith("__") for name in read):
+    read = [name for name in dict.fromkeys(reads(loop)) if name not in made.fresh]
+    takes = tuple(name for name in read if name in found.local or name in found.free)
+    if not made.names | {made.target} <= found.local or not {*takes} <= bound | found.free \
+            or not made.carried <= {*takes} or any(name.startswith("__") for name in read):
         return None
-    takes = tuple(name for name in read if name in local)
-    outside = tuple(name for name in read if name not in local)
-    return Nest(loop, {loop: 1}, takes, outside, (target,), lanes=made)
+    return Nest(loop, {loop: 1}, takes, tuple(n for n in read if n not in takes), (made.target,), lanes=made)
 
 
 def _elements(loop: Loop) -> bool:

@@ -48,7 +48,8 @@ class Slices:
         if roll < 0.35:
             self.lines.append(f"{indent}{self.random.choice(NAMES)} = {self.value()}")
         elif roll < 0.45:
-            self.lines.append(f"{indent}{self.random.choice(NAMES)} {self.pick('+', '-', '*')}= {self.value(1)}")
+            name = self.random.choice(NAMES)
+            self.lines.append(f"{indent}{name} {self.pick('+', '-', '*')}= {self.value(1)}")
         elif roll < 0.5:
             self.lines.append(f"{indent}s = t = {self.pick('0.0', '0', self.value(1))}")
         elif roll < 0.55:
@@ -68,7 +69,8 @@ class Slices:
     def text(self) -> str:
         self.lines = ["def f(p, q, r, w, n, h, m):"]
         for name in NAMES:
-            self.lines.append(f"    {name} = {self.pick('0.0', '1', 'w', self.place('p', '0'), 'h', 'w * 2')}")
+            begun = self.pick("0.0", "1", "w", self.place("p", "0"), "h", "w * 2")
+            self.lines.append(f"    {name} = {begun}")
         for _ in range(self.random.randint(1, 2)):
             source = self.pick("range(n)", "range(1, n)", "range(n - 2, -1, -1)", "range(1, n - 1, 2)",
                                "range(p.shape[0])", "range(1, n)")
@@ -82,7 +84,8 @@ class Slices:
         """Return arguments of one call."""
         chosen = np.random.default_rng(seed)
         lanes = (int(chosen.integers(1, 6)) if harsh else 5, 3)[:self.axes]
-        deep = {"p": (*lanes, DEPTH), "q": (lanes[0] + 1, *lanes[1:], DEPTH), "r": (*lanes, DEPTH), "w": lanes}
+        deep = {"p": (*lanes, DEPTH), "q": (lanes[0] + 1, *lanes[1:], DEPTH), "r": (*lanes, DEPTH)}
+        deep["w"] = lanes
         made: dict[str, Any] = {name: 1.0 + chosen.random(shape) for name, shape in deep.items()}
         if harsh and seed % 3 == 0:
             made["r"].flat[chosen.integers(0, made["r"].size)] = chosen.choice([np.inf, np.nan, 0.0, 1e300])

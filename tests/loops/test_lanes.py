@@ -1,12 +1,12 @@
-"""Loops over slices, each place of which goes its own way: what is compiled, and what has to stay as it is."""
+"""Loops over slices, each place of which goes its own way: what is compiled, what has to stay as it is."""
 
 from __future__ import annotations
 
 import ast
-import textwrap
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 import jitla
 from jitla.loops.nests import find
@@ -82,31 +82,50 @@ def test_shapes_and_memory_that_do_not_fit_are_python_s(eager):
 
     def one(case):
         x = np.arange(30.0).reshape(6, 5)
-        return {"x": x, "y": {"same": x, "shifted": x[::-1], "short": np.zeros((5, 5)), "one": np.zeros((1, 5)),
-                              "few": np.zeros((6, 3))}[case]}
+        y = {"same": x, "shifted": x[::-1], "short": np.zeros((5, 5)), "one": np.zeros((1, 5)),
+             "few": np.zeros((6, 3)), "lapped": as_strided(np.zeros(40), (6, 5), (16, 8)),
+             "again": as_strided(np.zeros(40), (6, 5), (0, 8)), "down": np.zeros((6, 10))[::-1, ::2]}
+        return {"x": x, "y": y[case]}
 
-    for case in ("same", "shifted", "short", "one", "few"):
+    for case in ("same", "shifted", "short", "one", "few", *("lapped", "again", "down") * 4):
         assert outcome(fast.version, one(case)) == outcome(smoothed, one(case)), case
     assert fast.records()[0].state == "trusted" and fast.records()[0].left == 4
 
 
 REFUSED = {
-    "it is read afterwards": "for k in range(n):\n    s = p[:, k] * 2\n    r[:, k] = s\nreturn s",
-    "a view of what is stored": "for k in range(1, n):\n    s = r[:, k]\n    r[:, k] = p[:, k]\n    p[:, k] = s",
-    "two names of one array": "for k in range(1, n):\n    s = p[:, k] * 2\n    t = s\n    s += 1\n    r[:, k] = t",
-    "lanes that read others": "for k in range(1, n):\n    r[1:, k] = r[:-1, k - 1]",
-    "turns that ask for elements": "for k in range(1, n):\n    s = p[:, k] * 2\n    if s > 0:\n        r[:, k] = s",
-    "a name that has no value yet": "for k in range(1, n):\n    r[:, k] = s\n    s = p[:, k] * 2",
-    "what is changed was given": "s = w\nfor k in range(1, n):\n    s += p[:, k]\n    r[:, k] = s",
-    "functions": "for k in range(1, n):\n    r[:, k] = np.exp(p[:, k])",
-    "it leaves": "for k in range(1, n):\n    r[:, k] = p[:, k]\n    break",
+    "it is read afterwards": ["s = p[:, k] * 2", "r[:, k] = s", "return s"],
+    "a view of what is stored": ["s = r[:, k]", "r[:, k] = p[:, k]", "p[:, k] = s"],
+    "two names of one array": ["s = p[:, k] * 2", "t = s", "s += 1", "r[:, k] = t"],
+    "lanes that read others": ["r[1:, k] = r[:-1, k - 1]"],
+    "turns that ask for elements": ["s = p[:, k] * 2", "if s > 0: r[:, k] = s"],
+    "a name that has no value yet": ["r[:, k] = t", "t = p[:, k] * 2"],
+    "what is changed was given": ["s += p[:, k]", "r[:, k] = s"],
+    "functions": ["r[:, k] = np.exp(p[:, k])"],
+    "it leaves": ["r[:, k] = p[:, k]", "break"],
 }
 
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_lanes_that_are_not_independent_are_left(why):
-    text = f"def f(p, r, w, n):\n{textwrap.indent(REFUSED[why], '    ')}\n"
-    assert not find(ast.parse(text).body[0], frozenset("prwnkst"), frozenset()).nests, why
+    lines = ["def f(p, r, w, n):", "    s = w", "    for k in range(1, n):"]
+    lines += ["    " * (1 if line.startswith("return") else 2) + line for line in REFUSED[why]]
+    function = ast.parse("\n".join(lines)).body[0]
+    assert not find(function, frozenset("prwnkst"), frozenset()).nests, why
+
+
+def test_stores_after_an_error_of_python_s_are_undone(eager):
+    def half(p, r, h):
+        for k in range(r.shape[1]):
+            p[:, k] = k
+            if k > 1:
+                r[:, k] = 1.0 / (h - k)
+        return (k,)
+
+    fast = eager(half)
+    for h in (0.5, 0.5, 0.5, 1.5, 3.0, 0.25):
+        mine, plain = ({"p": np.ones((3, 6)), "r": np.zeros((3, 6)), "h": h} for _ in range(2))
+        assert outcome(fast.version, mine) == outcome(half, plain)
+    assert fast.records()[0].state == "trusted" and fast.records()[0].left == 1
 
 
 def test_integers_of_python_are_not_taken_for_floats(eager):
@@ -118,9 +137,9 @@ def test_integers_of_python_are_not_taken_for_floats(eager):
         return (k,)
 
     fast = eager(growing)
-    args = {"p": np.ones((2, 60)), "r": np.zeros((2, 60))}
     for _ in range(4):
-        assert outcome(fast.version, args) == outcome(growing, {"p": np.ones((2, 60)), "r": np.zeros((2, 60))})
+        mine, plain = ({"p": np.ones((2, 60)), "r": np.zeros((2, 60))} for _ in range(2))
+        assert outcome(fast.version, mine) == outcome(growing, plain)
     assert fast.records()[0].state == "refused" and "integers" in fast.records()[0].reason
 
 
