@@ -138,7 +138,7 @@ class Looping:
             part = PART_OF_LANES if self.sliced else PART
             self.traced = sum(entry.seconds() for entry in self.entries) < part * self._seconds
         elif all(v.state == "refused" for v in variants):
-            self.traced = any(not v.element for v in variants)
+            self.traced = self.sliced or any(not v.element for v in variants)
 
     def records(self) -> list[Record]:
         """Return what became of its loops."""

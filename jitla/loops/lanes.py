@@ -17,6 +17,7 @@ from jitla.loops.names import Loop, read_outside
 
 OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+MOST_STATEMENTS = 60
 _SCOPES = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp, ast.ListComp
 
 
@@ -102,7 +103,8 @@ class _Reader:
 
     def __init__(self, loop: ast.For) -> None:
         self.made = made = Lanes(loop)
-        if not isinstance(loop.target, ast.Name) or loop.orelse:
+        if not isinstance(loop.target, ast.Name) or loop.orelse \
+                or sum(isinstance(node, ast.stmt) for node in ast.walk(loop)) > MOST_STATEMENTS:
             raise _No
         self.target = loop.target.id
         made.names = {node.id for each in loop.body for node in ast.walk(each)
