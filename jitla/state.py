@@ -239,10 +239,14 @@ class State:
         GATE.devices(own.accelerator)
         if own.schedules:
             GATE.room("tuned").read(own.schedules)
+        # of such loops compiled code waits for nobody
+        sliced = own.compile == "sync" and not (_waits(own) or own.without_rules or own.schedules)
         if _waits(own):
             own = own.with_changes({"compile": "sync"})
         site = self._made(own)
         site.epoch = config.epoch
+        if sliced and self.looping is not None and self.looping.sliced:
+            site.looping = self.looping
         if own.compile == "auto":
             site.payoff = self.payoff(config)
             site.calls = site.payoff.calls - site.payoff.skipped

@@ -23,6 +23,7 @@ _JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in na
 _INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
 _CONSTANT, _EXTENDED, _CACHE, _TUPLE, _SLICE, _MASK, _COPY, _SWAP = (opmap.get(name, 0) for name in (
     "LOAD_CONST", "EXTENDED_ARG", "CACHE", "BUILD_TUPLE", "BUILD_SLICE", "COMPARE_OP", "COPY", "SWAP"))
+_STORE = opmap["STORE_SUBSCR"]
 # How many values instructions take that make one; None: as many as they say.
 _TAKES: dict[int, int | None] = {opmap[name]: takes for name, takes in (
     ("LOAD_CONST", 0), ("LOAD_FAST", 0), ("LOAD_DEREF", 0), ("LOAD_GLOBAL", 0), ("LOAD_ATTR", 1),
@@ -96,7 +97,15 @@ def computes_in_turn(code: CodeType) -> bool:
 
 
 def _indexes(code: CodeType, found: bytes, first: int, last: int) -> bool:
-    return any(found[at] in _INDEX and not _is_fixed(code, at - 2) for at in range(max(first, 2), last, 2))
+    return any(found[at] in _INDEX and not _is_fixed(code, at - 2)
+               or found[at] == _STORE and _ends_moving(found, _made(found, at - 2))
+               for at in range(max(first, 2), last, 2))
+
+
+def _ends_moving(found: bytes, at: int) -> bool:
+    """Say whether the instruction at `at` makes an index of slices and, at its end, something else."""
+    return found[at] == _TUPLE and _slices(found, at) == found[at + 1] - 1 > 0 \
+        and found[_made(found, at - 2)] not in (_SLICE, _CONSTANT)
 
 
 def _has_arrays(code: CodeType, first: int, last: int) -> bool:

@@ -11,15 +11,18 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from types import ModuleType
 from typing import Any
 
 import numba
+import numpy as np
 
 import jitla
 from bench.peers.row import Array, Row, results_of
 
 Call = Callable[[], object]
+PATIENCE = 100  # calls until loops over slices are compiled
 
 
 def module(name: str) -> ModuleType | None:
@@ -36,6 +39,11 @@ def by_numpy(row: Row, given: Sequence[Any]) -> Call | None:
 
 def by_jitla(row: Row, given: Sequence[Any]) -> Call | None:
     fast = jitla.jit(row.plain, compile="sync")
+    for _ in range(PATIENCE):  # loops over slices are compiled while Python runs them
+        fast(*[each.copy() if isinstance(each, np.ndarray) else each for each in given])
+        if not (found := fast.stats()).loops_waiting + found.loops_cold:
+            break
+        sleep(0.2)
     return lambda: fast(*given)
 
 

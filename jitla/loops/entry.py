@@ -182,14 +182,14 @@ class Entry:
         variant.runs += 1
         return self.left(variant, found) if found[0] else (0, *self._living(found))
 
-    def left(self, variant: Variant, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Note that Python goes on where compiled code ended."""
+    def left(self, variant: Variant, found: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Note that Python goes on where compiled code ended; of lanes it does all."""
         if found[0] not in self.exits:
             variant.left += 1
             if variant.left >= MOST_LEFT and variant.left > SHARE_LEFT * variant.all_runs:
                 variant.refuse("Python has to finish it too often")
                 self.look()
-        return found
+        return found if self.nest.lanes is None else None
 
     def _living(self, found: tuple[Any, ...]) -> list[Any]:
         values = dict(zip(self.nest.writes, found[1:], strict=False))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _GENERATORS = 0x20 | 0x80 | 0x200
 # Nests that take a smaller part of a call than this do not decide how the rest of it runs.
 PART = 0.2
+# The same of loops over slices, which tracing would serve, too.
+PART_OF_LANES = 0.6
 # Seconds of calls after which that is known.
 ENOUGH = 1e-3
 # Calls until it is settled whether a function lives by its loops.
@@ -88,6 +90,11 @@ class Looping:
             self._seconds += perf_counter() - start
             self._judge()
 
+    @property
+    def sliced(self) -> bool:
+        """Whether all its nests are over slices, whose elements are computed as NumPy does."""
+        return bool(self.entries) and all(entry.nest.lanes is not None for entry in self.entries)
+
     def alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Say whether Python runs it for nothing but elements."""
         self.kept = not self.entries and self._node is not None \
@@ -128,9 +135,10 @@ class Looping:
             self._judged = True
             for entry in self.entries:
                 entry.timed = False
-            self.traced = sum(entry.seconds() for entry in self.entries) < PART * self._seconds
+            part = PART_OF_LANES if self.sliced else PART
+            self.traced = sum(entry.seconds() for entry in self.entries) < part * self._seconds
         elif all(v.state == "refused" for v in variants):
-            self.traced = any(not v.element for v in variants)
+            self.traced = self.sliced or any(not v.element for v in variants)
 
     def records(self) -> list[Record]:
         """Return what became of its loops."""

@@ -84,7 +84,7 @@ def _text(
     counters = [f"{letter}{k + 1}" for k in range(made.counters) for letter in "ces"]
     back = [part for name in gives for part in (f"v_{name}", f"g_{name}")] + counters
     parameters = "I, F" + "".join(f", p_{name}" for name in arrays)
-    first = _lengths(arrays, sizes)
+    first = lengths(arrays, sizes)
     for index, name in enumerate(names):
         how = made.variables[name].held
         at = 2 * index if name in gives else only + index - len(gives)
@@ -110,7 +110,7 @@ def _text(
                       *_driven(made, lines, back, parameters), "    return int64(0)", ""])
 
 
-def _lengths(arrays: Mapping[str, Array], place: int) -> list[str]:
+def lengths(arrays: Mapping[str, Array], place: int) -> list[str]:
     """Return the lines that read lengths of arrays, and steps."""
     made = []
     for name, array in arrays.items():

@@ -21,6 +21,7 @@ from jitla.loops.given import Given
 from jitla.loops.keeping import Kept, kept
 from jitla.loops.kernel import kernel
 from jitla.loops.kinds import Refused
+from jitla.loops.laned import laned
 from jitla.loops.opening import Door
 from jitla.loops.seen import LARGE
 from jitla.loops.variants import Variant
@@ -71,7 +72,8 @@ def _read(entry: Entry, variant: Variant) -> tuple[dict[str, Given], Any]:
     given = {name: what for name, what in given.items()
              if name not in entry.outside or not isinstance(what, str)}
     variant.assumed.clear()
-    made = kernel(entry.nest, given, lambda name: _resolve(entry, name, variant))
+    translate = kernel if entry.nest.lanes is None else laned
+    made = translate(entry.nest, given, lambda name: _resolve(entry, name, variant))
     variant.kinds = ", ".join(f"{name} {_shown(what)}" for name, what in given.items())
     return given, made
 

@@ -11,6 +11,7 @@ from dataclasses import field
 
 from jitla.classes import dataclass
 from jitla.loops.kinds import Refused
+from jitla.loops.lanes import Lanes, lanes, settled
 from jitla.loops.names import EXITS, Loop, assigned, loads, named, read_outside, reads
 
 SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Pass, ast.Break, ast.Continue)
@@ -38,6 +39,8 @@ class Nest:
     writes: tuple[str, ...] = ()
     # Of those it assigns, the ones that are read outside of it, or when it runs again.
     live: tuple[str, ...] = ()
+    # Its statements as those of lanes, if they are about slices.
+    lanes: Lanes | None = None
 
     @property
     def line(self) -> int:
@@ -65,10 +68,12 @@ def find(function: ast.AST, local: frozenset[str], free: frozenset[str]) -> Foun
     args = function.args  # type: ignore[attr-defined]
     given = (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg)
     _search(body, {arg.arg for arg in given if arg is not None}, found)
-    for nest in found.nests:
+    for nest in list(found.nests):
         others = read_outside(function, nest.loop)
         asked = not others.isdisjoint(_ASKING)
         nest.live = tuple(name for name in nest.writes if asked or name in others or name in nest.takes)
+        if nest.lanes is not None and (asked or not settled(function, nest.lanes)):
+            found.nests.remove(nest)
     return found
 
 
@@ -120,6 +125,9 @@ def leaves(body: list[ast.stmt]) -> bool:
 def _loop(loop: Loop, bound: set[str], found: Found) -> None:
     """Take a loop as a nest, or look for nests inside of it."""
     if not _elements(loop):
+        if (made := lanes(loop)) is not None and (nest := _laned(loop, made, bound, found)) is not None:
+            found.nests.append(nest)
+            return
         inside = bound | ({*assigned(loop.target)} if isinstance(loop, ast.For) else set())
         _search(loop.body, inside, found)
         return
@@ -131,6 +139,16 @@ def _loop(loop: Loop, bound: set[str], found: Found) -> None:
         _search(loop.body, inside, found)
         if len(found.nests) == before:
             found.refused.append((refused.line, refused.reason))
+
+
+def _laned(loop: Loop, made: Lanes, bound: set[str], found: Found) -> Nest | None:
+    """Return a nest of lanes, if all that it begins with has a value."""
+    read = [name for name in dict.fromkeys(reads(loop)) if name not in made.fresh]
+    takes = tuple(name for name in read if name in found.local or name in found.free)
+    if not made.names | {made.target} <= found.local or not {*takes} <= bound | found.free \
+            or not made.carried <= {*takes} or any(name.startswith("__") for name in read):
+        return None
+    return Nest(loop, {loop: 1}, takes, tuple(n for n in read if n not in takes), (made.target,), lanes=made)
 
 
 def _elements(loop: Loop) -> bool:

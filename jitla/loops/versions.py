@@ -53,10 +53,12 @@ def _choice(number: int, nest: Nest, takes: Sequence[str]) -> list[ast.stmt]:
     outs = [f".{name}" for name in nest.writes]
     parts = [AT, *outs, *(f".{letter}{k + 1}" for k in range(count) for letter in "ces")]
     targets: list[ast.expr] = [_name(each, ast.Store()) for each in parts]
-    ended = [*_taken(targets, nest.writes), *Resumed(nest).whole()]
+    ended = [*_taken(targets, nest.writes), *Resumed(nest).whole()] if nest.lanes is None else []
     first = ast.Subscript(_name(FOUND), ast.Constant(0), ast.Load())
     living: list[ast.expr] = [_name(AT, ast.Store()), *(_name(f".{name}", ast.Store()) for name in nest.live)]
-    compiled: list[ast.stmt] = [ast.If(first, ended, _taken(living, nest.live))]
+    compiled = _taken(living, nest.live)
+    if ended:  # of lanes all is done, or nothing
+        compiled = [ast.If(first, ended, compiled)]
     finish = ast.If(
         ast.Compare(_name(FOUND), [ast.IsNot()], [ast.Constant(None)]),
         [ast.Assign([_name(FOUND, ast.Store())], done)], [])

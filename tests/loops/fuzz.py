@@ -1,6 +1,6 @@
 """Random loops over elements, run as they are and by what was translated: everything has to be the same.
 
-python -m tests.loops.fuzz --seeds 0:1000 [--compiled]
+python -m tests.loops.fuzz --seeds 0:1000 [--compiled] [--slices]
 
 With --compiled the kernels of programs that are accepted go through the compiler, too, which takes seconds
 each: for two kinds of values, and more calls of them.
@@ -9,7 +9,6 @@ each: for two kinds of values, and more calls of them.
 from __future__ import annotations
 
 import argparse
-import copy
 import importlib
 import linecache
 import math
@@ -23,6 +22,7 @@ import numpy as np
 
 from jitla.loops import entry as entry_module
 from tests.loops import emulated
+from tests.loops.slices import Slices
 
 ARRAYS = {"a": ("f8", 1), "b": ("f8", 2), "c": ("i8", 1), "d": ("u1", 1), "e": ("f4", 1), "g": ("i4", 2),
           "h": ("i1", 1), "m": ("?", 1), "w": ("u4", 1)}
@@ -229,27 +229,26 @@ class Writer:
             self.lines = [*head, *("    " + line for line in self.lines[1:]), f"    return inside({args})"]
         return "\n".join(self.lines) + "\n"
 
-
-def given(writer: Writer, seed: int, harsh: bool) -> dict[str, Any]:
-    """Return arguments of one call."""
-    chosen = np.random.default_rng(seed)
-    made: dict[str, Any] = {}
-    for name in writer.arrays:
-        kind, ndim = ARRAYS[name]
-        shape = (9,) * ndim if not harsh else (int(chosen.integers(5, 11)),) * ndim
-        values = chosen.integers(0, 5, shape) if not harsh else chosen.integers(-3, 300, shape)
-        array = values.astype(kind) if kind[0] != "f" else (values + 0.25).astype(kind)
-        if harsh and kind[0] == "f" and array.size:
-            array.flat[chosen.integers(0, array.size)] = chosen.choice(
-                [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e38, 3e-45])
-        if harsh and kind in ("i8", "i4", "w") and chosen.random() < 0.3:
-            array.flat[0] = np.iinfo(array.dtype).max
-        made[name] = array
-    if harsh and seed % 3 == 0:
-        for name, array in made.items():
-            made[name] = np.repeat(array, 2, axis=0)[::2] if seed % 2 else array[::-1]
-    numbers = {k: (HARSH if harsh and chosen.random() < 0.25 else NUMBERS)[k] for k in NUMBERS}
-    return made | {name: numbers[name] for name in writer.numbers}
+    def given(self, seed: int, harsh: bool) -> dict[str, Any]:
+        """Return arguments of one call."""
+        chosen = np.random.default_rng(seed)
+        made: dict[str, Any] = {}
+        for name in self.arrays:
+            kind, ndim = ARRAYS[name]
+            shape = (9,) * ndim if not harsh else (int(chosen.integers(5, 11)),) * ndim
+            values = chosen.integers(0, 5, shape) if not harsh else chosen.integers(-3, 300, shape)
+            array = values.astype(kind) if kind[0] != "f" else (values + 0.25).astype(kind)
+            if harsh and kind[0] == "f" and array.size:
+                array.flat[chosen.integers(0, array.size)] = chosen.choice(
+                    [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e38, 3e-45])
+            if harsh and kind in ("i8", "i4", "w") and chosen.random() < 0.3:
+                array.flat[0] = np.iinfo(array.dtype).max
+            made[name] = array
+        if harsh and seed % 3 == 0:
+            for name, array in made.items():
+                made[name] = np.repeat(array, 2, axis=0)[::2] if seed % 2 else array[::-1]
+        numbers = {k: (HARSH if harsh and chosen.random() < 0.25 else NUMBERS)[k] for k in NUMBERS}
+        return made | {name: numbers[name] for name in self.numbers}
 
 
 def outcome(function: Any, args: dict[str, Any]) -> tuple[Any, ...]:
@@ -278,9 +277,9 @@ def define(text: str, name: str) -> Any:
     return space["f"]
 
 
-def check(seed: int, make: Any, calls: int = CALLS) -> tuple[str, str]:
+def check(seed: int, make: Any, calls: int = CALLS, writes: Any = Writer) -> tuple[str, str]:
     """Run one program; return what became of it, and the text if it is wrong."""
-    writer = Writer(seed)
+    writer = writes(seed)
     text = writer.text()
     plain = define(text, f"<fuzz {seed}>")
     with warnings.catch_warnings():
@@ -289,8 +288,8 @@ def check(seed: int, make: Any, calls: int = CALLS) -> tuple[str, str]:
     if fast is None or not fast.entries:
         return "none", ""
     for call in range(calls):
-        args = given(writer, 100 * seed + max(call - 3, 0), call > 4)
-        wanted = outcome(plain, copy.deepcopy(args))
+        args, others = (writer.given(100 * seed + max(call - 3, 0), call > 4) for _ in range(2))
+        wanted = outcome(plain, others)
         found = outcome(fast.version, args)
         if found != wanted or emulated.FAULTS:
             return "WRONG", f"{text}call {call}: {args}\nwanted {wanted}\nfound  {found}\n{emulated.FAULTS}"
@@ -307,20 +306,22 @@ def main() -> int:
     ask = argparse.ArgumentParser()
     ask.add_argument("--seeds", default="0:1000")
     ask.add_argument("--compiled", action="store_true")
+    ask.add_argument("--slices", action="store_true")
     asked = ask.parse_args()
     emulated.eager(setattr)
     make = emulated.version
     if asked.compiled:
         compiled = importlib.import_module("tests.loops.compiled").version  # it loads the compiler
     first, last = map(int, asked.seeds.split(":"))
+    writes: Any = Slices if asked.slices else Writer
     count: dict[str, int] = {}
     try:
         for seed in range(first, last):
-            what, text = check(seed, make)
-            short = len(Writer(seed).text().splitlines()) <= LINES
+            what, text = check(seed, make, writes=writes)
+            short = len(writes(seed).text().splitlines()) <= LINES
             if asked.compiled and short and what.startswith("trusted"):
                 kinds, entry_module.MOST_VARIANTS = entry_module.MOST_VARIANTS, KINDS
-                what, text = check(seed, compiled, MORE)
+                what, text = check(seed, compiled, MORE, writes)
                 entry_module.MOST_VARIANTS = kinds
                 what = f"compiled: {what}"
             count[what] = count.get(what, 0) + 1
