@@ -1,6 +1,7 @@
 """What kernels need while they run: threads and memory. No native code is made here.
 
-Reading order: entry, methods, processors, freed, pool, buffers, process, behind.
+Reading order: entry, methods, processors, freed, pool, buffers, process,
+behind, writes.
 """
 
 from jitla.runtime.behind import Behind
@@ -22,9 +23,10 @@ from jitla.runtime.process import (
     threads,
 )
 from jitla.runtime.processors import free_memory, memory, processors
+from jitla.runtime.writes import watched
 
 __all__ = [
     "Behind", "allocator", "builtin", "empty", "empty_ordered", "free_memory", "install", "installed",
     "keep_asleep", "keep_freed", "keep_limit", "layouts", "memory", "methods", "processors",
-    "reserve_threads", "set_threads", "statistics", "threads",
+    "reserve_threads", "set_threads", "statistics", "threads", "watched",
 ]

@@ -25,6 +25,7 @@ from jitla.tracing.entries import (
     whole_entries,
 )
 from jitla.tracing.stored import LazySparse, Product
+from jitla.tracing.turned import other_form
 
 Session = Any  # the session that the arguments belong to
 _FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
@@ -150,7 +151,13 @@ def _product_of(session: Session, x: Any, y: Any) -> Any:
 
 
 def _in_chain(session: Session, x: LazySparse, y: Any) -> Any:
-    """Do ``(a @ b) @ y`` as ``a @ (b @ y)``, once: a product that is used again is made."""
+    """Do ``(a @ b) @ y`` as ``a @ (b @ y)``, once: a product that is used again is made.
+
+    Where y is not finite they differ, so that it has to be in memory.
+    """
+    dense = dense_operand(session, y)
+    if dense is None or session.value(dense) is None or not _is_finite(dense):
+        return NotImplemented
     x._seen = "multiplied"
     right = _times(session, x._whole.right, y)
     return NotImplemented if right is NotImplemented else _times(session, x._whole.left, right)
@@ -199,12 +206,15 @@ def _is_finite(dense: LazyArray) -> bool:
 
 
 def _product(session: Session, given: Entries, values: Any, dense: Any) -> Any:
-    pattern = given.pattern
-    if (indices := indices_of(session, pattern)) is None:
+    pattern, axis = given.pattern, given.pattern.axis
+    if (other := other_form(session, pattern, values, dense.ndim == 1)) is not None:
+        values, places, starts, axis = other
+    elif (indices := indices_of(session, pattern)) is None:
         return NotImplemented
-    starts, places = indices
+    else:
+        starts, places = indices
     operands = values, places, starts, dense
-    if pattern.axis:
+    if axis:
         name = "csr_transposed_vector" if dense.ndim == 1 else "csr_transposed_product"
         return session.traced(name, operands, (("width", pattern.shape[0]),))
     return session.traced("csr_vector" if dense.ndim == 1 else "csr_product", operands)

@@ -66,7 +66,7 @@ class Note:
 
     def forget(self, target: np.ndarray) -> None:
         """Take note that `target` is written; this only serves to guess."""
-        owner = _owner(target)
+        owner = owner_of(target)
         for slot in [k for k, (_, known) in self.places.items() if known() is owner]:
             del self.places[slot]
 
@@ -190,7 +190,7 @@ class Watch:
         """Return the slots of leaves and scalars that were the same in the last run of this call."""
         leaves, scalars = session.leaves, session.scalars
         before = session.kept.get(self)
-        places = {slot: (address(x), ref(_owner(x))) for slot, x in enumerate(leaves)}
+        places = {slot: (address(x), ref(owner_of(x))) for slot, x in enumerate(leaves)}
         session.kept[self] = Note(places, list(scalars))
         if before is None:
             return set()
@@ -252,7 +252,8 @@ def runs_due(block: Block) -> int:
     return 0 if seconds >= SOON else int(PATIENCE / seconds)
 
 
-def _owner(array: np.ndarray) -> Any:
+def owner_of(array: np.ndarray) -> Any:
+    """Return the array that `array` is a view of, itself if of none."""
     while type(array.base) is np.ndarray:
         array = array.base
     return array

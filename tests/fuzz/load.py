@@ -197,10 +197,11 @@ def compile_as(mode: str) -> None:
 def keep_values() -> None:
     """Keep every value that stays the same from run to run of a block, whatever it costs."""
     import jitla
-    from jitla.tracing import keeping
+    from jitla.tracing import forms, keeping
 
     jitla.configure(invariants="all")
-    vars(keeping)["is_alone"] = lambda: True  # threads of the fuzzer have arrays of their own
+    for room in (keeping, forms):
+        vars(room)["is_alone"] = lambda: True  # threads of the fuzzer have arrays of their own
 
 
 class _Reroute(ast.NodeTransformer):

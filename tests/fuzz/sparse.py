@@ -178,7 +178,8 @@ class SparseFrame:
         for i, made in enumerate(self.matrices):
             text = self.instead if i == 1 and self.instead else made.text()
             lines.append(f"X{i} = {f'KEPT.setdefault({i}, {text})' if self.again and i < 2 else text}")
-        if self.between:
+        # Of another matrix with the same arrays SciPy would not know.
+        if self.between and not (_TOLD in self.between and "alike" in self.instead):
             lines.append(f"if call:\n    try:\n        {self.between}\n    except Exception:\n        pass")
         lines += [f"x{i} = {slot.text()}" for i, slot in enumerate(self.slots)]
         return [*lines, f"G1 = {self.rate}"]
