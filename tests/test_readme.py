@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-ALONE = {"extending.md"}  # it adds to tables that all programs of a process share
+# What adds to tables that all programs of a process share, and what needs that no other thread runs.
+ALONE = {"extending.md", "sparse.md"}
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

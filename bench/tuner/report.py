@@ -163,7 +163,8 @@ none to the model, "neither" has nothing to begin with. "Trees" fits boosted tre
 kernel's own samples instead of a Gaussian process, "squares" the same trees to the logarithm of their speed,
 "neural" a network of 24 units, "lightgbm" LightGBM's trees (the extra `jitla[tuner]`). The tuner scores
 every point of these spaces; "annealed scores" and "beam of scores" look for good scores by annealing and by a
-beam, as is done in spaces of more than 20,000 points. In brackets: seeds, where they were not 30.
+beam, as is done in spaces of more than 20,000 points. What was not run has no column. In brackets: seeds,
+where they were not 30.
 """
 PAIRS = """Of all pairs of points of a table that differ by 1 %, the share that is put in order by scores of
 history and estimate, without any measurement of this kernel: trees are fitted to the tables of other

@@ -122,7 +122,7 @@ PROGRAMS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], str]]] = {
         (lambda x, y, z: np.vstack([x, y]) @ z, (C, S, v), "joined-rows-times"),
         (lambda x, k, r, z: np.hstack([x, k @ r]) @ z, (C, A, B, RNG.standard_normal(2 * N)),
          "joined-columns-times"),
-        (lambda x, s, z: (x * s) @ z, (C, 2.5, v), "times-number-left"),
+        (lambda x, s, z: (x * s) @ z, (C[:9], 2.5, S[:, :20].copy()), "times-number-left"),
         (lambda x, z: (x - x.mean(0)) @ z, (C, v), "centred-difference-times"),
     ],
     "diagonals": [

@@ -110,16 +110,15 @@ def no_file(at: Path, kind: str) -> None:
     _put(at, KINDS[kind])
 
 
-def _objects(at: Path, change: Change) -> None:
-    """Change the machine code itself, below a checksum that is right."""
+def _contents(at: Path, change: Change, code: bool) -> None:
+    """Change machine code, or plans, themselves, below a checksum that is right."""
     fill(at)
-    kept: dict[bytes, bytes] = {}
     for place in files(at):
         entry = place.read_bytes()
-        start = entry.index(b"\x7fELF")
-        key, maker = entry[52:start].decode().split("\n")
-        place.write_bytes(pack(key, maker, change(entry[start:])))
-        kept[place.name.encode()] = entry
+        start = 52 + int.from_bytes(entry[40:44], "little")
+        if entry.startswith(b"\x7fELF", start) is code:
+            key, maker = entry[52:start].decode().split("\n")
+            place.write_bytes(pack(key, maker, change(entry[start:])))
     check(at)
 
 
@@ -137,7 +136,19 @@ def _other_code() -> bytes:
 
 @fault(*CODE)
 def machine_code(at: Path, kind: str) -> None:
-    _objects(at, CODE[kind])
+    _contents(at, CODE[kind], code=True)
+
+
+PLANS: dict[str, Change] = {
+    "nothing": lambda plan: b"", "noise": lambda plan: random.Random(1).randbytes(len(plan)),
+    "half": lambda plan: plan[:len(plan) // 2], "none": lambda plan: b"null", "empty": lambda plan: b"[]",
+    "place": lambda plan: b'["elsewhere"' + plan[plan.index(b","):],
+}
+
+
+@fault(*PLANS)
+def plans(at: Path, kind: str) -> None:
+    _contents(at, PLANS[kind], code=False)
 
 
 @fault()

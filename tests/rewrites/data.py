@@ -73,12 +73,16 @@ def grain(roots: tuple[Hop, ...]) -> float:
 
 
 def close(x: Any, y: Any, eps: float = 0.0) -> bool:
-    """Equal but for roundings, which may have been those of narrower floats, of relative size `eps`."""
+    """Equal but for roundings, which may have been those of narrower floats, of relative size `eps`.
+
+    What is left of larger numbers has their roundings.
+    """
     x, y = np.asarray(x), np.asarray(y)
     if x.shape != y.shape or x.dtype != y.dtype or x.dtype.kind in "biu":
         return same_bits(x, y)
     eps = max(eps, float(np.finfo(x.dtype).eps))
-    return bool(np.allclose(x, y, rtol=1e3 * eps, atol=1e3 * eps, equal_nan=True))
+    most = max(1.0, float(np.abs(x[np.isfinite(x)]).max(initial=0.0)))
+    return bool(np.allclose(x, y, rtol=1e3 * eps, atol=1e3 * eps * most, equal_nan=True))
 
 
 def signs_matter(roots: tuple[Hop, ...]) -> bool:
