@@ -45,8 +45,11 @@ DEARER, ROWED = 1.1, 2
 LEAST, SHARE = 1.5e-6, 0.02
 # A plain call is brief, and is timed only once in so many then, the first not counted.
 BRIEF, GRANT = 2e-5, 31
-# Calls until both are timed again: at first and at most; where times differ widely.
-REST, MOST, UNSURE = 1 << 10, 1 << 20, 1 << 8
+# Calls until both are timed again: at first, if they are long, and at most. Few long ones are timed, and a
+# slow moment must not decide about seconds of them.
+REST, LONG_REST, MOST = 1 << 10, 1 << 5, 1 << 20
+# The same where the plain function all at once takes far longer, and seconds of such calls at most.
+UNSURE, AGAIN = 1 << 8, 0.1
 # A plain call is long from so many times the usual, and so many seconds, on.
 TIMES, SECONDS = 4.0, 5e-5
 # Some long calls in a row of so many are too many if they take so many times what all of them should.
@@ -57,7 +60,7 @@ class Kind:
     """Calls that are alike: which way they go, and the times that say so."""
 
     __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_again",
-                 "_rest", "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs",
+                 "_looks", "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs",
                  "_spent", "_foreseen", "_seconds", "_lost", "_before", "_dear")
 
     def __init__(
@@ -71,7 +74,7 @@ class Kind:
         self.best = (0.0, plain)  # least seconds: traced, plain
         self.skip = self.granted = 0  # calls that need not be timed: left of how many
         self.short: Any = None  # where calls like these are known by their arguments alone
-        self._rest, self._unsure = REST, UNSURE
+        self._looks, self._unsure = 0, UNSURE  # how often both were timed
         self._skipped = 0
         self._traced: list[float] = []
         self._plain: list[float] = []
@@ -168,9 +171,14 @@ class Kind:
         """Return how many traced calls have to come before the plain function may be tried: long calls."""
         traced = min(self._traced)
         if not 0.0 <= self._foreseen <= HOPELESS * traced:
-            return self._rest
+            return self._rest(traced)
         risk = max(self._foreseen - traced, DOUBT * self._foreseen)
         return max(ceil(((self._lost + risk) / TRIED - self._seconds) / traced), 0)
+
+    def _rest(self, traced: float) -> int:
+        """Return after how many calls, of so many seconds traced, both ways are timed again."""
+        first = LONG_REST if traced > LONG else REST
+        return min(first << self._looks, MOST)
 
     def _plain_call(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Call the plain function and time it; what it calls is not timed by itself."""
@@ -215,12 +223,13 @@ class Kind:
         self.bypassed = self._before = bypassed
         self._limit = TIMES * plain + SECONDS
         tries = sum(self._traced) - len(self._traced) * plain if self._plain else 0.0
-        self._until = self.calls + max(self._rest, ceil(tries / (TRY * plain)) if 0.0 < plain < inf else 0)
-        self.left = min(wait or self._rest, self._rest)
+        rest = self._rest(traced)
+        self._until = self.calls + max(rest, ceil(tries / (TRY * plain)) if 0.0 < plain < inf else 0)
+        self.left = min(wait or rest, rest)
         if traced > LONG and not self.bypassed:
             self._seconds += self.left * traced
-        if self.left == self._rest:
-            self._rest = min(2 * self._rest, MOST)
+        if self.left == rest:
+            self._looks += 1
         self._begin()
 
     def _begin(self) -> None:
@@ -238,7 +247,7 @@ class Kind:
             traced, usual = [(self.calls - self._since) * seconds for seconds in self.best]
             if self._longs >= SOME and self._spent > max(UNEVEN * usual, traced):
                 self.bypassed = False
-                self.left = self._unsure
+                self.left = min(self._unsure, max(int(AGAIN / max(self.best[0], LEAST)), SOME))
                 self._unsure = min(2 * self._unsure, MOST)
                 self._begin()
         if self.calls >= self._until and self.bypassed:

@@ -182,6 +182,23 @@ def test_tries_of_long_calls_take_a_small_part_of_all(
     assert plain > 2 or plain - 1.0 <= 2 * TRIED * max(first, 2.5)
 
 
+def test_a_slow_moment_decides_about_few_long_calls(clock: Clock, foreseen: list[float]) -> None:
+    clock.traced, clock.plain, foreseen[0] = 1.0, 5.0, 0.6
+    f = ticking(clock)
+    while "plain" not in clock.ways:
+        f(X)
+    clock.plain = 0.5
+    before = len(clock.ways)
+    while clock.ways[-2:] != ["plain", "plain"]:
+        f(X)
+    assert len(clock.ways) - before < REST // 2  # what the slow try has lost is made up for first
+    clock.plain = 100.0
+    ways(clock, f, payoff.SOME, X)
+    clock.plain = 0.5
+    ways(clock, f, payoff.SOME + TRACED + PLAIN, X)
+    assert ways(clock, f, 20, X) == {"plain"}
+
+
 def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
     kinds = Payoff("", 0, tuple)
     small, large, wide = (sp.random_array(shape, density=d, format="csr", rng=1)
