@@ -5,8 +5,8 @@ Receives calls, and the two ways to do them; returns what they return, and recor
 
 Of calls that are alike (see `jitla.cold`) some are timed while they are traced, some while the plain
 function runs; none runs twice. Short ones go one way and the other by turns, for a processor that is slow
-for a while is so for both. The least times decide, for a while: then both are timed again; short calls go
-the other way only if a second look says so, too. Where the plain function all at once takes far longer, calls
+for a while is so for both. The least times decide, for a while: then both are timed again; calls go the
+other way only if a second look says so, too. Where the plain function all at once takes far longer, calls
 are traced again.
 
 A long call is tried as the plain function only if NumPy and SciPy are foreseen to be about as fast, one
@@ -215,7 +215,7 @@ class Kind:
         if bypassed and site.standbys and self._again is not None:
             self._again()
             return
-        if traced <= LONG and self._before is not None and bypassed is not self._before:
+        if self._before is not None and bypassed is not self._before:
             self._before = None  # the next look decides
             self._begin()
             return
