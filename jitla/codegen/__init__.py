@@ -2,7 +2,7 @@
 
 Reading order: flags, layout, indexing_code, pool_os, vecmath_code, vecmath_tables, vecmath_exp,
 vecmath_log, vecmath_hyper, vecmath_arc, vecmath_trig, vecmath_pairs, vecmath_power, vecmath_special,
-vecmath, vector, monoids, division, scalar, span, bands, tiles, delayed, units, streamed, staged, partial,
+vecmath, vector, monoids, division, scalar, span, strips, bands, tiles, delayed, units, streamed, staged, partial,
 crosswise, cell, gather, abreast, reduce, lines, columns, parts, host, ring_code, tallies, module, jit,
 pool_worker, pool, memory_list, memory, empty, known, tape_slots, tape_taking, tape_repeats, tape, launch,
 native, lanes, passes, packs, pair_code, pairs, skinny, panels, wide_tile, wide, order, extremes, upright,
