@@ -11,12 +11,13 @@ from dataclasses import replace
 from jitla.codegen.layout import Loop, Operand
 from jitla.codegen.scalar import MathCall
 from jitla.codegen.span import SPAN, span, spans
-from jitla.codegen.vecmath import family, length, supports
+from jitla.codegen.vecmath import CALLING, family, length, supports
 from jitla.codegen.vector import memory_type
 from jitla.fusion import Kernel
 from jitla.hops import Hop, Kind
 
-INSTRUCTIONS = 100  # of functions in a strip: a processor looks so far ahead that turns of it overlap
+INSTRUCTIONS = 155  # of functions in a strip: a processor looks so far ahead that turns of it overlap
+WAITING = 2  # times as much count those that may have to call another
 BYTES = 16_384  # of what strips hand on
 LONGEST = 512  # elements that are run through at once
 
@@ -41,10 +42,7 @@ def _placed(body: tuple[Hop, ...]) -> dict[Hop, int]:
         if not hop.op.transcendental:
             continue
         key = (family(hop.op.name), hop.inputs[0])
-        # what has no code of its own here is called, and as long as a strip
-        many = length(hop.op.name, hop.meta.dtype) if supports(hop.op.name, hop.meta.dtype, True) else INSTRUCTIONS
-        if key in seen:
-            many = 0
+        many = 0 if key in seen else _instructions(hop)
         if filled and filled + many > INSTRUCTIONS:
             last, filled, seen = last + 1, 0, set()
         filled += many
@@ -55,6 +53,14 @@ def _placed(body: tuple[Hop, ...]) -> dict[Hop, int]:
             readers = [place[h] for h in body if hop in h.inputs]
             place[hop] = min(readers, default=last)
     return place
+
+
+def _instructions(hop: Hop) -> int:
+    """Return how long the function of `hop` is; what has no code of its own here is called."""
+    name, dtype = hop.op.name, hop.meta.dtype
+    if not supports(name, dtype, defines=True):
+        return INSTRUCTIONS
+    return length(name, dtype) * (WAITING if name in CALLING else 1)
 
 
 def long_span(
