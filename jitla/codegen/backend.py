@@ -214,7 +214,7 @@ class LlvmBackend:
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
         """Return machine code for `kernel` in layout `form`."""
         loop = lay_out(kernel, form, schedule, self.jit.target)
-        math = MathFunctions(loop.lanes, "fma" in self.jit.target.features, not loop.calls)
+        math = MathFunctions(loop.lanes, "fma" in self.jit.target.features)
         text = module_text(loop, math)
         names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
         library = self.jit.load(text, names)

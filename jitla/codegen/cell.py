@@ -11,9 +11,10 @@ from jitla.codegen.crosswise import across, chosen, is_crosswise
 from jitla.codegen.delayed import delayed_kernel
 from jitla.codegen.layout import COLD, PLAIN, Loop
 from jitla.codegen.scalar import MathCall
-from jitla.codegen.span import padded_tail, span, spans
+from jitla.codegen.span import padded_tail, span
 from jitla.codegen.staged import staged_kernel
 from jitla.codegen.streamed import stream_line
+from jitla.codegen.strips import long_span
 from jitla.codegen.tiles import is_tiled, tiled_kernel
 from jitla.codegen.units import NEXT, block_of_unit, calls, entry
 
@@ -32,9 +33,9 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
     lines = entry(loop)
     tail = padded_tail(loop) if loop.polynomials else span(loop, "tail", 1, math, how=PLAIN)
     how = PLAIN if loop.calls else ""
-    parts = spans(loop, math, how) + tail
+    parts = long_span(loop, "span", math, how) + tail
     if past:
-        parts += span(loop, "stream", loop.lanes, math, nontemporal=True, how=how) + stream_line(loop)
+        parts += long_span(loop, "stream", math, how, True) + stream_line(loop)
         return parts + (staged_kernel(loop, math, lines) if loop.rank else _streamed(loop, lines))
     block_of_unit(lines, loop)
     text = "\n".join(lines) + "\n" + calls(loop.lanes, "%len", "%from")
@@ -72,7 +73,7 @@ def _crossed(loop: Loop, math: MathCall) -> str:
     how = PLAIN if loop.calls else ""
     lines += [*_evenly(loop), *chosen(loop, "%len", "%many")]
     if loop.polynomials:
-        parts = spans(loop, math, how) + padded_tail(loop)
+        parts = long_span(loop, "span", math, how) + padded_tail(loop)
         usual, done = calls(loop.lanes, "%len", "%from"), "[ 1, %ready ]"
     else:
         parts, done = bands(loop, math), "[ %many, %along ]"

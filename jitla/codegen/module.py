@@ -24,6 +24,7 @@ from jitla.codegen.tallies import tally_kernel
 from jitla.codegen.vecmath import (
     NEAR,
     OPTIMISED,
+    SERIAL,
     definitions,
     emit_math,
     family,
@@ -64,6 +65,8 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
     # of the shortest, whose values then still fit into registers.
     names = {h.op.name for h in kernel.body if h.op.transcendental}
     chains = 4 if names == SHORTEST and widest == 8 else 2 if names else 1
+    if form.mode == "cell" and names & SERIAL and "avx512f" in target.features:
+        chains = 4
     if chains == 1 and form.mode in ("cell", "tally"):
         # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
         narrowest = min(_width(h) for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
@@ -111,12 +114,11 @@ def _width(hop: Hop) -> int:
 
 
 class MathFunctions:
-    """Writes the transcendentals of one module: `inline` in vectors of `lanes`, as functions elsewhere."""
+    """Writes the transcendentals of one module: in place, or calls of functions on vectors of `lanes`."""
 
-    def __init__(self, lanes: int, fma: bool, inline: bool) -> None:
+    def __init__(self, lanes: int, fma: bool) -> None:
         self._lanes = lanes
         self._fma = fma
-        self._inline = inline
         self._found: dict[tuple[str, np.dtype], str] = {}
         self._defined: dict[str, str] = {}
 
@@ -135,7 +137,7 @@ class MathFunctions:
         refuse_math(name, dtype)
         if b.width != self._lanes:
             return self._widened(b, name, xs)
-        if b.calls or not self._inline:
+        if b.calls:
             return self.call(b, name, xs)
         args = [x.text for x in xs]
         if name in NEAR and b.far is not None:

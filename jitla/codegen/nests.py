@@ -155,7 +155,7 @@ class _Program:
             if reason:
                 raise BackendError(reason)
         self.lanes = max(target.lanes(max(b.dtype.itemsize for b in self.buffers.values())), 2)
-        self.math = MathFunctions(self.lanes, "fma" in target.features, True)
+        self.math = MathFunctions(self.lanes, "fma" in target.features)
         self._apart = frozenset(_apart(nest))
         self.entries: list[str] = []
         self.places: dict[str, int] = {}  # of allocated buffers: in what all have, or in a slot

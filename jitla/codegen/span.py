@@ -58,6 +58,7 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.b = LlvmBuilder(self.lines, self.width, self.math)
+        self.b.calls = self.loop.calls
         for hop in self.loop.kernel.inputs:
             if is_const(hop):
                 self.fixed[hop] = self.b.const(const_value(hop), hop.meta.dtype)
@@ -148,7 +149,7 @@ class Writer:
         self.lines += [*(f"  {line}" for line in lines), f"  br i1 {some}, label %far, label %met", "far:"]
         self.b.calls = True
         self.body(before)
-        self.b.calls = False
+        self.b.calls = self.loop.calls
         self.lines += ["  br label %met", "met:"]
         wanted = [o.hop for o in self.loop.operands if o.role == "out"]
         wanted += [o.hop.inputs[0] for o in self.loop.aggregates]
