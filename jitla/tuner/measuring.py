@@ -13,6 +13,7 @@ from typing import NamedTuple
 ROUNDS = 8
 SPAN = 0.002  # seconds that one measurement lasts
 SLOWER = 4.0  # times the reference, from which on one run is enough to tell
+UNKNOWN = 1.0  # noise of a single turn, which has no halves: nothing is better by more than that
 
 
 class Timing(NamedTuple):
@@ -55,8 +56,10 @@ class Stopwatch:
         pairs = [(self._one(run, self.repeats), self._one(self.reference, self.repeats))
                  for _ in range(rounds or self.rounds)]
         # What disturbs only ever adds: leasts are what is left without it, if two halves agree on them.
-        first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
         least = min(a for a, _ in pairs), min(b for _, b in pairs)
+        if len(pairs) == 1:
+            return Timing(*least, UNKNOWN)
+        first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
         return Timing(*least, abs(first_half - second_half) / _ratio(pairs))
 
 
