@@ -40,9 +40,11 @@ def slowly(share: float) -> None:
 def pause() -> None:
     """Sleep for what was worked since the last time."""
     if _Pace.share < 1.0 and not _Pace.steady:
+        _Pace.steady += 1  # a signal that comes now finds nothing to do
         worked = process_time() - _Pace.since
         sleep(worked * (1.0 / _Pace.share - 1.0))
         _Pace.since = process_time()
+        _Pace.steady -= 1
 
 
 @contextmanager
