@@ -50,3 +50,9 @@ def test_what_is_far_slower_is_run_twice_only():
     before = clock.now
     assert watch.time(clock.run(50.0)).seconds == 50.0
     assert clock.now - before == 150.0
+
+
+def test_a_short_run_that_had_to_wait_twice_is_run_again():
+    clock = Clock()
+    watch = Stopwatch(clock.run(1e-4), clock)
+    assert watch.time(clock.run(*[5e-5] + [4e-3] * 2 + [5e-5] * 2000)).ratio == pytest.approx(0.5)
