@@ -35,8 +35,8 @@ __all__ = ["Hot", "main"]
 EVERY = 16  # runs of which one is timed
 PROBED = 4  # timed runs after which it is known whether a kernel is too short
 LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
-# Schedules, seconds, part of a processor that making and running them takes, times that limits are longer: the
-# program comes first.
+# Schedules, seconds, part of a processor that making and running them takes, times that limits are longer:
+# the program comes first.
 TRIALS, SECONDS, SHARE, PATIENCE = 32, 1800.0, 0.01, 200.0
 PROGRAM = f"from jitla.throttle import slowly; slowly({SHARE}); from jitla.hot import main; main()"
 SWAP = 0.2  # part of the time in which what was found is compiled
