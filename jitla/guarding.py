@@ -42,12 +42,15 @@ def command(program: str) -> Sequence[str]:
 class Guard:
     """The process that runs schedules of one kernel; a new one takes the place of one that was lost.
 
-    `patience` is what limits are multiplied by, where other things come first.
+    `patience` is what limits are multiplied by, where other things come first; `share` the part of a
+    processor that the process may take.
     """
 
-    def __init__(self, job: Job, patience: float = 1.0) -> None:
+    def __init__(self, job: Job, patience: float = 1.0, share: float = 1.0) -> None:
         self._head, self._memory = head_of(job), job.memory
         self._patience = patience
+        slow = f"from jitla.throttle import slowly; slowly({share}); " if share < 1.0 else ""
+        self._program = slow + PROGRAM
         self._process: subprocess.Popen[bytes] | None = None
         self.once, self._repeats = 0.0, 1
         self.lost = 0
@@ -87,8 +90,8 @@ class Guard:
             return
         if self.lost >= MOST_LOST:
             raise Lost(f"{self.lost} schedules ended the process that ran them")
-        self._process = subprocess.Popen(command(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(command(self._program), stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             assert self._process.stdin is not None
             send_job(self._process.stdin, self._head, self._memory)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import field
 from functools import partial
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 from weakref import WeakSet
 
@@ -35,10 +35,10 @@ __all__ = ["Hot", "main"]
 EVERY = 16  # runs of which one is timed
 PROBED = 4  # timed runs after which it is known whether a kernel is too short
 LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
-PROGRAM = "from jitla.hot import main; main()"
-# Schedules, seconds, part of the time in which they are run, times that limits are longer: the program comes
-# first.
-TRIALS, SECONDS, SHARE, PATIENCE = 32, 900.0, 0.02, 40.0
+# Schedules, seconds, part of a processor that making and running them takes, times that limits are longer:
+# the program comes first.
+TRIALS, SECONDS, SHARE, PATIENCE = 32, 1800.0, 0.01, 200.0
+PROGRAM = f"from jitla.throttle import slowly; slowly({SHARE}); from jitla.hot import main; main()"
 SWAP = 0.2  # part of the time in which what was found is compiled
 
 
@@ -156,7 +156,6 @@ def _asked(job: Job) -> str:
 
 def main() -> None:
     """Tune the kernel on standard input in a share of the time; write what was found to standard output."""
-    _give_way()
     source, sink, parent = sys.stdin.buffer, os.fdopen(os.dup(1), "wb"), os.getppid()
     os.dup2(2, 1)  # what others print is no answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -166,24 +165,11 @@ def main() -> None:
     space = choice.space() if config.numerics == "relaxed" else choice.space().exact()
     records = GATE.records(config, new=True)
 
-    begun = perf_counter()
-
-    def rest() -> None:
-        nonlocal begun
+    def look() -> None:
         if os.getppid() != parent:  # nobody wants to know any more
             sys.exit()
-        sleep((perf_counter() - begun) * (1.0 / SHARE - 1.0))
-        begun = perf_counter()
 
-    with Trial(choice.key, space, job, SECONDS, PATIENCE, rest) as trial:
+    with Trial(choice.key, space, job, SECONDS, PATIENCE, look, SHARE) as trial:
         trial.run(Settings(trials=TRIALS), records)
     found = records.last(*choice.key, GATE.host())
     send(sink, found.line().encode() if found is not None else b"")
-
-
-def _give_way() -> None:
-    """Run only where the program leaves a processor free."""
-    if hasattr(os, "SCHED_IDLE"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    elif hasattr(os, "nice"):
-        os.nice(19)

@@ -22,6 +22,7 @@ from jitla.fusion import Values
 from jitla.gate import GATE
 from jitla.recompile import UNTUNED
 from jitla.sending import Job, receive, receive_job, send
+from jitla.throttle import steady
 from jitla.tuner import Stopwatch
 
 __all__ = ["Bench", "main"]
@@ -41,7 +42,8 @@ class Bench:
         untuned = self.runner(UNTUNED)
         untuned()
         self.expected = [r.tobytes() if self.exact else r.copy() for r in self.results]
-        self.watch = Stopwatch(untuned)
+        with steady():
+            self.watch = Stopwatch(untuned)
 
     def runner(self, values: Values) -> Callable[[], int]:
         """Return what runs it with knobs chosen like this."""
@@ -63,7 +65,9 @@ class Bench:
             yield "differs", "results are others"
             return
         yield ("ran",)
-        yield "took", *self.watch.time(run, rounds)
+        with steady():
+            timing = self.watch.time(run, rounds)
+        yield "took", *timing
 
     def _same(self, made: np.ndarray, expected: Any) -> bool:
         """Tell whether results are the untuned ones: to the bit, or nearly, where sums may go another way."""

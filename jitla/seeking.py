@@ -68,10 +68,10 @@ class Trial:
     """The search for one kernel: schedules are run in another process, beside the untuned one."""
 
     def __init__(self, key: Key, space: Space, job: Job, seconds: float, patience: float = 1.0,
-                 rest: Callable[[], None] = lambda: None) -> None:
-        self.key, self.space, self.rest = key, space, rest
+                 look: Callable[[], None] = lambda: None, share: float = 1.0) -> None:
+        self.key, self.space, self.look = key, space, look
         self.end = perf_counter() + seconds
-        self.guard = Guard(job, patience)
+        self.guard = Guard(job, patience, share)
         self.untuned = 0.0
         self.said: Counter[str] = Counter()  # what became of schedules that have no time
         self.interrupted = False
@@ -116,7 +116,7 @@ class Trial:
         except Lost as lost:
             self.gone = str(lost)
             return None
-        self.rest()
+        self.look()
         if isinstance(timing, Timing):
             return timing
         self.said[timing] += 1

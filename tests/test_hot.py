@@ -90,8 +90,7 @@ def test_a_process_that_fails_changes_nothing(kept, monkeypatch):
 
 
 def test_another_process_tunes_and_keeps_records(kept, monkeypatch):
-    monkeypatch.setattr(hot, "PROGRAM", "from jitla import hot; hot.TRIALS, hot.SHARE = 2, 1.0; "
-                        "hot._give_way = lambda: None; hot.main()")  # processors are short where tests run
+    monkeypatch.setattr(hot, "PROGRAM", "from jitla import hot; hot.TRIALS, hot.SHARE = 2, 1.0; hot.main()")
     f = jitla.jit(softmax, compile="sync")
     wanted = f(X)
     for _ in range(100):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 from time import perf_counter
 
 import numpy as np
@@ -21,7 +21,7 @@ from bench.tuner.functions import FUNCTIONS
 
 NAME, AFTER = "softmax", 200  # milliseconds after which it is tuned
 WAIT = 20.0  # seconds for the other process to begin
-DRAWN = 2000  # samples of pairs, of which the interval of the mean is made
+DRAWN = 2000  # samples of pairs, of which the interval is made
 
 
 def below(parent: int) -> list[int]:
@@ -36,9 +36,9 @@ def below(parent: int) -> list[int]:
     return found + [p for child in found for p in below(child)]
 
 
-def tell(number: signal.Signals) -> None:
-    """Send a signal to all processes begun from here."""
-    for process in below(os.getpid()):
+def tell(number: signal.Signals, processes: Sequence[int]) -> None:
+    """Send a signal to processes, as far as they still are."""
+    for process in processes:
         try:
             os.kill(process, number)
         except ProcessLookupError:
@@ -61,33 +61,36 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of the program")
     parser.add_argument("--window", type=float, default=1.0, help="seconds")
     parser.add_argument("--pairs", type=int, default=24)
+    parser.add_argument("--after", type=float, default=0.0, help="seconds that others tune before")
     given = parser.parse_args()
     jitla.configure(cache_dir=given.directory, progress=False, tune_after_ms=AFTER, num_threads=given.threads)
     function, args, _ = FUNCTIONS[NAME]
     fast = jitla.jit(function, compile="sync")
     end = perf_counter() + WAIT
-    while len(below(os.getpid())) < 2 and perf_counter() < end:  # one searches, one runs schedules
+    while not below(os.getpid()) and perf_counter() < end:
         each(lambda: fast(*args), 0.2)
     begun = len(below(os.getpid()))
-    ratios = []
+    each(lambda: fast(*args), max(given.after, 0.1))
+    taken = []
     for _ in range(given.pairs):
         alone, beside = 0.0, 0.0
+        processes = below(os.getpid())
         for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGCONT, signal.SIGSTOP):  # drift cancels
-            tell(number)
-            taken = each(lambda: fast(*args), given.window / 2)
-            alone, beside = (alone + taken, beside) if number is signal.SIGSTOP else (alone, beside + taken)
-        ratios.append(beside / alone)
-    tell(signal.SIGCONT)
-    low, middle, high = quantiles(ratios, n=4)
+            tell(number, processes)
+            one = each(lambda: fast(*args), given.window / 2)
+            alone, beside = (alone + one, beside) if number is signal.SIGSTOP else (alone, beside + one)
+        taken.append((beside, alone))
+    tell(signal.SIGCONT, below(os.getpid()))
+    low, middle, high = quantiles([beside / alone for beside, alone in taken], n=4)
     rng = np.random.default_rng(1)
-    means = np.array(ratios)[rng.integers(len(ratios), size=(DRAWN, len(ratios)))].mean(1)
-    least, most = np.quantile(means, (0.025, 0.975))
+    sums = np.array(taken)[rng.integers(len(taken), size=(DRAWN, len(taken)))].sum(1)
+    least, most = np.quantile(sums[:, 0] / sums[:, 1], (0.025, 0.975))
+    whole = np.array(taken).sum(0)
     records = Path(given.directory, "tuned", "records.jsonl")
     lines = len(records.read_text().splitlines()) if records.exists() else 0
-    print(f"{given.threads} threads, {median(ratios):.3f} ({low:.3f}-{high:.3f}) of the time alone, mean "
-          f"{sum(ratios) / len(ratios):.3f} (95 %: {least:.3f}-{most:.3f}); "
-          f"{begun} processes at first, {len(below(os.getpid()))} at last, "
-          f"{lines} records, {middle - 1:+.1%}")
+    print(f"{given.threads} threads, {given.pairs} pairs: {whole[0] / whole[1]:.3f} of the time alone "
+          f"(95 %: {least:.3f}-{most:.3f}), pairs {middle:.3f} ({low:.3f}-{high:.3f}); "
+          f"{begun} processes at first, {len(below(os.getpid()))} at last, {lines} records")
 
 
 if __name__ == "__main__":

@@ -163,7 +163,8 @@ def again(name: str, seconds: float, place: Path = KERNELS) -> str:
                       for p in found["points"]]
     left = len(runs.left(runs.best(), PASSES + AGAIN))
     (place / f"{name}.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
-    return f"{name}: the best take {min(runs.costs().values()):.3f} of the untuned; {left} are left"
+    least = min(c for c in runs.costs().values() if c > 0)
+    return f"{name}: the best take {least:.3f} of the untuned; {left} are left"
 
 
 def fill(name: str, seconds: float, place: Path = KERNELS) -> str:

@@ -30,6 +30,7 @@ LEVELS = ((1 << 20, 1.0), (4 << 20, 1.2))  # bytes of a block, and what a byte c
 FAR = 1.5
 BYTES = 32  # of a vector
 NESTED: dict[str, Value] = {TILE: "", ORDER: ORDERS[0], PLACE: PLACES[0]}
+MOVED = 0.25  # of what a row costs, for one that moves to the next block
 STAGE, UNIT = 2000.0, 4000.0  # bytes that could be moved while a stage is begun, and a unit is handed out
 NO_TILES: dict[str, tuple[int, float]] = {"": (1, 1.0)}
 
@@ -46,7 +47,8 @@ class Rows(NamedTuple):
 
     `tiles` that it may be cut into, each with its rows and the part of a row that it takes; `places` where
     what stages pass on may be computed. Some stages are `cells`, loops over elements, others `sums` of a row;
-    such a loop has `length` turns, of elements of so many bytes (`size`).
+    such a loop has `length` turns, of elements of so many bytes (`size`). Stages of windows work so many rows
+    `ahead`: units begin with these, and they move from block to block.
     """
 
     rows: int
@@ -61,6 +63,7 @@ class Rows(NamedTuple):
     length: int = 1
     size: int = 8
     sums: int = 0
+    ahead: int = 0
 
 
 def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> Space:
@@ -134,7 +137,8 @@ def _facts(cut: Rows, values: Values) -> tuple[int, int, int, float]:
 def _estimate(cut: Rows, values: Values) -> float:
     block, blocks, units, waste = _facts(cut, values)
     price = next((p for most, p in LEVELS if block <= most), FAR)
-    return waste * (cut.rows * cut.each * price + blocks * cut.stages * STAGE + units * UNIT)
+    rows = cut.rows + cut.ahead * (units + MOVED * blocks)
+    return waste * (rows * cut.each * price + blocks * cut.stages * STAGE + units * UNIT)
 
 
 def _traits(cut: Rows, usual: Values, values: Values) -> tuple[float, ...]:
@@ -142,7 +146,8 @@ def _traits(cut: Rows, usual: Values, values: Values) -> tuple[float, ...]:
     height = int(cut.tiles[str(values[TILE])][0]) if values.get(TILE) else int(values["height"])
     numbers = (cut.rows * cut.each, cut.work, cut.each, cut.stages, block, blocks, units, waste, height,
                height / int(usual["height"]), units / int(usual["units"]), cut.rows * cut.each / units,
-               cut.length, cut.size, *_turns(cut, values))
+               cut.length, cut.size, *_turns(cut, values), 1.0 + cut.ahead / height,
+               1.0 + cut.ahead * units / cut.rows)
     return (*map(_log, numbers), cut.sums / cut.stages, *_loop_traits(values, cut.tiles))
 
 
@@ -216,5 +221,5 @@ def _cell_traits(cells: Cells, values: Values) -> tuple[float, ...]:
     alone = values.get("threads") == 1
     threads = 1 if alone else cells.cores
     numbers = (cells.moved, cells.work, 1, 1, cells.moved / threads, threads, threads,
-               cells.cores / threads, 1, 1, 1, cells.moved / threads, cells.moved, cells.size, 1, 1)
+               cells.cores / threads, 1, 1, 1, cells.moved / threads, cells.moved, cells.size, 1, 1, 1, 1)
     return (*map(_log, numbers), 0.0, *_loop_traits(values, cells.tiles))

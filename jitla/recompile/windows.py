@@ -120,7 +120,7 @@ class WindowBinding:
                  max(2 * ahead, 1),
                  tiles_of(self.shapes[self.kernel.shape]),
                  places, True, self.shapes[self.kernel.shape][-1],
-                 self.kernel.outputs[0].meta.dtype.itemsize),
+                 self.kernel.outputs[0].meta.dtype.itemsize, ahead=ahead),
             self.height, -(-blocks // self._per_unit(blocks)), True, True)
 
     def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 ROUNDS = 8
 SPAN = 0.002  # seconds that one measurement lasts
-SLOWER = 4.0  # times the reference, from which on one run is enough to tell
+SLOWER = 4.0  # times the reference, from which on a few runs are enough to tell
+WAITS = 0.02  # seconds for which a processor may be taken away: so long it is not the schedule that is slow
+UNKNOWN = 1.0  # noise of a single turn, which has no halves: nothing is better by more than that
 
 
 class Timing(NamedTuple):
@@ -45,18 +47,20 @@ class Stopwatch:
         return (self.clock() - start) / repeats
 
     def time(self, run: Callable[[], object], rounds: int = 0) -> Timing:
-        """Time `run`: what takes many times as long as the reference is run once or twice."""
+        """Time `run`: what takes many times as long as the reference is run a few times only."""
         run()
-        first = self._one(run, 1)
-        if first > SLOWER * self.once:
-            first = min(first, self._one(run, 1))
-            if first > SLOWER * self.once:
+        end, first, runs = self.clock() + WAITS, self._one(run, 1), 1
+        while first > SLOWER * self.once:
+            if runs > 1 and self.clock() > end:
                 return Timing(first, self.once, 0.0)
+            first, runs = min(first, self._one(run, 1)), runs + 1
         pairs = [(self._one(run, self.repeats), self._one(self.reference, self.repeats))
                  for _ in range(rounds or self.rounds)]
         # What disturbs only ever adds: leasts are what is left without it, if two halves agree on them.
-        first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
         least = min(a for a, _ in pairs), min(b for _, b in pairs)
+        if len(pairs) == 1:
+            return Timing(*least, UNKNOWN)
+        first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
         return Timing(*least, abs(first_half - second_half) / _ratio(pairs))
 
 

@@ -18,9 +18,9 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("verify", "analysis", "predictions", "graph", "records", "advice", "pace", "levels", "timeline", "page",
      "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "planned", "sending",
      "tuned", "gate", "state", "quantization", "foresight", "tiers", "recompilation",
-     "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling", "bypass",
-     "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__", "demo_data",
-     "demo_algorithms", "demo_worker", "demo", "__main__"),
+     "throttle", "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling",
+     "bypass", "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__",
+     "demo_data", "demo_algorithms", "demo_worker", "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.
 FRIENDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jitla.tuner import Stopwatch
+from jitla.tuner import Record, Stopwatch
 
 
 class Clock:
@@ -37,9 +37,22 @@ def test_what_differs_from_turn_to_turn_is_noise():
     assert watch.time(clock.run(0.5, 1.0)).noise == pytest.approx(1.0)
 
 
+def test_a_single_turn_tells_a_ratio_and_that_nothing_is_known_of_noise():
+    clock = Clock()
+    timing = Stopwatch(clock.run(1.0), clock).time(clock.run(0.5), rounds=1)
+    assert timing.ratio == pytest.approx(0.5)
+    assert not Record("k", (), "t", {}, timing.seconds, timing.reference, timing.noise, True).counts
+
+
 def test_what_is_far_slower_is_run_twice_only():
     clock = Clock()
     watch = Stopwatch(clock.run(1.0), clock)
     before = clock.now
     assert watch.time(clock.run(50.0)).seconds == 50.0
     assert clock.now - before == 150.0
+
+
+def test_a_short_run_that_had_to_wait_twice_is_run_again():
+    clock = Clock()
+    watch = Stopwatch(clock.run(1e-4), clock)
+    assert watch.time(clock.run(*[5e-5] + [4e-3] * 2 + [5e-5] * 2000)).ratio == pytest.approx(0.5)

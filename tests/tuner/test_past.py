@@ -96,3 +96,17 @@ def test_rows_tell_how_many_turns_their_loops_have():
     assert np.allclose(four[turns:turns + 2], np.log2([3.75, 4 / 3.75]))
     half = np.array(space.traits({**plain, "unroll": 4, "vector": "half"}))
     assert np.allclose(half[turns:turns + 2], np.log2([7.5, 8 / 7.5]))
+
+
+def test_windows_tell_which_rows_are_computed_again_and_which_move():
+    cut = Rows(100, 960, 3, 2, 1.0, cells=True, length=60)
+    plain, ahead = (row_space(c, 16, 4, True, True) for c in (cut, cut._replace(ahead=4)))
+    values = plain.values(plain.default)
+    less, more = (np.array(s.traits(values)) for s in (plain, ahead))
+    at = np.flatnonzero(less != more)
+    assert np.allclose(less[at], 0) and np.allclose(more[at], np.log2([1 + 4 / 16, 1 + 4 * 4 / 100]))
+
+    def costs(space, units):
+        return space.estimate({**values, "units": units}) / plain.estimate({**values, "units": units})
+
+    assert 1.0 < costs(ahead, 2) < costs(ahead, 4)
