@@ -14,6 +14,7 @@ import linecache
 import math
 import random
 import sys
+import time
 import traceback
 import warnings
 from typing import Any
@@ -43,6 +44,7 @@ FAMILIES = (
 LOCALS = ("s", "t", "u", "p", "q")
 # Calls of a program, and of one that is compiled; its lines, and kinds of values that are compiled for.
 CALLS, MORE, LINES, KINDS = 9, 40, 13, 2
+SPAN = 20.0  # seconds from one line of counts to the next
 NESTED = 7  # of so many programs one has its loops in a function within
 HARSH = {"n": 9, "x": 1e200, "y": 1 << 40, "z": np.float64(-1e300), "k": np.int64(-5), "r": np.float32(1e30)}
 
@@ -301,6 +303,11 @@ def check(seed: int, make: Any, calls: int = CALLS, writes: Any = Writer) -> tup
     return min(reason.split(" of ")[0][:40] or state for state, reason in states), ""
 
 
+def tallied(count: dict[str, int]) -> str:
+    """Return what became of programs so far."""
+    return "; ".join(f"{many} {what}" for what, many in sorted(count.items(), key=lambda item: -item[1]))
+
+
 def main() -> int:
     """Check the programs of some seeds."""
     ask = argparse.ArgumentParser()
@@ -315,8 +322,12 @@ def main() -> int:
     first, last = map(int, asked.seeds.split(":"))
     writes: Any = Slices if asked.slices else Writer
     count: dict[str, int] = {}
+    told = time.monotonic()
     try:
         for seed in range(first, last):
+            if time.monotonic() > told + SPAN:
+                told = time.monotonic()
+                print(f"{seed - first} before seed {seed}: {tallied(count)}", flush=True)
             what, text = check(seed, make, writes=writes)
             short = len(writes(seed).text().splitlines()) <= LINES
             if asked.compiled and short and what.startswith("trusted"):
@@ -330,8 +341,7 @@ def main() -> int:
                 emulated.FAULTS.clear()
     except KeyboardInterrupt:
         print(f"ended before seed {seed}")
-    for what, many in sorted(count.items(), key=lambda item: -item[1]):
-        print(f"{many:6} {what}")
+    print(tallied(count).replace("; ", "\n"))
     return "WRONG" in count
 
 
