@@ -45,6 +45,7 @@ LOCALS = ("s", "t", "u", "p", "q")
 # Calls of a program, and of one that is compiled; its lines, and kinds of values that are compiled for.
 CALLS, MORE, LINES, KINDS = 9, 40, 13, 2
 SPAN = 20.0  # seconds from one line of counts to the next
+CALLING = 5  # of so many programs one calls another function
 NESTED = 7  # of so many programs one has its loops in a function within
 HARSH = {"n": 9, "x": 1e200, "y": 1 << 40, "z": np.float64(-1e300), "k": np.int64(-5), "r": np.float32(1e30)}
 
@@ -64,6 +65,8 @@ class Writer:
         self.locals = self.random.sample(LOCALS, self.random.randint(1, 3))
         self.lines: list[str] = []
         self.whiles = 0
+        # Whether what is written now is the function that the others call.
+        self.aside = False
 
     def chance(self, part: float) -> bool:
         return self.random.random() < part
@@ -86,6 +89,8 @@ class Writer:
         return f"{name}[{self.index()}, {self.index()}]"
 
     def atom(self) -> str:
+        if self.aside:
+            return self.pick("v", "w", "v", "w", *self.constants)
         roll = self.random.random()
         if roll < 0.4:
             return self.element()
@@ -107,7 +112,9 @@ class Writer:
 
     def expression(self, depth: int = 0) -> str:
         roll = self.random.random()
-        names = [name for name in self.arrays if name in "ab"]
+        names = [name for name in self.arrays if name in "ab" and not self.aside]
+        if self.calls and not self.aside and self.chance(0.12):
+            return f"g({self.expression(depth + 1)}, {self.atom()})"
         if depth < 2 and names and self.chance(0.04):
             return self.reduced(names)
         if depth > 2 or roll < 0.3:
@@ -215,6 +222,23 @@ class Writer:
             self.block(depth + 1, room)
         self.counters.pop()
 
+    @property
+    def calls(self) -> bool:
+        """Whether it calls a function that makes a number of numbers."""
+        return self.seed % CALLING == 2
+
+    def helper(self) -> list[str]:
+        """Return the lines of that function."""
+        self.aside = True
+        lines = ["def g(v, w):"]
+        for _ in range(self.random.randint(0, 2)):
+            lines.append("    " + self.pick(
+                f"if {self.test()}: return {self.expression(1)}", f"if {self.test()}: v = {self.atom()}",
+                f"w = {self.expression(1)}", f"v {self.pick('+', '-', '*')}= {self.expression(2)}"))
+        lines.append(f"    return {self.expression()}")
+        self.aside = False
+        return lines
+
     def text(self) -> str:
         args = ", ".join([*self.arrays, *self.numbers])
         self.lines = [f"def f({args}):"]
@@ -229,6 +253,8 @@ class Writer:
             inner = ", ".join(f"last_{each}" if each == free else each for each in args.split(", "))
             head = [f"def f({args}):", f"    def inside({inner}):"]
             self.lines = [*head, *("    " + line for line in self.lines[1:]), f"    return inside({args})"]
+        if self.calls:
+            self.lines = [*self.helper(), *self.lines]
         return "\n".join(self.lines) + "\n"
 
     def given(self, seed: int, harsh: bool) -> dict[str, Any]:
