@@ -73,7 +73,8 @@ class Gate:
         """The memory of events."""
         if self._recorder is None:
             with self._lock:
-                self._recorder = self._recorder or self.room("events").Recorder(current().events)
+                if self._recorder is None:
+                    self._recorder = self.room("events").Recorder(current().events)
         return self._recorder
 
     @property
