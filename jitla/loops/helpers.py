@@ -46,7 +46,8 @@ class Helpers:
 
     def of(self, function: Any) -> Helper | str:
         """Return what a function does, or what of it is not for nests."""
-        if id(function) not in self._met:
+        _, known = self._met.get(id(function), (None, None))
+        if known is None or isinstance(known, Helper) and function.__code__ is not known.code:
             try:
                 made: Helper | str = _helper(function, self._caller)
             except Refused as refused:

@@ -1,4 +1,4 @@
-"""Functions of the user's that loops over elements call for a number: they are written out in compiled code."""
+"""Functions of the user's that loops call for a number: they are written out in compiled code."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ def weight(x, y):
 
 def high_of(y):
     return 3.0 if y > 1.0 else 5
+
+
+def doubled(y):
+    return 2.0 * y
 
 
 def weights(x, y):
@@ -103,14 +107,17 @@ def test_they_may_change(eager, monkeypatch):
     for _ in range(5):
         same(fast, weights, **args)
     for name, value in (("LIMIT", 9.0), ("clamped", lambda x, low, high: x), ("high_of", high_of)):
-        monkeypatch.setitem(globals(), name, value)
-        same(fast, weights, **args)
-    monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setitem(globals(), name, value)
+            same(fast, weights, **args)
     for _ in range(5):
         same(fast, weights, **args)
-    monkeypatch.setattr(high_of, "__code__", (lambda y: y).__code__)
-    for _ in range(3):
-        same(fast, weights, **args)
+    again = eager(weights)
+    for code in (high_of.__code__, doubled.__code__, high_of.__code__):
+        monkeypatch.setattr(high_of, "__code__", code)
+        for _ in range(6):
+            same(again, weights, **args)
+        assert [r.state for r in again.records()] == ["trusted"]
 
 
 @pytest.mark.parametrize(("function", "reason"), [
