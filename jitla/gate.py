@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from math import prod
 from os.path import exists
+from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -21,7 +22,7 @@ from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.locks import relock
 from jitla.making import MAKING, NothingNew
-from jitla.rests import LOCAL, QUIET, hurry, pausing
+from jitla.rests import LOCAL, QUIET, hurry, lull, pausing, resting
 from jitla.turning import indexes_in_turn, reaches
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches 
 SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
 KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
 UNROLLED = 512  # operations of loops that stay together for an accelerator: taps of windows are turns of them
+LULL = 0.2  # seconds that the first loop of a process waits for its compiler: short calls are over by then
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 WORTH_LOADING = 1 << 24  # indices, masks or labels that NumPy takes as long for as loading the compiler
@@ -70,7 +72,9 @@ class Gate:
     def recorder(self) -> Any:
         """The memory of events."""
         if self._recorder is None:
-            self._recorder = self.room("events").Recorder(current().events)
+            with self._lock:
+                if self._recorder is None:
+                    self._recorder = self.room("events").Recorder(current().events)
         return self._recorder
 
     @property
@@ -221,8 +225,9 @@ class Gate:
     def disk(self) -> Disk | None:
         """Return what keeps machine code from process to process, by the configuration in force; or None."""
         config = current()
-        if not config.disk_cache:
-            return None
+        return self._disk_of(config) if config.disk_cache else None
+
+    def _disk_of(self, config: Config) -> Disk:
         key = cache_directory(config), config.disk_cache_limit
         if key not in self._disks:
             made = self.room("disk").Disk(*key, refuse=self._refuse, observe=self.recorder.record)
@@ -274,7 +279,16 @@ class Gate:
         if (made := self.rooms.get("loops.making")) is not None:
             then(made)
         else:
-            self.behind.ask(lambda: then(self.room("loops.making")), soon=True, share=QUIET)
+            try:
+                Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True).start()
+            except RuntimeError:  # no more threads: later, perhaps
+                self.behind.ask(lambda: then(self.room("loops.making")), soon=True, share=QUIET)
+
+    def _load_later(self, then: Callable[[Any], None]) -> None:
+        lull(LULL)
+        with resting(QUIET):
+            self.room("runtime")
+        self.behind.ask(lambda: then(self.room("loops.making")), soon=True, share=QUIET)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
@@ -290,8 +304,8 @@ class Gate:
 
     def _keeps(self) -> Any:
         """Return what tells, later and in any thread, what keeps machine code by the options in force now."""
-        disk = self.disk()
-        return None if disk is None else lambda: (disk, self._native().jit.maker)
+        config = current()
+        return (lambda: (self._disk_of(config), self._native().jit.maker)) if config.disk_cache else None
 
     def measured(self, config: Config) -> Any:
         """Return the constants of this machine that an earlier process measured, or None."""

@@ -15,10 +15,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import sleep, thread_time
+from time import monotonic, sleep, thread_time
 from typing import Any
 
-__all__ = ["LOCAL", "QUIET", "hurry", "pausing", "resting", "rest", "resume", "short_turns"]
+__all__ = ["LOCAL", "QUIET", "hurry", "lull", "pausing", "resting", "rest", "resume", "short_turns"]
 
 #: The part of the time in which rooms are loaded, and loops prepared, behind a program that runs such loops.
 QUIET = 0.25
@@ -53,6 +53,14 @@ def rest() -> None:
             if not _WAITING:
                 sleep(min(worked * (1.0 / share - 1.0), LONGEST))
             resume()
+
+
+def lull(seconds: float) -> None:
+    """Let the program go on for a while before anything is done at all, unless somebody waits."""
+    end = monotonic() + seconds
+    while not _WAITING and (left := end - monotonic()) > 0.0:
+        sleep(min(left, LONGEST))
+    resume()
 
 
 def resume() -> None:

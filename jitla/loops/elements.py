@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 from jitla.loops.ahead import SIZE, Ahead
@@ -25,7 +26,7 @@ ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0
 class Elements(Ahead):
     """Reads and writes elements."""
 
-    def __init__(self, nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]) -> None:
+    def __init__(self, nest: Nest, given: Mapping[str, Given], resolve: Callable[..., Any]) -> None:
         super().__init__()
         self.nest = nest
         self.given = given
@@ -36,6 +37,10 @@ class Elements(Ahead):
         self.written: set[str] = set()
         self.definite: set[str] = set()
         self.needs = needs(nest.loop)
+        # Inside of a function that is written out: which one, what its names are, how long its ways are.
+        self.within: FunctionType | None = None
+        self.scope: dict[str, Value] = {}
+        self.way: list[int] = []
         self.counters = 0
         self.changed = False
         self.rounds = 0

@@ -25,6 +25,7 @@ from jitla.loops.versions import Nothing
 
 if TYPE_CHECKING:  # what most functions need never
     from jitla.loops.call import Code
+    from jitla.loops.helpers import Helpers
 
 # Seconds that a nest has to take altogether before it is compiled, the same while a process is there that
 # compiles, or where another nest of the function is compiled; on average.
@@ -73,6 +74,8 @@ class Entry:
         self.asked = 0
         self.timed = True
         self.file = ""
+        # What functions of the user's do that it calls.
+        self.helpers: Helpers | None = None
         # All nests of the function.
         self.beside: list[Entry] = []
         # Names of the module that the nest reads.
@@ -135,7 +138,8 @@ class Entry:
         return self.variants.setdefault(key, variant)
 
     def _holds(self, variant: Variant) -> bool:
-        return all(space.get(name, MISSING) is found for space, name, found in variant.assumed)
+        return variant.unchanged() and all(
+            space.get(name, MISSING) is found for space, name, found in variant.assumed)
 
     # -- by Python -----------------------------------------------------------------------------
 

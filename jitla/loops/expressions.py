@@ -7,12 +7,15 @@ Receives syntax trees of expressions; writes lines that compute them, and return
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from jitla.loops.ahead import SIZE
 from jitla.loops.arithmetic import COMPARED
 from jitla.loops.calls import CALLS, called
 from jitla.loops.elements import ZERO, Elements
+from jitla.loops.helpers import DEEPEST, LONGEST_WAY, Helper
 from jitla.loops.kinds import INTEGERS, Refused
 from jitla.loops.values import Value, number
 
@@ -145,6 +148,8 @@ class Expressions(Elements):
 
     def read(self, name: str) -> Value:
         """Return the value of a variable."""
+        if self.within is not None:
+            return self.scope[name] if name in self.scope else self.outside(name)
         variable = self.variables.get(name)
         if variable is None:
             if name in self.given:
@@ -166,7 +171,7 @@ class Expressions(Elements):
 
     def outside(self, name: str) -> Value:
         """Return what a name is that the nest was not given: a constant of the module."""
-        found = self.resolve(name)
+        found = self.resolve(name, self.within)
         if type(found) in (int, float, bool):
             return number(found)
         raise Refused(f"{name} is {type(found).__name__}", element=False)
@@ -174,15 +179,16 @@ class Expressions(Elements):
     def attribute(self, node: ast.Attribute) -> Value:
         """Return a length of an array, or a number of a module."""
         match node:
-            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in self.arrays:
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) \
+                    if name in self.arrays and self.within is None:
                 if attr == "size":
                     text = " * ".join(f"d_{name}_{k}" for k in range(self.arrays[name].ndim))
                     return Value(f"({text})", frozenset({"int"}), "i", "", SIZE, True)
                 if attr == "ndim":
                     return number(self.arrays[name].ndim)
             case ast.Attribute(value=ast.Name(id=name), attr=attr) \
-                    if name not in self.variables and name not in self.given:
-                found = self.resolve(f"{name}.{attr}")
+                    if not self.is_held(name):
+                found = self.resolve(f"{name}.{attr}", self.within)
                 if type(found) in (int, float, bool):
                     return number(found)
         raise Refused(f"{ast.unparse(node)} is no number", element=False)
@@ -190,10 +196,12 @@ class Expressions(Elements):
     def call(self, func: ast.expr, args: list[ast.expr]) -> Value:
         """Call one of the functions whose results are known."""
         name = ast.unparse(func)
-        if name.partition(".")[0] in (*self.variables, *self.given):
+        if self.is_held(name.partition(".")[0]):
             raise Refused(f"{name} is called")
-        found = self.resolve(name)
-        if found is len:
+        found = self.resolve(name, self.within)
+        if isinstance(found, Helper):
+            return self.done_here(found, name, args)
+        if found is len and self.within is None:
             match args:
                 case [ast.Name(id=array)] if array in self.arrays:
                     return self.length(array, 0)
@@ -207,6 +215,52 @@ class Expressions(Elements):
         if not known:
             raise Refused(f"a call of {name}", element=False)
         return called(self, found, name, [self.settled(self.expression(arg)) for arg in args])
+
+    def is_held(self, name: str) -> bool:
+        """Say whether a name is that of a variable, or of what a nest is given."""
+        return name in self.scope if self.within is not None else name in self.variables or name in self.given
+
+    def done_here(self, helper: Helper, name: str, args: list[ast.expr]) -> Value:
+        """Do what a function does with numbers, in the statement that calls it."""
+        if len(args) != len(helper.names) or any(isinstance(arg, ast.Starred) for arg in args):
+            raise Refused(f"a call of {name} with {len(args)} arguments", element=False)
+        values = [self.settled(self.expression(arg)) for arg in args]
+        outer = self.scope, self.within, self.indexing, self.way
+        self.scope, self.within = dict(zip(helper.names, values, strict=True)), helper.function
+        self.indexing, self.way = False, [*self.way, 0]
+        try:
+            if len(self.way) > DEEPEST:
+                raise Refused(f"a call of {name}: functions call each other too deep", element=False)
+            return self.returned(name, helper.body)
+        finally:
+            self.scope, self.within, self.indexing, self.way = outer
+
+    def returned(self, name: str, body: Sequence[ast.stmt]) -> Value:
+        """Return what statements of a function return; what is behind an ``if`` is done on both ways."""
+        for at, node in enumerate(body):
+            self.way[-1] += 1
+            if self.way[-1] > LONGEST_WAY:
+                raise Refused(f"a call of {name}: it has too many ways", element=False)
+            match node:
+                case ast.Return(value=ast.expr() as value):
+                    return self.expression(value)
+                case ast.If(test=test, body=first, orelse=second):
+                    ways = [partial(self.on_way, name, [*way, *body[at + 1:]]) for way in (first, second)]
+                    return self.choose(self.test(test), *ways)
+                case ast.Assign(targets=[ast.Name(id=to)], value=value) \
+                        | ast.AnnAssign(target=ast.Name(id=to), value=ast.expr() as value):
+                    self.scope[to] = self.settled(self.expression(value))
+                case ast.AugAssign(target=ast.Name(id=to), op=op, value=value):
+                    self.scope[to] = self.settled(self.operation(op, self.read(to), value))
+        raise Refused(f"a call of {name}: it may return nothing", element=False)
+
+    def on_way(self, name: str, body: Sequence[ast.stmt]) -> Value:
+        """Return what statements return that may not be reached."""
+        outer, self.scope = self.scope, dict(self.scope)
+        try:
+            return self.returned(name, body)
+        finally:
+            self.scope = outer
 
     def subscript(self, node: ast.Subscript) -> Value:
         """Read an element, or a length."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jitla.loops.alone import alone
 from jitla.loops.calls import callable_in_nests
 from jitla.loops.entry import Entry
+from jitla.loops.helpers import Helpers
 from jitla.loops.names import computed
 from jitla.loops.nests import Found, Nest, find, reduction
 from jitla.loops.variants import Variant
@@ -192,17 +193,18 @@ class Loops:
         source = tree_of(function)
         if source is None:
             return None
-        found = _found(source.node, code, function)
+        helpers = Helpers(function)
+        found = _found(source.node, code, function, helpers)
         refused = list(found.refused)
         for node, its in defined(source.node, code):
             if not its.co_flags & _GENERATORS:
-                inner = _found(node, its, function)
+                inner = _found(node, its, function, helpers)
                 found.nests += inner.nests
                 refused += inner.refused
         callees = self._callees(function, source.node, found.nests, known | {code})
         if not found.nests and not callees:
             return Looping(function, None, [], found.refused, source.node) if found.refused else None
-        made = self._entries(function, found.nests)
+        made = self._entries(function, found.nests, helpers)
         replace(source.node, found.nests, [entry.names for entry in made])
         objects = CONSTANTS | {asked(number): entry for number, entry in enumerate(made)}
         for number, (call, callee) in enumerate(callees):
@@ -232,25 +234,27 @@ class Loops:
                 made.append((call, Callee(looping)))
         return made
 
-    def _entries(self, function: FunctionType, nests: list[Any]) -> list[Entry]:
+    def _entries(self, function: FunctionType, nests: list[Any], helpers: Helpers) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
         builtin = known.__builtins__
         made = [Entry(nest, nest.takes, function.__globals__, builtin, self._make, lambda: self._calm()(),
                       self._ready) for nest in nests]
         for each in made:
-            each.beside, each.file = made, function.__code__.co_filename
+            each.beside, each.file, each.helpers = made, function.__code__.co_filename, helpers
         return made
 
 
-def _found(node: ast.AST, code: CodeType, function: FunctionType) -> Found:
+def _found(node: ast.AST, code: CodeType, function: FunctionType, helpers: Helpers) -> Found:
     """Find the nests of a function, whose names are those that `function` sees."""
     local = frozenset((*code.co_varnames, *code.co_cellvars))
     found = find(node, local, frozenset(code.co_freevars))
-    found.nests = [nest for nest in found.nests if not _calls_unknown(nest, function, found.refused)]
+    found.nests = [nest for nest in found.nests if not _calls_unknown(nest, function, helpers, found.refused)]
     return found
 
 
-def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, str]]) -> bool:
+def _calls_unknown(
+    nest: Nest, function: FunctionType, helpers: Helpers, refused: list[tuple[int, str]],
+) -> bool:
     """Say whether a nest calls what no nest can, as names are now; note it."""
     known: Any = function
     for node in computed(nest.loop):
@@ -260,8 +264,9 @@ def _calls_unknown(nest: Nest, function: FunctionType, refused: list[tuple[int, 
         found = function.__globals__.get(first, known.__builtins__.get(first))
         for part in rest:
             found = vars(found).get(part) if isinstance(found, ModuleType) else None
-        if found is not None and not callable_in_nests(found, reduction(node) is not None):
-            refused.append((node.lineno, f"a call of {ast.unparse(node.func)}"))
+        if found is not None and not callable_in_nests(found, reduction(node) is not None) \
+                and isinstance(why := helpers.of(found), str):
+            refused.append((node.lineno, f"a call of {ast.unparse(node.func)}{why and ': '}{why}"))
             return True
     return False
 

@@ -49,7 +49,7 @@ class Kernel:
     places: Mapping[str, int]
 
 
-def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]) -> Kernel:
+def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[..., Any]) -> Kernel:
     """Translate a nest for what it is given."""
     made = Translator(nest, given, resolve)
     lines = made.run()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from jitla.loops.call import Code
@@ -72,8 +73,9 @@ def _read(entry: Entry, variant: Variant) -> tuple[dict[str, Given], Any]:
     given = {name: what for name, what in given.items()
              if name not in entry.outside or not isinstance(what, str)}
     variant.assumed.clear()
+    variant.helpers.clear()
     translate = kernel if entry.nest.lanes is None else laned
-    made = translate(entry.nest, given, lambda name: _resolve(entry, name, variant))
+    made = translate(entry.nest, given, lambda *asked: _resolve(entry, variant, *asked))
     variant.kinds = ", ".join(f"{name} {_shown(what)}" for name, what in given.items())
     return given, made
 
@@ -96,20 +98,23 @@ def _build(entry: Entry, variant: Variant, code: Code, given: dict[str, Given], 
         return
     found = [Found(space, name, None if value is MISSING else value)
              for space, name, value in variant.assumed]
+    calm = tools.calm()
+    undisturbed = (lambda: calm() and variant.unchanged()) if variant.helpers else calm
     text, objects = door(code.kernel, entry.names, entry.outside, given, examples,
                          list({(id(each.space), each.name): each for each in found}.values()),
-                         entry.nest.live, tools.calm(), entry.space)
+                         entry.nest.live, undisturbed, entry.space)
     variant.door = Door(code, objects, tools.load(text, NAME),
                         lambda made: entry.left(variant, made))
 
 
-def _resolve(entry: Entry, name: str, variant: Variant) -> Any:
-    """Return what a name outside of the function is, and remember that it was."""
+def _resolve(entry: Entry, variant: Variant, name: str, inside: FunctionType | None = None) -> Any:
+    """Return what a name outside of the function is, or of one `inside` it, and remember that it was."""
     first, *rest = name.split(".")
-    space = entry.space
+    known: Any = inside  # not every checker knows that functions have builtins
+    space = entry.space if inside is None else known.__globals__
     if first not in space:
         variant.assumed.append((space, first, MISSING))
-        space = entry.builtin
+        space = entry.builtin if inside is None else known.__builtins__
     found = space.get(first, MISSING)
     variant.assumed.append((space, first, found))
     for part in rest:
@@ -119,7 +124,13 @@ def _resolve(entry: Entry, name: str, variant: Variant) -> Any:
         found = vars(found).get(part, MISSING)
     if found is MISSING:
         raise Refused(f"{name} is not defined", element=False)
-    return found
+    if type(found) is not FunctionType or entry.helpers is None:
+        return found
+    made = entry.helpers.of(found)
+    if isinstance(made, str):
+        return found
+    variant.helpers[found] = made.code
+    return made
 
 
 def _shown(what: Any) -> str:

@@ -203,19 +203,19 @@ def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
         case ast.For(target=target, iter=source, body=body, orelse=orelse):
             if not isinstance(target, ast.Name):
                 raise Refused("the target of a loop is no name", node.lineno)
-            _check(source)
+            check(source)
             _body(body, orelse, nest, depth + 1)
         case ast.While(test=test, body=body, orelse=orelse):
-            _check(test)
+            check(test)
             if not _moves(node):
                 raise Refused("a loop that only something else could end", node.lineno)
             _body(body, orelse, nest, depth + 1)
         case ast.If(test=test, body=body, orelse=orelse):
-            _check(test)
+            check(test)
             for each in (*body, *orelse):
                 _number(each, nest, depth)
         case ast.Assign() | ast.AugAssign() | ast.AnnAssign():
-            _check(node)
+            check(node)
             if isinstance(node, ast.AnnAssign) and node.value is None:
                 raise Refused("an annotation without a value", node.lineno)
         case ast.Expr(value=ast.Constant()):
@@ -256,7 +256,7 @@ def reduction(node: ast.AST) -> tuple[str, ast.expr] | None:
     return None
 
 
-def _check(node: ast.AST) -> None:
+def check(node: ast.AST) -> None:
     """Refuse expressions that are no arithmetic of elements."""
     reduced = {id(part) for each in ast.walk(node) if reduction(each) for part in ast.walk(each)}
     for part in ast.walk(node):

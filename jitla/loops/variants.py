@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from time import perf_counter
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,8 @@ class Variant:
     code: Code | None = None
     # Names outside of the function, and what they were.
     assumed: list[tuple[Mapping[str, Any], str, Any]] = field(default_factory=list)
+    # Functions that are written out in its code, and what they were.
+    helpers: dict[FunctionType, CodeType] = field(default_factory=dict)
     key: Any = None
     # What is called instead of Python's way once it is trusted.
     door: Door | None = None
@@ -46,6 +49,10 @@ class Variant:
     matched: float = 0.0
     tried: float = 0.0
     kinds: str = ""
+
+    def unchanged(self) -> bool:
+        """Say whether all functions that are written out do what they did."""
+        return all(function.__code__ is code for function, code in self.helpers.items())
 
     @property
     def all_runs(self) -> int:

@@ -90,7 +90,9 @@ def _constant(value: Any) -> ast.Constant:
 
 def _place(node: ast.AST, at: ast.stmt) -> None:
     """Give new nodes the first line of `at`; those that have a place keep it."""
-    if isinstance(node, (ast.expr, ast.stmt, ast.excepthandler)) and not hasattr(node, "lineno"):
+    if isinstance(node, (ast.expr, ast.stmt, ast.excepthandler)):
+        if hasattr(node, "lineno"):
+            return  # and so has all that is in it
         node.lineno = node.end_lineno = at.lineno
         node.col_offset, node.end_col_offset = at.col_offset, at.col_offset + 1
     for child in ast.iter_child_nodes(node):

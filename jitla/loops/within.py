@@ -70,7 +70,7 @@ def called(
     for node in _outside(tree, but):
         if isinstance(node, ast.Call):
             given = _named(node.func, function.__globals__, local)
-            if type(given) is FunctionType and given is not function and _is_users(given, function):
+            if type(given) is FunctionType and given is not function and is_users(given, function):
                 found.append((node, given))
     return found
 
@@ -93,7 +93,7 @@ def _named(node: ast.expr, space: dict[str, Any], local: set[str]) -> Any:
     return None
 
 
-def _is_users(given: FunctionType, caller: FunctionType) -> bool:
+def is_users(given: FunctionType, caller: FunctionType) -> bool:
     """Say whether a function is of the program that calls it, and not decorated."""
     if "__jitla_state__" in given.__dict__:
         return False

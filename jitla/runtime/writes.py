@@ -18,7 +18,6 @@ import struct
 from contextlib import suppress
 from ctypes import string_at
 from mmap import PAGESIZE
-from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -177,5 +176,5 @@ def _outside(array: np.ndarray) -> list[tuple[int, int]]:
 
 def _is_pinned() -> bool:
     """Say whether memory of this process is lent to devices."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    return any(line.startswith("VmPin:") and int(line.split()[1]) for line in lines)
+    with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+        return any(line.startswith("VmPin:") and int(line.split()[1]) for line in lines)

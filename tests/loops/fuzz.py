@@ -14,6 +14,7 @@ import linecache
 import math
 import random
 import sys
+import time
 import traceback
 import warnings
 from typing import Any
@@ -43,6 +44,8 @@ FAMILIES = (
 LOCALS = ("s", "t", "u", "p", "q")
 # Calls of a program, and of one that is compiled; its lines, and kinds of values that are compiled for.
 CALLS, MORE, LINES, KINDS = 9, 40, 13, 2
+SPAN = 20.0  # seconds from one line of counts to the next
+CALLING = 5  # of so many programs one calls another function
 NESTED = 7  # of so many programs one has its loops in a function within
 HARSH = {"n": 9, "x": 1e200, "y": 1 << 40, "z": np.float64(-1e300), "k": np.int64(-5), "r": np.float32(1e30)}
 
@@ -62,6 +65,8 @@ class Writer:
         self.locals = self.random.sample(LOCALS, self.random.randint(1, 3))
         self.lines: list[str] = []
         self.whiles = 0
+        # Whether what is written now is the function that the others call.
+        self.aside = False
 
     def chance(self, part: float) -> bool:
         return self.random.random() < part
@@ -84,6 +89,8 @@ class Writer:
         return f"{name}[{self.index()}, {self.index()}]"
 
     def atom(self) -> str:
+        if self.aside:
+            return self.pick("v", "w", "v", "w", *self.constants)
         roll = self.random.random()
         if roll < 0.4:
             return self.element()
@@ -105,7 +112,9 @@ class Writer:
 
     def expression(self, depth: int = 0) -> str:
         roll = self.random.random()
-        names = [name for name in self.arrays if name in "ab"]
+        names = [name for name in self.arrays if name in "ab" and not self.aside]
+        if self.calls and not self.aside and self.chance(0.12):
+            return f"g({self.expression(depth + 1)}, {self.atom()})"
         if depth < 2 and names and self.chance(0.04):
             return self.reduced(names)
         if depth > 2 or roll < 0.3:
@@ -213,6 +222,23 @@ class Writer:
             self.block(depth + 1, room)
         self.counters.pop()
 
+    @property
+    def calls(self) -> bool:
+        """Whether it calls a function that makes a number of numbers."""
+        return self.seed % CALLING == 2
+
+    def helper(self) -> list[str]:
+        """Return the lines of that function."""
+        self.aside = True
+        lines = ["def g(v, w):"]
+        for _ in range(self.random.randint(0, 2)):
+            lines.append("    " + self.pick(
+                f"if {self.test()}: return {self.expression(1)}", f"if {self.test()}: v = {self.atom()}",
+                f"w = {self.expression(1)}", f"v {self.pick('+', '-', '*')}= {self.expression(2)}"))
+        lines.append(f"    return {self.expression()}")
+        self.aside = False
+        return lines
+
     def text(self) -> str:
         args = ", ".join([*self.arrays, *self.numbers])
         self.lines = [f"def f({args}):"]
@@ -227,6 +253,8 @@ class Writer:
             inner = ", ".join(f"last_{each}" if each == free else each for each in args.split(", "))
             head = [f"def f({args}):", f"    def inside({inner}):"]
             self.lines = [*head, *("    " + line for line in self.lines[1:]), f"    return inside({args})"]
+        if self.calls:
+            self.lines = [*self.helper(), *self.lines]
         return "\n".join(self.lines) + "\n"
 
     def given(self, seed: int, harsh: bool) -> dict[str, Any]:
@@ -301,6 +329,11 @@ def check(seed: int, make: Any, calls: int = CALLS, writes: Any = Writer) -> tup
     return min(reason.split(" of ")[0][:40] or state for state, reason in states), ""
 
 
+def tallied(count: dict[str, int]) -> str:
+    """Return what became of programs so far."""
+    return "; ".join(f"{many} {what}" for what, many in sorted(count.items(), key=lambda item: -item[1]))
+
+
 def main() -> int:
     """Check the programs of some seeds."""
     ask = argparse.ArgumentParser()
@@ -315,8 +348,12 @@ def main() -> int:
     first, last = map(int, asked.seeds.split(":"))
     writes: Any = Slices if asked.slices else Writer
     count: dict[str, int] = {}
+    told = time.monotonic()
     try:
         for seed in range(first, last):
+            if time.monotonic() > told + SPAN:
+                told = time.monotonic()
+                print(f"{seed - first} before seed {seed}: {tallied(count)}", flush=True)
             what, text = check(seed, make, writes=writes)
             short = len(writes(seed).text().splitlines()) <= LINES
             if asked.compiled and short and what.startswith("trusted"):
@@ -330,8 +367,7 @@ def main() -> int:
                 emulated.FAULTS.clear()
     except KeyboardInterrupt:
         print(f"ended before seed {seed}")
-    for what, many in sorted(count.items(), key=lambda item: -item[1]):
-        print(f"{many:6} {what}")
+    print(tallied(count).replace("; ", "\n"))
     return "WRONG" in count
 
 
