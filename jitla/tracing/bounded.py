@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
 
 def bounds_of(session: Session, index: LazyArray) -> tuple[int, int] | None:
     """Return between which integers `index` lies, if it is in memory, or so much more than what is."""
-    found = _shifted(session, index)
+    found = shifted(session, index)
     if found is None:
         return None
     memory, plus = found
@@ -54,7 +54,7 @@ def bounds_of(session: Session, index: LazyArray) -> tuple[int, int] | None:
 
 def few_of(session: Session, index: LazyArray) -> np.ndarray:
     """Return the elements of an index of few, without an end of the block where that is possible."""
-    found = _shifted(session, index) if index._v is None else None
+    found = shifted(session, index) if index._v is None else None
     if found is None:
         memory: np.ndarray = session.value(index)
         return memory
@@ -75,7 +75,7 @@ def _looked_up(session: Session, memory: np.ndarray) -> Bounds:
     return made
 
 
-def _shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | None:
+def shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | None:
     """Return an array in memory and what is added to it, which is `index`; None if it is no such sum."""
     if index._v is not None:
         return index._v, 0
