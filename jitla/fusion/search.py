@@ -22,6 +22,8 @@ from jitla.fusion.points import Partition
 
 BUDGET = 600  # kernels priced for one plan: what is found by then is taken, whatever the load
 INSIDE = 100  # of these, for the loops inside of one row kernel
+MANY = 12  # points: of more, the search may end before all choices of small ones were looked at
+SMALLER = 64  # times that a value costs less to keep than the largest
 FEW = 3  # points; of more, choices are given up when they cost more than the best, not the second
 
 
@@ -84,8 +86,8 @@ class Search:
             return
         everything = sum([1 << p for p in points])
         if self.prune and len(points) > 1:
-            self._guess(everything)
-            self._guess(0)
+            for kept in (*([self._small(points)] if len(points) > MANY else []), everything, 0):
+                self._guess(kept)
             self._climb(points, self.found.chosen, self._guess)
             self._hope(0)
             self._climb(points, self.found.chosen, self._hope)
@@ -103,6 +105,14 @@ class Search:
                 descend(at + 1, kept | 1 << points[at])
 
         descend(0, 0)
+
+    def _small(self, points: Sequence[int]) -> int:
+        """Return the points that are cheap to keep, such as rows and columns that larger values are made of.
+
+        Where there are many points, what is climbed from decides whether one loop for the rest is found.
+        """
+        most = max([self.kernels.write[p] for p in points]) / SMALLER
+        return sum([1 << p for p in points if self.kernels.write[p] <= most])
 
     def _climb(self, points: Sequence[int], kept: int, look: Callable[[int], float]) -> None:
         """Change one point after the other while that helps: a good plan makes the search short."""

@@ -1,4 +1,4 @@
-"""Loops over a few literals, whose turns put together the neighbours of every element.
+"""Loops over a few literals, whose turns put together the neighbours of every element, or add up a few.
 
 Knows: syntax. Must not know: hooks, arrays.
 Receives syntax nodes; returns whether the turns of a loop are best seen together.
@@ -17,10 +17,16 @@ __all__ = ["is_brief"]
 MOST = 9  # turns of a loop that stay together
 
 
-def is_brief(iterables: Sequence[ast.expr], body: Sequence[ast.AST]) -> bool:
-    """Tell whether loops over `iterables` have a few turns each, and roll arrays in their body."""
+def is_brief(
+    iterables: Sequence[ast.expr], body: Sequence[ast.AST], targets: Sequence[ast.expr] = ()
+) -> bool:
+    """Tell whether loops over `iterables` have a few turns each, and put together neighbours in their body.
+
+    They roll arrays, or add up what an index that depends on `targets` reads.
+    """
+    names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     return all(0 < _turns(each) <= MOST for each in iterables) and any(
-        _rolls(each) for part in body for each in ast.walk(part))
+        _rolls(each) or _adds_up(each, names) for part in body for each in ast.walk(part))
 
 
 def _turns(iterable: ast.expr) -> int:
@@ -43,6 +49,20 @@ def _is_literal(node: ast.expr) -> bool:
         case ast.Tuple(elts=elements):
             return all(map(_is_literal, elements))
     return False
+
+
+def _adds_up(node: ast.AST, names: set[str]) -> bool:
+    match node:
+        case ast.AugAssign(target=ast.Name(), op=ast.Add() | ast.Sub(), value=value):
+            return any(isinstance(each, ast.Subscript) and _is_about(each.slice, names)
+                       for each in ast.walk(value))
+    return False
+
+
+def _is_about(index: ast.expr, names: set[str]) -> bool:
+    """Tell whether several axes are read at places some of which depend on `names`."""
+    return isinstance(index, ast.Tuple) and any(
+        isinstance(each, ast.Name) and each.id in names for each in ast.walk(index))
 
 
 def _rolls(node: ast.AST) -> bool:

@@ -148,7 +148,7 @@ class _Rewriter(StoreRewriter):
         return [] if self.loops[-1] in self.brief else [hook_statement("edge", [], at)]
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        if is_brief([node.iter], node.body):
+        if is_brief([node.iter], node.body, [node.target]):
             self.brief.add(node)
         node.iter = self.opened(hook("iterate", [self.visit(node.iter)], node.iter), node.target)
         return self.for_target(node)

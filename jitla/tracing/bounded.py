@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
 
 def bounds_of(session: Session, index: LazyArray) -> tuple[int, int] | None:
     """Return between which integers `index` lies, if it is in memory, or so much more than what is."""
-    found = _shifted(session, index)
+    found = shifted(session, index)
     if found is None:
         return None
     memory, plus = found
@@ -54,7 +54,7 @@ def bounds_of(session: Session, index: LazyArray) -> tuple[int, int] | None:
 
 def few_of(session: Session, index: LazyArray) -> np.ndarray:
     """Return the elements of an index of few, without an end of the block where that is possible."""
-    found = _shifted(session, index) if index._v is None else None
+    found = shifted(session, index) if index._v is None else None
     if found is None:
         memory: np.ndarray = session.value(index)
         return memory
@@ -75,7 +75,7 @@ def _looked_up(session: Session, memory: np.ndarray) -> Bounds:
     return made
 
 
-def _shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | None:
+def shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | None:
     """Return an array in memory and what is added to it, which is `index`; None if it is no such sum."""
     if index._v is not None:
         return index._v, 0
@@ -91,13 +91,13 @@ def _shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | Non
     if a < 0 or b >= 0:
         return None
     base = next((p for p in reversed(session.entered) if p._n == a), None)
-    plus = session.scalars[_scalars_before(session.ops, index._n)]
+    plus = session.scalars[len(session.scalars) - _scalars_of(session.ops[index._n:])]
     if type(base) is not LazyArray or type(plus) is not int or METAS[base._m].shape != METAS[index._m].shape:
         return None
     return base._v, sign * plus
 
 
-def _scalars_before(entries: list[tuple], at: int) -> int:
-    """Return how many scalars the entries before entry `at` have."""
+def _scalars_of(entries: list[tuple]) -> int:
+    """Return how many scalars entries have; there are few behind one that was just made."""
     return sum(1 if e[0] == SCALAR else sum(r < 0 for r in split(e)[0]) if e[0] > SCALAR else 0
-               for e in entries[:at])
+               for e in entries)

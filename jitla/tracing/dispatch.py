@@ -17,8 +17,9 @@ from jitla.hops import Shape, broadcast
 from jitla.tracing.array import LAZY, UFUNCS, Gone, Lazy, LazyArray, LazyScalar, in_memory
 from jitla.tracing.closing import BASE, NOTHING
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
-from jitla.tracing.indexing import Bound, becomes, fits, lone_complex
+from jitla.tracing.indexing import Bound, fits, lone_complex
 from jitla.tracing.kinds import is_wild
+from jitla.tracing.narrowing import conversion
 from jitla.tracing.operators import meet
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
@@ -104,12 +105,13 @@ class Dispatch(Recording):
             made = UFUNCS[ufunc](*known)
             if type(made) is LazyArray and made._v is None:
                 n, meta = made._n, METAS[made._m]
-                if meta.shape == memory.shape and becomes(meta.dtype, memory.dtype):
+                attrs = conversion(ufunc, meta.dtype, memory.dtype)
+                if meta.shape == memory.shape and attrs is not None:
                     mine = not any(made is x for x in known)
                     if mine:  # nobody else has it
                         self.nodes[n] = Gone(made._m)
                         made._n = -1
-                    self.store(memory, self._conformed(n, made._m, memory, not mine), NOTHING)
+                    self.store(memory, self._conformed(n, made._m, memory, attrs, not mine), NOTHING)
                     return out
             del made  # nobody wants it: it is not computed
         return self.eager(ufunc, inputs, {"out": out})

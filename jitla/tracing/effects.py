@@ -31,6 +31,7 @@ from jitla.hops import (
 )
 from jitla.tracing.alarms import audible, is_shown, texts, warn
 from jitla.tracing.enacting import LOST, enact, same_view
+from jitla.tracing.narrowing import within
 from jitla.tracing.places import Place, Places, call_at, here
 from jitla.tracing.signs import Sign, signs_of
 from jitla.tracing.tape import LEAF, OP_ID, SCALAR, Block, cone, hops_of, split
@@ -55,6 +56,13 @@ class Past(NamedTuple):
     told: bool
 
 
+class Part(NamedTuple):
+    """The operation that a cast is part of: its name, and its entry."""
+
+    name: str
+    of: int
+
+
 class Effects:
     """What one bound program's runs need to know for their warnings: where its entries come from."""
 
@@ -64,6 +72,8 @@ class Effects:
         self.hits = 0
         self._spent = 0.0
         self._hops: list[Hop] = []
+        # Casts that are parts of operations.
+        self._parts: dict[int, Part] = {}
         self._capable: dict[int, int] | None = None
         # What a program that observes returns behind its roots' values, and which flags that is about.
         self._signs: tuple[Sign, ...] = ()
@@ -102,7 +112,7 @@ class Effects:
         block = block_of()
         leaves = _as_before(block, store, hit)
         left = flags if hit.exact else 0
-        _Performance(places, self._capable, self._hops, left).play(block, leaves, self._wanted)
+        _Performance(places, self._capable, self._hops, self._parts, left).play(block, leaves, self._wanted)
         return True
 
     def to_observe(self, flags: int) -> tuple[Sign, ...]:
@@ -136,7 +146,7 @@ class Effects:
         for sign in told:
             raised[sign.entry] = raised.get(sign.entry, 0) | sign.flags
         for i, mask in raised.items():
-            for text in texts(mask, _name(self._hops[i]) or ""):
+            for text in texts(mask, self._name(i) or ""):
                 warn(text, self._place(i, past))
         return bool(told)
 
@@ -146,6 +156,8 @@ class Effects:
     def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
         """Return the entries that are computed and can raise flags, with these."""
         self._hops = hops_of(block)
+        self._parts = {i: Part(name, split(entry)[0][0]) for i, entry in enumerate(block.entries)
+                       if entry[0] == _CAST_OP and (name := within(split(entry)[1]))}
         self._wanted = {i for r in roots for i in cone(block.entries, r)}
         able = {i: may_raise(self._hops[i]) for i in sorted(self._wanted) if self._does(block, i)}
         return {i: mask for i, mask in able.items() if mask}
@@ -158,8 +170,12 @@ class Effects:
 
     def _is_open(self, i: int, flags: int, place: Place) -> bool:
         """Say whether a warning of entry `i` would be noticed."""
-        name = _name(self._hops[i])
+        name = self._name(i)
         return name is None or any(is_shown(text, place) for text in texts(flags, name))
+
+    def _name(self, i: int) -> str | None:
+        """Return what NumPy's warnings call entry `i`, if that is known."""
+        return self._parts[i].name if i in self._parts else _name(self._hops[i])
 
 
 def _name(hop: Hop) -> str | None:
@@ -190,11 +206,14 @@ class _Performance:
     """A block done again by NumPy: entries with a place may warn there, the others are silent."""
 
     def __init__(
-        self, places: dict[int, Place], capable: dict[int, int], hops: list[Hop], flags: int
+        self, places: dict[int, Place], capable: dict[int, int], hops: list[Hop], parts: dict[int, Part],
+        flags: int,
     ) -> None:
         self.places = places
         self.capable = capable
         self.hops = hops
+        self.parts = parts
+        self.raised: dict[int, int] = {}
         self.flags = flags
         self.heard = 0
         self.unknown: list[int] = []
@@ -210,7 +229,8 @@ class _Performance:
             mine = self.capable[i] & left
             left &= ~mine
             if i in self.places:
-                for text in texts(mine, _name(self.hops[i]) or self.hops[i].op.name):
+                name = self.parts[i].name if i in self.parts else _name(self.hops[i])
+                for text in texts(mine, name or self.hops[i].op.name):
                     warn(text, self.places[i])
 
     def _run(self, i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -225,6 +245,9 @@ class _Performance:
             hush(before)
             raised = heard()
         self.heard |= raised
+        self.raised[i] = raised
+        if i in self.parts:
+            raised &= ~self.raised.get(self.parts[i].of, 0)  # one call warns once
         if raised and i in self.places:
             call_at(self.places[i], function, args, kwargs)
         return value

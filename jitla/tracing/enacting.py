@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import by_numpy, lookup
+from jitla.tracing.narrowing import stored, within
 from jitla.tracing.tape import LEAF, OPS, SCALAR, Entry, split
 
 #: In place of a value that nobody has any more.
@@ -55,6 +56,10 @@ def enact(
         refs, attrs = split(entry)
         args = [values.get(r) if r >= 0 else next(scalar) for r in refs]
         if i in wanted:
+            part = within(attrs)
+            if part and args[0] is not LOST:
+                values[i] = run(i, *stored(part, args[0], dict(attrs)["dtype"]))
+                continue
             function, rest = spelled(OPS[entry[0]], args, called.get(i))
             values[i] = run(i, function, rest, dict(attrs))
     return values

@@ -21,7 +21,7 @@ import numpy as np
 
 from jitla.hops import POSITION, Shape
 from jitla.tracing.array import LazyArray, pending
-from jitla.tracing.bounded import bounds_of, few_of
+from jitla.tracing.bounded import bounds_of, few_of, shifted
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.signature import METAS, TRACED, meta_id
 from jitla.tracing.tape import OP_ID
@@ -35,6 +35,7 @@ LOOKED_AT = 1 << 16  # indices that are looked at here
 JOINED = 1 << 16  # positions of rows whose elements are few
 MOST = 1 << 31  # elements, of which each has a position
 _TAKE = OP_ID["take"]
+_PART = -2  # instead of a number of elements: what is known adds to positions
 _WORDS = np.dtype(np.int64)
 _AROUND = frozenset({"edge", "reflect", "symmetric", "wrap"})
 
@@ -205,9 +206,9 @@ def _looked_at(
         elif bounds[0] < -n or bounds[1] >= n:
             return None
         else:
-            part = _within(known, n, bounds[0] < 0)
-        part = part * step
-        total = part if total is None else total + part
+            total = _sum(total, _within(session, known, n, step, bounds[0] < 0))
+            continue
+        total = _sum(total, part * step)
     if wrong is None:
         made: LazyArray = total
         return made
@@ -226,20 +227,31 @@ def _compared(index: Any, n: int) -> tuple[Any, Any]:
     return places if wide == POSITION else places.astype(POSITION), beyond
 
 
-def _within(index: Any, n: int, turned: bool) -> Any:
-    """Return the places that `index`, which was looked at, names on an axis of `n`.
+def _sum(total: Any, part: Any) -> Any:
+    return part if total is None else total + part
+
+
+def _within(session: Session, index: Any, n: int, step: int, turned: bool) -> Any:
+    """Return what `index`, which was looked at, adds to positions on an axis of `n`.
 
     A thread of the user's that writes it meanwhile makes a wrong place of it, but none outside the axis.
     """
+    memory, plus = shifted(session, index)
+    key = id(memory), (plus, n, step, index.dtype)
+    known = session.positions.get(key)
+    if known is not None:
+        return session.nodes[known[1]]
     places = index if index.dtype == POSITION else index.astype(POSITION)
     if turned:
         places = np.where(places < 0, places + n, places)
-    return np.minimum(np.maximum(places, 0), n - 1)
+    made = np.minimum(np.maximum(places, 0), n - 1) * step
+    session.positions[key] = memory, made._n  # a reference would say that it is wanted
+    return made
 
 
 def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Shape, axes: tuple) -> Any:
     """Return the elements at positions that are the sum of `parts`."""
-    added = [p if type(p) is LazyArray else lazy_array(session, np.asarray(p)) for p in parts]
+    added = [p if type(p) is LazyArray else _once(session, np.asarray(p)) for p in parts]
     places = reduce(lambda a, b: session.ufuncs(np.add, a, b), added)
     known = session.positions.get((id(table), -1))
     if known is None:
@@ -247,6 +259,17 @@ def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Sh
     operands = [p._n if p._n >= 0 else session.enter(p) for p in (known[1], places)]
     entry = (_TAKE, *operands, (("axes", axes),)) if axes else (_TAKE, *operands)
     return pending(session, entry, meta_id(shape, table.dtype))
+
+
+def _once(session: Session, part: np.ndarray) -> LazyArray:
+    """Return the proxy of positions, the same one where a block reads several tables there."""
+    for (_, kind), (known, proxy) in session.positions.items():
+        if kind == _PART and known.shape == part.shape and np.array_equal(known, part):
+            same: LazyArray = proxy
+            return same
+    made = lazy_array(session, part)
+    session.positions[id(part), _PART] = part, made
+    return made
 
 
 GATHERS: dict[Any, Callable[..., Any]] = {np.repeat: _repeat, np.tile: _tile}

@@ -278,7 +278,11 @@ class Hooks(Lifting):
     def edge(self) -> None:
         """End of a loop's body: the block ends here, so that every iteration has one plan."""
         session = LOCAL.session
-        if session is None or len(session.nodes) <= len(session.entered):
+        if session is None:
+            return
+        if session.updates:
+            session.updates.clear()
+        if len(session.nodes) <= len(session.entered):
             return
         if len(session.ops) >= session.site.unrolls and not goes_on(session):
             Closing.close(session)

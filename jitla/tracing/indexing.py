@@ -26,12 +26,13 @@ from jitla.tracing.enacting import same_view
 from jitla.tracing.gathers import gathered
 from jitla.tracing.kinds import is_wild
 from jitla.tracing.memory import lazy_array
-from jitla.tracing.picking import Picking
+from jitla.tracing.narrowing import Attrs, conversion
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, TRACED, Layout, is_traced, meta_id
 from jitla.tracing.stored import LazySparse, settled
 from jitla.tracing.tape import CELLS, LEAF, OP_ID, OPS, SCALAR
+from jitla.tracing.together import Together
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 _NUMBERS = frozenset({int, type(None)})
@@ -68,7 +69,7 @@ _ADVANCED = LAZY | {np.ndarray}
 _MENDED = LAZY | HOLDERS | _STEPPING
 
 
-class Indexing(Picking):
+class Indexing(Together):
     """The part of a session that reads and writes parts of arrays."""
 
     __slots__ = ()
@@ -254,18 +255,18 @@ class Indexing(Picking):
         if not fits(shape, target.shape) or not target.size:
             return False  # an error, or no element is cast
         n = value._n if value._n >= 0 else self.enter(value)
-        self.store(target, self._conformed(n, value._m, target, always=True), _consumed(n, others))
+        attrs = (("dtype", target.dtype),)
+        self.store(target, self._conformed(n, value._m, target, attrs, always=True), _consumed(n, others))
         return True
 
-    def _conformed(self, n: int, meta: int, target: np.ndarray, always: bool = False) -> int:
+    def _conformed(self, n: int, meta: int, target: np.ndarray, attrs: Attrs, always: bool = False) -> int:
         """Cast and broadcast entry `n` to `target`; with `always` the result is a new entry."""
         known = METAS[meta]
         if known.dtype != target.dtype or always:
-            attrs: tuple = (("dtype", target.dtype),)
             n = self._nameless((_CAST, n, attrs), meta_id(known.shape, target.dtype))
         if known.shape != target.shape:
-            attrs = (("shape", target.shape),)
-            n = self._nameless((_BROADCAST, n, attrs), meta_id(target.shape, target.dtype))
+            spread = (("shape", target.shape),)
+            n = self._nameless((_BROADCAST, n, spread), meta_id(target.shape, target.dtype))
         return n
 
     def _nameless(self, entry: tuple, meta: int) -> int:
@@ -284,7 +285,8 @@ class Indexing(Picking):
         memory = self.settle(array)
         lazy = lazy and not lone and other._v is None and fits(METAS[other._m].shape, memory.shape)
         lazy = lazy and _is_recorded(ufunc, array, other) and memory.flags.writeable
-        if lazy and self._update(array, memory, ufunc, other, others):
+        if lazy and (self.moves_on(array, memory, ufunc, other)
+                     or self._update(array, memory, ufunc, other, others)):
             return array
         other = self.plain(other)
         if is_wild(other):
@@ -300,13 +302,14 @@ class Indexing(Picking):
         """Store ``ufunc(array, other)`` into the memory of `array`, if its dtype and shape allow it."""
         result = self.ufuncs(ufunc, array, other)
         known = METAS[result._m]
-        if result._v is not None or known.shape != memory.shape or not becomes(known.dtype, memory.dtype):
+        attrs = conversion(ufunc, known.dtype, memory.dtype)
+        if result._v is not None or known.shape != memory.shape or attrs is None:
             return False
         n, meta = result._n, result._m
         self.nodes[n] = Gone(meta)
         result._n = -1
         used = other._n
-        self.store(memory, self._conformed(n, meta, memory), _consumed(used, others))
+        self.store(memory, self._conformed(n, meta, memory, attrs), _consumed(used, others))
         return True
 
     def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
@@ -333,13 +336,14 @@ class Indexing(Picking):
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
         made = METAS[result._m]
-        if made.shape != known.shape or not becomes(made.dtype, known.dtype):
+        attrs = conversion(ufunc, made.dtype, known.dtype)
+        if made.shape != known.shape or attrs is None:
             return False
         n, meta = result._n, result._m
         self.nodes[n] = Gone(meta)
         result._n = -1
         if made.dtype != known.dtype:
-            n = self._nameless((_CAST, n, (("dtype", known.dtype),)), array._m)
+            n = self._nameless((_CAST, n, attrs), array._m)
         self.nodes[array._n] = Gone(array._m)
         array._n = n
         self.nodes[n] = array
@@ -410,14 +414,6 @@ def fits(shape: Shape, target: Shape) -> bool:
         return False
     pairs = zip(shape[::-1], target[::-1], strict=False)
     return all(n in (1, m) for n, m in pairs)
-
-
-def becomes(made: np.dtype, known: np.dtype) -> bool:
-    """Say whether a result in place is the operation's, cast, with all its warnings.
-
-    Floats that become narrower overflow in the operation, NumPy says, not in a cast.
-    """
-    return made is known or np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind")
 
 
 def _consumed(index: int, others: int | None) -> tuple[int, int]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from jitla.hops import OpSpec, lookup, meaning
 from jitla.tracing.enacting import METHODS
+from jitla.tracing.narrowing import narrowed
 from jitla.tracing.signature import LAYOUTS, METAS
 from jitla.tracing.tape import LEAF, OPS, SCALAR, Entry, cone, split
 
@@ -133,9 +134,11 @@ class _Writer:
         if name in METHODS:
             rest = ", ".join(args[1:])
             return f"{args[0]}.{name}({(rest + given).removeprefix(', ')})"
-        if name == "cast":
+        if "within" in attrs:
+            self.scope[f"f{i}"] = narrowed
+        elif name == "cast":
             return f"{args[0]}.astype({(', '.join(args[1:]) + given).removeprefix(', ')})"
-        if cells and i not in self.arrays:
+        elif cells and i not in self.arrays:
             self.scope[f"f{i}"] = _of_scalars(op)
         else:
             self.scope[f"f{i}"] = found if isinstance(found, np.ufunc) or name == "dot" else op.ref

@@ -64,7 +64,8 @@ class Session(Dispatch):
 
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "positions", "tables", "extremes", "kept", "known", "turn", "allowance", "__weakref__")
+                 "positions", "tables", "extremes", "kept", "known", "turn", "updates",
+                 "allowance", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -85,6 +86,7 @@ class Session(Dispatch):
         self.known: dict[int, Any] = {}
         # The tape at the end of the last turn of a loop that stayed open, how many had, and its length.
         self.turn: tuple[list[tuple], int, int] = [], 0, 0
+        self.updates: dict[int, tuple[int, ...]] = {}
         self.attentive = False
         self.hole = object()
         self.hits = 0
@@ -116,6 +118,7 @@ class Session(Dispatch):
 
     def rest(self) -> None:
         """Forget what the call has left, so that the next one can be served; nothing is pending."""
+        self.updates.clear()
         self.foreigners.clear()
         self.known.clear()
         self.crowd = CROWD

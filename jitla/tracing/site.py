@@ -72,7 +72,7 @@ class Site:
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
-        self.apart: set[tuple] = set()  # where turns of loops have nothing to do with each other
+        self.apart, self.together = set[tuple](), set[tuple]()  # turns that stay so; changes in place
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
         self.loops: dict[tuple[str, str, int], Loop] = {}  # by what was done, file and line
         # By file and line: how often a block was cut there because it had become long, and its operations.
@@ -447,7 +447,7 @@ class Site:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
                        self.cuts, self.past, self.places, self.tapes, self.literals, self.lines, self.parts,
-                       self.codes, self.apart):
+                       self.codes, self.apart, self.together):
             memory.clear()
         self.failures.clear()
         self.unions = None

@@ -92,7 +92,7 @@ def hops_of(block: Block) -> list[Hop]:
                     value = block.fixed.get(scalar_slot - len(block.leaves))
                     operands.append(scalar_operand(ref, scalar_slot, line, value))
                     scalar_slot += 1
-            made.append(apply(OPS[op], *operands, line=line, **dict(attrs)))
+            made.append(apply(OPS[op], *operands, line=line, **{k: v for k, v in attrs if k != "within"}))
     if block.hops is not None:
         block.hops.extend(made)
     return made

@@ -148,6 +148,14 @@ def test_hooks_stand_where_they_are_needed(
     assert hooks(body, *args, G=A, K=2, G2=3.5) == expected
 
 
+@pytest.mark.parametrize(("read", "together"), [
+    ("b[0, i]", True), ("b[i + 1, 0] * 2", True), ("b[0, 1]", False), ("b[i]", False)])
+def test_few_turns_that_add_up_neighbours_stay_together(read: str, together: bool) -> None:
+    given = 1, np.ones((3, 3))
+    assert ("edge" not in hooks(f"for i in (0, 1):\n    a += {read}", *given)) == together
+    assert "edge" in hooks(f"for i in (0, 1):\n    a = {read}", *given)
+
+
 @pytest.mark.parametrize(("turns", "together"), [
     ("(-1, 0, 1)", True), ("range(-1, 2)", True), ("[(0, 1), (1, -1)]", True), ("b", False),
     ("range(100)", False), ("(0, a)", False), ("range(a)", False)])

@@ -37,6 +37,7 @@ LATER = {
     "neighbours of bytes": "n = i[:, None]; l = (k % 3).astype('i1'); u = l.astype('u1'); return [a[n, m, x] * 2 for x in (l + 1, l - 2, u + 1, l + -4, u)]",
     "a neighbour changes": "n = i[:, None]; l = k % 3; x = a[n, m, l] + a[n, m, l + 1]; l += 1; y = a[n, m, l] * 2; l[2:5] = -4; z = a[n, m, l] + 1; np.subtract(l, 1, out=l, where=l > 0); l.sort(); return x, y, z, a[n, m, l] * 2, l",
     "rows of a neighbour change": "n = i[:, None]; l = k % 3; x = a[n, m, l] * 2; r = l[3]; r[...] = 3; y = a[n, m, l] * 2; np.put(l, [1, 2], [-1, -2]); np.copyto(l[4], 1); return x, y, a[n, m, l] + 1, a[n, m, l - 1]",
+    "neighbours added up": "z = np.zeros((17, 13), 'f4')\n    for d in (0, 1):\n        for e in (0, 1):\n            z += .5 * a[i[:, None] % 8 + d, m % 12 + e, k % 3 + d]\n    w = z\n    w -= a[i[:, None], m, k]\n    w *= z\n    return z, w is z",
     "in a loop": "t = 0.0\n    for n in range(4):\n        t = t + a[(i + n) % 9][:, :, ::-1].mean()\n        a = a[:, j[:13].copy()] + n\n    return t, a",
     "a warning": "return a[i] / (a[i] - a[i]), np.log(a[:, j] - 2)",
 }
