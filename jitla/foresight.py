@@ -21,7 +21,7 @@ TRACED, OPERATION_TRACED = 3e-6, 0.4e-6
 BLOCK, OPERATION = 0.02, 0.002
 LOADING = 0.3  # the compiler itself
 # The same where an earlier process has left plan and machine code.
-FOUND, OPERATION_FOUND, LOADING_FOUND = 0.003, 2e-4, 0.12
+FOUND, OPERATION_FOUND, LOADING_FOUND = 0.003, 2e-4, 0.08
 
 
 def numpy_seconds(request: Request) -> float:

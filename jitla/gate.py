@@ -128,7 +128,8 @@ class Gate:
         effort = self.room("rewrites").Effort(
             config.search_bound, config.search_steps, config.search_ms * 1e-3, config.search_from_us * 1e-6)
         return recompile.Compiler(
-            backend, rules=self.rules(config.without_rules) if config.rewrites else None, effort=effort,
+            backend, effort=effort,
+            rules=(lambda: self.rules(config.without_rules)) if config.rewrites else None,
             numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
             memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
             observe=self.room("tiers").observe, placement=config.placement, tuning=self._tuning(config),
@@ -215,11 +216,17 @@ class Gate:
         if found is None:
             codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
             target = codegen.level_target(cpu) if cpu else None
-            found = codegen.LlvmBackend(launch=runtime.installed(), target=target, shelf=self.disk)
+            found = codegen.LlvmBackend(launch=runtime.installed(), target=target, shelf=self.disk,
+                                        writers=self._writers)
             found.launch  # noqa: B018  (loads the native run time)
             tracing.SIGHT.use(*runtime.layouts())
             tracing.quicken(runtime.methods())
             self._backends[cpu] = found
+        return found
+
+    def _writers(self) -> str:
+        """Say what writes the texts that machine code is made of."""
+        found: str = self.room("planned").planner()
         return found
 
     def disk(self) -> Disk | None:

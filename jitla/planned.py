@@ -19,7 +19,7 @@ import numpy as np
 
 from jitla.config import __version__
 
-__all__ = ["Planned"]
+__all__ = ["Planned", "planner"]
 
 PLANNERS = ("hops", "rewrites", "fusion", "recompile", "nests", "codegen")  # whose files decide on plans
 MOST = 64  # texts that were asked after and are not used yet
@@ -48,18 +48,18 @@ class Planned:
         """Return the text of `words`."""
         near = self._near.pop(words, None)
         disk = self._disk() if near is None and self.on else None
-        found: bytes | None = near if disk is None else disk.get(self._options + words, _planner())
+        found: bytes | None = near if disk is None else disk.get(self._options + words, planner())
         return found
 
     def put(self, words: str, text: bytes) -> None:
         """Keep the text of `words`."""
         disk = self._disk() if self.on else None
         if disk is not None:
-            disk.put(self._options + words, _planner(), text)
+            disk.put(self._options + words, planner(), text)
 
 
 @cache
-def _planner() -> str:
+def planner() -> str:
     """Return what makes plans here: versions, and which files, by their sizes and dates."""
     machine = os.uname().machine if hasattr(os, "uname") else ""
     found = (f"plans of jitla {__version__} numpy {np.__version__} python {sys.hexversion:x} "

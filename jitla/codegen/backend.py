@@ -10,38 +10,20 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitla.codegen.columns import column_step
-from jitla.codegen.csr import pack_entries
-from jitla.codegen.csr_code import csr_text, held_columns
-from jitla.codegen.delayed import band_units
-from jitla.codegen.division import result_dtype
 from jitla.codegen.jit import Jit, Library, Shelf
 from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
-from jitla.codegen.located import Located
-from jitla.codegen.module import DIVISIONS, MathFunctions, lay_out, module_text, refuse_math
 from jitla.codegen.native import load_native
-from jitla.codegen.nests import CompiledNest
-from jitla.codegen.pairs import lies, pack_pairs, pairs_text
 from jitla.codegen.passes import pack_product
-from jitla.codegen.products import product_text
 from jitla.codegen.ring_code import RING_WORDS
 from jitla.codegen.rows import pack_rows
 from jitla.codegen.rows_code import rows_text
-from jitla.codegen.scalar import LlvmBuilder
-from jitla.codegen.span import emit_hop
-from jitla.codegen.stored import Stored
-from jitla.codegen.tallies import tally_units
-from jitla.codegen.tiles import is_tiled, tile_sizes
+from jitla.codegen.sizes import column_step, is_tiled, lay_out, tile_sizes
 from jitla.codegen.turns import takes_turns, touch_text, turns
-from jitla.codegen.vector import Value, named, refuse
-from jitla.codegen.wide import pack_wide, wide_text
-from jitla.errors import BackendError
 from jitla.fusion import (
-    COMPRESSED,
     Combine,
     Cut,
     Entries,
@@ -52,10 +34,39 @@ from jitla.fusion import (
     Schedule,
     Stage,
     Tile,
+    structure_key,
 )
 from jitla.hops import Hop, Kind
-from jitla.nests import Nest
+from jitla.later import later
 from jitla.runtime import threads as runtime_threads
+
+if TYPE_CHECKING:
+    from jitla.codegen.csr import pack_entries
+    from jitla.codegen.csr_code import csr_text, held_columns
+    from jitla.codegen.delayed import band_units
+    from jitla.codegen.located import Located
+    from jitla.codegen.module import kernel_text
+    from jitla.codegen.nests import CompiledNest
+    from jitla.codegen.pairs import lies, pack_pairs, pairs_text
+    from jitla.codegen.products import product_text
+    from jitla.codegen.reasons import reason_of
+    from jitla.codegen.stored import Stored
+    from jitla.codegen.tallies import tally_units
+    from jitla.codegen.wide import pack_wide, wide_text
+    from jitla.nests import Nest
+else:  # what writes texts is loaded where machine code is not kept, the rest where it is asked for
+    csr_text, held_columns = later("jitla.codegen.csr_code", "csr_text", "held_columns")
+    lies, pack_pairs, pairs_text = later("jitla.codegen.pairs", "lies", "pack_pairs", "pairs_text")
+    pack_wide, wide_text = later("jitla.codegen.wide", "pack_wide", "wide_text")
+    [pack_entries] = later("jitla.codegen.csr", "pack_entries")
+    [band_units] = later("jitla.codegen.delayed", "band_units")
+    [Located] = later("jitla.codegen.located", "Located")
+    [kernel_text] = later("jitla.codegen.module", "kernel_text")
+    [CompiledNest] = later("jitla.codegen.nests", "CompiledNest")
+    [product_text] = later("jitla.codegen.products", "product_text")
+    [reason_of] = later("jitla.codegen.reasons", "reason_of")
+    [Stored] = later("jitla.codegen.stored", "Stored")
+    [tally_units] = later("jitla.codegen.tallies", "tally_units")
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
 BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector
@@ -169,7 +180,8 @@ class LlvmBackend:
 
     Without `launch` the native run time is loaded on first use; without `threads` it
     is asked for theirs.
-    `objects` maps content keys to machine code; `shelf` returns what keeps it from process to process.
+    `objects` maps content keys to machine code; `shelf` returns what keeps it from process to process,
+    `writers` who writes the texts that it is made of.
     `target` is the host unless given. Kernels estimated to take less than `serial_ns` are not shared.
     """
 
@@ -179,12 +191,13 @@ class LlvmBackend:
     def __init__(
         self, launch: Callable[..., int] | None = None, threads: int | None = None,
         objects: dict[str, bytes] | None = None, target: Target | None = None,
-        shelf: Callable[[], Shelf | None] = lambda: None,
+        shelf: Callable[[], Shelf | None] = lambda: None, writers: Callable[[], str] | None = None,
     ) -> None:
         self._launch = launch
         self._threads = threads
         self._shelf = shelf
-        self.jit = Jit(objects, target=target, shelf=shelf)
+        self._writers = writers
+        self.jit = Jit(objects, target=target, shelf=shelf, writers=writers)
         self.serial_ns: float = SERIAL_NS
         self._rows: Library | None = None
         self._touch: Library | None = None
@@ -197,7 +210,7 @@ class LlvmBackend:
             # a JIT of its own: it lives for ever, and its code gains nothing from optimisation
             prefix = f'target triple = "{self.jit.target.triple}"\n'
             self._launch = load_native(
-                Jit(self.jit.objects, 0, self.jit.target, self._shelf).load, prefix)
+                Jit(self.jit.objects, 0, self.jit.target, self._shelf, self._writers).load, prefix)
         return self._launch
 
     def supports(self, hop: Hop) -> str | None:
@@ -208,16 +221,16 @@ class LlvmBackend:
         if found == "":
             if len(self._reasons) >= MAX_REASONS:
                 self._reasons.clear()
-            found = self._reasons[key] = _reason(hop)
+            found = self._reasons[key] = reason_of(hop)
         return found
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> LlvmExecutable:
         """Return machine code for `kernel` in layout `form`."""
         loop = lay_out(kernel, form, schedule, self.jit.target)
-        math = MathFunctions(loop.lanes, "fma" in self.jit.target.features)
-        text = module_text(loop, math)
         names = ("k", "fin") if form.mode == "full" or schedule.delayed else ("k",)
-        library = self.jit.load(text, names)
+        words = structure_key(kernel), form, schedule, loop.lanes, [
+            (o.role, o.letter, o.dtype.str) for o in loop.operands]
+        library = self.jit.load(lambda: kernel_text(loop), names, words)
         threads = schedule.threads or self._threads or 0
         return LlvmExecutable(loop, library, threads, self.serial_ns, self._turned)
 
@@ -241,7 +254,7 @@ class LlvmBackend:
     ) -> bytes:
         """Return the argument block of the kernel at `entry` whose threads take turns."""
         if self._touch is None:
-            self._touch = self.jit.load(touch_text(self.jit.target.triple), ("k",))
+            self._touch = self.jit.load(lambda: touch_text(self.jit.target.triple), ("k",), ("touch",))
         head = _units(loop, geometry, 1)[1]
         stages, cut = turns(loop, geometry, head, (self._touch.addresses["k"], entry))
         scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
@@ -262,29 +275,34 @@ class LlvmBackend:
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:
         """Return what makes the argument block of a product: rows, their length, bytes apart."""
-        text = product_text(form, dtype, columns, self.jit.target)
-        return _Blocks(self.jit.load(text, ("k",)), pack_product)
+        how = form, dtype, columns
+        library = self.jit.load(lambda: product_text(*how, self.jit.target), ("k",), ("product", *how))
+        return _Blocks(library, pack_product)
 
     def wide(self, dtype: np.dtype, fetches: bool = False) -> Callable[[Tile], bytes]:
         """Return what makes the argument block of a product with a wide matrix; it `fetches` rows."""
         target = self.jit.target
-        library = self.jit.load(wide_text(dtype, target, fetches), ("k",))
+        library = self.jit.load(lambda: wide_text(dtype, target, fetches), ("k",), ("wide", dtype, fetches))
         return _Blocks(library, partial(pack_wide, itemsize=dtype.itemsize, vector_bytes=target.vector_bytes))
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
         """Return what makes the argument block of products of small matrices that lie like `pairs`."""
         m, k, n = pairs.sizes
         letters = lies(pairs.left[2:], (m, k), dtype.itemsize) + lies(pairs.right[2:], (k, n), dtype.itemsize)
-        text = pairs_text(dtype, pairs.sizes, letters, self.jit.target)
-        return _Blocks(self.jit.load(text, ("k",)), pack_pairs)
+        how = dtype, pairs.sizes, letters
+        library = self.jit.load(lambda: pairs_text(*how, self.jit.target), ("k",), ("pairs", *how))
+        return _Blocks(library, pack_pairs)
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
     ) -> Callable[[Entries], bytes]:
         """Return what makes the argument block of a product over compressed rows with some `columns`."""
         name = form if columns < 2 else f"{form}s"
-        text = csr_text(name, dtype, index, self.jit.target, held_columns(columns, dtype))
-        return _Blocks(self.jit.load(text, ("k", "stage")), partial(pack_entries, index=index), "stage")
+        how = name, dtype, index
+        held = held_columns(columns, dtype)
+        library = self.jit.load(
+            lambda: csr_text(*how, self.jit.target, held), ("k", "stage"), ("compressed", *how, held))
+        return _Blocks(library, partial(pack_entries, index=index), "stage")
 
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
@@ -294,7 +312,7 @@ class LlvmBackend:
         the operands, None for arrays.
         """
         if self._rows is None:
-            self._rows = self.jit.load(rows_text(self.jit.target.triple), ("k", "fin"))
+            self._rows = self.jit.load(lambda: rows_text(self.jit.target.triple), ("k", "fin"), ("rows",))
         several = threads or self._threads or runtime_threads()
         workers = 1 if nanoseconds < self.serial_ns else several
         cut = cut._replace(slots=max(1, min(workers, cut.units)))
@@ -321,60 +339,3 @@ class _Blocks:
 
     def __call__(self, *sizes: Any) -> bytes:
         return self._pack(self._library.addresses[self._entry], *sizes)
-
-
-def _is_product(hop: Hop) -> bool:
-    """Tell whether `hop` is a product there are loops for: of a matrix of floats, or of stacks."""
-    if hop.op.name in COMPRESSED:
-        data, columns, starts, x = (i.meta.dtype for i in hop.inputs)
-        return data == x and data.char in "fd" and columns == starts and columns.char in "il"
-    if hop.op.name == "cumsum":  # the running sums of every row
-        matrix = hop.inputs[0].meta
-        return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \
-            matrix.dtype == hop.meta.dtype and hop.meta.dtype.kind == "f"
-    if hop.op.name in ("argmin", "argmax"):  # where every row has its extreme
-        matrix = hop.inputs[0].meta
-        return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and matrix.dtype.kind in "biuf"
-    if hop.op.name in ("concatenate", "stack"):  # rows side by side
-        return 1 < hop.meta.ndim == hop.attr("axis") + 1 and \
-            all(i.meta.dtype == hop.meta.dtype for i in hop.inputs)
-    ranks = tuple([i.meta.ndim for i in hop.inputs])
-    kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
-    if hop.op.name not in ("matmul", "dot") or max(ranks) < 2 or not min(ranks) or len(kinds) > 1:
-        return False
-    stacked = max(ranks) > 2 and hop.op.name == "matmul" and hop.meta.dtype.kind != "b"
-    return stacked or max(ranks) == 2 and hop.meta.dtype.kind == "f"
-
-
-def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
-    if name not in (*DIVISIONS, "muladd"):
-        refuse_math(name, xs[0].dtype)
-    return Value(result_dtype(name, xs[0].dtype), "%math")
-
-
-def _reason(hop: Hop) -> str | None:
-    """Find out; dtypes, numbers of dimensions and attributes matter, sizes do not."""
-    for dtype in (hop.meta.dtype, *(i.meta.dtype for i in hop.inputs)):
-        reason = refuse(dtype)
-        if reason:
-            return reason
-    if hop.op.kind is Kind.AGG:
-        return _refuse_aggregate(hop)
-    if hop.op.kind in (Kind.TAKE, Kind.TALLY):
-        return None
-    if hop.op.kind is not Kind.CELL:
-        return None if _is_product(hop) else "not element-wise"
-    b = LlvmBuilder([], 2, _probe_math)
-    try:
-        emit_hop(b, hop, [named(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
-    except BackendError as error:
-        return str(error)
-    return None
-
-
-def _refuse_aggregate(hop: Hop) -> str | None:
-    if hop.op.name == "prod" and hop.meta.dtype.kind in "fc":
-        return "NumPy multiplies floats one after the other"
-    if hop.op.name in ("min", "max") and hop.meta.dtype.kind == "c":
-        return "NumPy keeps the first of several NaNs, which differ in their other part"
-    return None

@@ -11,11 +11,12 @@ from jitla.codegen.crosswise import across, chosen, is_crosswise
 from jitla.codegen.delayed import delayed_kernel
 from jitla.codegen.layout import COLD, PLAIN, Loop
 from jitla.codegen.scalar import MathCall
+from jitla.codegen.sizes import is_tiled
 from jitla.codegen.span import padded_tail, span
 from jitla.codegen.staged import staged_kernel
 from jitla.codegen.streamed import stream_line
 from jitla.codegen.strips import long_span
-from jitla.codegen.tiles import is_tiled, tiled_kernel
+from jitla.codegen.tiles import tiled_kernel
 from jitla.codegen.units import NEXT, block_of_unit, calls, entry
 
 

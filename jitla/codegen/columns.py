@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from jitla.codegen.layout import AGAIN, BATCH, COLD, PLAIN, ROWS, Loop, Operand, word
 from jitla.codegen.partial import initial
 from jitla.codegen.scalar import LlvmBuilder, MathCall
+from jitla.codegen.sizes import LINE
 from jitla.codegen.span import Writer
 from jitla.codegen.units import NEXT, block_of_unit, entry
 from jitla.codegen.vector import BOOL, Value, memory_type
@@ -21,21 +22,9 @@ BODY_AT_ONCE = 24  # hops in them
 NEAR, PAGE = 200, 4096
 PAIRED = 448  # bytes: rows that lie nearer are taken in pairs for a lone aggregate too
 AHEAD = 2  # pairs of rows: how far in front of a pair memory is asked for
-LINE = 64  # bytes, of which a unit has a multiple
-COLUMNS = 1024  # most columns of one unit
-STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
 COLUMN_SPAN = (
     "ptr %ops, ptr %steps, ptr %rowsteps, i64 %row, i64 %rows, i64 %start, i64 %count"
 )
-
-
-def column_step(inner: int, workers: int, itemsize: int) -> int:
-    """Return how many columns make a unit: as many units as share the work evenly."""
-    blocks = -(-inner // COLUMNS)
-    blocks += -blocks % workers
-    blocks = max(1, min(blocks, inner * itemsize // STRIP))
-    step, line = -(-inner // blocks), max(1, LINE // itemsize)
-    return max(1, min(step + -step % line, inner))
 
 
 def columns_kernel(loop: Loop, math: MathCall) -> str:

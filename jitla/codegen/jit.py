@@ -18,6 +18,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from jitla.codegen.layout import PART, Target
+from jitla.codegen.targets import host_target
 from jitla.config import __version__
 from jitla.errors import BackendError
 from jitla.locks import hold, lost, relock
@@ -28,15 +29,8 @@ from jitla.rests import rest, resume
 _INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or relock()
 hold(_INSIDE)
 _PARTS = re.compile(PART.replace("{}", r"(\d)"))
-#: With AVX-512 vectors of 32 bytes gain nearly as much by its masks and registers; those of 64 are slower
-#: where loads cross cache lines and in products of few columns.
-_VECTORS = (("avx", 32), ("avx2", 32))
-#: What every level of x86-64 adds to the one before.
-_LEVELS = {
-    "x86-64-v2": ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
-    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
-    "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
-}
+
+Text = str | Callable[[], str]
 
 
 def modules(text: str) -> list[tuple[int | None, str]]:
@@ -74,13 +68,18 @@ class Shelf(Protocol):
 class Library:
     """A loaded object; its functions live as long as this does."""
 
-    __slots__ = ("addresses", "objects", "text", "_tracker", "__weakref__")
+    __slots__ = ("addresses", "objects", "_text", "_tracker", "__weakref__")
 
-    def __init__(self, tracker: Any, names: tuple[str, ...], objects: list[bytes], text: str = "") -> None:
+    def __init__(self, tracker: Any, names: tuple[str, ...], objects: list[bytes], text: Text = "") -> None:
         self.objects = objects
-        self.text = text
+        self._text = text
         self._tracker = tracker
         self.addresses: dict[str, int] = {name: tracker[name] for name in names}
+
+    @property
+    def text(self) -> str:
+        """The IR that it was made of, written again if it was not needed."""
+        return self._text if isinstance(self._text, str) else self._text()
 
 
 class Jit:
@@ -89,13 +88,15 @@ class Jit:
     Everything that enters LLVM happens under one lock; LLVM starts on first use. `level` is LLVM's
     for code generation: 0 compiles five times as fast as 2. Parts of a text behind a line `PART` are
     modules of their own, of the level that it names. `target` is the host unless given. `shelf` returns
-    what keeps objects from process to process, None where nothing does.
+    what keeps objects from process to process, None where nothing does; `writers` says who writes texts: what
+    they write follows from words that are given with it, so that objects are found by those.
     """
 
     def __init__(
         self, objects: dict[str, bytes] | None = None, level: int = 2, target: Target | None = None,
-        shelf: Callable[[], Shelf | None] = lambda: None,
+        shelf: Callable[[], Shelf | None] = lambda: None, writers: Callable[[], str] | None = None,
     ) -> None:
+        self._writers = writers
         self._level = level
         self._wanted = target
         self._shelf = shelf
@@ -170,24 +171,67 @@ class Jit:
             resume()
             return data
 
-    def load(self, text: str, names: tuple[str, ...]) -> Library:
-        """Return the modules of `text`, compiled and loaded, with the addresses of `names`."""
-        key = self.key(text)
+    def load(self, text: Text, names: tuple[str, ...], words: tuple[Any, ...] = ()) -> Library:
+        """Return the modules of `text`, compiled and loaded, with the addresses of `names`.
+
+        A text that follows from `words` and from who writes texts is written only if no object is kept.
+        """
+        found = self._by_words(text, names, words) if words else None
+        if found is not None:
+            return found
+        written = text if isinstance(text, str) else text()
+        key, parts = self.key(written), modules(written)
         library = self._loaded.get(key)
         if library is not None:
             MAKING.now.kernel(None)
         else:  # only then wait for whoever compiles
             rest()  # whoever has the lock does not
             before = MAKING.now.compiled
-            objects = [self.compile(part, level) for level, part in modules(text)]
+            objects = [self.compile(part, level) for level, part in parts]
             if MAKING.now.compiled == before:
                 MAKING.now.kernel(None)
-            rest()
-            with self._lock:
-                library = self._loaded.get(key)
-                if library is None:
-                    library = self._loaded[key] = self._link(objects, names, text)
+            library = self._linked(key, objects, names, written)
+        if words:
+            self._tell(words, [key, *[self.key(part, level) for level, part in parts]])
         return library
+
+    def _linked(self, key: str, objects: list[bytes], names: tuple[str, ...], text: Text) -> Library:
+        rest()
+        with self._lock:
+            library = self._loaded.get(key)
+            if library is None:
+                library = self._loaded[key] = self._link(objects, names, text)
+        return library
+
+    def _by_words(self, text: Text, names: tuple[str, ...], words: tuple[Any, ...]) -> Library | None:
+        """Return what is kept of the text that follows from `words`; None if there is a part missing."""
+        shelf = self._shelf()
+        if shelf is None or self._writers is None:
+            return None
+        told = shelf.get(self.key(repr(words)), self._writers())
+        key, *parts = ("",) if told is None else told.decode("ascii").split()
+        library = self._loaded.get(key)
+        if library is None:
+            objects = [data for data in (self._known(part, shelf) for part in parts) if data is not None]
+            if not parts or len(objects) < len(parts):
+                return None
+            library = self._linked(key, objects, names, text)
+        MAKING.now.kernel(None)
+        return library
+
+    def _known(self, key: str, shelf: Shelf) -> bytes | None:
+        data = self.objects.get(key)
+        if data is None:
+            data = shelf.get(key, self.maker)
+            if data is not None:
+                self.objects[key] = data
+        return data
+
+    def _tell(self, words: tuple[Any, ...], keys: list[str]) -> None:
+        """Keep by which keys a text and its parts are found."""
+        shelf = self._shelf()
+        if shelf is not None and self._writers is not None:
+            shelf.put(self.key(repr(words)), self._writers(), " ".join(keys).encode())
 
     def adopt(self, data: bytes, name: str) -> Library:
         """Load an object that another compiler has made, with the address of its function `name`."""
@@ -206,7 +250,7 @@ class Jit:
             found: str = _emitter(self.target, level).emit_assembly(module)
             return found
 
-    def _link(self, objects: list[bytes], names: tuple[str, ...], text: str = "") -> Library:
+    def _link(self, objects: list[bytes], names: tuple[str, ...], text: Text = "") -> Library:
         builder = llvm.JITLibraryBuilder().add_current_process()
         for data in objects:
             builder = builder.add_object_img(data)
@@ -229,28 +273,3 @@ def _emitter(target: Target, level: int) -> Any:
 def _machine(target: Target, level: int, model: str) -> Any:
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.feature_string, opt=level, reloc="pic", codemodel=model)
-
-
-def host_target() -> Target:
-    """Describe the processor this runs on."""
-    found = llvm.get_host_cpu_features()
-    features = frozenset(name for name, on in found.items() if on)
-    return _described(llvm.get_host_cpu_name(), features)
-
-
-def level_target(level: str) -> Target:
-    """Describe the processors of a level of x86-64, such as "x86-64-v3"."""
-    names = list(_LEVELS)
-    return _described(level, frozenset(f for n in names[:names.index(level) + 1] for f in _LEVELS[n]))
-
-
-def lacking(target: Target) -> tuple[str, ...]:
-    """Return what the processor this runs on would need to run code for `target`."""
-    host = host_target()
-    foreign = () if host.triple.startswith("x86_64") or target.cpu not in _LEVELS else ("x86-64",)
-    return (*foreign, *sorted(target.features - host.features))
-
-
-def _described(cpu: str, features: frozenset[str]) -> Target:
-    width = max((size for name, size in _VECTORS if name in features), default=16)
-    return Target(llvm.get_process_triple(), cpu, features, width)

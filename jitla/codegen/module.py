@@ -7,6 +7,7 @@ Receives kernel, form, schedule, target; returns IR text that no size or identit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from jitla.codegen.columns import columns_kernel
 from jitla.codegen.division import division, result_dtype
 from jitla.codegen.flags import quiet
 from jitla.codegen.host import fuses
-from jitla.codegen.layout import Loop, Target, operands
+from jitla.codegen.layout import Loop
 from jitla.codegen.lines import rows_kernel
 from jitla.codegen.parts import parted
 from jitla.codegen.reduce import full_kernel
@@ -24,7 +25,6 @@ from jitla.codegen.tallies import tally_kernel
 from jitla.codegen.vecmath import (
     NEAR,
     OPTIMISED,
-    SERIAL,
     definitions,
     emit_math,
     family,
@@ -33,56 +33,14 @@ from jitla.codegen.vecmath import (
     near_math,
     supports,
 )
-from jitla.codegen.vector import Value, part_of
+from jitla.codegen.vector import Value
 from jitla.errors import BackendError
-from jitla.fusion import Form, Kernel, Schedule
+from jitla.fusion import Form, Kernel
 from jitla.hops import Hop, may_raise
 
-MAX_LANES = 64
-SHORT = 64  # elements of rows
 SEVERAL = 3  # transcendentals
-SHORTEST = {"exp"}  # of those
 INLINE = 200  # instructions of transcendentals that a loop may hold
 DIVISIONS = ("fmod", "quotient", "floored", "whole")
-
-
-def has_float_sum(kernel: Kernel) -> bool:
-    """Tell whether a sum of `kernel` depends on the order of its terms."""
-    return any(h.op.name == "sum" and h.meta.dtype.kind in "fc" for h in kernel.outputs)
-
-
-def accumulators(kernel: Kernel) -> int:
-    """Return how many partial sums NumPy keeps: eight, and it counts both parts of complex numbers."""
-    sums = [h for h in kernel.outputs if h.op.name == "sum"]
-    return 4 if any(h.meta.dtype.kind == "c" for h in sums) else 8
-
-
-def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> Loop:
-    """Choose the vector length of `kernel`."""
-    hops = (*kernel.inputs, *kernel.body)
-    widest = max(_width(h) for h in hops)
-    # Two vectors of a polynomial at a time: one alone leaves the processor waiting for its chain; four
-    # of the shortest, whose values then still fit into registers.
-    names = {h.op.name for h in kernel.body if h.op.transcendental}
-    chains = 4 if names == SHORTEST and widest == 8 else 2 if names else 1
-    if form.mode == "cell" and names & SERIAL and "avx512f" in target.features:
-        chains = 4
-    if chains == 1 and form.mode in ("cell", "tally"):
-        # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.
-        narrowest = min(_width(h) for h in (*kernel.inputs, *kernel.outputs) if h.meta.shape)
-        chains = min(widest // narrowest, 8 if len(kernel.body) <= 3 else 4)
-        if form.ndim > 1 and kernel.shape[-1] >= SHORT and "s" not in form.inner:
-            chains = max(chains, 2)  # rows of such kernels are read in many places: fewer turns
-    lanes = max(target.lanes(widest) * max(chains, schedule.unroll) // schedule.part, 1)
-    if form.mode in ("full", "rows"):
-        # NumPy's pairwise sum keeps eight accumulators; without one more chains hide the latency.
-        # Rows shorter than a few of these would be left to the loop over single elements.
-        many = 4 if form.mode == "full" or kernel.shape[-1] >= SHORT else 1
-        usual = accumulators(kernel) if has_float_sum(kernel) else many * target.lanes(widest)
-        lanes = usual * schedule.unroll  # more partial sums are added up in another order
-    ops = operands(kernel, form)
-    return Loop(
-        kernel, form, schedule, target, ops, min(lanes, MAX_LANES), _calls(kernel, form))
 
 
 def _calls(kernel: Kernel, form: Form) -> bool:
@@ -108,9 +66,10 @@ def math_lines(kernel: Kernel) -> int:
     return sum(longest.values())
 
 
-def _width(hop: Hop) -> int:
-    """Return the bytes of one lane."""
-    return part_of(hop.meta.dtype).itemsize
+def kernel_text(loop: Loop) -> str:
+    """Return the module of a kernel that is laid out."""
+    loop = replace(loop, calls=_calls(loop.kernel, loop.form))
+    return module_text(loop, MathFunctions(loop.lanes, "fma" in loop.target.features))
 
 
 class MathFunctions:

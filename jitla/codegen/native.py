@@ -46,15 +46,15 @@ def native_ir() -> str:
 
 
 def load_native(
-    load: Callable[[str, tuple[str, ...]], _Loaded], prefix: str = ""
+    load: Callable[[Callable[[], str], tuple[str, ...], tuple[Any, ...]], _Loaded], prefix: str = ""
 ) -> Callable[..., int]:
-    """Load the run time with `load(text, symbols)`, connect it to this process; `launch`.
+    """Load the run time with `load(text, symbols, words)`, connect it to this process; `launch`.
 
     `prefix` is put before the text (the module's target). Later calls give the same `launch`.
     """
     launch = installed()
     if launch is None:
-        loaded = load(prefix + native_ir(), SYMBOLS)
+        loaded = load(lambda: prefix + native_ir(), SYMBOLS, ("native", prefix))
         # arrays made by the handler call it until the very end of the process: the code, and the
         # loader that owns it, must never go
         for owner in (load, loaded):

@@ -11,56 +11,19 @@ next need is asked for meanwhile, as processors do not foresee so many runs at o
 from __future__ import annotations
 
 from jitla.codegen.bands import BAND, apart, bands
-from jitla.codegen.layout import BATCH, BLOCK, COLD, ROWS, Loop, Operand, seek, word
+from jitla.codegen.layout import BATCH, COLD, ROWS, Loop, Operand, seek, word
 from jitla.codegen.scalar import MathCall
-from jitla.fusion import Geometry
+from jitla.codegen.sizes import LINE, line_of
 
-__all__ = ["is_tiled", "tile_sizes", "tiled_kernel"]
+__all__ = ["tiled_kernel"]
 
-LINE = 64  # bytes
-WIDE, HIGH = 512, 128  # columns and rows of a tile: pages in use are few enough, and much of each is used
-KEPT = 384  # lines that the first-level cache holds besides others,
-PAGE, MEETING = 4096, 32  # bytes apart: these many of them do not meet in the same places of it
 SOON = 4  # small tiles ahead of which memory is asked for
-
-
-def is_tiled(loop: Loop) -> bool:
-    """Tell whether cells may read an operand across its rows."""
-    crossed = any(o.role == "in" and o.letter == "s" for o in loop.operands)
-    return loop.form.mode == "cell" and loop.rank > 0 and crossed and not loop.polynomials \
-        and not loop.schedule.delayed
-
-
-def tile_sizes(loop: Loop, geometry: Geometry) -> tuple[int, int, int]:
-    """Return columns and rows of a tile, and columns of the smaller ones.
-
-    If no operand's neighbours lie in different rows of the walk, or if the lines that a row reads stay near
-    until the next one, tiles are whole rows, or parts of one.
-    """
-    strides = iter(geometry.strides)
-    walked = [(o, next(strides)) for o in loop.operands if o.letter != "v"]
-    columns = max(geometry.dims[-1], 1)
-    turned = [s[-1] for o, s in walked if o.role == "in" and 0 < abs(s[-2]) < abs(s[-1])]
-    if not any(columns > (MEETING if s % PAGE == 0 else KEPT) for s in turned):
-        step = BLOCK if columns >= 2 * BLOCK else columns
-        return step, max(1, BLOCK // step), step
-    narrow = max(loop.lanes, *map(_line_of, _outs(loop)))
-    return min(max(WIDE, narrow), columns), HIGH, narrow
-
-
-def _outs(loop: Loop) -> list[Operand]:
-    return [o for o in loop.operands if o.role == "out"]
 
 
 def _crossed(loop: Loop) -> Operand:
     """Return an operand that is read across its rows, one with the smallest elements."""
     found = [o for o in loop.operands if o.role == "in" and o.letter == "s"]
     return min(found, key=lambda o: o.dtype.itemsize)
-
-
-def _line_of(op: Operand) -> int:
-    """Return how many elements share a line."""
-    return LINE // op.dtype.itemsize
 
 
 def tiled_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
@@ -99,7 +62,7 @@ def tiled_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
 
 def _tile(loop: Loop) -> str:
     """@tile: bands as high as a line is long and `narrow` columns wide, the last one of a row wider."""
-    high = _line_of(_crossed(loop))
+    high = line_of(_crossed(loop))
     lines, moves = _begins(loop)
     begin, move = "\n".join(lines), "\n".join(moves)
     args = "ptr %own, ptr %steps, ptr %apart, i64 %at, i64 %width, i64 %height"
@@ -170,7 +133,7 @@ def _begins(loop: Loop) -> tuple[list[str], list[str]]:
         "  %first = mul i64 %start, %cross", f"  %lies = add i64 %op{crossed.word}, %first",
         "  %to.line = sub i64 0, %lies", f"  %short = and i64 %to.line, {LINE - 1}",
         f"  %fewer = udiv i64 %short, {crossed.dtype.itemsize}", "  %fits = icmp eq i64 %fewer, 0",
-        f"  %peel = select i1 %fits, i64 {_line_of(crossed)}, i64 %fewer",
+        f"  %peel = select i1 %fits, i64 {line_of(crossed)}, i64 %fewer",
     ]
     return lines, moves
 
@@ -189,7 +152,7 @@ def _ask(loop: Loop) -> str:
         word(lines, f"x{k}", "%ops", k, "ptr")
         word(lines, f"by{k}", "%apart", k)
         word(lines, f"s{k}", "%steps", k)
-        rows = f"%by{k}", str(_line_of(_crossed(loop)))
+        rows = f"%by{k}", str(line_of(_crossed(loop)))
         step, count = (f"%s{k}", "%columns") if op.letter == "s" else rows
         lines += [
             f"  %below{k} = mul i64 %by{k}, %down", f"  %right{k} = mul i64 %start, %s{k}",

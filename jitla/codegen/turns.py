@@ -35,7 +35,7 @@ def takes_turns(loop: Loop, geometry: Geometry) -> bool:
     if loop.form.mode != "cols" or loop.rank or any(o.role == "out" for o in loop.operands):
         return False
     body = loop.kernel.body
-    if len(body) > BODY + len(loop.aggregates) or loop.calls or any(
+    if len(body) > BODY + len(loop.aggregates) or any(
             h.op.transcendental or h.op.name in SLOW for h in body):
         return False
     rows, columns = geometry.dims

@@ -84,11 +84,6 @@ CALLING = frozenset({"sin", "cos", "tan"})
 OPTIMISED = frozenset({
     "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "sinh", "tan",
 })
-#: Functions whose instructions mostly wait for the one before: two registers of AVX-512 at a time instead of
-#: one take 1.1 to 1.35 times less, alone; those of erf and log1p do not fit then, and take more.
-SERIAL = frozenset({
-    "arccosh", "arcsinh", "float_power", "log_expit", "logaddexp", "logaddexp2", "power",
-})
 
 
 def supports(name: str, dtype: np.dtype, defines: bool = False) -> bool:

@@ -28,6 +28,7 @@ WINDOW_BYTES = 512 << 10  # of all rows of a block with a window that slides: th
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
+STREAMED = 32 << 20  # results this large are written around the caches
 
 #: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
 #: block of rows (scalars and what all rows read move 0), from byte `other` on; `ROOM`, `value` bytes

@@ -15,6 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from jitla.fusion.blocks import (
+    STREAMED,
     block_height,
     blocks_per_unit,
     packs_once,
@@ -38,7 +39,6 @@ from jitla.fusion.results import is_view
 from jitla.hops import Hop, Kind, Machine, Meta, bytes_of, flops
 
 LINE = 64  # bytes that memory moves at a time
-STREAMED = 32 << 20  # results this large are written around the caches
 KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
 ALONG, PACK = 1.0, 8.0

@@ -29,51 +29,71 @@ Reading order: index, nodes, walking, text, interp, dependence, laws, splitting,
 factoring, schedule.
 """
 
-from jitla.nests.dependence import carried
-from jitla.nests.index import (
-    Index,
-    Least,
-    Quotient,
-    Rest,
-    least,
-    number,
-    quotient,
-    reach,
-    rest,
-    variable,
-)
-from jitla.nests.interp import run
-from jitla.nests.laws import LAWS, verify
-from jitla.nests.nodes import (
-    Alloc,
-    Apply,
-    Buffer,
-    Guard,
-    Intrinsic,
-    Invoke,
-    Load,
-    Loop,
-    LoopKind,
-    Nest,
-    Number,
-    Scope,
-    Statement,
-    Store,
-    Update,
-    Value,
-    Window,
-)
-from jitla.nests.schedule import PRIMITIVES, scheduled
-from jitla.nests.text import apply, parse, show
-from jitla.nests.walking import (
-    accesses,
-    all_loops,
-    allocated,
-    buffers_of,
-    intrinsics_of,
-    rebuilt,
-    renamed,
-)
+from typing import TYPE_CHECKING
+
+from jitla.later import door
+
+if TYPE_CHECKING:
+    from jitla.nests.dependence import carried
+    from jitla.nests.index import (
+        Index,
+        Least,
+        Quotient,
+        Rest,
+        least,
+        number,
+        quotient,
+        reach,
+        rest,
+        variable,
+    )
+    from jitla.nests.interp import run
+    from jitla.nests.laws import LAWS, verify
+    from jitla.nests.nodes import (
+        Alloc,
+        Apply,
+        Buffer,
+        Guard,
+        Intrinsic,
+        Invoke,
+        Load,
+        Loop,
+        LoopKind,
+        Nest,
+        Number,
+        Scope,
+        Statement,
+        Store,
+        Update,
+        Value,
+        Window,
+    )
+    from jitla.nests.schedule import PRIMITIVES, scheduled
+    from jitla.nests.text import apply, parse, show
+    from jitla.nests.walking import (
+        accesses,
+        all_loops,
+        allocated,
+        buffers_of,
+        intrinsics_of,
+        rebuilt,
+        renamed,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        dependence="carried",
+        index="Index Least Quotient Rest least number quotient reach rest variable",
+        interp="run",
+        laws="LAWS verify",
+        nodes=(
+            "Alloc Apply Buffer Guard Intrinsic Invoke Load Loop LoopKind Nest Number Scope Statement Store "
+            "Update Value Window"
+        ),
+        schedule="PRIMITIVES scheduled",
+        text="apply parse show",
+        walking="accesses all_loops allocated buffers_of intrinsics_of rebuilt renamed",
+    )
 
 __all__ = [
     "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Least",

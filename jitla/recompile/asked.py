@@ -7,7 +7,7 @@ Receives kernels, products and stages; returns argument blocks and what runs the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from jitla.fusion import (
     Stage,
     Tile,
 )
-from jitla.nests import Nest
 from jitla.recompile.choices import Launch, Made, Tuning
+
+if TYPE_CHECKING:
+    from jitla.nests import Nest
 
 
 class Nested(Protocol):

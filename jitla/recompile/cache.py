@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jitla import fusion as planning
+from jitla import rewrites
 from jitla.errors import BackendError
 from jitla.events import Event, log
 from jitla.fusion import (
@@ -28,7 +30,6 @@ from jitla.fusion import (
     Kernel,
     Layout,
     Pairs,
-    Recall,
     Schedule,
     Stage,
     Tile,
@@ -36,20 +37,22 @@ from jitla.fusion import (
 from jitla.hops import REFERENCE, Hop, Kind, Machine, approximate, topo
 from jitla.locks import relock
 from jitla.making import MAKING
-from jitla.nests import Nest
 from jitla.recompile.asked import Nested
 from jitla.recompile.checking import difference
 from jitla.recompile.choices import Launch, Made, Tuning
+from jitla.recompile.drafts import Draft, Tools
 from jitla.recompile.kept import Shelf
-from jitla.recompile.pipeline import Draft, Tools
-from jitla.recompile.placing import Device
 from jitla.recompile.program import Program
 from jitla.recompile.recent import Recent
 from jitla.recompile.remembered import Remembered
 from jitla.recompile.stores import Aliases, Outs
 from jitla.rests import hurry
-from jitla.rewrites import RULES, SUBSTITUTIONS, Effort, RuleSet
+from jitla.rewrites import Effort
 from jitla.runtime import allocator
+
+if TYPE_CHECKING:
+    from jitla.nests import Nest
+    from jitla.recompile.placing import Device
 
 # Bytes that programs and kernels take in Python and in the compiler, about, and more for each operation:
 # measured with 24 programs of 3 to 80. They may take so many together.
@@ -68,7 +71,8 @@ class Compiler:
 
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
-        rules: RuleSet | None = RULES, numerics: str = "numpy", machine: Machine = REFERENCE,
+        rules: Callable[[], rewrites.RuleSet] | None = lambda: rewrites.RULES,
+        numerics: str = "numpy", machine: Machine = REFERENCE,
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
@@ -87,11 +91,12 @@ class Compiler:
         self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels, KERNELS_ROOM)
         self._building = relock()
         self._stored: Any = None
-        allowed = None if rules is None else rules.at(numerics)
+        allowed = None if rules is None else cache(lambda: rules().at(numerics))
         searches = allowed is not None and numerics != "strict" and fusion == "cost" and effort is not None
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
-            Recall(), SUBSTITUTIONS.at(numerics) if searches else None, effort or Effort(),
+            cache(lambda: planning.Recall()),
+            cache(lambda: rewrites.SUBSTITUTIONS.at(numerics)) if searches else None, effort or Effort(),
             devices, placement)
         self._remembered = Remembered(self._tools, None if devices else shelf, here)
 

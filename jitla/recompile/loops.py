@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.classes import dataclass
 from jitla.fusion import (
@@ -30,6 +30,7 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Shape, topo
+from jitla.later import later
 from jitla.making import MAKING
 from jitla.recompile.asked import RowTools
 from jitla.recompile.choices import (
@@ -42,13 +43,18 @@ from jitla.recompile.choices import (
     key_of,
     short_rows,
 )
-from jitla.recompile.listing import schedule_of
 from jitla.recompile.rows import RowBinding
-from jitla.recompile.scheduled import nested, placements
 from jitla.recompile.spaces import NO_TILES, Cells, cell_space, tiles_of, work_of
 from jitla.recompile.stores import Order, delays, farthest
 from jitla.recompile.streaming import may_stream, streams
 from jitla.recompile.windows import WindowBinding
+
+if TYPE_CHECKING:
+    from jitla.recompile.listing import schedule_of
+    from jitla.recompile.scheduled import nested, placements
+else:  # for kernels that are chosen to be nests
+    [schedule_of] = later("jitla.recompile.listing", "schedule_of")
+    nested, placements = later("jitla.recompile.scheduled", "nested", "placements")
 
 
 class Misfit(Exception):

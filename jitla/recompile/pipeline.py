@@ -15,76 +15,19 @@ from typing import Any
 from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import (
-    Layout,
-    Plan,
-    Recall,
-    Spelling,
-    Verdict,
-    all_layouts,
-    plan,
-    show,
-    spelled,
-    weigh,
-)
-from jitla.hops import Hop, Machine, make, topo, verify
+from jitla.fusion import Layout, Recall, Verdict, all_layouts, plan, show, spelled, weigh
+from jitla.hops import Hop, make, topo, verify
 from jitla.hops import show as show_hops
 from jitla.recompile.appraisal import Appraisals, Terms
 from jitla.recompile.choices import Chosen
+from jitla.recompile.drafts import Draft, Tools
 from jitla.recompile.kept import Kept
 from jitla.recompile.listing import nests_text
-from jitla.recompile.placing import Device, Placed, placed, show_placed
 from jitla.recompile.placing import Terms as Moving
-from jitla.recompile.program import Program, Workshop
-from jitla.recompile.stores import Aliases, Outs
+from jitla.recompile.placing import placed, show_placed
+from jitla.recompile.program import Program
 from jitla.rests import rest
-from jitla.rewrites import (
-    Effort,
-    Outcome,
-    Rule,
-    RuleSet,
-    improve,
-    lengths,
-    product_chains,
-    simplify,
-    well_ordered,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What is known of a program on its way; a stage returns a draft with more in it."""
-
-    roots: tuple[Hop, ...]
-    layouts: Mapping[int, Layout]
-    outs: Outs
-    aliases: Aliases
-    fired: tuple[str, ...] = ()
-    outcome: Outcome | None = None
-    lengths: frozenset[int] = frozenset()
-    plan: Plan | None = None
-    placed: Placed | None = None
-    spelling: Spelling | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What the stages work with, handed in from above."""
-
-    rules: RuleSet | None
-    supports: Callable[[Hop], str | None]
-    machine: Machine
-    templates: tuple[str, ...]
-    fusion: str
-    workshop: Workshop
-    observe: Callable[[Event], None]
-    check: bool = False
-    limit: int = 0
-    recall: Recall | None = None
-    substitutions: RuleSet | None = None
-    effort: Effort = Effort()
-    devices: tuple[Device, ...] = ()
-    placement: str = "cost"
+from jitla.rewrites import Rule, RuleSet, improve, lengths, simplify
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +78,13 @@ def _simplify(draft: Draft, tools: Tools) -> Draft:
     if tools.rules is None:
         return draft
     wanted = _places(draft.roots, draft)
-    first = _rewritten(draft, tools.rules)
+    rules = tools.rules()
+    first = _rewritten(draft, rules)
     if _places(first.roots, draft) == wanted:
         return first
     # Where NumPy's results lie depends on the operators: on transposes, and on broadcast operands.
     for name in dict.fromkeys(first.fired):
-        found = _rewritten(draft, tools.rules.without(name))
+        found = _rewritten(draft, rules.without(name))
         if _places(found.roots, draft) == wanted:
             return found
     return draft
@@ -180,9 +124,9 @@ def _improve(draft: Draft, tools: Tools) -> Draft:
     if tools.substitutions is None or not tools.effort.seconds:
         return draft
     terms = Terms(draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion, tools.limit,
-                  tools.recall)
+                  _recall(tools))
     costs = Appraisals(draft.roots, draft.outs, terms)
-    found = improve(draft.roots, tools.substitutions, costs.of, tools.effort, draft.lengths)
+    found = improve(draft.roots, tools.substitutions(), costs.of, tools.effort, draft.lengths)
     fired = (*draft.fired, *[rule.name for rule in found.fired])
     return replace(draft, roots=found.roots, fired=fired, outcome=found, plan=costs.plan(found.roots))
 
@@ -198,8 +142,12 @@ def _place(draft: Draft, tools: Tools) -> Draft:
 def _plan(draft: Draft, tools: Tools) -> Draft:
     if draft.plan is not None:  # the search has asked for it
         return draft
-    terms = *_terms(draft, tools), tools.recall
+    terms = *_terms(draft, tools), _recall(tools)
     return replace(draft, plan=plan(draft.roots, *terms))
+
+
+def _recall(tools: Tools) -> Recall | None:
+    return None if tools.recall is None else tools.recall()
 
 
 def _terms(draft: Draft, tools: Tools) -> tuple[Any, ...]:
@@ -284,7 +232,7 @@ def retold(
     return tuple(Trace(s, d, t.seconds) for s, d, t in zip(stages, drafts, traces, strict=True))
 
 
-def _weighed(tools: Tools, draft: Draft) -> Verdict:
+def weighed(tools: Tools, draft: Draft) -> Verdict:
     """Say how the plan of a draft was chosen."""
     assert draft.plan is not None
     return weigh(draft.plan, *_terms(draft, tools))
@@ -311,26 +259,8 @@ def run_pipeline(draft: Draft, tools: Tools) -> tuple[Kept, tuple[Trace, ...]]:
     return Kept(draft.plan, traces[0].draft.roots, draft.spelling, searched), tuple(traces)
 
 
-def program_of(kept: Kept, draft: Draft, tools: Tools, traces: Sequence[Trace] = ()) -> Program:
-    """Return the program of a plan; without `traces` it is planned again when somebody asks how it was."""
-    start = perf_counter()
-    plan, last = kept.plan, traces[-1].draft if traces else draft
-    places = all_layouts(plan.outputs, draft.layouts)
-    program = Program(plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
-
-    def tell() -> tuple[Trace, ...]:
-        told = traces or run_pipeline(draft, tools)[1]
-        final = replace(told[-1].draft, roots=plan.outputs, plan=plan)
-        return (*told[:-1], replace(told[-1], draft=final), Trace(_loops(program.chosen), final, 0.0))
-
-    program.tell = tell
-    program.given = kept.given
-    if tools.rules is not None:
-        program.chains = tuple(c for c in product_chains(plan.outputs) if well_ordered(c, {}))
-    program.spelling = kept.spelling
-    program.searched = kept.searched
-    program.fixed = last.placed is not None and bool(last.placed.parts)
-    program.fusion = tools.fusion
-    program.weigh = partial(_weighed, tools)
-    tools.observe(Event("pipeline.program", seconds=perf_counter() - start))
-    return program
+def told(draft: Draft, tools: Tools, program: Program, traces: Sequence[Trace] = ()) -> tuple[Trace, ...]:
+    """Return how the program of a draft was found, the loops that it has now included."""
+    traces = traces or run_pipeline(draft, tools)[1]
+    final = replace(traces[-1].draft, roots=program.plan.outputs, plan=program.plan)
+    return (*traces[:-1], replace(traces[-1], draft=final), Trace(_loops(program.chosen), final, 0.0))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from math import prod
 from types import CodeType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from jitla import rewrites
 from jitla.clocks import Clock
 from jitla.errors import InternalError
 from jitla.fusion import (
@@ -22,7 +23,6 @@ from jitla.fusion import (
     Layout,
     Plan,
     Spelling,
-    Verdict,
     contiguous,
     holds,
     is_view,
@@ -42,7 +42,9 @@ from jitla.recompile.resize import compose, rebuild
 from jitla.recompile.rings import edges, room
 from jitla.recompile.stores import Aliases, Order, Outs, order_steps
 from jitla.rests import rest
-from jitla.rewrites import Chain, well_ordered
+
+if TYPE_CHECKING:
+    from jitla.fusion import Verdict
 
 MAX_VARIANTS = 4
 DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
@@ -93,7 +95,8 @@ class Program:
         self.aliases = aliases
         self.layouts = dict(layouts)
         self.tell: Callable[[], tuple[Any, ...]] = tuple  # says how it was planned
-        self.chains: tuple[Chain, ...] = ()  # of products, whose best order depends on sizes
+        # Of products, whose best order depends on sizes.
+        self.chains: Callable[[], tuple[rewrites.Chain, ...]] = tuple
         self.searched = False  # what is computed was found by search, for these sizes
         self.fixed = False  # parts of it are made for these sizes only
         self.spelling: Spelling | None = None  # aggregates that are spelled out for some sizes and layouts
@@ -232,9 +235,10 @@ class Program:
 
     def _suits(self, dims: Mapping[int, int]) -> bool:
         """Say whether what was chosen by sizes is right for others: all are about as many times larger."""
-        if self.fixed and any(old != new for old, new in dims.items()):
+        moved = any(old != new for old, new in dims.items())
+        if self.fixed and moved:
             return False
-        if not all(well_ordered(chain, dims) for chain in self.chains):
+        if moved and not all(rewrites.well_ordered(chain, dims) for chain in self.chains()):
             return False
         if any(self._drifted(*line, dims) for line in self._lines):
             return False
@@ -257,8 +261,8 @@ class Program:
 
     def _reproach(self, dims: Mapping[int, int]) -> tuple[str, str, str]:
         """Say why the plan does not suit these sizes: the guard, what that expected, what it saw."""
-        for chain in self.chains:
-            if not well_ordered(chain, dims):
+        for chain in self.chains():
+            if not rewrites.well_ordered(chain, dims):
                 return "order of products", "the one that was best", "another that is better"
         for entries, starts in self._lines:
             if self._drifted(entries, starts, dims):

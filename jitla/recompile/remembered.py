@@ -7,17 +7,27 @@ Receives drafts; returns programs, and which values are worth keeping.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import cache, partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from jitla import rewrites
 from jitla.events import Event
+from jitla.fusion import Plan, all_layouts
 from jitla.hops import Hop, Unwritable, topo, words_of
+from jitla.later import later
 from jitla.making import MAKING
-from jitla.recompile.invariants import worth_keeping
+from jitla.recompile.drafts import Draft, Tools
 from jitla.recompile.kept import Kept, Shelf, numbers_of, read, written
-from jitla.recompile.pipeline import Draft, Tools, program_of, run_pipeline
 from jitla.recompile.program import Program
+
+if TYPE_CHECKING:
+    from jitla.recompile.invariants import worth_keeping
+    from jitla.recompile.pipeline import Trace, run_pipeline, told, weighed
+else:  # loaded by the first draft of which no plan is kept
+    [worth_keeping] = later("jitla.recompile.invariants", "worth_keeping")
+    run_pipeline, told, weighed = later("jitla.recompile.pipeline", "run_pipeline", "told", "weighed")
 
 
 class Remembered:
@@ -75,3 +85,27 @@ class Remembered:
             self._shelf.put(words, written(draft, kept, self._here))
         except Unwritable as why:
             self._tools.observe(Event("plan.unwritten", str(why)))
+
+
+def program_of(kept: Kept, draft: Draft, tools: Tools, traces: Sequence[Trace] = ()) -> Program:
+    """Return the program of a plan; without `traces` it is planned again when somebody asks how it was."""
+    start = perf_counter()
+    plan, last = kept.plan, traces[-1].draft if traces else draft
+    places = all_layouts(plan.outputs, draft.layouts)
+    program = Program(plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
+    program.tell = partial(told, draft, tools, program, traces)
+    program.given = kept.given
+    if tools.rules is not None:
+        program.chains = cache(partial(_chains, plan))
+    program.spelling = kept.spelling
+    program.searched = kept.searched
+    program.fixed = last.placed is not None and bool(last.placed.parts)
+    program.fusion = tools.fusion
+    program.weigh = partial(weighed, tools)
+    tools.observe(Event("pipeline.program", seconds=perf_counter() - start))
+    return program
+
+
+def _chains(plan: Plan) -> tuple[rewrites.Chain, ...]:
+    """Return the chains of products whose order is the best one for the sizes that were planned for."""
+    return tuple(c for c in rewrites.product_chains(plan.outputs) if rewrites.well_ordered(c, {}))

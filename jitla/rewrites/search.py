@@ -23,6 +23,7 @@ from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, substitute, topo
 from jitla.rests import rest
 from jitla.rewrites.conditions import borrows, owns
+from jitla.rewrites.effort import Effort
 from jitla.rewrites.parts import cut
 from jitla.rewrites.rule import Rule, RuleSet
 
@@ -50,23 +51,6 @@ class Costs(Protocol):
     def ceiling(self, roots: Roots) -> float:
         """Return what `roots` take at most, or nearly; this is quick."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How far a search goes: see `Config` for `bound`, `expansions` and `seconds`.
-
-    DAGs that take less than `least` seconds are not searched, those with more operators than `largest` in
-    parts. The first plan counts; where it is not `planned` anyway, as in parts, there is none unless a
-    neighbour looks better.
-    """
-
-    bound: float = 1.05
-    expansions: int = 60
-    seconds: float = 0.02
-    least: float = 100e-6
-    largest: int = 12
-    planned: bool = True
 
 
 @dataclass(slots=True)

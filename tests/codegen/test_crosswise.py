@@ -9,7 +9,7 @@ import pytest
 
 import jitla
 from jitla.codegen.crosswise import is_crosswise
-from jitla.codegen.module import lay_out
+from jitla.codegen.sizes import lay_out
 from jitla.fusion import Form, Schedule, crosswise
 from jitla.hops import Hop, Meta, apply, leaf, make
 from jitla.recompile.choices import short_rows

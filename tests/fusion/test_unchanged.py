@@ -56,7 +56,7 @@ def run(backend: Any, rules: RuleSet | None, templates: tuple[str, ...], roots, 
     kept = type(backend).templates
     type(backend).templates = tuple(t for t in kept if t in templates)
     try:
-        program = Compiler(backend, rules=rules, check=True).build(roots, layouts)
+        program = Compiler(backend, rules=rules and (lambda: rules), check=True).build(roots, layouts)
     finally:
         type(backend).templates = kept
     return program.bind(program.identity(), layouts).run(leaves)

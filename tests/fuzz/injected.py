@@ -38,7 +38,7 @@ def wrong_rule() -> None:
     x, y = Var("X"), Var("Y")
     rule = Rule("div-as-mul", ops.divide(x, y), ops.multiply(x, ops.reciprocal(y)), doc="twice rounded")
     layers.RULES = RULES + RuleSet([rule])
-    Compiler.__init__.__kwdefaults__["rules"] = layers.RULES  # type: ignore[attr-defined]
+    Compiler.__init__.__kwdefaults__["rules"] = lambda: layers.RULES  # type: ignore[attr-defined]
 
 
 def wrong_stride() -> None:

@@ -25,8 +25,9 @@ def _refuse(hop: Any) -> str:
 # interprets; as machine code.
 LAYERS: dict[str, Callable[[], dict[str, Any]] | None] = {
     "tracing": lambda: {"backend": InterpretedBackend(_refuse), "rules": None},
-    "rewrites": lambda: {"backend": InterpretedBackend(_refuse), "rules": RULES, "effort": Effort(least=0.0)},
-    "fusion": lambda: {"backend": InterpretedBackend(), "rules": RULES, "effort": Effort(least=0.0)},
+    "rewrites": lambda: {
+        "backend": InterpretedBackend(_refuse), "rules": lambda: RULES, "effort": Effort(least=0.0)},
+    "fusion": lambda: {"backend": InterpretedBackend(), "rules": lambda: RULES, "effort": Effort(least=0.0)},
     "codegen": None,
 }
 

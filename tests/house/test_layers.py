@@ -11,7 +11,7 @@ from tests.house.source import Import, Module, imports, late_imports, modules, o
 
 # Rooms of one rank never import each other. Files of one rank are in reading order.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("classes", "errors", "locks", "rests", "config", "clocks", "callables", "events", "making"),
+    ("later", "classes", "errors", "locks", "rests", "config", "clocks", "callables", "events", "making"),
     ("hops", "source", "cold", "turning", "outlook"),
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
@@ -29,6 +29,7 @@ FRIENDS = {
     "accel": {"hops", "fusion", "runtime", "nests"},
 }
 GATE = "jitla.gate"
+LATER = "jitla.later"  # loads what is named to it; that is imported, too, where types are checked
 CUSTOMS = {"llvmlite": {"codegen", "loops"}, "numba": {"loops"}, "lightgbm": {"boosted"}}
 LOADERS = {"jitla.commands"}  # of modules that users name
 PRINTERS = {"jitla.__main__", "jitla.commands", "jitla.demo"}
@@ -147,11 +148,13 @@ def test_a_folder_lists_its_files_in_reading_order(door):
 
 @of_every([m for m in MODULES if m.is_door])
 def test_a_front_door_only_reexports(door):
-    """Docstring, imports, `__all__` and, in the package itself, constants and `__getattr__`."""
+    """Docstring, imports, `__all__`, what is loaded late, and in the package itself constants."""
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)
     if door.name == "jitla":
         allowed += (ast.FunctionDef, ast.If)
     for node in door.tree.body:
+        if _late(node) is not None:
+            continue
         assert isinstance(node, allowed), f"{door.label}:{node.lineno}"
         if door.name != "jitla" and isinstance(node, ast.Assign):
             assert [t.id for t in node.targets if isinstance(t, ast.Name)] == ["__all__"]
@@ -197,7 +200,7 @@ def test_the_library_does_not_print(module):
 
 @every_module
 def test_only_the_gate_imports_late(module):
-    if module.name == GATE:
+    if module.name in (GATE, LATER):
         return
     for node in late_imports(module):
         raise AssertionError(f"{module.label}:{node.lineno} imports inside a function")
@@ -207,6 +210,47 @@ def test_only_the_gate_imports_late(module):
             assert name not in ("import_module", "__import__"), (
                 f"{module.label}:{node.lineno} imports by name"
             )
+
+
+def _late(node: ast.stmt) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Names that are imported where types are checked, and those that are loaded late, with their files.
+
+    None for other statements.
+    """
+    if not (isinstance(node, ast.If) and node.orelse and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"):
+        return None
+    told = {a.asname or a.name: n.module or "" for n in node.body if isinstance(n, ast.ImportFrom)
+            for a in n.names}
+    late: dict[str, str] = {}
+    for found in node.orelse:
+        assert isinstance(found, ast.Assign) and isinstance(found.value, ast.Call), ast.unparse(found)
+        call = found.value
+        if getattr(call.func, "id", "") == "door":
+            late |= {n: w.arg or "" for w in call.keywords for n in ast.literal_eval(w.value).split()}
+        else:
+            assert getattr(call.func, "id", "") == "later", ast.unparse(found)
+            file, *names = [ast.literal_eval(a) for a in call.args]
+            late |= dict.fromkeys(names, file)
+            targets = getattr(found.targets[0], "elts", [])
+            assert [t.id for t in targets] == names, ast.unparse(found)
+    return told, late
+
+
+@every_module
+def test_what_is_loaded_late_is_imported_where_types_are_checked(module):
+    """So ranks, doors and reading order hold for it."""
+    for node in module.tree.body:
+        pair = _late(node) if LATER in [i.target for i in imports(module)] else None
+        if pair is None:
+            continue
+        told, late = pair
+        if module.is_door:
+            late = {name: f"{module.name}.{file}" for name, file in late.items()}
+            files = {file.split(".")[-1] for file in late.values()}
+            assert not files & set(late), "a file of that name would be found instead"
+        missing = {n: f for n, f in late.items() if told.get(n) != f}
+        assert not missing, f"{module.label}:{node.lineno}: {missing}"
 
 
 @every_module

@@ -12,7 +12,8 @@ from jitla.fusion import Call, Layout, is_view
 from jitla.gate import GATE
 from jitla.hops import REFERENCE, Hop, substitute, topo
 from jitla.recompile.appraisal import Appraisals, Terms
-from jitla.rewrites import SUBSTITUTIONS, Effort, moves, search, simplify
+from jitla.rewrites import SUBSTITUTIONS, Effort, moves, simplify
+from jitla.rewrites.search import search
 from tests.rewrites.expression import Reader
 
 ALL = Effort(bound=inf, expansions=10_000, seconds=inf, least=0.0)

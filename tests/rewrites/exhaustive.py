@@ -14,9 +14,10 @@ from math import inf
 import numpy as np
 
 from jitla.hops import Hop, topo
-from jitla.rewrites import SUBSTITUTIONS, Effort, search
+from jitla.rewrites import SUBSTITUTIONS, Effort
 from jitla.rewrites.conditions import borrows, owns
 from jitla.rewrites.orders import Matrix, cheapest, price_of
+from jitla.rewrites.search import search
 from tests.recompile.test_appraisal import ALL, allowed_states, appraisals
 from tests.rewrites.test_chains import brute_force
 from tests.rewrites.test_search import everything, random_products

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from jitla.hops import Hop, Kind, Meta, apply, bytes_of, flops, leaf, make, substitute, topo
-from jitla.rewrites import SUBSTITUTIONS, Effort, improve, moves, search
+from jitla.rewrites import SUBSTITUTIONS, Effort, improve, moves
 from jitla.rewrites.parts import cut
+from jitla.rewrites.search import search
 from tests.rewrites.data import close, operands, values
 from tests.rewrites.expression import Reader
 
