@@ -18,6 +18,7 @@ from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
 from tests.fuzz.family import DATA
 from tests.fuzz.matrices import TRAITS, alike, matrix, parts
+from tests.fuzz.placed import placed
 from tests.fuzz.runner import _within, differing, run
 from tests.fuzz.sparse import ALIASES, CLASSES, generate
 from tests.fuzz.tally import Tally
@@ -232,3 +233,21 @@ def test_what_cannot_be_shown_is_compared(stored: str, found: bool) -> None:
                             "lil_array", "")
     faults = run(source, "broken", otherwise).faults
     assert bool(faults) is found
+
+
+def test_entries_that_vanish_by_noise_leave_the_others_judged() -> None:
+    def told(X: Any) -> dict[str, Any]:
+        return {f"r[0].{name}": value for name, value in parts(X)}
+
+    mine = sp.random(9, 7, 0.4, "csr", random_state=1)
+    other = mine.copy()
+    other.data = other.data + 1
+    other[0, mine.indices[0]] = 0
+    other.eliminate_zeros()
+    other[8, 0] = 4  # a position that the first does not have, or has another value at
+    for kind in "csr", "csc", "coo":
+        a, b = mine.asformat(kind), other.asformat(kind)
+        found = placed("r[0].data[2]", told(a), told(b))
+        expected = b.toarray()[a.tocoo().row, a.tocoo().col]
+        assert found is not None and (found == expected).all()
+    assert placed("r[0].indices[2]", told(mine), told(other)) is None
