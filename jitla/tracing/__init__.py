@@ -3,9 +3,9 @@
 Reading order: frames, places, alarms, signature, tape, enacting, signs, effects, matching, array, kinds,
 powers, operators, script, replay, records, guards, journal, literals, site, alone, parts, keeping, retreat,
 closed, learning, closing, turns, pattern, stored, memory, picking, bounded, gathers, indexing, spellings,
-compositions, instructions, rowwise, compiled, missing, closeness, terms, scatters, functions, skipping, forms,
-nonzeros, recording, dispatch, session, onset, payoff, quick, entries, sampling, turned, contracting, unions,
-merging, compressed, sparsified, callees, twins, wild, lifting, hooks.
+compositions, instructions, rowwise, compiled, missing, closeness, terms, scatters, functions, skipping,
+forms, nonzeros, recording, dispatch, session, onset, payoff, quick, entries, sampling, turned, contracting,
+unions, merging, compressed, sparsified, callees, twins, wild, lifting, hooks.
 """
 
 from jitla.tracing.alarms import calm

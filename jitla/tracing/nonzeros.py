@@ -81,7 +81,8 @@ def _found(site: Any, matrix: np.ndarray, columns: int) -> tuple[Any, ...] | Non
     lines = matrix.T if across else matrix
     costs = matrix.size * (FOUND + share * KEPT)
     make = partial(_made, lines, most * matrix.size)
-    form = form_of(site, (lines,), [Way("nonzeros", saves, costs, make, "compressed rows of dense", lines.shape)])
+    way = Way("nonzeros", saves, costs, make, "compressed rows of dense", lines.shape)
+    form = form_of(site, (lines,), [way])
     return None if form is None else form.value
 
 

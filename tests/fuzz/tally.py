@@ -80,7 +80,7 @@ class Tally:
         self._note({"seed": seed, "failed": ("crash", text)})
 
     def skip(self, first: int, last: int, text: str) -> None:
-        """Take note of programs that are none: NumPy or SciPy does not come to an end while they are drawn."""
+        """Take note of programs that are none: NumPy or SciPy does not end while they are drawn."""
         self._note({"undrawn": (first, last), "why": text})
 
     def _note(self, record: dict) -> None:

@@ -74,7 +74,7 @@ USES = [(product, V), (transposed, W), (reflected, W), (both, V), (product, RNG.
 
 @pytest.mark.parametrize(("order", "dtype"), [("C", "f8"), ("F", "f8"), ("C", "f4")])
 @pytest.mark.parametrize(("function", "operand"), USES)
-def test_zeros_are_left_out_of_what_stays_the_same(function: Any, operand: Any, order: Any, dtype: str) -> None:
+def test_zeros_are_left_out_of_what_stays(function: Any, operand: Any, order: Any, dtype: str) -> None:
     X, fast = drawn(dtype, order), jitla.jit(function)
     for _ in range(5):
         same(fast, X, operand.astype(dtype))
