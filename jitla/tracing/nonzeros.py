@@ -10,6 +10,8 @@ which is computed for that, is finite and so small that no sum can overflow. -0.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -37,6 +39,7 @@ LOOKED, GOLDEN = 512, 0.6180339887498949  # elements that are looked at, and how
 ADDED = 0.5  # nanoseconds more of an element that is added to what is elsewhere
 #: Nanoseconds of an element, and of one that is not 0, that finding them takes.
 FOUND, KEPT = 2.6, 10.0
+LOADED = 1e8  # nanoseconds that loading SciPy's matrices takes
 SHARED = 0.5  # part of the reading of a matrix that a product pays: two of them read it once
 _BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
 _MOST = int(np.iinfo(np.int32).max)
@@ -79,8 +82,8 @@ def _found(site: Any, matrix: np.ndarray, columns: int) -> tuple[Any, ...] | Non
     if saves <= 0.0:
         return None
     lines = matrix.T if across else matrix
-    costs = matrix.size * (FOUND + share * KEPT)
-    make = partial(_made, lines, most * matrix.size)
+    costs = matrix.size * (FOUND + share * KEPT) + LOADED * ("scipy.sparse" not in sys.modules)
+    make = partial(_made, lines, most * matrix.size, site.keeper.ready)
     way = Way("nonzeros", saves, costs, make, "compressed rows of dense", lines.shape)
     form = form_of(site, (lines,), [way])
     return None if form is None else form.value
@@ -106,7 +109,9 @@ def _share(matrix: np.ndarray) -> float:
     return share
 
 
-def _made(lines: np.ndarray, limit: float) -> tuple[tuple[Any, ...], int] | None:
+def _made(
+    lines: np.ndarray, limit: float, ready: Callable[[], Any]
+) -> tuple[tuple[Any, ...], int] | None:
     """Return what is stored of a matrix in C order, and its bytes; None if it is too much, or not finite."""
     elements = lines.reshape(-1)
     bits = elements.view(_BITS[lines.dtype])
@@ -117,6 +122,7 @@ def _made(lines: np.ndarray, limit: float) -> tuple[tuple[Any, ...], int] | None
     most = greatest(data)
     if not np.isfinite(most):
         return None
+    ready()
     rows, columns = lines.shape
     starts = np.searchsorted(at, np.arange(rows + 1) * columns).astype(np.int32)
     places = (at - np.repeat(np.arange(rows) * columns, np.diff(starts))).astype(np.int32)

@@ -116,6 +116,7 @@ class Site:
         # By entries: values that may be kept from run to run; the most bytes that a call has kept.
         self.parts: dict[tuple, Any] = {}
         self.most_kept = 0
+        self.awaited = 0  # calls, about, until another form of a matrix is made that they are faster with
         self.compile = compile_block
         self._indexed = indexed
         self.lock = relock()  # a handler of a signal may call what is being compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import jitla
 from jitla.runtime import watched
-from jitla.tracing import forms, nonzeros
+from jitla.tracing import Kind, forms, nonzeros
 from jitla.tracing.operators import forget_metas
 
 pytestmark = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="nobody tells of writes")
@@ -183,3 +184,26 @@ def test_a_form_is_made_when_products_have_lost_what_it_takes(monkeypatch: pytes
         for _ in range(20):
             same(fast, X, V)
     assert fast.stats().kept == 1
+
+
+def test_matrices_of_scipy_are_loaded_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr("jitla.gate._loaded", loaded.append)
+    fast = jitla.jit(product)
+    for _ in range(4):
+        same(fast, drawn(), V)
+    assert not loaded
+    X = drawn()
+    for _ in range(4):
+        same(fast, X, V)
+    assert loaded == ["scipy.sparse"]
+
+
+def test_calls_wait_for_what_makes_them_faster() -> None:
+    site: Any = SimpleNamespace(awaited=7, standbys=set(), learning=0)
+    kind = Kind(20)
+    kind.leave(site, 2e-3, 1e-3)
+    assert not kind.bypassed and kind.left == 7 and not site.awaited
+    site.awaited = 7  # once
+    kind.leave(site, 2e-3, 1e-3)
+    assert kind.bypassed
