@@ -175,7 +175,8 @@ class Config:
         0, _size, "bytes that the results and intermediates of one block may take; 0: any number")
     invariants: str = _option(
         "cost", _choice("cost", "all", "none"),
-        "which values that stay the same from run to run of a block are kept: those that pay; all; none")
+        "which values that stay the same from run to run of a block are kept, and which other forms of "
+        "matrices that stay the same: those that pay; all; none")
     invariants_limit: int = _option(
         256 << 20, _size, "bytes that such values may take in a call; never more than a tenth of memory")
     num_threads: int = _option(

@@ -396,7 +396,8 @@ class Gate:
             recipe = request.roots, request.layouts, request.outs, request.aliases
             return self.compiler(config).invariants(recipe, same, named, room, every)
 
-        return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watched)
+        ready: Callable[[], Any] = lambda: _loaded("scipy.sparse")  # noqa: E731
+        return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watched, ready)
 
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""

@@ -1,11 +1,12 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
-Reading order: frames, places, alarms, signature, tape, narrowing, enacting, signs, effects, matching, array,
-kinds, powers, operators, script, replay, records, guards, journal, literals, site, alone, parts, keeping,
-retreat, closed, learning, closing, turns, pattern, stored, memory, picking, together, bounded, gathers,
-indexing, spellings, compositions, instructions, rowwise, compiled, missing, closeness, terms, scatters,
-functions, recording, dispatch, session, onset, payoff, quick, entries, sampling, forms, turned, contracting,
-unions, merging, compressed, skipping, sparsified, callees, twins, wild, lifting, hooks.
+Reading order: frames, places, alarms, signature, tape, narrowing, enacting, signs, effects, matching,
+array, kinds, powers, operators, script, replay, records, guards, journal, literals, site, alone, parts,
+keeping, retreat, closed, learning, closing, turns, pattern, stored, memory, picking, together, bounded,
+gathers, indexing, spellings, compositions, instructions, rowwise, compiled, missing, closeness, terms,
+scatters, functions, skipping, forms, nonzeros, recording, dispatch, session, onset, payoff, quick,
+entries, sampling, turned, contracting, unions, merging, compressed, sparsified, callees, twins, wild,
+lifting, hooks.
 """
 
 from jitla.tracing.alarms import calm

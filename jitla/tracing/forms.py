@@ -12,6 +12,7 @@ written meanwhile has to stay the same for twice as long before it gets a form a
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil, inf
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -154,12 +155,15 @@ def _is_time(found: Remembered, way: Way, arrays: Arrays, site: Site) -> bool:
     every = site.keeper.every
     price = (FEW if every else way.costs) * found.patience
     lost = found.lost[way.name] = found.lost.get(way.name, 0.0) + (1.0 if every else way.saves)
+    site.awaited = 0
     if 2 * lost >= price and found.watch is None:
         found.watch = site.keeper.watch(arrays) if is_alone() else None
         if found.watch is None:
             found.was_written()
             return False
     if lost < price:
+        if price < inf:
+            site.awaited = ceil((price - lost) / (1.0 if every else way.saves)) + 1
         return False
     try:
         made = way.make()

@@ -267,7 +267,8 @@ def _matmul(self: Any, other: Any) -> Any:
     meta = _products.get((self._m, other._m))
     if meta is None:
         made = session.matmul(self, other)
-        if type(made) in LAZY and made._v is None and session.ops[made._n][0] == _MATMUL:
+        if type(made) in LAZY and made._v is None and session.ops[made._n][0] == _MATMUL \
+                and not session.is_read(self, other):
             _products[self._m, other._m] = made._m
         return made
     i = self._n if self._n >= 0 else session.enter(self)

@@ -22,13 +22,15 @@ class Keeper(NamedTuple):
 
     ``choose(request, same, named)`` says which of the hops `named` are worth keeping, where leaves in the
     slots `same` stay the same; a call keeps at most `room` bytes; `every`: costs do not matter.
-    ``watch(arrays)`` returns what says later whether these were written, None where nobody can.
+    ``watch(arrays)`` returns what says later whether these were written, None where nobody can;
+    ``ready()`` loads SciPy's matrices, which compressed rows are multiplied by until there is a program.
     """
 
     choose: Callable[[Request, Collection[int], tuple[Hop, ...]], tuple[Hop, ...]]
     room: int
     every: bool
     watch: Callable[[tuple[Any, ...]], Any]
+    ready: Callable[[], Any]
 
 
 class Part:

@@ -61,7 +61,7 @@ class Kind:
 
     __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted", "_again",
                  "_looks", "_unsure", "_skipped", "_traced", "_plain", "_until", "_limit", "_since", "_longs",
-                 "_spent", "_foreseen", "_seconds", "_lost", "_before", "_dear")
+                 "_spent", "_foreseen", "_seconds", "_lost", "_before", "_dear", "_waited")
 
     def __init__(
         self, elements: int, plain: float = 0.0, again: Callable[[], Any] | None = None,
@@ -86,6 +86,7 @@ class Kind:
         self._seconds = 0.0  # of long calls, about
         self._lost = 0.0  # of those, by tries
         self._dear = 0  # traced calls in a row that took too long while blocks had no programs
+        self._waited = False  # for what calls will be faster with
         self._before: bool | None = None  # whether calls were bypassed before they were timed again
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
@@ -214,6 +215,10 @@ class Kind:
         bypassed = traced - plain > LEAST + SHARE * plain
         if bypassed and site.standbys and self._again is not None:
             self._again()
+            return
+        if bypassed and site.awaited and not self._waited:
+            self._waited, self.left, site.awaited = True, min(site.awaited, REST), 0
+            self._begin()
             return
         if self._before is not None and bypassed is not self._before:
             self._before = None  # the next look decides

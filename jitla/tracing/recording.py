@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Meta, Shape, apply, broadcast, leaf
+from jitla.tracing import nonzeros
 from jitla.tracing.array import LAZY, UFUNCS, Lazy, LazyArray, LazyScalar, in_memory, pending
 from jitla.tracing.enacting import OPERATORS
 from jitla.tracing.indexing import Indexing
@@ -228,6 +229,10 @@ class Recording(Indexing):
         made = self.product("matmul", x, y)
         return self.eager(slow, (x, y), {}) if made is NotImplemented else made
 
+    def is_read(self, x: LazyArray, y: LazyArray) -> bool:
+        """Say whether what product is recorded depends on what is in memory."""
+        return max(x.size, y.size) >= nonzeros.LARGE
+
     def product(self, name: str, x: Any, y: Any) -> Any:
         """Record a product of arrays; one of stacks only by the operator, which goes matrix by matrix."""
         p, q = self.operand(x), self.operand(y)
@@ -235,6 +240,10 @@ class Recording(Indexing):
             return NotImplemented
         if not p.ndim or not q.ndim or name == "dot" and (p.ndim > 2 or q.ndim > 2):
             return NotImplemented
+        if self.is_read(p, q):
+            made = nonzeros.product_of_nonzeros(self, p, q)
+            if made is not NotImplemented:
+                return made
         return self.traced(name, (p, q))
 
 

@@ -113,9 +113,9 @@ class Site:
         # Sessions that have ended and can serve again: no proxy of theirs is left.
         self.idle: list[Any] = []
         self.keeper = keeper  # decides which values are kept from run to run of a block; None: none are
-        # By entries: values that may be kept from run to run; the most bytes that a call has kept.
+        # By entries: values that may be kept; the most bytes that a call has kept; calls until one is made.
         self.parts: dict[tuple, Any] = {}
-        self.most_kept = 0
+        self.most_kept = self.awaited = 0
         self.compile = compile_block
         self._indexed = indexed
         self.lock = relock()  # a handler of a signal may call what is being compiled

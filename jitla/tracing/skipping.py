@@ -66,7 +66,7 @@ def _ignores_underflow() -> bool:
     return ignored
 
 
-def _is_silent(x: float, y: float, inner: int, dtype: np.dtype) -> bool:
+def is_silent(x: float, y: float, inner: int, dtype: np.dtype) -> bool:
     """Tell whether no sum of products overflows, nothing is NaN, and NumPy's own bits are not asked for."""
     if not x * y * inner < _QUARTER[dtype.char]:  # NaN is not
         return False
@@ -90,7 +90,7 @@ def factors(given: Factor, other: Any, left: bool, traced: bool) -> tuple[Rows, 
     loops = traced and given_dtype == dtype and has_loops(other, left)
     if not pays(here * there, len(stored), other.size // there, loops):
         return None
-    if not _is_silent(most, greatest(other), there, dtype):
+    if not is_silent(most, greatest(other), there, dtype):
         return None
     if stored.dtype != dtype:
         rows = rows.astype(dtype)
@@ -121,7 +121,7 @@ def of_both(a: Factor, b: Factor) -> Rows | None:
     met = float(left.columns @ right.rows)
     m, n = x.shape[0], y.shape[1]
     others = min(_time_dense(m * x.shape[1], n), _time_stored(x.nnz, n), _time_stored(y.nnz, m))
-    if not met * MET < others or not _is_silent(most_x, most_y, x.shape[1], dtype):
+    if not met * MET < others or not is_silent(most_x, most_y, x.shape[1], dtype):
         return None
     stored = nonzeros(left, right)
     if met * MET + (0.0 if pays(m * n, stored, 1) else m * n * WRITTEN) >= others:

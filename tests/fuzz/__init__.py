@@ -2,5 +2,5 @@
 
 Reading order: arrays, others, draft, operators, expressions, statements, unusual, mixed, functions,
 trouble, regions, blocks, frame, vary, generate (how a program is drawn); noise, load, compare, modes,
-runner, layers (how two runs are compared); shrink, tally; sums (a fuzzer of its own).
+placed, runner, layers (how two runs are compared); shrink, tally; sums (a fuzzer of its own).
 """

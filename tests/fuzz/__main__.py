@@ -12,6 +12,8 @@ import faulthandler
 import gc
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -35,7 +37,9 @@ TURNS = 4  # in one chunk of so many NumPy serves two calls of three, whichever 
 PINNED = 6  # in one chunk of so many kernels are run by random schedules
 RETREAT = 8  # in one chunk of so many traced calls go on plain from some block on
 KEEPING = 3  # in one chunk of so many values are kept from run to run of a block as usual, else always
-HANGS, FEW = 240.0, 30  # seconds that few programs may take
+FEW = 30  # programs between two collections of what is no longer used
+HANGS = 240.0  # seconds that programs of one text may take
+BUSY, DRAWN = 120, 20  # seconds of processors that they may take, and that drawing them may
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
                        help="families of similar programs, or every program unlike the others")
     found.add_argument("--kind", choices=("dense", "sparse"), default="dense",
                        help="arrays, or sparse matrices of SciPy mixed with arrays")
-    found.add_argument("--state", default="", help="file with what has been run: goes on from there")
+    found.add_argument("--state", default="", help="file with a line for each program: goes on from there")
     found.add_argument("--numerics", choices=("strict", "numpy", "relaxed"), default="numpy")
     found.add_argument("--compile", choices=("sync", "background", "auto"), default="sync",
                        help="when programs are compiled: before they run, behind NumPy, by their costs")
@@ -108,16 +112,27 @@ def work(first: int, last: int, given: argparse.Namespace) -> None:
     group = DATA if given.kernels == "reuse" else 1
     for start in range(first - first % group, last, group):
         if start % FEW == 0 or start <= first:
-            faulthandler.dump_traceback_later(HANGS, exit=True)
             gc.collect(1)  # what outlives a program or two stays
         at, end = max(start, first), min(start + group, last)
         subsets.draw(start)
-        reports = runs(drawn(end - 1, given), f"fuzz-{end - 1}", skip=at - start)
+        say({"drawing": [at, end]})
+        bound(DRAWN)
+        text = drawn(end - 1, given)
+        bound(BUSY)
+        reports = runs(text, f"fuzz-{end - 1}", skip=at - start)
         for seed in range(at, end):
             say({"start": seed})
             say(_record(seed, seed == start, next(reports)))
         reports.close()
     faulthandler.cancel_dump_traceback_later()
+
+
+def bound(seconds: int) -> None:
+    """End this process when it has taken so much more time of processors, or hangs."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds, most))
+    faulthandler.dump_traceback_later(HANGS, exit=True)
 
 
 def _record(seed: int, text: bool, report: Any) -> dict:
@@ -154,6 +169,7 @@ def fork_workers(given: argparse.Namespace) -> None:
         first, last = map(int, line.split())
         child = os.fork()
         if not child:
+            faulthandler.register(signal.SIGXCPU, chain=True)
             work(first, last, given)
             os._exit(0)
         _, status = os.waitpid(child, 0)
@@ -194,13 +210,17 @@ def one_worker(
     errors.clear()
     forks.stdin.write(f"{first} {last}\n")
     started, ended = first - 1, 1
+    drawing: list[int] = []
     for line in forks.stdout:
         record = json.loads(line)
         if "end" in record:
             ended = record["end"]
             break
+        if "drawing" in record:
+            drawing = record["drawing"]
+            continue
         if "start" in record:
-            started = record["start"]
+            started, drawing = record["start"], []
             continue
         tally.add(record)
         first = record["seed"] + 1
@@ -210,7 +230,10 @@ def one_worker(
         return last
     time.sleep(0.2)  # what it said at its end arrives
     said = "".join(errors)[-1500:]
-    failed = max(first, started)  # it could not be drawn, or did not end
+    if drawing:
+        tally.skip(*drawing, f"exit {ended}: {said}")
+        return drawing[1]
+    failed = max(first, started)
     tally.crash(failed, f"exit {ended}: {said}")
     return failed + 1
 
@@ -261,7 +284,6 @@ def main() -> int:
         driver.start()
     for driver in drivers:
         driver.join()
-    tally.save()
     if tally.failing:
         keep(tally, given)
     sys.stdout.write(tally.summary() + "\n")

@@ -95,6 +95,7 @@ class Noisy:
         self._rng = np.random.default_rng(seed)
         self._apart = seed % 2 == 0
         self._sums, self._drops = sums, drops
+        self._outer: Any = None, (), ()  # the outer product made last, and its factors
 
     @property
     def linalg(self) -> SimpleNamespace:
@@ -210,6 +211,8 @@ class Noisy:
                 return (left.dot if function is np.dot else partial(function, left))(right, **options)
             result = function(*self._reordered(function, left, right), **options)
             kind = np.asarray(result).dtype
+            if function is np.outer:
+                self._outer = result, np.ravel(left), np.ravel(right)
             if kind.kind not in "fc" or function is np.outer:
                 return result
             with np.errstate(all="ignore"):
@@ -278,6 +281,12 @@ class Noisy:
             kind = np.asarray(result).dtype
             if kind.kind not in "fc" or "out" in options:
                 return result
+            product, left, right = self._outer
+            axis = given[0] if given else options.get("axis")
+            if cells is product and axis in (0, 1) and "keepdims" not in options:
+                with np.errstate(all="ignore"):  # of the factor, which it is then as good as
+                    sums = left * function(right) if axis else function(left) * right
+                    result = _like(result, sums)
             with np.errstate(all="ignore"):
                 bound = function(np.abs(cells), *given, **options) * (
                     2 * np.log2(np.size(cells) + 16) * np.finfo(kind).eps

@@ -2,6 +2,9 @@
 
 Knows: the records that workers write. Must not know: programs, jitla.
 Receives records; returns what is left to run, and a summary.
+
+The file has a line for each program, written when the program is done: however a run ends, what it counted
+is what has run.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
-EVERY = 20.0  # seconds between two writes of the state
 COUNTED = ("calls", "raised", "compiled", "undefined", "rounding", "text", "real")
 
 
@@ -28,24 +31,28 @@ class Tally:
         self.counts: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
         self.failing: list[tuple[int, str]] = []
+        self.undrawn: list[tuple[int, int]] = []
         self.kernels: set[str] = set()
         self.done: list[tuple[int, int]] = []
         self.before = 0.0  # seconds of earlier runs
-        self.began = self._saved = time.monotonic()
-        self._file, self._mode = Path(state) if state else None, kernels
+        self.began = time.monotonic()
         self._lock = threading.Lock()
-        if self._file and self._file.exists():
-            self._resume(json.loads(self._file.read_text()))
+        self._file: TextIO | None = None
+        if state:
+            self._resume(Path(state), {"mode": kernels})
 
-    def _resume(self, kept: dict) -> None:
-        if kept["mode"] != self._mode:
-            raise SystemExit(f"{self._file} is of another run: {kept['mode']}")
-        self.counts.update(kept["counts"])
-        self.kinds.update(kept["kinds"])
-        self.failing = [(seed, text) for seed, text in kept["failing"]]
-        self.kernels = set(kept["kernels"])
-        self.done = [(first, last) for first, last in kept["done"]]
-        self.before = kept["seconds"]
+    def _resume(self, path: Path, head: dict) -> None:
+        """Count what was written; a last line that is not whole is of a program that was not counted."""
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]
+        if whole and json.loads(whole[0]) != head:
+            raise SystemExit(f"{path} is of another run: {whole[0].strip()}")
+        for record in map(json.loads, whole[1:]):
+            self.before = record["after"]
+            self._count(record)
+        if len(whole) < max(len(lines), 1):
+            path.write_text("".join(whole) or json.dumps(head) + "\n")
+        self._file = path.open("a")
 
     def left(self, first: int, last: int, chunk: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of programs that have not run yet; they start at multiples of `chunk`."""
@@ -62,48 +69,48 @@ class Tally:
         return time.monotonic() > self.limit
 
     def add(self, record: dict) -> None:
-        """Count one program."""
-        with self._lock:
-            for name in COUNTED:
-                self.counts[name] += record[name]
-            for name, value in record["counted"].items():
-                self.counts[f"jit {name}"] += value
-            self.kernels.update(record["kernels"])
-            if record["faults"]:
-                call, threads, kind, text = record["faults"][0]
-                self._fail(record["seed"], kind, f"call {call}, {threads} threads: {text}")
-            self._finish(record["seed"])
+        """Take note of one program."""
+        if record["faults"]:
+            call, threads, kind, text = record["faults"][0]
+            record = {**record, "failed": (kind, f"call {call}, {threads} threads: {text}")}
+        self._note({k: v for k, v in record.items() if k != "faults"})
 
     def crash(self, seed: int, text: str) -> None:
-        """Count a process that ended before its program did."""
+        """Take note of a process that ended before its program did."""
+        self._note({"seed": seed, "failed": ("crash", text)})
+
+    def skip(self, first: int, last: int, text: str) -> None:
+        """Take note of programs that are none: NumPy or SciPy does not end while they are drawn."""
+        self._note({"undrawn": (first, last), "why": text})
+
+    def _note(self, record: dict) -> None:
         with self._lock:
-            self._fail(seed, "crash", text)
-            self._finish(seed)
+            if self._file is not None:
+                self._file.write(json.dumps({**record, "after": round(self._seconds(), 3)}) + "\n")
+                self._file.flush()
+            if "failed" in record:
+                sys.stdout.write(f"{record['seed']}: {' '.join(record['failed'][1].split())[:300]}\n")
+                sys.stdout.flush()
+            self._count(record)
 
-    def _fail(self, seed: int, kind: str, text: str) -> None:
-        self.kinds[kind] += 1
-        self.failing.append((seed, text))
-        sys.stdout.write(f"{seed}: {' '.join(text.split())[:300]}\n")
-        sys.stdout.flush()
-
-    def _finish(self, seed: int) -> None:
-        self.counts["programs"] += 1
-        self.done = _joined(self.done, seed)
-        if time.monotonic() > self._saved + EVERY:
-            self.save()
-
-    def save(self) -> None:
-        """Write the state, whole or not at all."""
-        self._saved = time.monotonic()
-        if self._file is None:
+    def _count(self, record: dict) -> None:
+        if "undrawn" in record:
+            first, last = record["undrawn"]
+            self.undrawn.append((first, last))
+            self.done = _joined(self.done, first, last)
             return
-        kept = {
-            "mode": self._mode, "seconds": self._seconds(), "done": self.done, "counts": self.counts,
-            "kinds": self.kinds, "failing": self.failing, "kernels": sorted(self.kernels),
-        }
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(kept))
-        new.replace(self._file)
+        for name in COUNTED:
+            self.counts[name] += record.get(name, 0)
+        for name, value in record.get("counted", {}).items():
+            self.counts[f"jit {name}"] += value
+        self.kernels.update(record.get("kernels", ()))
+        seed = record["seed"]
+        if "failed" in record:
+            kind, text = record["failed"]
+            self.kinds[kind] += 1
+            self.failing.append((seed, text))
+        self.counts["programs"] += 1
+        self.done = _joined(self.done, seed, seed + 1)
 
     def _seconds(self) -> float:
         return self.before + time.monotonic() - self.began
@@ -125,13 +132,17 @@ class Tally:
             f"{len(self.failing)} differences  "
             + "  ".join(f"{k}: {n}" for k, n in self.kinds.most_common()),
         ]
+        if self.undrawn:
+            count = sum(last - first for first, last in self.undrawn)
+            lines.append(f"{count} not drawn, where NumPy or SciPy alone does not come to an end: "
+                         + " ".join(f"{first}:{last}" for first, last in self.undrawn))
         return "\n".join(lines)
 
 
-def _joined(ranges: list[tuple[int, int]], seed: int) -> list[tuple[int, int]]:
-    """Return ranges with one more number in them."""
+def _joined(ranges: list[tuple[int, int]], at: int, end: int) -> list[tuple[int, int]]:
+    """Return ranges with one more in them."""
     found: list[tuple[int, int]] = []
-    for first, last in sorted([*ranges, (seed, seed + 1)]):
+    for first, last in sorted([*ranges, (at, end)]):
         if found and first <= found[-1][1]:
             found[-1] = found[-1][0], max(last, found[-1][1])
         else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
 from tests.fuzz.family import DATA
 from tests.fuzz.matrices import TRAITS, alike, matrix, parts
+from tests.fuzz.placed import placed
 from tests.fuzz.runner import _within, differing, run
 from tests.fuzz.sparse import ALIASES, CLASSES, generate
+from tests.fuzz.tally import Tally
 
 SEEDS = 200
 PARTS = 10
@@ -45,15 +48,22 @@ def test_plain_runs_do_not_differ() -> None:
         assert run(generate(seed), f"sparse-plain-{seed}", load.plain_jit).faults == []
 
 
-@pytest.mark.parametrize("lines, failed", [
-    (['{"end": 1}'], 40), (['{"start": 40}', '{"end": -6}'], 40), (['{"start": 43}', '{"end": 1}'], 43),
+@pytest.mark.parametrize("lines, failed, undrawn", [
+    (['{"end": 1}'], [40], []), (['{"drawing": [40, 45]}', '{"start": 40}', '{"end": -6}'], [40], []),
+    (['{"start": 43}', '{"end": 1}'], [43], []), (['{"drawing": [40, 45]}', '{"end": 1}'], [], [(40, 45)]),
 ])
-def test_a_program_that_cannot_be_drawn_or_does_not_end_is_named(lines: list[str], failed: int) -> None:
-    named: list[int] = []
-    tally: Any = SimpleNamespace(crash=lambda seed, text: named.append(seed))
-    forks: Any = SimpleNamespace(stdin=StringIO(), stdout=lines)
-    assert one_worker(40, 50, tally, forks, []) == failed + 1
-    assert named == [failed]
+def test_a_program_that_cannot_be_drawn_or_does_not_end_is_named(
+    lines: list[str], failed: list[int], undrawn: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    tally, forks = Tally(tmp_path, state=str(state)), SimpleNamespace(stdin=StringIO(), stdout=lines)
+    left = one_worker(40, 50, tally, cast(Any, forks), [])
+    with state.open("a") as file:
+        file.write('{"seed": 4')  # the run is killed
+    for each in tally, Tally(tmp_path, state=str(state)):
+        assert [seed for seed, _ in each.failing] == failed and each.undrawn == undrawn
+        assert each.counts["programs"] == len(failed) and list(each.left(left - 1, 50, 50)) == [(left, 50)]
+    assert state.read_text().endswith("}\n")
 
 
 def test_programs_depend_on_their_seed_only() -> None:
@@ -223,3 +233,21 @@ def test_what_cannot_be_shown_is_compared(stored: str, found: bool) -> None:
                             "lil_array", "")
     faults = run(source, "broken", otherwise).faults
     assert bool(faults) is found
+
+
+def test_entries_that_vanish_by_noise_leave_the_others_judged() -> None:
+    def told(X: Any) -> dict[str, Any]:
+        return {f"r[0].{name}": value for name, value in parts(X)}
+
+    mine = sp.random(9, 7, 0.4, "csr", random_state=1)
+    other = mine.copy()
+    other.data = other.data + 1
+    other[0, mine.indices[0]] = 0
+    other.eliminate_zeros()
+    other[8, 0] = 4  # a position that the first does not have, or has another value at
+    for kind in "csr", "csc", "coo":
+        a, b = mine.asformat(kind), other.asformat(kind)
+        found = placed("r[0].data[2]", told(a), told(b))
+        expected = b.toarray()[a.tocoo().row, a.tocoo().col]
+        assert found is not None and (found == expected).all()
+    assert placed("r[0].indices[2]", told(mine), told(other)) is None
