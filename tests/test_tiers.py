@@ -282,7 +282,7 @@ def test_calls_that_are_slower_while_blocks_wait_rise_again(
     monkeypatch.setattr(payoff, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(payoff, "run", call(1e-3))
     monkeypatch.setattr(payoff, "untraced", call(plain))
-    site = SimpleNamespace(standbys={"a block"}, learning=0, by_numpy=lambda: 0.0)
+    site = SimpleNamespace(standbys={"a block"}, learning=0, by_numpy=lambda: 0.0, awaited=0)
     made = cold.Payoff("file", 1, lambda: (onset.Rising, payoff.Kind))
     many = np.ones(1 << cold.FEW)
     times = 0

@@ -15,7 +15,7 @@ SHORT = 64  # elements of rows
 SHORTEST = {"exp"}  # transcendentals of few instructions
 # Those whose instructions mostly wait for the one before: two registers of AVX-512 at a time instead of one
 # take 1.1 to 1.35 times less, alone; those of erf and log1p do not fit then, and take more.
-SERIAL = {"arccosh", "arcsinh", "float_power", "log_expit", "logaddexp", "logaddexp2", "power"}
+CHAINED = {"arccosh", "arcsinh", "float_power", "log_expit", "logaddexp", "logaddexp2", "power"}
 LINE = 64  # bytes
 COLUMNS = 1024  # most columns of one unit
 STRIP = 2048  # bytes of a row of the smallest unit: of less, threads would fetch each other's cache lines
@@ -43,7 +43,7 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
     # of the shortest, whose values then still fit into registers.
     names = {h.op.name for h in kernel.body if h.op.transcendental}
     chains = 4 if names == SHORTEST and widest == 8 else 2 if names else 1
-    if form.mode == "cell" and names & SERIAL and "avx512f" in target.features:
+    if form.mode == "cell" and names & CHAINED and "avx512f" in target.features:
         chains = 4
     if chains == 1 and form.mode in ("cell", "tally"):
         # Whole vectors of the narrow operands, as far as the wide ones then fit into registers.

@@ -22,6 +22,7 @@ from jitla.tracing.stored import LazySparse
 from jitla.tracing.wild import wild
 
 _ARRAYS = LAZY | {np.ndarray}
+_STANDING = LAZY | {LazySparse}  # these may stand for objects that are somewhere
 _SEQUENCES = frozenset({tuple, list, LazyArray, np.ndarray, str})
 
 
@@ -55,7 +56,7 @@ class Lifting:
         if a is b:
             return True
         kinds = type(a), type(b)
-        if LAZY.isdisjoint(kinds):
+        if _STANDING.isdisjoint(kinds):
             return False
         return _object(a, kinds[0]) is _object(b, kinds[1])
 
@@ -212,6 +213,8 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
 
 def _object(value: Any, kind: type) -> Any:
     """Return the object that `value` stands for, if it stands for one that is somewhere."""
+    if kind is LazySparse:
+        return value if value._made is None else value._made
     if kind in LAZY:
         if value._v is not None:
             return value._v

@@ -25,8 +25,11 @@ from jitla.tracing.stored import LazySparse
 Session = Any  # the session that the arguments belong to
 
 
-def sampled_product(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x.multiply(y)`` with a dense `y`: coordinates, in the order in which `x` has its entries."""
+def sampled_product(session: Session, x: Any, y: Any, inverted: bool = False) -> Any:
+    """Do ``x.multiply(y)`` with a dense `y`: coordinates, in the order in which `x` has its entries.
+
+    If it is `inverted`, entries are multiplied by the reciprocals.
+    """
     dense, given = dense_operand(session, y), whole_entries(session, x)
     if dense is None or given is None or given.values.dtype.kind not in "biufc":
         return NotImplemented
@@ -38,7 +41,7 @@ def sampled_product(session: Session, x: Any, y: Any) -> Any:
     if type(found) is not LazyArray:
         return NotImplemented
     flag = not given.pattern.axis and given.stay()
-    values = np.multiply(given.values, found)
+    values = np.multiply(given.values, np.divide(1, found) if inverted else found)
     if type(values) is not LazyArray:
         return NotImplemented
     return LazySparse(session, given.pattern.coordinates(flag), values)
@@ -78,5 +81,4 @@ def multiplied(session: Session, x: Any, y: Any) -> Any:
 
 def quotient(session: Session, x: Any, y: Any) -> Any:
     """Do ``x / y`` with a dense array, which SciPy multiplies by the reciprocals."""
-    dense = dense_operand(session, y)
-    return NotImplemented if dense is None else sampled_product(session, x, np.divide(1, dense))
+    return sampled_product(session, x, y, inverted=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -531,3 +532,25 @@ def test_coordinates_that_scipy_looked_at_are_known_to_be_in_order():
     wanted, found = function(coo), jitla.jit(function)(coo)
     flags = [x.has_canonical_format for x in wanted]
     assert [x.has_canonical_format for x in found] == flags and True in flags and False in flags
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_conversions_that_scipy_need_not_make_are_the_matrix_itself(kind: Any) -> None:
+    def conversions(x: Any) -> Any:
+        y = x * 2.0
+        return [y.asformat("csr") is y, y.tocsc() is y, y.tocsr(copy=False) is y, y.copy() is y, y.T.T is y]
+
+    same(conversions, matrix(kind))
+
+
+def test_quotients_that_scipy_has_to_make_warn_once() -> None:
+    def quotient(x: Any, d: Any) -> Any:
+        return (x - x) / d
+
+    found = []
+    for function in (quotient, jitla.jit(quotient)):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            function(matrix(), np.zeros((60, 40)))
+        found.append([str(each.message) for each in heard])
+    assert found[0] == found[1] and len(found[0]) == 1

@@ -75,7 +75,7 @@ def test_blocks_that_cannot_make_up_for_tracing_wait_no_longer(
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "run", traced)
-    site, found = SimpleNamespace(standbys={block}, hurry=pytest.fail, calls=0), Kind(10)
+    site, found = SimpleNamespace(standbys={block}, hurry=pytest.fail, calls=0, awaited=0), Kind(10)
     kind = onset.Rising(10, lambda plain: found, 0.0, 1e-2)  # a plain call takes half as long
     kind.weigh(site, len, len, (), {})
     assert found.bypassed is left and (block in site.standbys) is not left
