@@ -212,10 +212,10 @@ class RowBinding:
         shared = not self.kernel.in_turn or bool(self.packed)
         loops = [s for s in self.kernel.stages if isinstance(s, Kernel)]
         sums = sum(any(h.op.kind is Kind.AGG for h in s.outputs) for s in loops)
+        lengths = [prod(self.shapes[h.meta.shape][1:]) for h in self.kernel.body if self.axis[h] == 0]
         return row_space(
             Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, work_of(self.kernel.body),
-                 cells=sums < len(loops), length=max(
-                     prod(self.shapes[h.meta.shape][1:]) for h in self.kernel.body if self.axis[h] == 0),
+                 cells=sums < len(loops), length=max(lengths, default=1),
                  size=self.kernel.outputs[0].meta.dtype.itemsize, sums=sums), self.height,
             -(-blocks // self._per_unit(blocks)), not self.part, shared)
 

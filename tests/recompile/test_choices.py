@@ -108,3 +108,12 @@ def test_memory_is_asked_for_as_early_as_chosen_and_vectors_are_as_wide():
     lanes = {s.part: max(int(w.split(" x double>")[0]) for w in text.split("<") if " x double>" in w)
              for s, text in texts.items() if not s.ahead}
     assert lanes[1] == 2 * lanes[2]
+
+
+def test_kernels_without_a_value_of_their_own_for_every_row_have_choices() -> None:
+    def twice(x, v, w):
+        return x @ v, x @ w
+
+    x = np.asfortranarray(RNG.random((1100, 12)))  # its columns are added up
+    result = jitla.tune(jitla.jit(twice), x, RNG.random(12), RNG.random(12), trials=1)
+    assert len(result) == 1
