@@ -120,6 +120,11 @@ class Watch:
             halves = self._divide(session, closed, store)
             if halves is None:
                 return None
+        others = halves[1]
+        if others in session.site.standbys:
+            others.ask(True)
+            if others.asked:  # until it is compiled, the block that is there takes less time
+                return None
         leaves, scalars = session.leaves, session.scalars
         values: list[Any] = []
         for use in halves[0]:
@@ -132,7 +137,7 @@ class Watch:
                 use.part.used += 1
             values.append(held.value)
         try:
-            made: tuple = halves[1].run([*leaves, *scalars, *values])
+            made: tuple = others.run([*leaves, *scalars, *values])
         except Flagged as hit:
             if audible(hit.flags):
                 closed.stop_watching(session.site)  # warnings are told by the whole block

@@ -7,6 +7,7 @@ Every program runs three times with options under which all such values are kept
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -398,3 +399,16 @@ def f(a, b):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_as_plain(name: str) -> None:
     assert not faults(HEAD + PROGRAMS[name], calls=3)
+
+
+def test_a_block_is_run_whole_until_the_rest_of_it_is_compiled() -> None:
+    asked: list[bool] = []
+    others = SimpleNamespace(ask=asked.append, asked=True, run=lambda values: ("made", *values))
+    watched = keeping.Watch(0)
+    watched.halves = (), others
+    session = SimpleNamespace(site=SimpleNamespace(standbys=[]), leaves=[1], scalars=[2])
+    assert watched.run(session, None, None) == ("made", 1, 2)
+    session.site.standbys.append(others)
+    assert watched.run(session, None, None) is None and asked == [True]
+    others.asked = False  # nobody compiles it behind the program: whoever runs it will
+    assert watched.run(session, None, None) == ("made", 1, 2)
