@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ def page(found: Mapping[Case, tuple[float, Estimate, float]], file: Path) -> str
     faster = sum(ratio.high < 1 for _, ratio, _ in found.values())
     summary = (f"{len(found) - len(behind)} of {len(found)} are not shown to be slower than plain by more "
                f"than {PART:.0%}; {faster} are shown to be faster.")
-    processes = len({number for (_, number), _ in records(file)})
+    counts = Counter(case for (case, _), _ in records(file)).values()
+    processes = " or ".join(map(str, sorted(set(counts))))  # some cases may have been run more often
     where = json.loads(file.read_text(encoding="utf-8").splitlines()[0])["machine"]
     rows = ["| case | plain, ms | decorated / plain | left to NumPy |", "| --- | ---: | ---: | ---: |"]
     for case, (plain, ratio, left) in sorted(found.items(), key=lambda item: -item[1][1].value):
