@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import jitla
 from jitla.runtime import watched
 from jitla.tracing import forms, turned
+from tests.tracing.form_calls import product, title, transposed
 
 pytestmark = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="nobody tells of writes")
 
@@ -36,24 +37,12 @@ def drawn(kind: Any = sp.csc_array, index: str = "i4") -> Any:
     return made
 
 
-def product(X: Any, v: Any) -> Any:
-    return X @ v
-
-
-def transposed(X: Any, w: Any) -> Any:
-    return X.T @ w
-
-
 def both(X: Any, v: Any) -> Any:
     return X.T @ (X @ v)
 
 
 def same(fast: Callable[..., Any], *args: Any) -> None:
     np.testing.assert_allclose(fast(*args), fast.__wrapped__(*args), rtol=1e-12, atol=1e-12)
-
-
-def title(fast: Callable[..., Any]) -> list[str]:
-    return [value.title for value in jitla.explain(fast).record.kept]
 
 
 V, W = RNG.random(COLUMNS), RNG.random(ROWS)

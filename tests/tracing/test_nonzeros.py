@@ -14,6 +14,7 @@ import jitla
 from jitla.runtime import watched
 from jitla.tracing import Kind, forms, nonzeros
 from jitla.tracing.operators import forget_metas
+from tests.tracing.form_calls import product, title, transposed
 
 pytestmark = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="nobody tells of writes")
 
@@ -41,14 +42,6 @@ def drawn(dtype: str = "f8", order: Any = "C", share: float = 0.02) -> np.ndarra
     return made
 
 
-def product(X: Any, v: Any) -> Any:
-    return X @ v
-
-
-def transposed(X: Any, w: Any) -> Any:
-    return X.T @ w
-
-
 def reflected(X: Any, w: Any) -> Any:
     return w @ X
 
@@ -62,10 +55,6 @@ def same(fast: Callable[..., Any], X: Any, *args: Any) -> None:
     assert type(found) is np.ndarray and found.dtype == expected.dtype and found.strides == expected.strides
     assert found.flags.owndata == expected.flags.owndata and found.flags.writeable
     np.testing.assert_allclose(found, expected, rtol=2e-5 if X.dtype == np.float32 else 1e-12, atol=1e-12)
-
-
-def title(fast: Callable[..., Any]) -> list[str]:
-    return [value.title for value in jitla.explain(fast).record.kept]
 
 
 V, W = RNG.random(COLUMNS), RNG.random(ROWS)
