@@ -72,7 +72,7 @@ class Site:
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
-        self.apart, self.together = set[tuple](), set[tuple]()  # turns that stay so; changes in place
+        self.apart, self.together = dict[tuple, int](), set[tuple]()  # turns; changes in place
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
         self.loops: dict[tuple[str, str, int], Loop] = {}  # by what was done, file and line
         # By file and line: how often a block was cut there because it had become long, and its operations.

@@ -194,6 +194,23 @@ def test_some_turns_of_a_loop_over_a_large_array_are_one_pass():
     assert during(fast, lambda: same(fast(small, 6), steps(small, 6))).kernel_runs == 6
 
 
+def test_some_turns_that_work_cell_by_cell_are_one_pass():
+    def horner(x, factors):
+        y = np.zeros_like(x)
+        for factor in factors:
+            y = y * x + factor
+        return y
+
+    x = RNG.random(1 << 17)
+    fast = jitla.jit(horner, compile="sync")
+    for count in (5, 5, 5, 8):  # the turn that is left over does not keep later ones apart
+        factors = list(RNG.random(count))
+        same(fast(x, factors), horner(x, factors))
+    assert during(fast, lambda: same(fast(x, factors), horner(x, factors))).kernel_runs == 2
+    small = x[:100]
+    assert during(fast, lambda: same(fast(small, factors), horner(small, factors))).kernel_runs == 8
+
+
 def test_turns_that_have_nothing_to_do_with_each_other_are_blocks():
     def apart(a):
         total = 0.0
