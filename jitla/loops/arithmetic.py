@@ -167,7 +167,11 @@ class Arithmetic(Writer):
             return Value(text, frozenset(), "i", "", bits, both and name != "Sub")
         factor = next((abs(int(found[1])) for found in map(_FACTOR.fullmatch, (a, b)) if found), 0)
         if name == "Mult" and 0 < factor < 1 << 31:  # one comparison, and a sum of it needs none
-            self.bail(f"beyond({b if _FACTOR.fullmatch(a) else a}, int64({(1 << WIDE - 1) // factor}))")
+            what, text = (right, b) if _FACTOR.fullmatch(a) else (left, a)
+            most = (1 << WIDE - 1) // factor
+            # compilers that know the number compute the next one in each turn
+            self.bail(f"past({text}, hidden_i(int64({most})))" if what.positive
+                      else f"beyond({text}, int64({most}))")
             return Value(self.fresh(f"{a} * {b}"), frozenset(), "i", "", WIDE - 1, both)
         self._count += 1
         made, lost = f"t{self._count}", f"o{self._count}"

@@ -44,17 +44,19 @@ class Counting(Reductions):
         self.flush()
         self.put(f"if not {test}: break")
         self.depth -= 1
-        self.inside(node)
+        self.inside(node, None)
 
-    def inside(self, loop: ast.For | ast.While) -> None:
+    def inside(self, loop: ast.For | ast.While, bits: int | None) -> None:
         """Translate the body of a loop: what it assigns may have been, or not."""
         before, unsure = set(self.definite), self.unsure
         self.unsure = False
         self.doubts.append(unsure or isinstance(loop, ast.While))
+        self.around.append((loop, bits))
         try:
             self.block(loop.body)
         finally:
             self.doubts.pop()
+            self.around.pop()
         self.definite, self.known, self.unsure = before, {}, unsure
         if self.quick:
             for name in self.needs.after.get(loop, ()):
@@ -112,7 +114,7 @@ class Counting(Reductions):
             raise Refused("the variable of a loop holds other numbers, too")
         self.assign(node.target, value)
         self.depth -= 1
-        self.inside(node)
+        self.inside(node, found.value.bits + 1 if found.value.text.startswith("c") else SIZE)
         self.definite = before
 
     def part(self, k: int, node: ast.For) -> Range:

@@ -42,6 +42,8 @@ class Elements(Ahead):
         self.scope: dict[str, Value] = {}
         self.way: list[int] = []
         self.counters = 0
+        # The loops around, and the bits of how many turns each has at most; none where that is not known.
+        self.around: list[tuple[ast.For | ast.While, int | None]] = []
         self.changed = False
         self.rounds = 0
         # What proves before the loop that indices are in bounds, which are not checked then.
