@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 from jitla.loops.kinds import BITS, CODES, HELD, INTEGERS, PYTHON, RANGES, TRUTHS, Refused, result
-from jitla.loops.values import EXACT, LONGEST, WIDE, Span, Value, held_by
+from jitla.loops.values import EXACT, LONGEST, STEP, WIDE, Span, Value, endless, held_by
 from jitla.loops.writer import Writer
 
 _SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
@@ -154,7 +154,8 @@ class Arithmetic(Writer):
         if kinds <= RANGES.keys():
             bits = min(bits, max(BITS[kind] for kind in kinds))
         positive = value.positive or all(kind in RANGES and not RANGES[kind][0] for kind in kinds)
-        span = spanned(name, left.span, right.span) if bits <= EXACT else None
+        near = endless(left.span) and right.bits <= STEP and right.text.startswith("int64(")
+        span = spanned(name, left.span, right.span) if bits <= EXACT or near else None
         return Value(value.text, kinds, "i", self._tag(made, left, right), bits, positive, (), span)
 
     def _checked(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:

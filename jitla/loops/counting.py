@@ -17,7 +17,7 @@ from jitla.loops.ahead import SIZE, Turns
 from jitla.loops.kinds import BITS, HELD, PYTHON, Refused
 from jitla.loops.needs import LEAVING
 from jitla.loops.reductions import Reductions
-from jitla.loops.values import EXACT, FROM, STOP, TO, WIDE, Span, Value, number
+from jitla.loops.values import EXACT, FROM, STOP, TO, WIDE, Span, Value, endless, number
 
 # Bits of what a loop begins or ends with: more are asked for.
 MOST = EXACT - 5
@@ -179,7 +179,7 @@ class Counting(Reductions):
         # counting down ends before it stops, at -1 at the latest
         low = start.positive and up or down and (stop.positive or stop.text == "int64(-1)")
         span: Span = None
-        if start.span and stop.span and (up or down):
+        if start.span and stop.span and not endless(start.span) and not endless(stop.span) and (up or down):
             span = start.span[0], f"({stop.span[1]} - 1.0)"
             if down:
                 span = f"({stop.span[0]} + 1.0)", start.span[1]

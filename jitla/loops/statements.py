@@ -125,7 +125,9 @@ class Statements(Expressions):
                 if variable.base < COUNTED and left.kinds in ({"int"}, {"i8"}):
                     up = isinstance(op, ast.Add)
                     text = self.fresh(f"{left.text} {'+' if up else '-'} int64({step})")
-                    return Value(text, left.kinds, "i", "", COUNTED, left.positive and up, counted=True)
+                    beyond = "INF" if up else "(-INF)"  # the other bound is what it is assigned elsewhere
+                    return Value(text, left.kinds, "i", "", COUNTED, left.positive and up, (),
+                                 (beyond, beyond), counted=True)
         return None
 
     def summed(self, node: ast.AugAssign, left: Value) -> Value | None:
