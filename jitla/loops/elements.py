@@ -140,7 +140,7 @@ class Elements(Ahead):
 
     def counted_down(self, span: Span) -> bool:
         """Say whether what is counted down begins where a loop has come to: at places of arrays."""
-        return bool(span) and endless(span) and "INF" not in span[1] and not self.local(span) \
+        return span is not None and endless(span) and "INF" not in span[1] and not self.local(span) \
             and (START in span[1] or STOP in span[1])
 
     def steady(self, node: ast.Subscript) -> Value | None:

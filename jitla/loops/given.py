@@ -55,9 +55,8 @@ class Variable:
         if found and None not in found:
             lows, highs = zip(*sorted(each for each in found if each), strict=True)
             # what is counted up is never less than what it is assigned elsewhere
-            lows = [low for low in lows if low != "INF"] or ["(-INF)"]
-            highs = [high for high in highs if high != "(-INF)"] or ["INF"]
-            low, high = ", ".join(dict.fromkeys(lows)), ", ".join(dict.fromkeys(highs))
+            low = ", ".join(dict.fromkeys(each for each in lows if each != "INF")) or "(-INF)"
+            high = ", ".join(dict.fromkeys(each for each in highs if each != "(-INF)")) or "INF"
             low, high = f"min({low})" if ", " in low else low, f"max({high})" if ", " in high else high
             if len(low) + len(high) < LONGEST:
                 self.span = low, high

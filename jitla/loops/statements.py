@@ -143,7 +143,8 @@ class Statements(Expressions):
             return self.binary(name, left, right)
         up = isinstance(node.op, ast.Add)
         text = self.fresh(f"{left.text} {'+' if up else '-'} {right.text}")
-        return Value(text, left.kinds, "i", "", COUNTED, left.positive and right.positive and up, counted=True)
+        return Value(text, left.kinds, "i", "", COUNTED,
+                     left.positive and right.positive and up, counted=True)
 
     def assign_all(self, targets: list[ast.expr], values: list[Value]) -> None:
         """Assign to several targets, once nothing can fail any more."""
