@@ -236,8 +236,9 @@ def grown_and_checked(a, n, k):
 
 PROGRAMS = (
     each_scaled, each_chosen, summed_ratios, each_twice, each_bent, none_at_times, each_changed,
-    called_places, in_tests, in_bounds_of_ranges, sorted_by_insertion, down_beyond_the_first, down_from_beyond,
-    down_and_up, down_over_turns, bytes_added, begun_anew, begun_large, doubled_meanwhile, grown_and_checked)
+    called_places, in_tests, in_bounds_of_ranges, sorted_by_insertion, down_beyond_the_first,
+    down_from_beyond, down_and_up, down_over_turns, bytes_added, begun_anew, begun_large, doubled_meanwhile,
+    grown_and_checked)
 KINDS = ("float64", "int64", "uint8", "float32", "int16")
 
 
