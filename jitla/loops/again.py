@@ -7,7 +7,7 @@ Receives loops; returns what they assign, and truth values.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jitla.loops.names import chain
 
@@ -23,6 +23,34 @@ def stored_names(loop: ast.For | ast.While) -> Iterator[str]:
     for node in ast.walk(loop):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+
+
+def turns_since(around: Sequence[tuple[ast.For | ast.While, int | None]], name: str) -> int | None:
+    """Return the bits of how often a variable may be added to before it is assigned anew; None if not known.
+
+    `around` are the loops, the outermost first, with the bits of their turns.
+    """
+    outermost = around[0][0]
+    bits = sum(found == name for found in stored_names(outermost)).bit_length()
+    inside: ast.AST | None = None
+    for loop, turns in reversed(around):
+        if inside is not None and _assigned_before(loop.body, inside, name):
+            return bits
+        if turns is None:
+            return None
+        bits, inside = bits + turns, loop
+    return bits
+
+
+def _assigned_before(body: list[ast.stmt], inside: ast.AST, name: str) -> bool:
+    """Say whether each way through a body to what is `inside` of it assigns a variable first."""
+    for node in body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=found)]) if found == name:
+                return True
+        if any(part is inside for part in ast.walk(node)):
+            return False
+    return False
 
 
 def innermost(loop: ast.For) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 from jitla.loops.kinds import BITS, CODES, HELD, INTEGERS, PYTHON, RANGES, TRUTHS, Refused, result
-from jitla.loops.values import EXACT, LONGEST, WIDE, Span, Value, held_by
+from jitla.loops.values import EXACT, LONGEST, STEP, WIDE, Span, Value, endless, held_by
 from jitla.loops.writer import Writer
 
 _SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
@@ -154,7 +154,8 @@ class Arithmetic(Writer):
         if kinds <= RANGES.keys():
             bits = min(bits, max(BITS[kind] for kind in kinds))
         positive = value.positive or all(kind in RANGES and not RANGES[kind][0] for kind in kinds)
-        span = spanned(name, left.span, right.span) if bits <= EXACT else None
+        near = endless(left.span) and right.bits <= STEP and right.text.startswith("int64(")
+        span = spanned(name, left.span, right.span) if bits <= EXACT or near else None
         return Value(value.text, kinds, "i", self._tag(made, left, right), bits, positive, (), span)
 
     def _checked(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
@@ -167,7 +168,11 @@ class Arithmetic(Writer):
             return Value(text, frozenset(), "i", "", bits, both and name != "Sub")
         factor = next((abs(int(found[1])) for found in map(_FACTOR.fullmatch, (a, b)) if found), 0)
         if name == "Mult" and 0 < factor < 1 << 31:  # one comparison, and a sum of it needs none
-            self.bail(f"beyond({b if _FACTOR.fullmatch(a) else a}, int64({(1 << WIDE - 1) // factor}))")
+            what, text = (right, b) if _FACTOR.fullmatch(a) else (left, a)
+            most = (1 << WIDE - 1) // factor
+            # compilers that know the number compute the next one in each turn
+            self.bail(f"past({text}, hidden_i(int64({most})))" if what.positive
+                      else f"beyond({text}, int64({most}))")
             return Value(self.fresh(f"{a} * {b}"), frozenset(), "i", "", WIDE - 1, both)
         self._count += 1
         made, lost = f"t{self._count}", f"o{self._count}"

@@ -17,7 +17,7 @@ from jitla.loops.ahead import SIZE, Turns
 from jitla.loops.kinds import BITS, HELD, PYTHON, Refused
 from jitla.loops.needs import LEAVING
 from jitla.loops.reductions import Reductions
-from jitla.loops.values import EXACT, FROM, STOP, TO, WIDE, Span, Value, number
+from jitla.loops.values import EXACT, FROM, STOP, TO, WIDE, Span, Value, endless, number
 
 # Bits of what a loop begins or ends with: more are asked for.
 MOST = EXACT - 5
@@ -44,17 +44,19 @@ class Counting(Reductions):
         self.flush()
         self.put(f"if not {test}: break")
         self.depth -= 1
-        self.inside(node)
+        self.inside(node, None)
 
-    def inside(self, loop: ast.For | ast.While) -> None:
+    def inside(self, loop: ast.For | ast.While, bits: int | None) -> None:
         """Translate the body of a loop: what it assigns may have been, or not."""
         before, unsure = set(self.definite), self.unsure
         self.unsure = False
         self.doubts.append(unsure or isinstance(loop, ast.While))
+        self.around.append((loop, bits))
         try:
             self.block(loop.body)
         finally:
             self.doubts.pop()
+            self.around.pop()
         self.definite, self.known, self.unsure = before, {}, unsure
         if self.quick:
             for name in self.needs.after.get(loop, ()):
@@ -112,7 +114,7 @@ class Counting(Reductions):
             raise Refused("the variable of a loop holds other numbers, too")
         self.assign(node.target, value)
         self.depth -= 1
-        self.inside(node)
+        self.inside(node, found.value.bits + 1 if found.value.text.startswith("c") else SIZE)
         self.definite = before
 
     def part(self, k: int, node: ast.For) -> Range:
@@ -177,7 +179,7 @@ class Counting(Reductions):
         # counting down ends before it stops, at -1 at the latest
         low = start.positive and up or down and (stop.positive or stop.text == "int64(-1)")
         span: Span = None
-        if start.span and stop.span and (up or down):
+        if start.span and stop.span and not endless(start.span) and not endless(stop.span) and (up or down):
             span = start.span[0], f"({stop.span[1]} - 1.0)"
             if down:
                 span = f"({stop.span[0]} + 1.0)", start.span[1]

@@ -18,7 +18,7 @@ from jitla.loops.kinds import BITS, HELD, INTEGERS, RANGES, Refused
 from jitla.loops.names import chain
 from jitla.loops.needs import needs
 from jitla.loops.nests import Nest
-from jitla.loops.values import WIDE, Value
+from jitla.loops.values import START, STOP, WIDE, Span, Value, endless
 
 ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
 
@@ -42,6 +42,8 @@ class Elements(Ahead):
         self.scope: dict[str, Value] = {}
         self.way: list[int] = []
         self.counters = 0
+        # The loops around, and the bits of how many turns each has at most; none where that is not known.
+        self.around: list[tuple[ast.For | ast.While, int | None]] = []
         self.changed = False
         self.rounds = 0
         # What proves before the loop that indices are in bounds, which are not checked then.
@@ -122,11 +124,24 @@ class Elements(Ahead):
             else:
                 self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
                 return place
+        if self.quick and self.counted_down(value.span):
+            assert value.span is not None
+            self.proofs.append(f"{value.span[1]} < float64({length})")
+            if not value.positive:
+                self.wrapping.add(length)
+                place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
+                self.bail(f"{place} < 0", hard=True)
+            return place
         if not value.positive and not (read and self.quick):
             self.wrapping.add(length)
             place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
         self.bail(f"outside({place}, {length})", hard=True)
         return place
+
+    def counted_down(self, span: Span) -> bool:
+        """Say whether what is counted down begins where a loop has come to: at places of arrays."""
+        return span is not None and endless(span) and "INF" not in span[1] and not self.local(span) \
+            and (START in span[1] or STOP in span[1])
 
     def steady(self, node: ast.Subscript) -> Value | None:
         """Return an element that an index is made of, if it stays the same in the innermost loop."""
@@ -213,4 +228,4 @@ class Elements(Ahead):
 
 def _proven(value: Value) -> bool:
     """Say whether the bounds of an index are known before the nest."""
-    return value.span is not None and not value.span[0].startswith("-")
+    return value.span is not None and not value.span[0].startswith("-") and not endless(value.span)

@@ -54,7 +54,9 @@ class Variable:
         self.span = None
         if found and None not in found:
             lows, highs = zip(*sorted(each for each in found if each), strict=True)
-            low, high = ", ".join(dict.fromkeys(lows)), ", ".join(dict.fromkeys(highs))
+            # what is counted up is never less than what it is assigned elsewhere
+            low = ", ".join(dict.fromkeys(each for each in lows if each != "INF")) or "(-INF)"
+            high = ", ".join(dict.fromkeys(each for each in highs if each != "(-INF)")) or "INF"
             low, high = f"min({low})" if ", " in low else low, f"max({high})" if ", " in high else high
             if len(low) + len(high) < LONGEST:
                 self.span = low, high

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from jitla.loops.again import stored_names
+from jitla.loops.again import stored_names, turns_since
 from jitla.loops.arithmetic import COMPARED
 from jitla.loops.elements import ZERO
 from jitla.loops.expressions import Expressions
@@ -105,7 +105,8 @@ class Statements(Expressions):
             store = name, place
         else:
             raise Refused("an attribute is assigned")
-        value = self.stepped(node, left) or self.rooted(node, self.operation(node.op, left, node.value))
+        value = self.stepped(node, left) or self.rooted(
+            node, self.summed(node, left) or self.operation(node.op, left, node.value))
         if store is None:
             self.assign(node.target, value)
         else:
@@ -124,8 +125,26 @@ class Statements(Expressions):
                 if variable.base < COUNTED and left.kinds in ({"int"}, {"i8"}):
                     up = isinstance(op, ast.Add)
                     text = self.fresh(f"{left.text} {'+' if up else '-'} int64({step})")
-                    return Value(text, left.kinds, "i", "", COUNTED, left.positive and up, counted=True)
+                    beyond = "INF" if up else "(-INF)"  # the other bound is what it is assigned elsewhere
+                    return Value(text, left.kinds, "i", "", COUNTED, left.positive and up, (),
+                                 (beyond, beyond), counted=True)
         return None
+
+    def summed(self, node: ast.AugAssign, left: Value) -> Value | None:
+        """Return what a sum of small integers becomes that has too few turns to overflow."""
+        if not isinstance(node.target, ast.Name) or not isinstance(node.op, (ast.Add, ast.Sub)) \
+                or self.variables[node.target.id].base >= COUNTED or left.kinds not in ({"int"}, {"i8"}):
+            return None
+        right = self.expression(node.value)
+        name = type(node.op).__name__
+        turns = turns_since(self.around, node.target.id)
+        if turns is None or not right.kinds or right.held != "i" or right.bits + turns > COUNTED \
+                or set(self.pairs(name, left, right).values()) != left.kinds:
+            return self.binary(name, left, right)
+        up = isinstance(node.op, ast.Add)
+        text = self.fresh(f"{left.text} {'+' if up else '-'} {right.text}")
+        return Value(text, left.kinds, "i", "", COUNTED,
+                     left.positive and right.positive and up, counted=True)
 
     def assign_all(self, targets: list[ast.expr], values: list[Value]) -> None:
         """Assign to several targets, once nothing can fail any more."""

@@ -16,6 +16,7 @@ Span = tuple[str, str] | None
 # What a part of the outermost loop begins and ends with, and the loop.
 FROM, TO, START, STOP = "FIRST", "LIMIT", "BEGIN", "END"
 LONGEST = 300  # characters of a text of a bound
+STEP = 16  # bits of a constant beside what is counted up or down without an end that is known
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ def whole(span: Span) -> Span:
         return None
     low, high = (each.replace(FROM, START).replace(TO, STOP) for each in span)
     return low, high
+
+
+def endless(span: Span) -> bool:
+    """Say whether one of the bounds is none: of what is counted up or down while something holds."""
+    return span is not None and any("INF" in each for each in span)
 
 
 def number(value: int | float | bool) -> Value:

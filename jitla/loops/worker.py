@@ -330,6 +330,7 @@ def _names() -> dict[str, Any]:
         "wide": make(lambda a: (a > 9007199254740992) | (a < -9007199254740992)),
         "huge": make(lambda a: (a > 2305843009213693952) | (a < -2305843009213693952)),
         "beyond": make(lambda a, most: types.uint64(a) + types.uint64(most) > types.uint64(2 * most)),
+        "past": make(lambda a, most: a > most),
         "lost": make(lambda wide, single: math.isinf(single) and not math.isinf(wide)),
         "outside": make(lambda place, length: types.uint64(place) >= types.uint64(length)),
         "flagged": make(_flagged), "float_mod": make(_float_mod), "float_div": make(_float_div),

@@ -19,7 +19,7 @@ LARGEST = {"d": "1.7976931348623157e308", "s": "float32(3.4028234663852886e38)"}
 CHEAP = 6
 _DEAR = ("lib_", "power", "ratio", "sqrt", "float_div", "float_mod", "floor(", "ceil(")
 # Checks that what is computed for nothing hardly ever fails.
-_LOST = re.compile(r"beyond\(|o[0-9]+$")
+_LOST = re.compile(r"beyond\(|past\(|o[0-9]+$")
 
 
 class Hard(Exception):

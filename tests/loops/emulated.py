@@ -156,7 +156,7 @@ SPACE: dict[str, Any] = {
     "shift": lambda a, b: ((a << b) + (1 << 63)) % (1 << 64) - (1 << 63),
     "floor_div": lambda a, b: a // b, "floor_mod": lambda a, b: a % b,
     "wide": lambda a: abs(a) > 1 << 53, "huge": lambda a: abs(a) > 1 << 61,
-    "beyond": lambda a, most: abs(a) > most,
+    "beyond": lambda a, most: abs(a) > most, "past": lambda a, most: a > most,
     "lost": lambda wide, single: math.isinf(single) and not math.isinf(wide),
     "outside": lambda place, length: not 0 <= place < length, "flagged": _flagged,
     "float_mod": lambda a, b: a % b if b else math.nan, "float_div": lambda a, b: a // b if b else math.nan,
