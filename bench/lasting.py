@@ -3,10 +3,11 @@
 Knows: the public interface, counters of memory. Must not know: caches, plans.
 Receives which parts to run and how many shapes; prints tables, then the same as JSON.
 
-Shapes: a function is called on a hundred thousand different shapes, in an order in which small and large ones
-are mixed; the memory of the process is read on the way, and how much of it is arrays that were freed, which are
-kept for reuse. Later: processes that begin with what an earlier one left on disk, and the workers of joblib, if that is
-installed: their first calls beside those of the first process, and beside calls when all is there.
+Shapes: a function is called on a hundred thousand different shapes, in an order in which small and large
+ones are mixed; the memory of the process is read on the way, and how much of it is arrays that were freed,
+which are kept for reuse. Later: processes that begin with what an earlier one left on disk, and the workers
+of joblib, if that is installed: their first calls beside those of the first process, and beside calls when
+all is there.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def shapes(count: int) -> list[dict[str, float]]:
             assert np.allclose(found[1], both(x, x)[1])
             report.append({"shapes": k + 1, "mb": resident(), "held_mb": statistics()["held"] / 2**20,
                            "seconds": time.perf_counter() - begun})
-            print(f"{k + 1:10,}" + "".join(f"{report[-1][name]:9.1f}" for name in ("mb", "held_mb", "seconds")),
-                  flush=True)
+            told = "".join(f"{report[-1][name]:9.1f}" for name in ("mb", "held_mb", "seconds"))
+            print(f"{k + 1:10,}{told}", flush=True)
     return report
 
 

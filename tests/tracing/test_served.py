@@ -12,7 +12,6 @@ from jitla import cold, tiers
 from jitla.gate import GATE
 
 
-
 def totals(x: np.ndarray, sizes: tuple[int, ...]) -> list[float]:
     return [float((x[:n] * 7.125 - 1.5).sum()) for n in sizes]
 
