@@ -1,11 +1,13 @@
 """What lasts: memory over many shapes, and what was compiled, in processes that come later.
 
-Knows: the public interface. Must not know: caches, plans.
+Knows: the public interface, counters of memory. Must not know: caches, plans.
 Receives which parts to run and how many shapes; prints tables, then the same as JSON.
 
-Shapes: a function is called on a hundred thousand different shapes; the memory of the process is read on the
-way. Later: processes that begin with what an earlier one left on disk, and the workers of joblib, if that is
-installed: their first calls beside those of the first process, and beside calls when all is there.
+Shapes: a function is called on a hundred thousand different shapes, in an order in which small and large
+ones are mixed; the memory of the process is read on the way, and how much of it is arrays that were freed,
+which are kept for reuse. Later: processes that begin with what an earlier one left on disk, and the workers
+of joblib, if that is installed: their first calls beside those of the first process, and beside calls when
+all is there.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import numpy as np
 import jitla
 from bench.algorithms import DENSE
 from jitla.demo_algorithms import l2svm, logistic
+from jitla.runtime import statistics
 
 Array = np.ndarray
 ROOT = Path(__file__).parents[1]
@@ -52,17 +55,21 @@ def resident() -> float:
 def shapes(count: int) -> list[dict[str, float]]:
     """Call a function on so many different shapes."""
     run = jitla.jit(both, compile="sync")
-    base = np.random.default_rng(0).random((TALL + 2, count // TALL + 3))
+    rng = np.random.default_rng(0)
+    base = rng.random((TALL + 2, count // TALL + 3))
+    columns = 2 + rng.permutation(count // TALL + 1)  # later shapes are no larger than earlier ones
     report = []
-    print(f"{'shapes':>10}{'MB':>9}{'seconds':>10}")
+    print(f"{'shapes':>10}{'MB':>9}{'held MB':>9}{'seconds':>10}")
     begun = time.perf_counter()
     for k in range(count):
-        x = base[:2 + k % TALL, :2 + k // TALL]
+        x = base[:2 + k % TALL, :columns[k // TALL]]
         found = run(x, x)
         if (k + 1) % max(count // 10, 1) == 0:
             assert np.allclose(found[1], both(x, x)[1])
-            report.append({"shapes": k + 1, "mb": resident(), "seconds": time.perf_counter() - begun})
-            print(f"{k + 1:10,}{report[-1]['mb']:9.1f}{report[-1]['seconds']:10.1f}", flush=True)
+            report.append({"shapes": k + 1, "mb": resident(), "held_mb": statistics()["held"] / 2**20,
+                           "seconds": time.perf_counter() - begun})
+            told = "".join(f"{report[-1][name]:9.1f}" for name in ("mb", "held_mb", "seconds"))
+            print(f"{k + 1:10,}{told}", flush=True)
     return report
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from jitla.config import current
 from jitla.events import Event, compile_log, log
 from jitla.foresight import expected, least, loading, numpy_seconds, temporaries
-from jitla.gate import GATE
+from jitla.gate import GATE, magnitude
 from jitla.making import Made, NothingNew, making
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ CROWDED, SURE = 0.7, 2.0
 LATELY = 1.0  # seconds of NumPy for which it is seen how many processors it keeps busy
 # Seconds after which whoever waits is told what for.
 TELL = 1.0
+# Programs that blocks wait for: what they took is remembered for so many.
+CLASSES = 1024
 # Weight of what was seen last in the ratio of what compiling took to what it was thought to.
 NEWEST = 0.2
 
@@ -81,6 +83,7 @@ class Tiers:
     def __init__(self, site: Site, config: Any, allowed: Callable[[], bool], finish: Any) -> None:
         self._site, self._config, self._allowed = site, config, allowed
         self._finish = finish
+        self._alike: dict[Any, Any] = {}  # by what has one program: blocks that wait for it
 
     def compile(
         self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
@@ -92,18 +95,29 @@ class Tiers:
         found = self._present(key, sizes, layouts, make, note) or self._near(key, sizes, layouts, make, note)
         if found is not None:
             return found
-        request = make()
-        kept = self._config.compile == "auto" and GATE.has_plan(self._config, request)
+        request, alike = make(), self._alike_of((key, magnitude(layouts)))
+        if alike.kept is None:
+            alike.kept = self._config.compile == "auto" and GATE.has_plan(self._config, request)
+        kept = alike.kept
         cost = expected(request, True) if kept else Tiers.ratio * expected(request)
         if self._config.compile == "auto" and self._pays_at_once(request, cost, kept):
             return self._now(key, sizes, layouts, lambda: request, note)
         job = _Job(self, key, sizes, request, note, kept)
         due = cost if self._config.compile == "auto" else 0.0
         _keep_freed()
-        standby = GATE.room("tracing").Standby(request, due, least(request), job)
+        standby = GATE.room("tracing").Standby(request, due, least(request), job, alike)
         self._site.standbys.add(standby)
         note("none", Made())
         return standby
+
+    def _alike_of(self, served: Any) -> Any:
+        """Return what is known of blocks that wait for one program."""
+        found = self._alike.get(served)
+        if found is None or found.there:
+            if len(self._alike) >= CLASSES:
+                self._alike.clear()
+            found = self._alike[served] = GATE.room("tracing").Alike()
+        return found
 
     def _present(
         self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
@@ -203,21 +217,20 @@ class Tiers:
         try:
             self.behind(job, standby, "now")
         finally:
-            standby.asked = standby.made is not None
+            standby.alike.asked = standby.made is not None
             GATE.room("tracing").Patience.making += perf_counter() - start
 
     def behind(self, job: _Job, standby: Any, tier: str = "behind") -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
         if not current().recompile or standby.made is not None:
-            standby.asked = False
+            standby.alike.asked = False
             return
         start = thread_time() + loading()
         try:
             with making() as made:
                 bound = job.bound()
         except Exception as error:
-            standby.given_up = True
-            self._site.standbys.discard(standby)
+            GATE.room("tracing").abandon(self._site, standby.alike)
             self._site.failed(error)
             return
         if not job.kept:
@@ -254,7 +267,7 @@ class _Job:
         """Make the program before the block runs again, where that is better than behind it."""
         tiers = self.tiers
         if not standby.asked and tiers._allowed() and tiers.at_once(self.kept):
-            standby.asked = True
+            standby.alike.asked = True
             tiers.meanwhile(self, standby)
 
     def ask(self, standby: Any, again: bool) -> None:
@@ -264,7 +277,7 @@ class _Job:
         elif not self.tiers._allowed() or again and (self.kept or self.tiers.is_crowded()):
             return
         elif self.tiers.is_time(kept=self.kept):
-            standby.asked = True
+            standby.alike.asked = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)
             GATE.behind.ask(lambda: self.tiers.behind(self, standby), soon, share)

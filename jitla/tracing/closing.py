@@ -39,6 +39,7 @@ from jitla.tracing.effects import Past, heeded, performed
 from jitla.tracing.keeping import watch
 from jitla.tracing.learning import Learning
 from jitla.tracing.places import Place, Places, here
+from jitla.tracing.replay import Standby
 from jitla.tracing.retreat import Allowance
 from jitla.tracing.signature import LAYOUTS, layout_id
 from jitla.tracing.tape import (
@@ -402,14 +403,12 @@ class Closing:
         )
 
     def _met(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
-        """Make a block that is new, and take note of what that costs."""
-        if self.allowance is None:
-            return self._miss(key, store, consumed)
+        """Make a block that is new; note what that costs, unless its program is about to be read."""
         begun = perf_counter()
-        try:
-            return self._miss(key, store, consumed)
-        finally:
+        made = self._miss(key, store, consumed)
+        if self.allowance is not None and not (type(made.bound) is Standby and made.bound.alike.kept):
             self.allowance.meet(key[2], perf_counter() - begun)
+        return made
 
     def retreat(self) -> None:
         """Go on without tracing."""

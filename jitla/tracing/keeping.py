@@ -64,9 +64,8 @@ class Note:
     places: dict[int, tuple[int, Any]]  # by slot: the address, and a reference to the array that owns it
     scalars: list[Any]
 
-    def forget(self, target: np.ndarray) -> None:
-        """Take note that `target` is written; this only serves to guess."""
-        owner = owner_of(target)
+    def forget(self, owner: Any) -> None:
+        """Take note that memory of `owner` is written; this only serves to guess."""
         for slot in [k for k, (_, known) in self.places.items() if known() is owner]:
             del self.places[slot]
 
@@ -76,9 +75,10 @@ def forget_written(kept: dict[Any, Any], target: np.ndarray | None) -> None:
     if target is None:
         kept.clear()
         return
+    owner = owner_of(target)
     for key, held in list(kept.items()):
         if type(held) is Note:
-            held.forget(target)
+            held.forget(owner)
         elif held.reads(target):
             del kept[key]
 

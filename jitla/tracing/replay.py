@@ -111,23 +111,44 @@ class Patience:
     seconds = making = 0.0
 
 
+class Alike:
+    """Blocks that one program serves, whatever their sizes: seconds that NumPy took for them so far.
+
+    Whether an earlier process has `kept` it (None: not looked yet), whether it was asked for, is there, or
+    will never be.
+    """
+
+    __slots__ = ("kept", "spent", "asked", "there", "given_up")
+
+    def __init__(self, spent: float = 0.0) -> None:
+        self.kept: bool | None = None
+        self.spent = spent
+        self.asked = self.there = self.given_up = False
+
+
 class Standby(Replay):
     """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
 
     ``job.ask(standby, again)`` asks for it, once it would have saved `cost` seconds if a run took `least`
     of them, ``job.before(standby)`` before the next run. ``job.saw(seconds, worked)`` is told what a run
-    took, and all processors for it, unless it is short.
+    took, and all processors for it, unless it is short. What others `alike` took counts.
     """
 
-    def __init__(self, request: Request, cost: float, least: float, job: Any) -> None:
+    def __init__(
+        self, request: Request, cost: float, least: float, job: Any, alike: Alike | None = None,
+    ) -> None:
         super().__init__(request)
         self._cost, self.least = cost, least
         self.quickest = inf  # seconds of a run
         self.made: Any = None
-        self.asked = False
-        self.given_up = False
+        self.alike = alike or Alike()
         self._job = job
         self.spent = 0.0  # seconds, until the program was there
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody makes the program, or is about to."""
+        return self.alike.asked
 
     @property
     def program(self) -> Any:
@@ -162,12 +183,13 @@ class Standby(Replay):
                 self._job.saw(taken, process_time() - worked)
             self.quickest = min(self.quickest, taken)
             self.spent += taken
+            self.alike.spent += taken
             Patience.seconds += taken
             if self._is_due():
                 self.ask(True)
 
     def _is_due(self) -> bool:
-        return self.spent >= self.due and not self.given_up
+        return self.alike.spent >= self.due and not self.alike.given_up
 
     def ask(self, again: bool) -> None:
         """Ask for the program; `again`: the block is thought to run once more before it is there."""

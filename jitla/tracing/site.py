@@ -29,6 +29,7 @@ from jitla.tracing.literals import Asked, is_same, literals_of
 from jitla.tracing.places import Places, call_at, place_of
 from jitla.tracing.records import Fallback, Loop, name_of, refusal
 from jitla.tracing.replay import FORGOTTEN, MEANWHILE, Replay, Request
+from jitla.tracing.served import serve
 from jitla.tracing.signature import LAYOUTS
 from jitla.tracing.signs import Sign
 from jitla.tracing.tape import LEAF, Block, class_key, hops_of
@@ -192,8 +193,8 @@ class Site:
                 if each.bound is standby:
                     each.foresee(standby.quickest)
             self.past[MEANWHILE] = self.past.get(MEANWHILE, 0) + standby.count
-            self.standbys.discard(standby)
             self._replace(standby, made, self.lines.pop(standby, (None, {}))[1])
+            serve(self, standby)
 
     def renew(self, bound: Any, better: Any) -> None:
         """Run `better` from now on where `bound` did it so far, which was made for another magnitude."""

@@ -10,7 +10,7 @@ import pytest
 
 import jitla
 from jitla.tracing import onset, retreat
-from jitla.tracing.retreat import DEARER, LEAST, LOOK, NEW, OVER, Allowance
+from jitla.tracing.retreat import DEARER, LEAST, LOOK, NEW, OVER, WHILE, Allowance
 
 MANY = 1 << 19  # elements: not left to the plain function at first
 
@@ -65,17 +65,26 @@ def test_sizes_that_differ_in_every_turn_are_not_planned_for() -> None:
     assert solve.stats().plans < n // 2
 
 
-def test_what_ends_an_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(retreat, "perf_counter", lambda: clock[0])
+@pytest.mark.parametrize(("saved", "ends"), [(0.0, True), (1.0, False)])
+def test_what_ends_an_allowance(monkeypatch: pytest.MonkeyPatch, saved: float, ends: bool) -> None:
+    clock, numpy = [100.0], [0.0]
+    for name in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(retreat, name, lambda: clock[0])
+    site = SimpleNamespace(by_numpy=lambda: numpy[0], standbys=[])
     known, other = Allowance(1.0), Allowance(0.0)
-    assert known.until == pytest.approx(100.0 + DEARER + OVER) and known.ends(None)
+    assert known.until == pytest.approx(100.0 + DEARER + OVER)
     for _ in range(2 * NEW):
         other.meet((1, 2), 0.0)
     other.meet((3, 4), 2 * LEAST)
     assert other.until == 100.0 + LOOK
     other.meet((1, 2), 2 * LEAST)
-    assert other.until == 0.0 and other.ends(None)
+    assert other.until == 0.0 and not other.ends(site)  # from now on it is compared with NumPy
+    clock[0] += 1.5 * WHILE
+    numpy[0] += saved
+    other.meet((1, 2), 2 * LEAST)
+    assert other.until < clock[0] and other.ends(site) is ends
+    clock[0] = 100.0 + DEARER + 2 * OVER
+    assert known.ends(site)
 
 
 @pytest.mark.parametrize(("least", "later", "programs", "ends"), [

@@ -1,0 +1,44 @@
+"""Blocks of other sizes that wait for the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla import cold, tiers
+from jitla.gate import GATE
+
+
+def totals(x: np.ndarray, sizes: tuple[int, ...]) -> list[float]:
+    return [float((x[:n] * 7.125 - 1.5).sum()) for n in sizes]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_one_program_serves_waits_together(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(cold, "SOME", cold.FEW)  # the first call is traced, though what it does is done once
+    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: jobs.append(job))
+    monkeypatch.setattr(tiers, "TIMES", float("inf"))
+    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: False)
+    f, x = jitla.jit(totals, compile="auto"), np.ones(400_000)
+    f(x, (300_000, 310_000))
+    (site,) = f.__jitla_state__.all_sites()
+    first, other = site.standbys
+    assert first.alike is other.alike and first.alike.spent == pytest.approx(first.spent + other.spent)
+    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: True)
+    first.ask(False)
+    other.ask(False)
+    assert len(jobs) == 1 and other.asked
+    with monkeypatch.context() as broken:
+        if fails:
+            broken.setattr(GATE, "bind", lambda *given: 1 / 0)
+        jobs[0]()
+    assert not site.standbys and first.alike.there is not fails and first.alike.given_up is fails
+    assert (first.made is None) is fails and other.made is None
+    with jitla.options(compile="auto"):
+        assert f(x, (300_000, 310_000, 320_000)) == totals(x, (300_000, 310_000, 320_000))
+    assert not site.standbys and len(jobs) == 1
