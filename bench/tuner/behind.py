@@ -107,8 +107,8 @@ def main() -> None:
     lines = len(records.read_text().splitlines()) if records.exists() else 0
     print(f"{given.threads} threads, {given.pairs} pairs: {whole[0] / whole[1]:.3f} of the time alone "
           f"(95 %: {least:.3f}-{most:.3f}), pairs {middle:.3f} ({low:.3f}-{high:.3f}); "
-          f"{len(begun)} processes at first, {len(below(os.getpid()))} at last, which took {spent:.2f} s of a "
-          f"processor, {lines} records")
+          f"{len(begun)} processes at first, {len(below(os.getpid()))} at last, which took "
+          f"{spent:.2f} s of a processor, {lines} records")
 
 
 if __name__ == "__main__":
