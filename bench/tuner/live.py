@@ -29,7 +29,8 @@ def compared(name: str) -> str:
     fast, plain = (jitla.jit(function, compile="sync", numerics=numerics) for _ in range(2))
     fast(*args), plain(*args)
     for kernel in jitla.schedule(plain):
-        jitla.schedule(plain, kernel=kernel.kernel, **{k: v for k, v in kernel.usual.items() if k != "tile"})
+        usual = {k: v for k, v in kernel.usual.items() if k != "tile"}
+        jitla.schedule(plain, kernel=kernel.kernel, program=kernel.program, **usual)
     for _ in range(20):
         fast(*args), plain(*args)
     ratios, seconds = [], []

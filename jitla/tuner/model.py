@@ -24,6 +24,7 @@ ENOUGH = 8  # own samples from which on they say what the estimate and the histo
 GUARD = 0.55  # pairs that history has to put in the right order
 FADES = 32.0  # own samples after which history counts half
 FAILED = 4.0  # times the worst cost, for what could not be run
+ROUNDS, DEPTH = 80, 3  # of history: shallow trees carry over to other kernels better than deep ones
 WORST = 3.0  # times the usual cost, beyond which it does not matter how bad a point is
 # By how much speeds differ, if the estimate differs by one, or the score of history; the least share of a
 # belief that counts; points of a space that tell what it is like.
@@ -48,7 +49,7 @@ class History:
         costs = np.concatenate([c for _, c in kept])
         groups = np.repeat(np.arange(len(kept)), [len(c) for _, c in kept])
         start = cls.begun(x) + (before.told(x) if before is not None else 0.0)
-        return cls(Trees(rounds=80).fit(x, costs, groups, start), before)
+        return cls(Trees(rounds=ROUNDS, depth=DEPTH).fit(x, costs, groups, start), before)
 
     @staticmethod
     def begun(x: Matrix) -> Matrix:
