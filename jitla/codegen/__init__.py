@@ -7,7 +7,7 @@ staged, partial, crosswise, cell, gather, abreast, reduce, lines, columns, parts
 tallies, module, reasons, targets, jit, pool_worker, pool, memory_list, memory, empty, known,
 tape_slots, tape_taking, tape_repeats, tape, launch, native, lanes, passes, packs, pair_code, pairs,
 skinny, panels, wide_tile, wide, order, extremes, upright, products, row_shares, rows_code, rows,
-take_code, lookup_code, compress_code, positions_code, bounds_code, spread_code, running_code,
+take_code, lookup_code, squeeze_code, compress_code, positions_code, bounds_code, spread_code, running_code,
 histogram_code, bins, kinds, indexed, located, stored_code, csr_entries, csr_vectors, csr_lines,
 csr_code, csr_ranges, csr_sums, csr, sampled_code, stored, turns, nest_code, nests, backend.
 """

@@ -10,6 +10,7 @@ and writes nowhere else, whatever the mask says meanwhile.
 from __future__ import annotations
 
 from jitla.codegen.indexing_code import ENTRY, Carried, block_head, over_units, turns
+from jitla.codegen.squeeze_code import squeezed, squeezing
 
 __all__ = [
     "BOUNDS", "LONG", "MASK_UNIT", "SPARSE", "bit_by_bit", "compress_rows_text", "compress_text",
@@ -19,6 +20,7 @@ __all__ = [
 MASK_UNIT = 1 << 14
 _TURN = 8
 SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
+_BARE = 256  # the same where elements are moved together
 _WORDS, _LANES = 4, 32  # vectors of a turn of the count, and their bytes
 LONG = 64  # elements of a long word of the mask
 _AHEAD, _FAR_AHEAD = 2, 8  # long words between the one that is copied and the one whose rows are fetched
@@ -58,17 +60,26 @@ def count_text(triple: str) -> str:
             f'{ENTRY}{block_head(("mask", "counts"), ("total",))}{over_units(body, MASK_UNIT)}')
 
 
-def compress_text(itemsize: int, triple: str) -> str:
-    """Return the module for elements of `itemsize` bytes: a power of two, at most 16."""
+def compress_text(itemsize: int, lanes: int, triple: str) -> str:
+    """Return the module for elements of `itemsize` bytes: a power of two, at most 16.
+
+    So many `lanes` are moved together; 0: one after the other.
+    """
     turn, place = "", "%j"
-    for k in range(_TURN):
-        turn += f"  %i{k} = add i64 %i, {k}\n" + _step(itemsize, f"{k}", f"%i{k}", place)
+    steps = range(0, max(_TURN, lanes), max(lanes, 1))
+    for k in steps:
+        step = squeezed(itemsize, lanes, f"{k}", f"%i{k}", place) if lanes else \
+            _step(itemsize, f"{k}", f"%i{k}", place)
+        turn += f"  %i{k} = add i64 %i, {k}\n" + step
         place = f"%j{k}"
     head = block_head(("x", "mask", "starts", "out"), ("total", "size"))
     copies = _COPIES.format(
-        element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place, sparse=SPARSE, count=_TURN,
+        element=f"i{8 * itemsize}", itemsize=itemsize, turn=turn, place=place,
+        sparse=_BARE if lanes else SPARSE, count=steps.stop, word=f"i{8 * steps.stop}",
         single=_step(itemsize, "s", "%ri", "%rj"))
-    return f'target triple = "{triple}"\n{_MEMCPY}{ENTRY}{head}{over_units(_STARTS + copies, MASK_UNIT)}'
+    declared = _MEMCPY + (squeezing(itemsize, lanes) if lanes else "")
+    loop = over_units(_STARTS + copies, MASK_UNIT)
+    return f'target triple = "{triple}"\n{declared}{ENTRY}{head}{loop}'
 
 
 def _step(itemsize: int, tag: str, i: str, j: str) -> str:
@@ -128,8 +139,8 @@ which:
   br i1 %sparse, label %look, label %turn
 look:
   %word.p = getelementptr i8, ptr %mask, i64 %i
-  %word = load i64, ptr %word.p, align 1
-  %none = icmp eq i64 %word, 0
+  %word = load {word}, ptr %word.p, align 1
+  %none = icmp eq {word} %word, 0
   br i1 %none, label %turns, label %turn
 turn:
 {turn}  br label %turns

@@ -30,6 +30,7 @@ from jitla.codegen.layout import hints
 from jitla.codegen.lookup_code import BYTES, LOOKUP_UNIT, lookup_text, shuffle_of
 from jitla.codegen.running_code import running_text
 from jitla.codegen.spread_code import BANKS, merge_text, spread_text
+from jitla.codegen.squeeze_code import squeezed_lanes
 from jitla.codegen.take_code import TAKE_UNIT, take_rows_text, take_text
 from jitla.hops import ANY
 from jitla.runtime import empty
@@ -107,7 +108,8 @@ class Indexed:
         starts = self._starts(mask)
         out = empty((int(starts[-1]), *rest), x.dtype)
         if size in SIZES:
-            library = self._library(("compress", size), compress_text, size, plain=True)
+            lanes = squeezed_lanes(size, self._jit.target)
+            library = self._library(("compress", size), compress_text, size, lanes, plain=True)
         else:
             library = self._library(("compress",), compress_rows_text, plain=True)
         if out.size:

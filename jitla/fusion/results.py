@@ -85,7 +85,7 @@ def result_of(
         return Layout(shape, sources[0].strides)
     if name in VIEWS:
         return _view(hop, attrs, sources[0])
-    if name == "cumsum" and attrs["axis"] is not None:
+    if name in ("cumsum", "cumprod") and attrs["axis"] is not None:
         return result_layout(shape, size, [(sources[0], sizes[0])], ufunc=False)
     return contiguous(shape, size)
 

@@ -42,6 +42,7 @@ _SOME = {
     "add": INVALID | OVERFLOW, "subtract": INVALID | OVERFLOW, "multiply": INVALID | OVERFLOW,
     "square": OVERFLOW, "sqrt": INVALID, "exp": OVERFLOW, "exp2": OVERFLOW,
     "sum": INVALID | OVERFLOW, "prod": INVALID | OVERFLOW, "cumsum": INVALID | OVERFLOW,
+    "cumprod": INVALID | OVERFLOW,
 }
 # Of complex numbers these raise more than of real ones.
 _MORE_OF_PARTS = frozenset({"square", "exp", "exp2", "sqrt"})

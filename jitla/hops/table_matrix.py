@@ -230,6 +230,9 @@ def _cumsum_meta(x: Meta, axis: int | None) -> Meta:
 call("cumsum", np.cumsum, _cumsum_meta, "running sum along an axis, or of all elements in order",
      resolve=lambda dtypes, attrs: (_accumulator(np.add, dtypes[0]),), flops=_over_input(80),
      zeros=ALL, bound=nnz.running)
+call("cumprod", np.cumprod, _cumsum_meta, "running product along an axis, or of all elements in order",
+     resolve=lambda dtypes, attrs: (_accumulator(np.multiply, dtypes[0]),), flops=_over_input(80),
+     zeros=ALL, bound=nnz.running)
 
 # --------------------------------------------------------------------------- products
 

@@ -18,7 +18,7 @@ from jitla.rewrites.pattern import Bound
 VIEWS = frozenset(
     "transpose reshape ravel broadcast_to expand_dims squeeze flip getitem diagonal part".split())
 # Their result's bits depend on the memory order of the operand.
-ORDERED = frozenset("sum prod mean var std cumsum matmul dot trace".split())
+ORDERED = frozenset("sum prod mean var std cumsum cumprod matmul dot trace".split())
 ROUNDINGS = frozenset("floor ceil trunc rint".split())
 # Aggregates that have the same bits in any order.
 ORDER_FREE = frozenset({"min", "max", "any", "all"})

@@ -32,7 +32,7 @@ OPERATORS = {
 }
 # The address follows an array object's header.
 _number_at, _HEADER = ctypes.c_size_t.from_address, object.__basicsize__
-METHODS = frozenset({"sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "cumsum"})
+METHODS = frozenset({"sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "cumsum", "cumprod"})
 
 #: What is handed a call: the entry's index, the callable, its arguments.
 Run = Callable[[int, Any, list[Any], dict[str, Any]], Any]

@@ -317,7 +317,7 @@ def _out_place(func: Any) -> int:
 METHOD_NAME = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
-    np.clip: "clip", np.cumsum: "cumsum", np.dot: "dot", np.transpose: "transpose",
+    np.clip: "clip", np.cumsum: "cumsum", np.cumprod: "cumprod", np.dot: "dot", np.transpose: "transpose",
     np.reshape: "reshape", np.round: "round", np.take: "take", np.trace: "trace", np.diagonal: "diagonal",
     np.ravel: "ravel",
     np.ndarray.astype: "astype", np.ndarray.conj: "conj", np.ndarray.conjugate: "conjugate",

@@ -100,7 +100,7 @@ def explicit(subscripts: str) -> tuple[tuple[str, ...], str] | None:
 WORTH_A_VALUE = 1 << 18  # elements: NumPy's way down columns of so many takes longer than a block of its own
 
 
-def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def _running(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
     array = session.operand(a)
     if dtype is not None or out is not None or type(array) is not LazyArray or not array.ndim:
         return NotImplemented
@@ -110,11 +110,20 @@ def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: 
             and 0 in array._v.strides:
         return NotImplemented  # it is cast, and a repeated axis orders the copy in another way than the sums
     normal = axis if axis is None else axis % array.ndim
-    if normal == 0 and array.ndim > 1 and (array._v is not None or array.size >= WORTH_A_VALUE):
+    if name == "cumsum" and normal == 0 and array.ndim > 1 and (
+            array._v is not None or array.size >= WORTH_A_VALUE):
         made = session.site.at_once("running", array.size, session.value(array))
         if made is not None:
             return session.wrap(made)
-    return session.traced("cumsum", (array,), (("axis", normal),))
+    return session.traced(name, (array,), (("axis", normal),))
+
+
+def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return _running(session, "cumsum", a, axis, dtype, out)
+
+
+def _cumprod(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return _running(session, "cumprod", a, axis, dtype, out)
 
 
 def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
@@ -351,7 +360,7 @@ def _turned(shift: Any, axis: Any, ndim: int) -> tuple | None:
 
 
 SPELLINGS: dict[Any, Callable[..., Any]] = {
-    np.linalg.norm: _norm, np.einsum: einsum, np.cumsum: _cumsum,
+    np.linalg.norm: _norm, np.einsum: einsum, np.cumsum: _cumsum, np.cumprod: _cumprod,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
     np.inner: _inner, np.outer: _outer, np.ravel: _ravel, np.trace: _trace, np.diagonal: _diagonal,

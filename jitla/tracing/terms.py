@@ -1,4 +1,4 @@
-"""What sums of products are written with, recorded where their terms stay together: for accelerators.
+"""What sums of products are written with; some of it is recorded only where terms stay together.
 
 Knows: NumPy's signatures and what it computes. Must not know: how entries are recorded, any machine.
 Receives a session and arguments as the user gave them; returns proxies, or NotImplemented.
@@ -52,7 +52,7 @@ def _integer_einsum(session: Session, subscripts: Any, x: Any, y: Any, out: Any 
 def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
     """Record a product over several axes as NumPy makes it: of two matrices."""
     x, y = (session.operand(z) for z in (a, b))
-    if not session.site.unrolls or type(x) is not LazyArray or type(y) is not LazyArray:
+    if type(x) is not LazyArray or type(y) is not LazyArray:
         return NotImplemented
     if type(axes) is int and 0 < axes <= min(x.ndim, y.ndim):
         axes = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))

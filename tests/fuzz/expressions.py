@@ -325,7 +325,7 @@ def _joined(draft: Draft, depth: int, like: np.ndarray | None) -> str | None:
         (
             f"np.concatenate([{first}, {second}])",
             f"np.stack([{first}, {first}])",
-            f"np.cumsum({first}{draft.pick(('', ', axis=0', ', axis=-1'))})",
+            f"np.cum{draft.pick(('sum', 'sum', 'prod'))}({first}{draft.pick(('', ', axis=0', ', axis=-1'))})",
             f"np.outer(({first}).ravel()[:40], ({second}).ravel()[:40])",
             f"np.diff({first})",
             f"np.sort({first}, axis=None)",

@@ -78,6 +78,7 @@ CASES: dict[str, list[Case]] = {
     "cumsum": [(lambda x: np.cumsum(x, 1), {"axis": 1}, [(3, 4)]),
                (np.cumsum, {"axis": None}, [(3, 4)]), (np.cumsum, {"axis": None}, [()]),
                (np.cumsum, {"axis": 0}, [()])],
+    "cumprod": [(lambda x: np.cumprod(x, 1), {"axis": 1}, [(3, 4)]), (np.cumprod, {"axis": None}, [(3, 4)])],
     "argmin": [(np.argmin, {"axis": None, "keepdims": False}, [(3, 4)]),
                (lambda x: np.argmin(x, 1, keepdims=True), {"axis": 1, "keepdims": True}, [(3, 4)])],
     "argmax": [(np.argmax, {"axis": None, "keepdims": False}, [()]),

@@ -3,8 +3,10 @@
 # ruff: noqa: E501 - programs are as users write them
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import jitla
 from tests.tracing.sameness import same
 
 PROGRAMS = {
@@ -114,7 +116,7 @@ def f(a, b):
 @jit
 def f(a, b):
     x=a+b
-    return np.cumsum(x),x.cumsum(),np.diff(x),np.gradient(x),np.trapezoid(x),np.convolve(x,a),np.interp(x,a,b),np.histogram(x),np.percentile(x,30),np.median(x),np.unique(x),np.sort(x),np.argsort(x),x.argsort(),np.searchsorted(np.sort(x),a)
+    return np.cumsum(x),x.cumsum(),np.cumprod(x),x.cumprod(),x.cumprod(0,None,np.empty(x.shape)),np.cumprod(np.outer(x,a),1)*2,np.cumprod(np.outer(x,a).T,-2),np.cumprod(x>0),np.cumprod(x*1j),np.diff(x),np.gradient(x),np.trapezoid(x),np.convolve(x,a),np.interp(x,a,b),np.histogram(x),np.percentile(x,30),np.median(x),np.unique(x),np.sort(x),np.argsort(x),x.argsort(),np.searchsorted(np.sort(x),a)
 """,
     "npmisc": """
 @jit
@@ -211,3 +213,15 @@ def f(a, b):
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_same(program: str) -> None:
     same(program)
+
+
+def test_running_products_and_products_over_several_axes_are_recorded():
+    @jitla.jit(compile="sync")
+    def f(t, x):
+        return np.cumprod(x * 2) + 1, (x + 1).cumprod(axis=0), np.tensordot(t * 2, t + 1, ((1, 2), (0, 1)))
+
+    t, x = np.random.default_rng(1).random((5, 5, 5)), np.arange(4.0)
+    for _ in range(3):
+        for found, wanted in zip(f(t, x), f.__wrapped__(t, x), strict=True):
+            assert found.tobytes() == wanted.tobytes()
+    assert f.stats().fallbacks == 0
