@@ -15,10 +15,9 @@ import numpy as np
 
 from jitla import outlook
 from jitla.gate import GATE
-from jitla.loops import Loops
+from jitla.loops import Loops, lane_shares
 from jitla.loops import entry as entry_module
 from jitla.loops import function as function_module
-from jitla.loops import lane_shares
 from jitla.loops import making as making_module
 from jitla.loops import parts as parts_module
 from jitla.tracing import calm
