@@ -300,7 +300,9 @@ class Gate:
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
         with self._lock, hurry():  # others may wait for the lock
-            made = self._native().jit.adopt(data, name)
+            jit, asked = self._native().jit, b"jitla_share" in data
+            made = jit.adopt(data, name, {
+                "jitla_share": self.room("runtime").share(current().num_threads)} if asked else {})
         return made, made.addresses[name]
 
     def _loaded(self, text: str, name: str) -> tuple[Any, int]:

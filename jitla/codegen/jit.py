@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -233,12 +233,15 @@ class Jit:
         if shelf is not None and self._writers is not None:
             shelf.put(self.key(repr(words)), self._writers(), " ".join(keys).encode())
 
-    def adopt(self, data: bytes, name: str) -> Library:
-        """Load an object that another compiler has made, with the address of its function `name`."""
+    def adopt(self, data: bytes, name: str, symbols: Mapping[str, int]) -> Library:
+        """Load an object that another compiler has made, with the address of its function `name`.
+
+        It may call what lies at the addresses of `symbols`.
+        """
         with self._lock:
             if self._engine is None:
                 self._start()
-            return self._link([data], (name,))
+            return self._link([data], (name,), symbols=symbols)
 
     def assembly(self, text: str) -> str:
         """Return what the modules of `text` are compiled to, as assembly language."""
@@ -250,8 +253,13 @@ class Jit:
             found: str = _emitter(self.target, level).emit_assembly(module)
             return found
 
-    def _link(self, objects: list[bytes], names: tuple[str, ...], text: Text = "") -> Library:
+    def _link(
+        self, objects: list[bytes], names: tuple[str, ...], text: Text = "",
+        symbols: Mapping[str, int] | None = None,
+    ) -> Library:
         builder = llvm.JITLibraryBuilder().add_current_process()
+        for name, address in (symbols or {}).items():
+            builder = builder.import_symbol(name, address)
         for data in objects:
             builder = builder.add_object_img(data)
         for name in names:

@@ -28,7 +28,7 @@ SYMBOLS = (
     "jitla_claim", "jitla_release", "jitla_rouse", "jitla_forked", "jitla_spin", "jitla_memory",
     "jitla_handler", "jitla_capsule", "jitla_capsule_name", "jitla_empty", "jitla_hold",
     "jitla_find", "jitla_remember", "jitla_forget", "jitla_drop", "jitla_trim", "jitla_malloc",
-    "jitla_calloc", "jitla_realloc", "jitla_free", "jitla_tape",
+    "jitla_calloc", "jitla_realloc", "jitla_free", "jitla_tape", "jitla_share",
     *(f"jitla_{name}" for name in METHODS),
 )
 

@@ -32,8 +32,8 @@ LOOK_NS = 10_000_000
 #: `shared` = jobs that more than one thread could take part in, `usual` = threads that take part in
 #: a job that does not say how many, `wake` = microseconds that are worth waking workers for, `room` =
 #: processors that whoever launched last may use, 0 before the first shared job; `firm` = `usual` was asked
-#: for, and holds whatever the processors.
-SETTINGS = ("threads", "ready", "starting", "spin", "shared", "usual", "wake", "room", "firm")
+#: for, and holds whatever the processors; `looped` = threads of what others have compiled, 0 = `usual`.
+SETTINGS = ("threads", "ready", "starting", "spin", "shared", "usual", "wake", "room", "firm", "looped")
 
 _STATE = """
 ; word, seq, ... stand on lines of their own: they are written by different threads
@@ -56,8 +56,8 @@ _STATE = """
 @pool.looked = internal global i64 0, align 8    ; when that was asked
 @pool.stack = internal global i64 -1, align 8    ; by whom: about where the stack of its thread is
 @pool.limit = internal global i32 0, align 4     ; threads that may take part in the job
-@jitla_pool = global [9 x i64]
-  [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 1, i64 $wake, i64 0, i64 0], align 64
+@jitla_pool = global [10 x i64]
+  [i64 1, i64 1, i64 0, i64 1000, i64 0, i64 1, i64 $wake, i64 0, i64 0, i64 0], align 64
 """
 
 _WAITING = """
@@ -282,6 +282,17 @@ out:
   ret void
 }
 declare i64 @llvm.smax.i64(i64, i64)
+; The same for code that others have compiled.
+define void @jitla_share(ptr %block) nounwind {
+  %pflags = getelementptr i64, ptr %block, i64 7
+  %flags = load i64, ptr %pflags
+  %threads = load i64, ptr getelementptr (i64, ptr @jitla_pool, i64 9)
+  %upper = shl i64 %threads, 54
+  %both = or i64 %flags, %upper
+  store i64 %both, ptr %pflags
+  call void @pool.run(ptr %block)
+  ret void
+}
 ; The caller owns the pool: publish the job, take part, wait, give the pool back.
 define internal void @pool.shared(ptr %block, i64 %chunks) nounwind {
 entry:

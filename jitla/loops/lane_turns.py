@@ -153,7 +153,7 @@ class LaneTurns:
         return True
 
     def quick(self) -> list[str]:
-        """Return the lines that do all lanes, and note whether anything was odd."""
+        """Return the lines that do the lanes from `low` to `high`, and note whether anything was odd."""
         self.put("seen = int64(0)")
         for place in self.lanes.places.values():
             self.ways.setdefault((place.name, place.cuts), len(self.ways))
@@ -161,15 +161,16 @@ class LaneTurns:
             self.ways.setdefault((name, ()), len(self.ways))
         last = self.lanes.axes - 1
         for axis in range(last):
-            self.put(f"for i{axis} in range(n{axis}):")
+            self.put(f"for i{axis} in range({f'n{axis}' if axis else 'low, high'}):")
             self.depth += 1
         for (name, cuts), number in self.ways.items():
             firsts = [cut[0] for cut in cuts] or [0] * self.lanes.axes
             steps = [f"(i{axis} + int64({firsts[axis]})) * {self.stride(name, axis)}" for axis in range(last)]
             steps.append(f"int64({firsts[last]}) * {self.stride(name, last)}")
             self.put(f"w{number} = {' + '.join(steps)}")
-        self.put(f"whole = n{last} - n{last} % int64({ABREAST})")
-        for count, bounds in ((ABREAST, f"int64(0), whole, {ABREAST}"), (1, f"whole, n{last}")):
+        first, end = ("int64(0)", f"n{last}") if last else ("low", "high")
+        self.put(f"whole = {end} - ({end} - {first}) % int64({ABREAST})")
+        for count, bounds in ((ABREAST, f"{first}, whole, {ABREAST}"), (1, f"whole, {end}")):
             self.put(f"for i{last} in range({bounds}):")
             self.depth += 1
             self.lane(count)

@@ -19,6 +19,7 @@ from typing import Any
 from jitla.loops.given import Array, Given, Scalar, Variable, variable
 from jitla.loops.kernel import Kernel, lengths
 from jitla.loops.kinds import CODES, Refused
+from jitla.loops.lane_shares import extent, shares
 from jitla.loops.lane_turns import LaneTurns
 from jitla.loops.lanes import Lanes, Place, whole
 from jitla.loops.nests import Nest
@@ -78,7 +79,7 @@ class Laned(LaneTurns):
         first += lengths(self.arrays, 2 + len(takes))
         parameters = "I, F" + "".join(f", p_{name}" for name in self.arrays)
         head = ["    " + line for line in [*first, *self.extents()]]
-        text = "\n".join([f"def quick({parameters}):", *head, *quick,
+        text = "\n".join([f"def quick({parameters}, low, high):", *head, *quick,
                           f"def kernel({parameters}):", "    I[0] = int64(0)", "    I[1] = int64(0)", *head,
                           *self.asked(), *self.done(parameters), ""])
         variables = {name: variable(what) for name, what in self.scalars.items()}
@@ -94,7 +95,7 @@ class Laned(LaneTurns):
         """Return the lines that say how many lanes there are along each axis."""
         place = next(p for node, p in self.lanes.places.items()
                      if isinstance(node.ctx, ast.Store) and p.index is not None)
-        return [f"n{axis} = {_long(place.name, axis, cut)}" for axis, cut in enumerate(place.cuts)]
+        return [f"n{axis} = {extent(place.name, axis, cut)}" for axis, cut in enumerate(place.cuts)]
 
     def asked(self) -> list[str]:
         """Return the lines that stop where lanes are not as many everywhere, or arrays share memory."""
@@ -104,7 +105,7 @@ class Laned(LaneTurns):
                 first, last = cut
                 if last is not None and last >= 0:
                     made.append(f"d_{place.name}_{axis} < int64({max(first, last)})")
-                made.append(f"{_long(place.name, axis, cut)} != n{axis}")
+                made.append(f"{extent(place.name, axis, cut)} != n{axis}")
         for name in sorted(self.lanes.bare & {*self.arrays}):
             made += [f"d_{name}_{axis} != n{axis}" for axis in range(self.lanes.axes)]
         self.put(f"if {' or '.join(dict.fromkeys(made))}: {_STOP}")
@@ -234,7 +235,8 @@ class Laned(LaneTurns):
         for name in names:
             self.moved(name, "{room} = {element}")
         self.put("quiet()")
-        self.put(f"odd = quick({parameters})")
+        for line in shares(self.lanes, max(map(self.box, names), key=len), parameters):
+            self.put(line)
         self.put("if odd:")
         self.depth += 1
         for name in names:
@@ -286,14 +288,6 @@ def _both(one: str, two: str) -> str:
     if "False" in (one, two):
         return "False"
     return two if one == "True" else one if two == "True" else f"({one} and {two})"
-
-
-def _long(name: str, axis: int, cut: tuple[int, int | None]) -> str:
-    """Return the text of how many places a cut leaves of an axis."""
-    first, last = cut
-    if last is not None and last >= 0:
-        return f"int64({last - first})"
-    return f"(d_{name}_{axis} - int64({first - (last or 0)}))"
 
 
 def _shown(what: Given) -> str:

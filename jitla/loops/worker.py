@@ -6,6 +6,7 @@ Receives a text and types on standard input; writes names and object bytes to st
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -318,6 +319,8 @@ def _flagged(a: float, b: float, made: float) -> bool:
 def _names() -> dict[str, Any]:
     """Return what the texts refer to."""
     binding.initialize_native_asmparser()
+    # Numba looks for what is called, though nothing runs here
+    binding.add_symbol("jitla_share", ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value)
     options = {"error_model": "numpy", "inline": "never"}
     make = njit(**options)
     double = types.float64
@@ -354,6 +357,45 @@ def _names() -> dict[str, Any]:
     return found
 
 
+def _shared(count: int) -> Any:
+    """Make the call that has threads do a function of `count` arguments and two bounds; it waits for them.
+
+    They are the threads of kernels: `jitla_share` takes a block of words, of which the first is what is to be
+    done, the others say in how many parts, what it costs, and from the eighth on with which arguments.
+    """
+    word, void = ir.IntType(64), ir.VoidType()
+    block = word.as_pointer()
+    part = ir.FunctionType(void, [block, word, word])
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = args[4:]
+        kinds = (*signature.args[4:], types.int64, types.int64)
+        dispatcher = signature.args[0].dispatcher
+        made = dispatcher.get_compile_result(types.int64(*kinds))
+        context.add_linking_libs([made.library])
+        doing = ir.Function(builder.module, part, "jitla.part")
+        doing.linkage = "internal"
+        inner = ir.IRBuilder(doing.append_basic_block())
+        places = [inner.gep(doing.args[0], [word(8 + k)]) for k in range(count)]
+        taken = [inner.inttoptr(inner.load(at), each.type) for at, each in zip(places, given, strict=True)]
+        context.call_internal_no_propagate(
+            inner, made.fndesc, types.int64(*kinds), [*taken, doing.args[1], doing.args[2]])
+        inner.ret_void()
+        room = _reserved(builder, word, size=word(8 + count))
+        words = {0: builder.ptrtoint(doing, word), 2: args[1], 3: args[2], 7: builder.shl(args[3], word(33))}
+        words |= {8 + k: builder.ptrtoint(each, word) for k, each in enumerate(given)}
+        for k in range(8 + count):
+            builder.store(words.get(k, word(0)), builder.gep(room, [word(k)]))
+        builder.call(_declared(builder.module, ir.FunctionType(void, [block]), "jitla_share"), [room])
+        return context.get_dummy_value()
+
+    def typed(context: Any, quick: Any, *given: Any) -> Any:
+        quick.get_call_type(context, (*given[3:], types.int64, types.int64), {})
+        return types.void(quick, *given), code
+    names = ", ".join(["context", "quick", *(f"a{k}" for k in range(3 + count))])  # Numba asks how many
+    return intrinsic(eval(f"lambda {names}: typed({names})", {"typed": typed}))
+
+
 def _apart(flags: Any) -> Any:
     """Let the compiler rely on it that arrays do not share memory."""
     flags.noalias = True
@@ -369,6 +411,7 @@ def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str
             space[name] = njit(**_OPTIONS)(space[name])
     if "quick" in space:  # it is called only if what is written lies apart from all else
         space["quick"]._compiler._customize_flags = _apart
+    space["shared"] = _shared(2 + len(pointers))
     made = njit(**_OPTIONS)(space["kernel"])
     memory = types.CPointer(types.int64), types.CPointer(types.float64)
     signature = (*memory, *(types.CPointer(getattr(types, name)) for name in pointers))

@@ -19,6 +19,7 @@ from jitla.runtime.process import (
     methods,
     reserve_threads,
     set_threads,
+    share,
     statistics,
     threads,
 )
@@ -28,5 +29,5 @@ from jitla.runtime.writes import watched
 __all__ = [
     "Behind", "allocator", "builtin", "empty", "empty_ordered", "free_memory", "install", "installed",
     "keep_asleep", "keep_freed", "keep_limit", "layouts", "memory", "methods", "processors",
-    "reserve_threads", "set_threads", "statistics", "threads", "watched",
+    "reserve_threads", "set_threads", "share", "statistics", "threads", "watched",
 ]

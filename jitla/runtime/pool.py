@@ -27,6 +27,7 @@ class Pool:
     """The one thread pool of this process."""
 
     def __init__(self, addresses: Mapping[str, int], layout: Mapping[str, Any]) -> None:
+        self._share = addresses["jitla_share"]
         self._worker = addresses["jitla_worker"]
         self._claim = native(addresses["jitla_claim"], ctypes.c_int64, result=ctypes.c_int32)
         self._release = native(addresses["jitla_release"], ctypes.c_int64)
@@ -60,6 +61,13 @@ class Pool:
         if self["ready"] > threads:
             self._words[self._at["ready"]] = threads
             self._rouse()
+
+    def share(self, threads: int) -> int:
+        """Start the threads; return the address of what shares work among so many of them, 0 for `usual`."""
+        self._words[self._at["looped"]] = min(threads, self._most)
+        if self["ready"] < self["threads"]:
+            self._start()
+        return self._share
 
     def keep_asleep(self, microseconds: int) -> None:
         """Wake sleeping threads only for jobs that are estimated to take so long."""

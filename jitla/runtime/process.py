@@ -21,7 +21,7 @@ from jitla.runtime.pool import Pool
 __all__ = [
     "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
     "methods",
-    "reserve_threads", "set_threads", "statistics", "threads",
+    "reserve_threads", "set_threads", "share", "statistics", "threads",
 ]
 
 
@@ -142,6 +142,13 @@ def threads() -> int:
     """Number of threads a kernel runs on that does not say how many."""
     pool = _PROCESS.pool
     return 1 if pool is None else min(pool["usual"], pool["threads"])
+
+
+def share(n: int) -> int:
+    """Return the address of what shares work among `n` threads, 0 for `threads`; they are there then."""
+    reserve_threads(n)
+    assert _PROCESS.pool is not None
+    return _PROCESS.pool.share(n)
 
 
 def keep_limit(nbytes: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jitla import outlook
 from jitla.gate import GATE
-from jitla.loops import Loops
+from jitla.loops import Loops, lane_shares
 from jitla.loops import entry as entry_module
 from jitla.loops import function as function_module
 from jitla.loops import making as making_module
@@ -61,6 +61,11 @@ def _either(a: Any, b: Any) -> bool:
 def _quiet(*_: Any) -> None:
     RAISED.clear()
     NOTED.clear()
+
+
+def _shared(quick: Any, units: int, grain: int, _: int, *given: Any) -> None:
+    for low in range(0, units, grain):
+        quick(*given, low, min(low + grain, units))
 
 
 def _wrapped(bits: int, signed: bool):
@@ -165,7 +170,7 @@ SPACE: dict[str, Any] = {
     "where": lambda pointer: pointer.address, "tangled": _tangled, "woven": _woven,
     "rare": bool, "either": _either, "lapped": _either,
     "spare": lambda pointer, count: {}, "release": lambda room: None,
-    "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": _quiet,
+    "nowhere": lambda room: False, "raised": lambda seen: bool(RAISED), "quiet": _quiet, "shared": _shared,
     "floor": lambda a: float(math.floor(a)), "ceil": lambda a: float(math.ceil(a)),
 }
 SPACE |= {f"{'' if signed else 'u'}int{8 * size}": _wrapped(8 * size, signed)
@@ -246,6 +251,8 @@ def eager(patch: Any) -> None:
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)
     patch(parts_module, "PART", 4)
+    patch(lane_shares, "WORTH", -1)
+    patch(lane_shares, "BESIDE", 3)
 
 
 assert sys.maxsize == _HIGH
