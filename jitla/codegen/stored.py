@@ -26,6 +26,7 @@ __all__ = ["Stored"]
 NEAR = 768 << 10  # bytes of the second cache that rows named by columns may fill
 PIECE = 1 << 12  # entries whose columns are read in one go
 UNIT = 1 << 20  # entries whose columns and products stay in the last cache from tile to tile
+COARSE = 2  # units per thread where each copies all rows of a matrix, a tile at a time
 MAX_UNITS = 32  # each has a tile of its own
 PER_TILE = 32  # bytes of the entries of a row in a tile
 PER_COPY = 4  # entries that read a row of the second matrix once it is copied
@@ -101,7 +102,7 @@ class Stored:
         lanes = self._jit.target.lanes(a.itemsize)
         row = -(-depth // lanes) * lanes * a.itemsize
         work = len(columns) * (1 + depth / 8)
-        units = max(self._units(work), min(len(columns) // UNIT, MAX_UNITS))
+        units = max(self._units(work, COARSE), min(len(columns) // UNIT, MAX_UNITS))
         tile = _tile(row, len(a), len(b), len(columns), a.itemsize, units)
         words = (min(len(b), SHORTEST), len(columns), depth, tile)
         marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
@@ -116,10 +117,10 @@ class Stored:
             found = self._libraries[key] = self._jit.load(text(*args), ("k",))
         return found
 
-    def _units(self, work: float) -> int:
-        """Return among how many units rows are shared out."""
+    def _units(self, work: float, chunks: int = CHUNKS) -> int:
+        """Return among how many units rows are shared out, so many for each thread."""
         threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
-        return threads * CHUNKS if threads > 1 else 1
+        return threads * chunks if threads > 1 else 1
 
     def _run(
         self, library: Library, starts: np.ndarray, operands: tuple[np.ndarray, ...],

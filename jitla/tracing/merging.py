@@ -72,6 +72,8 @@ def _compressed(session: Session, x: Any, form: str) -> Entries | None:
     if given is None:
         return None
     pattern = given.pattern
+    if given.memory is None and not pattern.is_array and {_INT} != {x.dtype for x in pattern.arrays}:
+        return None  # SciPy makes indices narrow on the way, if they fit
     if pattern.format != form:
         if given.memory is not None:
             given = entries_of(session, getattr(given.memory, f"to{form}")())

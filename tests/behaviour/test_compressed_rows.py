@@ -86,6 +86,26 @@ def test_classes_and_indices(kind, index):
         same(jitla.jit(program, compile="sync")(X, w, v), program(X, w, v), 1e-11)
 
 
+def less_product(A, B, x):
+    return A - B.multiply(x)
+
+
+def less_compressed_product(A, B, x):
+    return A.multiply(x).tocsr() - B.multiply(x).tocsr()
+
+
+@pytest.mark.parametrize("program", [less_product, less_compressed_product])
+def test_what_older_classes_make_has_narrow_indices_before_it_meets_an_array(program, monkeypatch):
+    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+    A, B = even(300, 40), sp.csr_matrix(even(300, 40)[::-1])
+    B.indices, B.indptr = B.indices.astype("i8"), B.indptr.astype("i8")
+    fast, x = jitla.jit(program, compile="sync"), np.full(B.shape, 2.0)
+    fast(A, B, x)
+    found, wanted = fast(A, B, x), program(A, B, x)
+    assert type(found) is type(wanted) and found.indices.dtype == wanted.indices.dtype == np.int32
+    assert (found != wanted).nnz == 0
+
+
 def test_bits_do_not_depend_on_threads():
     X, w, v = skewed(20_000, 300), rng.random(20_000), rng.random(300)
     found = []

@@ -193,12 +193,14 @@ def _name(draft: Draft, letter: str) -> str:
 def _filled(draft: Draft, form: str) -> str | None:
     """Put names and expressions in the places of a form."""
     names = matrices(draft, lambda x: x.ndim == 2) if draft.chance(0.97) else matrices(draft)
+    writes = form in WRITES
+    if writes and "data" in form:  # of lil these are lists: longer ones make SciPy write where it must not
+        names = [name for name in names if draft.names[name].format != "lil"]
     if not names:
         return None
     name = draft.pick(names[-4:]) if draft.chance(0.5) else draft.pick(names)
     shape = draft.names[name].shape
     rows, columns = (shape[0], shape[-1]) if shape else (1, 1)
-    writes = form in WRITES
 
     def part(match: re.Match[str]) -> str:
         field = match.group(1)

@@ -10,8 +10,25 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse import _compressed
 
 from tests.fuzz.arrays import window
+
+
+class _Cleared:
+    """NumPy as SciPy's compressed matrices see it, with 0 in new memory.
+
+    Where two matrices of the older classes meet, SciPy asks whether indices fit into four bytes before it
+    cuts off what it has not filled: without this, chance decides the dtype of indices.
+    """
+
+    empty = staticmethod(np.zeros)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+_compressed.np = _Cleared()
 
 # What is unusual about the positions or the entries of a matrix.
 TRAITS = ("unsorted", "duplicates", "zeros", "holes", "skewed", "readonly")

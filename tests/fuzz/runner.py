@@ -39,7 +39,7 @@ OLD = re.compile(r"_matrix\b")
 
 # What a call leaves to the next one.
 LASTING = ("KEPT.set", "C0")
-SUMMED = re.compile(r"(sum|mean)\(|@ |dot\(|matmul\(|outer\(")
+SUMMED = re.compile(r"(sum|mean|concatenate)\(|@ |dot\(|matmul\(|outer\(")
 # Of what these make SciPy drops zeros, which then are no part of the order in which it adds up.
 DROPPING = re.compile(r"[-+<>]|[=!]=|(maximum|minimum|multiply)\(")
 EITHER_ZERO = re.compile(r"(maximum|minimum|fmax|fmin|clip|max|min)\(")
