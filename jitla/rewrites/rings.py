@@ -42,11 +42,15 @@ def ring_rolls(roots: tuple[Hop, ...], hook: Hook) -> tuple[Hop, ...]:
 
 
 def _rolls(roots: tuple[Hop, ...]) -> dict[Hop, list[Hop]]:
-    """Return the rolls that nobody but cells reads, by what is rolled."""
+    """Return the rolls that nobody but cells reads, by what is rolled.
+
+    One by nothing would be the same as what is rolled, and cells of both might be no cells in the end.
+    """
     users = uses(roots)
     found: dict[Hop, list[Hop]] = {}
     for hop in topo(roots):
-        if hop.op.name == "roll" and not is_turn(hop) and hop not in roots and all(map(_reads, users[hop])):
+        turns = hop.op.name == "roll" and any(hop.attr("shifts")) and not is_turn(hop)
+        if turns and hop not in roots and all(map(_reads, users[hop])):
             found.setdefault(hop.inputs[0], []).append(hop)
     return found
 

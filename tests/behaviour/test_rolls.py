@@ -153,3 +153,13 @@ def test_a_long_loop_has_a_plan_for_its_turns() -> None:
     a = RNG.random(500)
     assert fast(a, 40) == lags(a, 40)
     assert counts(fast).programs <= 20
+
+
+def test_what_was_rolled_by_nothing_is_a_result_of_its_own() -> None:
+    def back(a: Array) -> tuple[Array, Array]:
+        return np.roll(a, 0, 0) | a, np.minimum(np.roll(np.roll(a, -1), 1), a)
+
+    fast = jitla.jit(back, compile="sync")
+    a = RNG.integers(0, 9, 7)
+    assert facts(fast(a)) == facts(back(a))
+    assert all(made.base is None for made in fast(a))
