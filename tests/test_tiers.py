@@ -131,7 +131,7 @@ def test_calls_wait_for_programs_where_numpy_keeps_all_processors_busy(
         monkeypatch: pytest.MonkeyPatch, nobody: list[Any], processors: float, waits: bool) -> None:
     @jitla.jit(compile="auto")
     def steps(x: np.ndarray) -> np.ndarray:
-        for _ in range(8):
+        for _ in range(32):  # four of them are a block
             x = x * 0.5 + 1.0
         return x
 
@@ -149,7 +149,7 @@ def test_calls_wait_for_programs_where_numpy_keeps_all_processors_busy(
         return run(standby, leaves)
 
     monkeypatch.setattr(replay.Replay, "run", slowly)
-    assert (steps(np.zeros(300_000)) == _halved(np.zeros(300_000), 8)).all()
+    assert (steps(np.zeros(300_000)) == _halved(np.zeros(300_000), 32)).all()
     stats = steps.stats()
     assert (stats.kernel_runs > 0) is waits is (not nobody)
     assert [r.tier for r in jitla.recompilations(steps)] == ["none", "now"][:1 + waits]
