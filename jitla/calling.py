@@ -61,8 +61,6 @@ def called(
     session = tracing.LOCAL.session
     site = kind = None
     if session is None:
-        if tracing.LOCAL.closing:  # called by a signal handler or finalizer
-            return function(*args, **kwargs)
         if state.traceable:
             try:  # `state.site()`, without a step
                 site = state.sites[(local() or PROCESS[0]).epoch]
@@ -79,6 +77,9 @@ def called(
             kind = site.payoff.of(args, kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, site, kind, args, kwargs)
+    elif session.closing:
+        # Called by a signal handler or finalizer: compiler and caches may be in the middle of a change.
+        return function(*args, **kwargs)
     # The globals it was made for may have changed since the last call.
     twin = state.twin and tracing.TWINS.of(function)
     if twin is None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from itertools import islice
 from operator import itemgetter
 from time import perf_counter, sleep
 from types import FrameType
@@ -56,6 +57,7 @@ from jitla.tracing.tape import (
     Block,
     cone,
     readers,
+    scalars_of,
     split,
 )
 from jitla.tracing.thread_state import LOCAL
@@ -124,7 +126,9 @@ class Closing:
     allowance: Allowance | None
     hole: object
     hits: int
+    closing: bool
     storing: Store | None
+    hit: Flagged | None
     slots: dict[tuple, Any]
 
     def enter(self, proxy: Lazy) -> int:
@@ -187,12 +191,9 @@ class Closing:
         value = proxy._v
         if value is not None:
             return value
-        owner = proxy._s
-        if owner is not self:
-            return owner.value(proxy)
-        path = frames.path() if LOCAL.session is self else None
+        path = frames.path() if LOCAL.session is self is proxy._s else None
         if path is None:
-            return self.compute_alone(proxy)
+            return proxy._s.compute_alone(proxy)
         n = proxy._n
         if n < 0:
             n = self.revive(proxy)
@@ -304,17 +305,60 @@ class Closing:
             if path is None:
                 self._settle_alone(store)
                 return
-        before = LOCAL.session, LOCAL.closing
-        LOCAL.session, LOCAL.closing = None, True
+        nodes, site = self.nodes, self.site
+        # What interrupting code records from here on is behind the block, and no argument of its program.
+        arguments = self.leaves + self.scalars
+        count = len(nodes)
+        place = (path, wanted, store, count)
+        outs: tuple | None = None
+        block: Block | None = None
+        done = False
+        self.closing = True
         try:
-            key, closed = self._look_up(path, wanted, store, consumed)
-            hit, block, past = self._run_block(key, closed, store)
+            key, closed = site.likely.get(place, NOWHERE)
+            if closed is None or not self.repeats(key[0], key[1]):
+                references = tuple(map(_getrefcount, islice(nodes, count)))
+                key = (tuple(self.ops[:count]), references, path, wanted, store)
+                closed = site.exact.get(key)
+                if closed is not None:
+                    site.likely[place] = (key, closed)
+            if closed is None:
+                self.hits = min(self.hits, 0)
+                closed = self._met(key, store, consumed)
+            elif closed.fixed and not closed.fits(self.scalars):
+                closed = self._loosen(key, store, consumed)
+            elif self.lines is not None:
+                self.hits += 1
+                if self.hits > 32:
+                    self.lines = None
+            if store is not None:
+                self.storing = store
+            outs = self._outputs(closed, arguments) if closed.roots else ()
+            self._deliver(closed, key, outs)
+            done = True
+            if self.hit is not None:
+                hit, block, past = self.hit, self.block(count), self.past
+            if len(nodes) > count:
+                self._settle_alone(None)  # what interrupting code has recorded behind the block
+            self.reset()
+        except BaseException:  # an interrupt: what was written into memory must not be read again
+            self.hit = None
+            if outs is not None:
+                if not done:
+                    self._deliver(closed, key, outs)
+                self.reset()
+            elif self.storing is not None:
+                self._lose()
+            raise
         finally:
-            LOCAL.session, LOCAL.closing = before
-        if hit is not None and block is not None:
+            self.closing = False
+            if store is not None:
+                self.storing = None
+        if block is not None:
+            self.hit = None
             self._tell(closed, block, past, store, hit)
         allowance = self.allowance
-        if allowance is not None and perf_counter() > allowance.until and allowance.ends(self.site):
+        if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
             self.retreat()
 
     def _settle_alone(self, store: Store | None) -> None:
@@ -326,87 +370,26 @@ class Closing:
         if store is not None:
             self.leaves[store.slot][...] = interpret(self.ops, store.index, self.leaves, self.scalars)
 
-    def _look_up(
-        self, path: tuple, wanted: int, store: Store | None, consumed: tuple[int, int],
-    ) -> tuple[tuple, Closed]:
-        """Return the key of the open block, and how it is run."""
-        nodes, site = self.nodes, self.site
-        place = (path, wanted, store, len(nodes))
-        key, closed = site.likely.get(place, NOWHERE)
-        if closed is None or not self.repeats(key[0], key[1]):
-            key = (tuple(self.ops), tuple(map(_getrefcount, nodes)), path, wanted, store)
-            closed = site.exact.get(key)
-            if closed is not None:
-                site.likely[place] = (key, closed)
-        if closed is None:
-            self.hits = min(self.hits, 0)
-            closed = self._met(key, store, consumed)
-        elif closed.fixed and not closed.fits(self.scalars):
-            closed = self._loosen(key, store, consumed)
-        elif self.lines is not None:
-            self.hits += 1
-            if self.hits > 32:
-                self.lines = None
-        return key, closed
-
-    def _run_block(
-        self, key: tuple, closed: Closed, store: Store | None,
-    ) -> tuple[Flagged | None, Block | None, dict[int, Past]]:
-        """Run the open block, deliver its values and begin an empty one.
-
-        Return which flags were raised, if any, and the block that raised them, to be told of.
-        """
-        outs: tuple | None = None
-        hit: Flagged | None = None
-        block: Block | None = None
-        past = self.past
-        done = False
-        self.storing = store
-        try:
-            outs, hit = self._outputs(closed, store) if closed.roots else ((), None)
-            self._deliver(closed, key, outs)
-            done = True
-            if hit is not None:
-                block = self.block(len(key[0]))
-            self._reset_after(key)
-        except BaseException:  # an interrupt: what was written into memory must not be read again
-            if outs is not None:
-                if not done:
-                    self._deliver(closed, key, outs)
-                self._reset_after(key)
-            elif store is not None:
-                self._lose()
-            raise
-        finally:
-            self.storing = None
-        return hit, block, past
-
-    def _reset_after(self, key: tuple) -> None:
-        """Begin an empty block; what interrupting code has recorded behind the block is computed before."""
-        if len(self.nodes) > len(key[0]):
-            self._settle_alone(None)
-        self.reset()
-
-    def _outputs(self, closed: Closed, store: Store | None) -> tuple[tuple, Flagged | None]:
-        """Run the program of a block; return its values, and the flags that it raised."""
-        outs, hit = None, None
+    def _outputs(self, closed: Closed, arguments: list[Any]) -> tuple:
+        """Run the program of the open block and return its values; `hit` are the flags that it raised."""
+        outs = None
         try:
             if closed.watch is not None:
-                outs = closed.watch.run(self, closed, store)
+                outs = closed.watch.run(self, closed, self.storing, arguments)
             if outs is None:
-                outs = closed.bound.run(self.leaves + self.scalars)
+                outs = closed.bound.run(arguments)
         except Flagged as raised:
-            outs, hit = raised.values[: len(closed.roots)], raised
+            outs, self.hit = raised.values[: len(closed.roots)], raised
         except Exception as error:
             try:
-                outs = self.run_by_numpy(closed, store, error)
+                outs = self.run_by_numpy(closed, self.storing, error, arguments)
             except Flagged as raised:
-                outs, hit = raised.values, raised
+                outs, self.hit = raised.values, raised
         if not closed.places:
             closed.places = tuple([
                 (k, i, layout_id(v) if isinstance(v, np.ndarray) else -1)
                 for k, (i, v) in enumerate(zip(closed.roots, outs, strict=True))])
-        return outs, hit
+        return outs
 
     def _lose(self) -> None:
         """Give up what is pending: what it reads may have been overwritten."""
@@ -441,12 +424,15 @@ class Closing:
                 p._v = v
                 p._n = -1
 
-    def run_by_numpy(self, closed: Closed, store: Store | None, error: Exception) -> tuple[Any, ...]:
+    def run_by_numpy(
+        self, closed: Closed, store: Store | None, error: Exception, arguments: list[Any],
+    ) -> tuple[Any, ...]:
         """Run the open block by NumPy, as its program failed with `error`; may raise `Flagged`."""
-        return self.site.replay(self.block(), closed.roots, store, error).run(self.leaves + self.scalars)
+        block = self.block(len(closed.entries))
+        return self.site.replay(block, closed.roots, store, error).run(arguments)
 
     def _tell(
-        self, closed: Closed, block: Block, past: dict[int, Past], store: Store | None, hit: Flagged,
+        self, closed: Closed, block: Block, past: dict[int, Past], store: Store | None, hit: Any,
     ) -> None:
         """Give the warnings of a block that raised flags; its values have been delivered.
 
@@ -530,11 +516,13 @@ class Closing:
 
     def block(self, length: int | None = None) -> Block:
         """Return the open block as a record, or its first `length` entries."""
-        ops = self.ops
+        ops, leaves, scalars = self.ops, self.leaves, self.scalars
         places = ops.places if type(ops) is Learning else Places()
+        if length is not None and length < len(ops):
+            known = ops[:length]
+            leaves, scalars = leaves[: sum(e[0] == LEAF for e in known)], scalars[: scalars_of(known)]
         return Block(
-            tuple(ops[:length]), self._metas(length), self.leaves, self.scalars, dict(self.lines or {}),
-            places, [])
+            tuple(ops[:length]), self._metas(length), leaves, scalars, dict(self.lines or {}), places, [])
 
     def _metas(self, length: int | None) -> tuple[int, ...]:
         return tuple(
@@ -557,7 +545,7 @@ class Closing:
     def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
         codes = self.ops.codes if type(self.ops) is Learning else {}
-        block = self.site.placed(self.block(), key[2], codes)
+        block = self.site.placed(self.block(len(key[0])), key[2], codes)
         roots, views, ghosts = self._fates(key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]

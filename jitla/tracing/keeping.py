@@ -107,12 +107,15 @@ class Watch:
         if self.halves is not None and self.halves[1] is bound:
             self.halves = self.halves[0], better
 
-    def run(self, session: Any, closed: Any, store: Any) -> tuple | None:
+    def run(self, session: Any, closed: Any, store: Any, arguments: list[Any]) -> tuple | None:
         """Return the values of the roots, computed with kept values; None: the block is run as it is.
 
-        Raises `Flagged` if floating-point flags were raised.
+        `arguments` are the leaves and scalars of the block. Raises `Flagged` if floating-point flags were
+        raised.
         """
         halves = self.halves
+        if len(session.leaves) + len(session.scalars) != len(arguments):
+            return None  # code that interrupted this has recorded operations
         if halves is None:
             if not session.site.settled(closed.bound):
                 return None
@@ -140,14 +143,14 @@ class Watch:
                 use.part.used += 1
             values.append(held.value)
         try:
-            made: tuple = others.run([*leaves, *scalars, *values])
+            made: tuple = others.run([*arguments, *values])
         except Flagged as hit:
             if audible(hit.flags):
                 closed.stop_watching(session.site)  # warnings are told by the whole block
             raise
         except Exception as error:
             closed.stop_watching(session.site)
-            made = session.run_by_numpy(closed, store, error)
+            made = session.run_by_numpy(closed, store, error, arguments)
         return made
 
     def _consider(self, session: Any, closed: Any, store: Any) -> None:

@@ -15,6 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.cold import RUNNING
+from jitla.hops import Flagged
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT, Store
@@ -56,7 +57,7 @@ class Session(Dispatch):
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
                  "positions", "tables", "extremes", "kept", "known", "turn", "updates",
-                 "allowance", "storing", "__weakref__")
+                 "allowance", "closing", "storing", "hit", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -87,7 +88,10 @@ class Session(Dispatch):
         self.crowd = CROWD
         self.over = False  # the call has ended, or goes on plain: nothing becomes lazy any more
         self.allowance: Allowance | None = None
+        # Whether a block is being closed, the store that belongs to it, and the flags that it raised.
+        self.closing = False
         self.storing: Store | None = None
+        self.hit: Flagged | None = None
 
     def begin(self) -> None:
         """Make ready for a call that has been noted as under way."""
@@ -182,16 +186,18 @@ class Session(Dispatch):
         """Write ndarrays into the attributes and containers that hold proxies."""
         slots = self.slots
         while slots:
-            place = next(reversed(slots))
-            self._fill(*slots[place])
-            slots.pop(place, None)  # not before: an interrupt must not leave it as it is
-
-    def _fill(self, held: Any, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
-        found = read()
-        if type(found) in LAZY:
-            write(self.value(found))
-        elif held is not None:
-            self.plain(held)  # the proxy may have moved inside its container
+            given = list(slots.items())
+            for _, (held, read, write) in given:
+                found = read()
+                if type(found) in LAZY:
+                    write(self.value(found))
+                elif held is not None:
+                    self.plain(held)  # the proxy may have moved inside its container
+            # Not before: an interrupt leaves none that is not filled. Interrupting code may have added some.
+            if len(slots) == len(given):
+                slots.clear()
+            for place, _ in given if slots else ():
+                slots.pop(place, None)
 
     def retreat(self) -> None:
         """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""

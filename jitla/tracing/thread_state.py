@@ -1,4 +1,4 @@
-"""The state of tracing in each thread: the session under way, and whether it is closing a block."""
+"""The state of tracing in each thread: the session under way."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ class ThreadState(threading.local):
     session: Any = None
     #: Whether a call is under way that is timed as the plain function.
     timing: bool = False
-    #: Whether a block is being closed. Signal handlers and finalizers can run meanwhile: decorated functions
-    #: that they call run plainly, as compiler and caches may be in the middle of a change.
-    closing: bool = False
 
 
 LOCAL = ThreadState()

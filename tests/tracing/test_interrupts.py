@@ -66,7 +66,7 @@ def test_values_lost_in_a_program_are_an_error(monkeypatch: pytest.MonkeyPatch) 
     f = jitla.jit(program)
     real = closing.Closing._outputs
 
-    def outputs(self, closed, store):
+    def outputs(self, closed):
         monkeypatch.setattr(closing.Closing, "_outputs", real)
         closed.bound.run(self.leaves + self.scalars)
         raise KeyboardInterrupt
