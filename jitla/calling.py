@@ -77,7 +77,7 @@ def called(
             kind = site.payoff.of(args, kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, site, kind, args, kwargs)
-    elif session.closing:
+    elif session.running is not None:
         # Called by a signal handler or finalizer: compiler and caches may be in the middle of a change.
         return function(*args, **kwargs)
     # The globals it was made for may have changed since the last call.

@@ -16,7 +16,7 @@ import numpy as np
 
 from jitla.tracing.array import LazyArray
 from jitla.tracing.signature import METAS
-from jitla.tracing.tape import OP_ID
+from jitla.tracing.tape import OP_ID, scalars_of
 
 Session = Any  # the session that the arrays belong to
 _SIGNS = {OP_ID["add"]: 1, OP_ID["subtract"]: -1}

@@ -18,7 +18,7 @@ from jitla.cold import RUNNING
 from jitla.hops import Flagged
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
-from jitla.tracing.closing import EXIT, Store
+from jitla.tracing.closing import EXIT, Store, Tape
 from jitla.tracing.compiled import is_numba, title_of
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
@@ -57,7 +57,7 @@ class Session(Dispatch):
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
                  "positions", "tables", "extremes", "kept", "known", "turn", "updates",
-                 "allowance", "closing", "storing", "hit", "__weakref__")
+                 "allowance", "running", "storing", "hit", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -88,8 +88,8 @@ class Session(Dispatch):
         self.crowd = CROWD
         self.over = False  # the call has ended, or goes on plain: nothing becomes lazy any more
         self.allowance: Allowance | None = None
-        # Whether a block is being closed, the store that belongs to it, and the flags that it raised.
-        self.closing = False
+        # The tape that is being run, the store that belongs to it, and the flags that it raised.
+        self.running: Tape | None = None
         self.storing: Store | None = None
         self.hit: Flagged | None = None
 
@@ -358,9 +358,9 @@ def run(
     try:
         if outer is not None:  # called by code that runs in the midst of another traced call
             args, kwargs = outer.plain(args), outer.plain(kwargs)
-        LOCAL.session = session
         session.begin()
         session.allowance = allowance
+        LOCAL.session = session
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
         result = session.end(function(*session.arguments(args), **kwargs))

@@ -161,10 +161,10 @@ def test_a_wrapper_of_a_decorated_function_can_be_decorated() -> None:
 def test_a_value_that_a_block_did_not_deliver_is_computed_and_counted(monkeypatch) -> None:
     real = Closing._deliver
 
-    def deliver(self, closed, key, outs):
-        real(self, closed, key, outs)
+    def deliver(self, tape, closed, key, outs):
+        real(self, tape, closed, key, outs)
         for _, i, _ in closed.places:
-            self.nodes[i]._v, self.nodes[i]._n = None, i
+            tape.nodes[i]._v = None
 
     @jitla.jit(compile="sync")
     def f(x):

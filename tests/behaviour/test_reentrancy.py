@@ -1,4 +1,4 @@
-"""Code of users that runs in the midst of an operation of jitla: signal handlers, finalizers, callbacks of warnings."""
+"""Code of users that runs in the midst of an operation: handlers of signals, finalizers, callbacks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def points(code: Any) -> Iterator[int]:
     yield from sorted({line for _, _, line in code.co_lines() if line})
 
 
-PLACES = [(name, line) for name in ("close", "_outputs", "_deliver", "value", "reset")
+PLACES = [(name, line) for name in ("close", "_detach", "_outputs", "_deliver", "value")
           for line in points(getattr(Closing, name).__code__) if hasattr(getattr(Closing, name), "__code__")]
 
 
@@ -160,8 +160,8 @@ def test_a_timer_whose_handler_calls_decorated_functions(kind: str, mode: str) -
     try:
         wanted = program(x.copy())
         assert same(f(x.copy()), wanted)
-        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
-        for _ in itertools.takewhile(lambda i: len(seen) < 60 and i < 4000, itertools.count()):
+        for i in itertools.takewhile(lambda i: len(seen) < 60 and i < 4000, itertools.count()):
+            signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + 7 * i % 50))
             assert same(f(x.copy()), wanted)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -198,7 +198,9 @@ def test_callbacks_of_warnings(way: str, mode: str, monkeypatch: pytest.MonkeyPa
     decorated = made(tripled, mode)
 
     def callback(*_: Any, **__: Any) -> None:
-        log.append((decorated(np.ones(4)), type(box.x), box.x.sum()))
+        # What it finds in the box may be of a later line: warnings are given when values are computed.
+        assert type(box.x) is np.ndarray and box.x.sum() in (20.0, 24.0)
+        log.append(decorated(np.ones(4)))
 
     def program(x):
         box.x = x * 2
@@ -219,7 +221,7 @@ def test_callbacks_of_warnings(way: str, mode: str, monkeypatch: pytest.MonkeyPa
             monkeypatch.setattr(warnings, "showwarning", callback)
         if way == "stderr":
             monkeypatch.setattr(sys, "stderr", Stream(callback))
-            monkeypatch.setattr(warnings, "showwarning", warnings._showwarning_orig)
+            monkeypatch.setattr(warnings, "showwarning", lambda text, *_: sys.stderr.write(str(text)))
         known = np.seterrcall(callback)
         try:
             outcomes = []
