@@ -211,6 +211,7 @@ fill:
   give %made, at__s, %self
   give %made, at__m, %meta
   give %made, at__v, %none
+  give %made, at__r, %none
   %more = load ptr, ptr $PyList_Append
   %r0 = call i32 %more(ptr %ops, ptr %mark)
   %r1 = call i32 %more(ptr %nodes, ptr %made)

@@ -62,6 +62,7 @@ from jitla.tracing.tape import (
 from jitla.tracing.thread_state import LOCAL
 
 _getrefcount = sys.getrefcount
+_new_tuple = tuple.__new__
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
 BASE = next(map(_getrefcount, [object()]))
 
@@ -102,14 +103,14 @@ class Tape(NamedTuple):
     nodes: list[Any]
     leaves: list[np.ndarray]
     scalars: list[Any]
-    lines: dict[int, Any]
+    lines: dict[int, Any] | None
     views: dict[int, tuple[Lazy, Any, tuple]]
     past: dict[int, Past]
 
     def block(self) -> Block:
         """Return it as a record."""
         ops, count = self.ops, len(self.ops)
-        lines = {i: line for i, line in self.lines.items() if i < count}
+        lines = {i: line for i, line in (self.lines or {}).items() if i < count}
         places = ops.places if type(ops) is Learning else Places()
         return Block(tuple(ops), self.metas(), self.leaves, self.scalars, lines, places, [])
 
@@ -200,7 +201,7 @@ class Closing:
         made = kind()
         made._s = self
         made._m = meta
-        made._v = None
+        made._v = made._r = None
         made._n = self.append(entry, made, scalars)
         if self.attentive:
             self.perform(made)
@@ -224,12 +225,12 @@ class Closing:
         n = proxy._n
         if n < 0:
             n = self.revive(proxy)
-        ops, leaves, scalars = self.ops, self.leaves, self.scalars
-        self.close(n, None, path)
+        tape = self.close(n, None, path)
         value = proxy._v
         if value is None:
             self.site.failed(InternalError("a block was closed without the value that was asked for"))
-            value = self._give_value(proxy, interpret(ops, n, leaves, scalars))
+            assert tape is not None
+            value = self._give_value(proxy, interpret(tape.ops, n, tape.leaves, tape.scalars))
         return value
 
     def compute_alone(self, proxy: Lazy) -> Any:
@@ -245,7 +246,7 @@ class Closing:
             if n < 0 and proxy._r is not None:
                 block, index, _ = proxy._r
                 return self._give_value(proxy, interpret(block.entries, index, block.leaves, block.scalars))
-            tape = Tape(self.ops, self.nodes, self.leaves, self.scalars, {}, self.views, {})
+            tape = Tape(self.ops, self.nodes, self.leaves, self.scalars, None, self.views, {})
             if n >= 0:
                 if n < len(tape.nodes) and (tape.nodes[n] is proxy or type(tape.nodes[n]) not in LAZY):
                     return self._give_value(proxy, self._interpret(tape, n))
@@ -275,7 +276,6 @@ class Closing:
         if proxy._v is None:
             proxy._l = layout_id(value) if isinstance(value, np.ndarray) else -1
             proxy._v = value
-            proxy._r = None
             proxy._n = -1
         return proxy._v
 
@@ -329,8 +329,8 @@ class Closing:
     def close(
         self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING,
-    ) -> None:
-        """End the block: compute entry `wanted`, what is live, and `store`; forget the tape.
+    ) -> Tape | None:
+        """End the block: compute entry `wanted`, what is live, and `store`; return its tape, if there was one.
 
         `consumed` = (entry, references): a value that the running operation drops when it is done;
         so many references to it are not the operation's own.
@@ -338,12 +338,12 @@ class Closing:
         if len(self.nodes) == len(self.entered):
             if frames.path() is not None:
                 self.forget()
-            return
+            return None
         if path is None:
             path = frames.path()
             if path is None:
                 self._settle_alone(store)
-                return
+                return None
         nodes, site = self.nodes, self.site
         count = len(nodes)
         place = (path, wanted, store, count)
@@ -355,13 +355,18 @@ class Closing:
             if closed is not None:
                 site.likely[place] = (key, closed)
         is_new = closed is None or closed.fixed and not closed.fits(self.scalars)
-        if closed is None:
-            self.hits = min(self.hits, 0)
-        elif self.lines is not None and not is_new:
-            self.hits += 1
-        tape = self._detach(count, range(count) if is_new else closed.alive)
-        if self.hits > 32:
-            self.lines = None
+        alive: Iterable[int]
+        if is_new:
+            alive = [i for i, node in enumerate(nodes) if type(node) in LAZY]
+            if closed is None:
+                self.hits = min(self.hits, 0)
+        else:
+            alive = closed.alive
+            if self.lines is not None:
+                self.hits += 1
+                if self.hits > 32:
+                    self.lines = None
+        tape = self._detach(count, alive)
         outs: tuple | None = None
         try:
             if is_new:
@@ -371,21 +376,21 @@ class Closing:
             outs = self._outputs(tape, closed) if closed.roots else ()
             self._deliver(tape, closed, key, outs)
         except BaseException:  # an interrupt: what was written into memory must not be read again
+            self.hit = None
             if outs is not None:
                 self._deliver(tape, closed, key, outs)
             elif self.storing is None:
                 self._keep_recipes(tape, key)
             raise
         finally:
-            self.running = None
-            hit = self.hit
-            if store is not None or hit is not None:
-                self.storing = self.hit = None
-        if hit is not None:
+            self.running = self.storing = None
+        if self.hit is not None:
+            hit, self.hit = self.hit, None
             self._tell(closed, tape, store, hit)
         allowance = self.allowance
         if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
             self.retreat()
+        return tape
 
     def _detach(self, count: int, alive: Iterable[int]) -> Tape:
         """Take the tape, which has `count` entries, off the session, and begin an empty one.
@@ -394,26 +399,25 @@ class Closing:
         it was, or none.
         """
         self.leave()
-        nodes = self.nodes
+        nodes, views, past, lines = self.nodes, self.views, self.past, self.lines
         for i in alive:
-            p = nodes[i]
-            if type(p) in LAZY:
-                p._r = None
-                p._n = -1
-        lines = {} if self.lines is None else dict(self.lines)
-        empty: tuple[Any, ...] = [], [], [], [], []
-        if self.lines is not None or self.attentive:
-            empty = self._empty(), Attentive() if self.attentive else [], [], [], []
-        views: dict[int, Any] = {} if self.views else self.views
-        past: dict[int, Past] = {} if self.past else self.past
-        tape = tuple.__new__(
-            Tape, (self.ops, nodes, self.leaves, self.scalars, lines, self.views, self.past))
+            nodes[i]._n = -1
+        ops: list[tuple] = []
+        if lines is not None:
+            lines = dict(lines)
+            ops = self._empty()
+        empty: list[Any] = [] if not self.attentive else Attentive()
+        tape = _new_tuple(Tape, (self.ops, nodes, self.leaves, self.scalars, lines, views, past))
         while len(nodes) > count:
             self._truncate(count)
         # Nothing is called from here on, so that nobody interrupts it.
         self.running = tape
-        self.ops, self.nodes, self.leaves, self.scalars, self.entered = empty
-        self.views, self.past = views, past
+        self.ops, self.nodes = ops, empty
+        self.leaves, self.scalars, self.entered = [], [], []
+        if views:
+            self.views = {}
+        if past:
+            self.past = {}
         if self.positions or self.tables or self.extremes:
             self.positions, self.tables, self.extremes = {}, {}, {}
         return tape
