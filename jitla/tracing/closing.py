@@ -330,7 +330,7 @@ class Closing:
         self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING,
     ) -> Tape | None:
-        """End the block: compute entry `wanted`, what is live, and `store`; return its tape, if there was one.
+        """End the block: compute entry `wanted`, what is live, and `store`; return its tape, if there is one.
 
         `consumed` = (entry, references): a value that the running operation drops when it is done;
         so many references to it are not the operation's own.
