@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 
 from jitla.codegen.layout import PART, Target
 from jitla.codegen.targets import host_target
+from jitla.codegen.ufunc_loops import symbols_in
 from jitla.config import __version__
 from jitla.errors import BackendError
 from jitla.locks import hold, lost, relock
@@ -258,7 +259,7 @@ class Jit:
         symbols: Mapping[str, int] | None = None,
     ) -> Library:
         builder = llvm.JITLibraryBuilder().add_current_process()
-        for name, address in (symbols or {}).items():
+        for name, address in {**symbols_in(objects), **(symbols or {})}.items():
             builder = builder.import_symbol(name, address)
         for data in objects:
             builder = builder.add_object_img(data)
