@@ -1,0 +1,126 @@
+"""Decorates the functions of a package while its modules are imported.
+
+Once a module has been executed, each function that it defines is replaced by the decorated one, in the module
+and in its classes; what is imported from it afterwards is decorated. Functions that a module has put into a
+table by then, or wrapped, stay as they are there: what calls them is decorated. Left out are tests and their
+helpers, vendored packages that are about other libraries than NumPy, asynchronous generators, and functions
+that were not made from a file, such as those of dataclasses.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import FunctionType, ModuleType
+from typing import Any
+
+import jitla
+
+_PARTS = frozenset({"tests", "conftest", "_test_common"})
+#: Helpers of tests, build tools and vendored packages; names are those below the package.
+LEFT_OUT = (
+    "_lib._testutils", "_lib._docscrape", "_lib._pep440", "_lib._uarray", "_lib.uarray",
+    "_lib.array_api_compat", "_lib.array_api_extra",
+    "externals", "utils._testing", "utils._mocking", "utils.estimator_checks", "_build_utils", "__check_build",
+)
+#: What pytest looks for in packages, and asks for the number of parameters of its code.
+_HOOKS = frozenset({"setup_module", "teardown_module"})
+
+#: All decorated functions of the process.
+DECORATED: list[Any] = []
+
+
+class DecoratingLoader(SourceFileLoader):
+    """Executes a module, then decorates what it has defined."""
+
+    options: dict[str, Any]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module and decorate its functions."""
+        super().exec_module(module)
+        decorate_module(module, self.options)
+
+
+class Finder:
+    """Finds the modules of one package, to be decorated with the given options of `jitla.jit`."""
+
+    def __init__(self, package: str, options: dict[str, Any]) -> None:
+        self.package = package
+        self.options = options
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec that the import system would find, with a loader that decorates."""
+        if name.partition(".")[0] != self.package or is_left_out(name):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = DecoratingLoader(spec.loader.name, spec.loader.path)
+            spec.loader.options = self.options
+        return spec
+
+
+def start_decorating(package: str, options: dict[str, Any]) -> None:
+    """From now on modules of `package` are decorated when they are imported; none may be there yet."""
+    there = [name for name in sys.modules if name.partition(".")[0] == package]
+    if there:
+        raise RuntimeError(f"{package} has been imported before: {there[:3]}")
+    sys.meta_path.insert(0, Finder(package, options))
+
+
+def is_left_out(name: str) -> bool:
+    """Say whether a module stays as it is."""
+    below = name.partition(".")[2]
+    return not _PARTS.isdisjoint(name.split(".")) or \
+        any(below == each or below.startswith(f"{each}.") for each in LEFT_OUT)
+
+
+def decorate_module(module: ModuleType, options: dict[str, Any]) -> None:
+    """Decorate the functions that `module` defines, and the methods of its classes."""
+    made: dict[FunctionType, Any] = {}  # a function may have several names
+
+    def decorated(function: FunctionType) -> Any:
+        if function not in made:
+            made[function] = jitla.jit(function, **options)
+            DECORATED.append(made[function])
+        return made[function]
+
+    _decorate(module, module.__name__, decorated, set())
+
+
+def _decorate(owner: Any, module: str, decorated: Callable[[FunctionType], Any], seen: set[type]) -> None:
+    for name, value in list(vars(owner).items()):
+        if isinstance(value, type):
+            if value.__module__ == module and value not in seen:
+                seen.add(value)
+                _decorate(value, module, decorated, seen)
+            continue
+        made = _replaced(value, module, decorated)
+        if made is not value:
+            setattr(owner, name, made)
+
+
+def _replaced(value: Any, module: str, decorated: Callable[[FunctionType], Any]) -> Any:
+    """Return what stands for `value`: decorated if it is a function of `module`, or what has one inside."""
+    if type(value) is FunctionType:
+        return decorated(value) if _is_own(value, module) else value
+    if type(value) in (staticmethod, classmethod):
+        return type(value)(decorated(value.__func__)) if _is_own(value.__func__, module) else value
+    if type(value) is property and _is_own(value.fget, module):
+        return property(decorated(value.fget), value.fset, value.fdel, value.__doc__)
+    if type(value) is cached_property and _is_own(value.func, module):
+        value.func = decorated(value.func)
+    return value
+
+
+def _is_own(function: Any, module: str) -> bool:
+    return type(function) is FunctionType and function.__module__ == module and function.__name__ not in _HOOKS \
+        and not hasattr(function, "__jitla_state__") and not inspect.isasyncgenfunction(function) \
+        and _exists(function.__code__.co_filename)
+
+
+_exists = cache(os.path.exists)
