@@ -28,8 +28,8 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite library-suites bench bench-algorithms \
-	kernels accuracy docs newcomer scipy_sheet lint clean
+.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite library-suites bench \
+	bench-algorithms kernels accuracy docs newcomer scipy_sheet lint clean
 
 all: test
 

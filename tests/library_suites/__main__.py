@@ -1,4 +1,4 @@
-"""`python -m tests.library_suites --suite SUITE --mode MODE --shard I/N` runs a shard; `--merge` adds them up."""
+"""`python -m tests.library_suites --suite SUITE --mode MODE --shard I/N` runs a shard, or adds them up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN_ITEMS = 6
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     found = argparse.ArgumentParser(prog="python -m tests.library_suites",
-                                    description="SciPy's and scikit-learn's own tests, the libraries decorated")
+                                    description="SciPy's or scikit-learn's own tests, the library decorated")
     found.add_argument("--suite", choices=sorted(NAMES), default="scipy")
     found.add_argument("--mode", choices=MODES, default="sync")
     found.add_argument("--shard", type=shard_name, default="1/8", help="I/N, from 1")

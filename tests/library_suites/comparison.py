@@ -1,6 +1,6 @@
 """What of a library's tests differs from the plain run, and what that has in common.
 
-An item differs if its outcome does, or the kind of its exception, or the warnings that are given while it runs.
+An item differs if its outcome does, or the kind of its exception, or the warnings given while it runs.
 """
 
 from __future__ import annotations

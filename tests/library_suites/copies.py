@@ -1,13 +1,13 @@
 """SciPy under another name, and where scikit-learn is.
 
-Functions of modules named `scipy` are never traced, and installed files are library code. Hence a copy of the
-installed package in a folder of its own, with a name of as many letters, which is put in the place of the old
-one in Python files and in extension modules. There it is needed, too: modules of Cython import each other by
-name. Names of theirs that are read by Python are in a compressed table; where the table with the new name does
-not fit into the old place, lines of examples in its documentation are made blank. Where there are none, it stays
-as it is: functions of that extension say that they are of `scipy`, and what it imports in Python is the
-original. Of SciPy 1.17 that is `solve` of `_bglu_dense`, and `fft`, `linalg` of `_decomp_interpolative`;
-`left_alone` tells which extensions they are.
+Functions of modules named `scipy` are never traced, and installed files are library code. Hence a copy of
+the installed package in a folder of its own, with a name of as many letters, which is put in the place of the
+old one in Python files and in extension modules. There it is needed, too: modules of Cython import each other
+by name. Names of theirs that are read by Python are in a compressed table; where the table with the new name
+does not fit into the old place, lines of examples in its documentation are made blank. Where there are none,
+it stays as it is: functions of that extension say that they are of `scipy`, and what it imports in Python is
+the original. Of SciPy 1.17 that is `linalg` in `_bglu_dense`, and `fft`, `linalg`, `sparse.linalg` in
+`_decomp_interpolative`; `left_alone` tells which extensions they are.
 
 Not renamed: symbols (`scipy_dgemm_`), environment variables, and text in which the name is part of a word.
 """

@@ -13,10 +13,10 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jitla
 
@@ -25,7 +25,8 @@ _PARTS = frozenset({"tests", "conftest", "_test_common"})
 LEFT_OUT = (
     "_lib._testutils", "_lib._docscrape", "_lib._pep440", "_lib._uarray", "_lib.uarray",
     "_lib.array_api_compat", "_lib.array_api_extra",
-    "externals", "utils._testing", "utils._mocking", "utils.estimator_checks", "_build_utils", "__check_build",
+    "externals", "utils._testing", "utils._mocking", "utils.estimator_checks", "_build_utils",
+    "__check_build",
 )
 #: What pytest looks for in packages, and asks for the number of parameters of its code.
 _HOOKS = frozenset({"setup_module", "teardown_module"})
@@ -38,11 +39,12 @@ class DecoratingLoader(SourceFileLoader):
     """Executes a module, then decorates what it has defined."""
 
     options: dict[str, Any]
+    folder: str
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module and decorate its functions."""
         super().exec_module(module)
-        decorate_module(module, self.options)
+        decorate_module(module, self.options, self.folder)
 
 
 class Finder:
@@ -51,6 +53,7 @@ class Finder:
     def __init__(self, package: str, options: dict[str, Any]) -> None:
         self.package = package
         self.options = options
+        self.folder = ""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
@@ -61,7 +64,13 @@ class Finder:
         if spec is not None and type(spec.loader) is SourceFileLoader:
             spec.loader = DecoratingLoader(spec.loader.name, spec.loader.path)
             spec.loader.options = self.options
+            spec.loader.folder = self._folder(spec.loader.path)
         return spec
+
+    def _folder(self, path: str) -> str:
+        """Return the folder of the whole package, of which the first module is imported first."""
+        self.folder = self.folder or os.path.dirname(path) + os.sep
+        return self.folder
 
 
 def start_decorating(package: str, options: dict[str, Any]) -> None:
@@ -79,8 +88,22 @@ def is_left_out(name: str) -> bool:
         any(below == each or below.startswith(f"{each}.") for each in LEFT_OUT)
 
 
-def decorate_module(module: ModuleType, options: dict[str, Any]) -> None:
-    """Decorate the functions that `module` defines, and the methods of its classes."""
+class Source(NamedTuple):
+    """A module, and the folder of the package that it is of."""
+
+    module: str
+    folder: str
+
+    def has(self, function: Any) -> bool:
+        """Say whether the package has written the text of `function`, for this module."""
+        return type(function) is FunctionType and function.__module__ == self.module \
+            and function.__name__ not in _HOOKS and not hasattr(function, "__jitla_state__") \
+            and not inspect.isasyncgenfunction(function) \
+            and function.__code__.co_filename.startswith(self.folder)
+
+
+def decorate_module(module: ModuleType, options: dict[str, Any], folder: str) -> None:
+    """Decorate the functions that `module` defines by files in `folder`, and the methods of its classes."""
     made: dict[FunctionType, Any] = {}  # a function may have several names
 
     def decorated(function: FunctionType) -> Any:
@@ -89,38 +112,29 @@ def decorate_module(module: ModuleType, options: dict[str, Any]) -> None:
             DECORATED.append(made[function])
         return made[function]
 
-    _decorate(module, module.__name__, decorated, set())
+    _decorate(module, Source(module.__name__, folder), decorated, set())
 
 
-def _decorate(owner: Any, module: str, decorated: Callable[[FunctionType], Any], seen: set[type]) -> None:
+def _decorate(owner: Any, source: Source, decorated: Callable[[FunctionType], Any], seen: set[type]) -> None:
     for name, value in list(vars(owner).items()):
         if isinstance(value, type):
-            if value.__module__ == module and value not in seen:
+            if value.__module__ == source.module and value not in seen:
                 seen.add(value)
-                _decorate(value, module, decorated, seen)
+                _decorate(value, source, decorated, seen)
             continue
-        made = _replaced(value, module, decorated)
+        made = _replaced(value, source, decorated)
         if made is not value:
             setattr(owner, name, made)
 
 
-def _replaced(value: Any, module: str, decorated: Callable[[FunctionType], Any]) -> Any:
-    """Return what stands for `value`: decorated if it is a function of `module`, or what has one inside."""
+def _replaced(value: Any, source: Source, decorated: Callable[[FunctionType], Any]) -> Any:
+    """Return what stands for `value`: decorated if it is a function of `source`, or what has one inside."""
     if type(value) is FunctionType:
-        return decorated(value) if _is_own(value, module) else value
+        return decorated(value) if source.has(value) else value
     if type(value) in (staticmethod, classmethod):
-        return type(value)(decorated(value.__func__)) if _is_own(value.__func__, module) else value
-    if type(value) is property and _is_own(value.fget, module):
+        return type(value)(decorated(value.__func__)) if source.has(value.__func__) else value
+    if type(value) is property and source.has(value.fget):
         return property(decorated(value.fget), value.fset, value.fdel, value.__doc__)
-    if type(value) is cached_property and _is_own(value.func, module):
+    if type(value) is cached_property and source.has(value.func):
         value.func = decorated(value.func)
     return value
-
-
-def _is_own(function: Any, module: str) -> bool:
-    return type(function) is FunctionType and function.__module__ == module and function.__name__ not in _HOOKS \
-        and not hasattr(function, "__jitla_state__") and not inspect.isasyncgenfunction(function) \
-        and _exists(function.__code__.co_filename)
-
-
-_exists = cache(os.path.exists)

@@ -64,7 +64,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if call.excinfo is not None and not hasattr(report, "wasxfail"):
         error = call.excinfo.value
-        frames = [f"{_short(f.filename)}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+        frames = [f"{_short(frame.filename)}:{frame.lineno} {frame.name}"
+                  for frame in traceback.extract_tb(error.__traceback__)]
         report.cause = {"kind": type(error).__name__, "frames": frames[-FRAMES:],
                         "message": _ADDRESS.sub("0x", str(error))[:600]}
     return report
@@ -119,5 +120,6 @@ class LibraryLog(Log):
                 new += site.failures[self._known.get(site, 0):]
                 self._known[site] = failures
         traced, self._calls = calls > self._calls, calls
-        made = {"cause": self._cause, "warnings": sorted(self._warned), "internal": new[-3:], "traced": traced}
+        made = {"cause": self._cause, "warnings": sorted(self._warned), "internal": new[-3:],
+                "traced": traced}
         return {name: value for name, value in made.items() if value}
