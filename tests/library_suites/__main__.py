@@ -51,7 +51,8 @@ def run_batches(home: Path, suite: str, mode: str, found: list[Batch], logs: Pat
                 more: tuple[str, ...] = (), limit: float = LIMIT) -> Events:
     """Run batches of a library's tests; return what became of each item."""
     folder, options = prepared(home, suite)
-    told = ("--package", NAMES[suite], f"--timeout={limit}", "--timeout-method=signal", *more)
+    told = ("--package", NAMES[suite], f"--timeout={limit}", "--timeout-method=signal",
+            "--continue-on-collection-errors", *more)
     return run(folder, found, mode, logs.resolve(), jobs, told, limit + RESPITE, setting(home, options))
 
 

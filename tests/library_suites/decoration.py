@@ -31,6 +31,9 @@ LEFT_OUT = (
 #: What pytest looks for in packages, and asks for the number of parameters of its code.
 _HOOKS = frozenset({"setup_module", "teardown_module"})
 
+#: Where functions are looked up that have been put there while a module was executed.
+TABLES = (("_lib._array_api", "xp_capabilities_table"),)
+
 #: All decorated functions of the process.
 DECORATED: list[Any] = []
 
@@ -113,6 +116,9 @@ def decorate_module(module: ModuleType, options: dict[str, Any], folder: str) ->
         return made[function]
 
     _decorate(module, Source(module.__name__, folder), decorated, set())
+    for place, name in TABLES:
+        table = getattr(sys.modules.get(f"{module.__name__.partition('.')[0]}.{place}"), name, {})
+        table.update({made[function]: table[function] for function in made if function in table})
 
 
 def _decorate(owner: Any, source: Source, decorated: Callable[[FunctionType], Any], seen: set[type]) -> None:

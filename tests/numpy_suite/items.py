@@ -75,6 +75,12 @@ class Log:
         """Return the outcome and the text of a phase that went wrong."""
         return outcome, "\n".join(report.longreprtext.splitlines()[-LAST_LINES:])
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Write down what could not be collected, as an item of its own."""
+        if report.failed:
+            text = "\n".join(report.longreprtext.splitlines()[-LAST_LINES:])
+            self._say(end=report.nodeid, outcome="error", text=text)
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Write down what runs next: whoever brings the process down is known by it."""
         self._outcome, self._text, self._seconds = "passed", "", 0.0
