@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--jobs", type=int, default=2, help="processes at once")
     found.add_argument("--files", default="", help="only files whose path contains this")
     found.add_argument("-k", dest="expression", default="", help="only items that pytest -k selects")
+    found.add_argument("--every", type=int, default=1, help="only one item in so many, always the same")
     found.add_argument("--limit", type=float, default=LIMIT, help="seconds of one item")
     found.add_argument("--home", type=Path, default=Path(".library-suites"), help="folder for results")
     found.add_argument("--fresh", action="store_true", help="run the plain tests again, too")
@@ -66,7 +67,8 @@ def run_mode(options: argparse.Namespace, mode: str) -> Events:
     folder, _ = prepared(options.home, options.suite)
     index, count = map(int, options.shard.split("/"))
     files = [path for path in found_files(folder, options.suite) if options.files in str(path)]
-    mine = shard(batches(folder, files), index, count)
+    mine = [each._replace(part=thinned(each.part, options.every))
+            for each in shard(batches(folder, files), index, count)]
     more = ("-k", options.expression) if options.expression else ()
     name = f"{options.suite}-{mode}-{index}of{count}{options.files}".replace("/", "-")
     began = time.monotonic()
@@ -81,7 +83,14 @@ def run_mode(options: argparse.Namespace, mode: str) -> Events:
 
 def name_of(options: argparse.Namespace) -> str:
     """Return what the shard and the selection are called in names of files."""
-    return f"{options.shard}{options.files}{options.expression}".replace("/", "of")
+    every = f"every{options.every}" if options.every > 1 else ""
+    return f"{options.shard}{options.files}{options.expression}{every}".replace("/", "of")
+
+
+def thinned(part: str, every: int) -> str:
+    """Return the part of the items of `part` that has one in `every`."""
+    index, _, count = part.partition("/")
+    return f"{index}/{int(count) * every}"
 
 
 def results(options: argparse.Namespace) -> tuple[Events, Events]:
