@@ -76,10 +76,12 @@ class Log:
         return outcome, "\n".join(report.longreprtext.splitlines()[-LAST_LINES:])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Write down what could not be collected, as an item of its own."""
+        """Write down what could not be collected, as an item of its own; else that something was."""
         if report.failed:
             text = "\n".join(report.longreprtext.splitlines()[-LAST_LINES:])
             self._say(end=report.nodeid, outcome="error", text=text)
+        else:
+            self._say(collected=report.nodeid)  # a sign of life
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Write down what runs next: whoever brings the process down is known by it."""
@@ -111,5 +113,6 @@ def events(path: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        found[record.pop("end", None) or record.pop("start")] = record
+        if "collected" not in record:
+            found[record.pop("end", None) or record.pop("start")] = record
     return found

@@ -21,6 +21,7 @@ from tests.numpy_suite.items import LAST_LINES, events
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = 120.0
+STARTUP = 300.0  # until the first sign of life, which comes after everything has been imported
 POLL = 0.1
 MAX_WORKERS = 40  # for one batch
 
@@ -59,6 +60,7 @@ def _batch(folder: Path, batch: Batch, mode: str, log: Path, more: tuple[str, ..
         running = [item for item, event in found.items() if "outcome" not in event]
         if not running:
             if end not in (0, 1, 5):  # passed, failed, nothing to run
+                text = text or f"ended with {end} before any item"
                 found[f"{' '.join(batch.files)} ({batch.part})"] = {"outcome": "error", "text": text}
             break
         outcome = "hang" if end is None else "crash"
@@ -87,7 +89,7 @@ def _worker(folder: Path, batch: Batch, mode: str, log: Path, more: tuple[str, .
             now = log.stat().st_size if log.exists() else 0
             if now != size:
                 size, since = now, time.monotonic()
-            elif time.monotonic() - since > hangs:
+            elif time.monotonic() - since > (hangs if now else max(hangs, STARTUP)):
                 worker.kill()
                 worker.wait()
                 return None, _tail(words)
