@@ -87,13 +87,13 @@ class LibraryLog(Log):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._cause: dict[str, Any] = {}
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, tuple[str, str]]] = set()
         self._known: dict[Any, int] = {}  # failures of sites before
         self._calls = 0
 
     def begin(self) -> None:
         """Forget the item before."""
-        self._cause, self._warned = {}, set()
+        self._cause = {}
 
     def failed(self, report: pytest.TestReport, outcome: str) -> tuple[str, str]:
         """Tell an item that took too long from others."""
@@ -103,10 +103,12 @@ class LibraryLog(Log):
         return "timeout" if late else outcome, text
 
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
-        """Remember what is warned of while an item runs."""
-        if nodeid:
-            text = _ADDRESS.sub("0x", str(warning_message.message))
-            self._warned.add((warning_message.category.__name__, text[:400]))
+        """Write down what was warned of while an item ran, which pytest tells after its end."""
+        text = _ADDRESS.sub("0x", str(warning_message.message))
+        found = warning_message.category.__name__, text[:400]
+        if nodeid and (nodeid, found) not in self._warned:
+            self._warned.add((nodeid, found))
+            self._say(warned=nodeid, warning=found)
 
     def details(self) -> dict[str, Any]:
         """Return what is known of the item that ends."""
@@ -120,6 +122,5 @@ class LibraryLog(Log):
                 new += site.failures[self._known.get(site, 0):]
                 self._known[site] = failures
         traced, self._calls = calls > self._calls, calls
-        made = {"cause": self._cause, "warnings": sorted(self._warned), "internal": new[-3:],
-                "traced": traced}
+        made = {"cause": self._cause, "internal": new[-3:], "traced": traced}
         return {name: value for name, value in made.items() if value}

@@ -113,6 +113,8 @@ def events(path: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        if "collected" not in record:
+        if "warned" in record:  # follows the end of the item
+            found[record["warned"]].setdefault("warnings", []).append(record["warning"])
+        elif "collected" not in record:
             found[record.pop("end", None) or record.pop("start")] = record
     return found
