@@ -44,6 +44,7 @@ def home(tmp_path_factory):
     shutil.rmtree(made)
 
 
+@pytest.mark.timeout(900)  # a minute where nothing else runs
 @pytest.mark.parametrize("suite", sorted(SELECTION))
 def test_a_part_of_the_tests_of_a_library_is_as_in_the_plain_run(home, suite):
     found = [Batch(SELECTION[suite], "0/1", 1)]
