@@ -9,6 +9,8 @@ it stays as it is: functions of that extension say that they are of `scipy`, and
 the original. Of SciPy 1.17 that is `linalg` in `_bglu_dense`, and `fft`, `linalg`, `sparse.linalg` in
 `_decomp_interpolative`; `left_alone` tells which extensions they are.
 
+Extensions of older releases have no such tables; where one of them imports `scipy` itself, that is the original.
+
 Not renamed: symbols (`scipy_dgemm_`), environment variables, and text in which the name is part of a word.
 """
 
@@ -82,7 +84,9 @@ def found_files(folder: Path, suite: str) -> list[Path]:
 
 def _copy(source: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
-    (folder / "scipy.libs").symlink_to(source / "scipy.libs")
+    libraries = source / "scipy.libs"
+    if libraries.exists():  # where a wheel brings them
+        (folder / libraries.name).symlink_to(libraries)
     shutil.copytree(source / _OLD, folder / _NEW, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (folder / _NEW).rglob("*"):
         if path.suffix in (".py", ".pyi"):
