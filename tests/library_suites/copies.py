@@ -9,7 +9,7 @@ it stays as it is: functions of that extension say that they are of `scipy`, and
 the original. Of SciPy 1.17 that is `linalg` in `_bglu_dense`, and `fft`, `linalg`, `sparse.linalg` in
 `_decomp_interpolative`; `left_alone` tells which extensions they are.
 
-Extensions of older releases have no such tables; where one of them imports `scipy` itself, that is the original.
+Extensions of older releases have no such tables; what one of them imports of `scipy` itself is the original.
 
 Not renamed: symbols (`scipy_dgemm_`), environment variables, and text in which the name is part of a word.
 """

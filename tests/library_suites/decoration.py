@@ -1,15 +1,17 @@
 """Decorates the functions of a package while its modules are imported.
 
-Once a module has been executed, each function that it defines is replaced by the decorated one, in the module
-and in its classes; what is imported from it afterwards is decorated. Functions that a module has put into a
-table by then, or wrapped, stay as they are there: what calls them is decorated. Left out are tests and their
-helpers, vendored packages that are about other libraries than NumPy, asynchronous generators, and functions
-that were not made from a file, such as those of dataclasses.
+Once a module has been executed, each function that it defines is replaced by the decorated one, in the module,
+in its classes, and in tables that are variables of these, as functions are compared with what is found there.
+What is imported from it afterwards is decorated. Functions that a module has wrapped by then stay as they are
+there: what calls them is decorated. Left out are tests and their helpers, vendored packages that are about other
+libraries than NumPy, asynchronous generators, and functions that were not made from a file of the package, such
+as those of dataclasses.
 """
 
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -33,6 +35,8 @@ _HOOKS = frozenset({"setup_module", "teardown_module"})
 
 #: Where functions are looked up that have been put there while a module was executed.
 TABLES = (("_lib._array_api", "xp_capabilities_table"),)
+
+DEPTH = 3  # of tables in tables
 
 #: All decorated functions of the process.
 DECORATED: list[Any] = []
@@ -116,6 +120,7 @@ def decorate_module(module: ModuleType, options: dict[str, Any], folder: str) ->
         return made[function]
 
     _decorate(module, Source(module.__name__, folder), decorated, set())
+    _fill(module, Source(module.__name__, folder), made)
     for place, name in TABLES:
         table = getattr(sys.modules.get(f"{module.__name__.partition('.')[0]}.{place}"), name, {})
         table.update({made[function]: table[function] for function in made if function in table})
@@ -143,4 +148,32 @@ def _replaced(value: Any, source: Source, decorated: Callable[[FunctionType], An
         return property(decorated(value.fget), value.fset, value.fdel, value.__doc__)
     if type(value) is cached_property and source.has(value.func):
         value.func = decorated(value.func)
+    return value
+
+
+def _fill(owner: Any, source: Source, made: dict[FunctionType, Any],
+          seen: frozenset[type] = frozenset()) -> None:
+    """Put decorated functions into the tables of a module and of its classes."""
+    for name, value in list(vars(owner).items()):
+        if name.startswith("__"):
+            continue
+        if isinstance(value, type) and value.__module__ == source.module and value not in seen:
+            _fill(value, source, made, seen | {value})
+        elif type(value) in (dict, list, tuple):
+            filled = _filled(value, made)
+            if filled is not value:
+                setattr(owner, name, filled)
+
+
+def _filled(value: Any, made: dict[FunctionType, Any], depth: int = DEPTH) -> Any:
+    """Return `value` with decorated functions in the place of plain ones; lists and dicts stay themselves."""
+    if type(value) is FunctionType:
+        return made.get(value, value)
+    if depth and type(value) is dict:
+        value.update({key: _filled(each, made, depth - 1) for key, each in value.items()})
+    elif depth and type(value) is list:
+        value[:] = [_filled(each, made, depth - 1) for each in value]
+    elif depth and type(value) is tuple:
+        filled = tuple(_filled(each, made, depth - 1) for each in value)
+        return value if all(map(operator.is_, filled, value)) else filled
     return value

@@ -96,6 +96,7 @@ MODULE = """
         return x + 1
 
     g = f
+    TABLE = {"f": (f, join), "more": [f, 1]}
 
     async def asynchronous():
         yield 1
@@ -157,6 +158,7 @@ def test_what_a_package_defines_is_decorated_on_import(package):
     assert not any(map(is_decorated, (
         module.join, module.asynchronous, own["__init__"], own["__eq__"], own["__repr__"])))
     assert module.f is module.g is importlib.import_module(f"{package}.user").f
+    assert module.TABLE == {"f": (module.f, module.join), "more": [module.f, 1]}
     assert len(decoration.DECORATED) == 6
     assert (point.method(), point.static(1), point.of(3).x, point.twice, point.thrice) == (3, 1, 3, 4, 6)
     assert own["twice"].__doc__ == "Documented."
