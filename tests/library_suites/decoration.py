@@ -1,11 +1,11 @@
 """Decorates the functions of a package while its modules are imported.
 
-Once a module has been executed, each function that it defines is replaced by the decorated one, in the module,
-in its classes, and in tables that are variables of these, as functions are compared with what is found there.
-What is imported from it afterwards is decorated. Functions that a module has wrapped by then stay as they are
-there: what calls them is decorated. Left out are tests and their helpers, vendored packages that are about other
-libraries than NumPy, asynchronous generators, and functions that were not made from a file of the package, such
-as those of dataclasses.
+Once a module has been executed, each function that it defines is replaced by the decorated one, in the
+module, in its classes, and in tables that are variables of these: functions are compared with what they
+have. What is imported from it afterwards is decorated. Functions that a module has wrapped by then stay as
+they are there: what calls them is decorated. Left out are tests and their helpers, vendored packages that are
+about other libraries than NumPy, asynchronous generators, and functions that were not made from a file of the
+package, such as those of dataclasses.
 """
 
 from __future__ import annotations
