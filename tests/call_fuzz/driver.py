@@ -25,7 +25,7 @@ from typing import Any
 from tests.call_fuzz.program import generate
 
 CHUNK = 50  # programs of one process
-HANGS = 60.0  # seconds that one program may take
+HANGS = 20.0  # seconds that one program may take
 VARIANTS = ("usual", "turns", "retreat", "kept")  # by chunk: how jitla is set up
 
 
@@ -99,7 +99,7 @@ def in_child(work: Callable[[Callable[[Any], None]], None], seconds: float) -> t
     _, status = os.waitpid(child, 0)
     ended = os.waitstatus_to_exitcode(status)
     log.seek(0)
-    return said, f"exit {ended}: {log.read()[-3000:]}" if ended else ""
+    return said, f"exit {ended}: {log.read()[:4000]}" if ended else ""
 
 
 def run_seeds(first: int, last: int, modes: tuple[str, ...], variant: str) -> list[tuple[int, list[Any]]]:
@@ -190,7 +190,7 @@ def _tell(seed: int, faults: list[Any], out: str) -> None:
     from tests.call_fuzz.runner import Difference
 
     modes = ",".join(fault[0] for fault in faults)
-    print(f"{seed} ({variant_of(seed)}; {modes}): {str(Difference(*faults[0]))[-1500:]}", flush=True)
+    print(f"{seed} ({variant_of(seed)}; {modes}): {str(Difference(*faults[0]))[:2500]}", flush=True)
     if out:
         with open(out, "a") as stream:
             stream.write(json.dumps({"seed": seed, "variant": variant_of(seed), "faults": faults}) + "\n")
@@ -209,13 +209,14 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
         print(Difference(*fault))
     if not faults or given.shrink is None:
         return bool(faults)
-    mode, _, kind, path, *_ = faults[0]
+    mode, _, kind, path, _, there = faults[0]
     wanted, place = modes if mode == "?" else (mode,), re.split(r"\W", path)[0]
     if variant != "usual" and any(f[2] == kind for f in differences(text, wanted, "usual")):
         variant = "usual"
 
     def is_like(found: list[Any]) -> bool:
-        return any(f[2] == kind and re.split(r"\W", f[3])[0] == place for f in found)
+        return any(f[2] == kind and re.split(r"\W", f[3])[0] == place and f[5].split()[:1] == there.split()[:1]
+                   for f in found)
 
     def work(say: Callable[[Any], None]) -> None:
         prepare(variant)
@@ -225,7 +226,7 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
             signal.alarm(5)
             try:
                 found = is_like(_differences(other, wanted))
-            except Stopped:
+            except (Stopped, Exception):  # no program at all any more
                 return False
             finally:
                 signal.alarm(0)
@@ -239,7 +240,7 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
     if kind == "crash":
         small = shrink(text, lambda other: is_like(differences(other, wanted, variant)), given.seconds)
     else:
-        small = in_child(work, HANGS)[0][-1]
+        small = in_child(work, given.seconds + HANGS)[0][-1]
     print(f"# {variant}")
     for fault in differences(small, modes, variant):
         print("# " + str(Difference(*fault)).replace("\n", "\n# "))

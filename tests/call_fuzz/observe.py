@@ -82,7 +82,7 @@ class Snapshot:
         if isinstance(value, OPAQUE):
             self.leaves[path] = kind.__name__
             return
-        self.leaves[path] = f"{kind.__name__}"
+        self.leaves[path] = type(undecorated(value)).__name__
         for name, part in self._parts(value, kind):
             self.walk(path + name, part, depth + 1)
 
@@ -141,10 +141,10 @@ class Snapshot:
 
     def _function_parts(self, value: types.FunctionType) -> Iterator[tuple[str, Any]]:
         # what a function notes on itself, and what others note on what stands for it
-        yield from _attributes({**vars(value), **vars(undecorated(value))})
-        value = undecorated(value)
+        own = undecorated(value)
+        yield from _attributes({**vars(value), **getattr(own, "__dict__", {})})
+        value = own
         if type(value) is not types.FunctionType:
-            yield ".function", value
             return
         if value.__module__ != self.module:
             return
