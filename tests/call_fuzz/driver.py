@@ -220,16 +220,16 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
 
     def work(say: Callable[[Any], None]) -> None:
         prepare(variant)
-        signal.signal(signal.SIGALRM, stop)
+        signal.signal(signal.SIGPROF, stop)
 
         def fails(other: str) -> bool:
-            signal.alarm(5)
+            signal.setitimer(signal.ITIMER_PROF, 5)
             try:
                 found = is_like(_differences(other, wanted))
             except (Stopped, Exception):  # no program at all any more
                 return False
             finally:
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
             if found:
                 say(other)
             return found
