@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.callables import awaited, behind, foreign
+from jitla.callables import awaited, behind, foreign, is_decorated
 from jitla.calling import called_instead
 from jitla.config import current
 from jitla.errors import TraceError
@@ -148,7 +148,7 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
         raise TraceError(f"jit needs a function, not the class {function.__name__}; decorate its methods")
     if not callable(function):
         raise TraceError(f"jit needs a function, not {function!r}; use it as a decorator")
-    if current().disable or inspect.isasyncgenfunction(function) or hasattr(function, "__jitla_state__"):
+    if current().disable or inspect.isasyncgenfunction(function) or is_decorated(function):
         return function
     state = State(function, changes)
     wrapper: Any = update_wrapper(called_instead(function, state), function)

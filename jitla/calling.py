@@ -61,6 +61,8 @@ def called(
     session = tracing.LOCAL.session
     site = kind = None
     if session is None:
+        if tracing.LOCAL.closing:  # called by a signal handler or finalizer
+            return function(*args, **kwargs)
         if state.traceable:
             try:  # `state.site()`, without a step
                 site = state.sites[(local() or PROCESS[0]).epoch]

@@ -35,6 +35,7 @@ class Gone:
 
     def __init__(self, meta: int) -> None:
         self._m = meta
+        self._v = None
 
 
 class Lazy:
@@ -278,11 +279,8 @@ def is_cut(array: LazyArray) -> bool:
 def scalar_entry(session: Any, proxy: LazyScalar) -> int:
     """Put the value of a scalar proxy that is in memory on the tape; return its entry."""
     value = proxy._v
-    proxy._n = n = len(session.ops)
-    session.ops.append((SCALAR, KIND_CODE[type(value)]))
-    session.nodes.append(session.hole)
-    session.scalars.append(value)
-    session.entered.append(proxy)
+    entry = SCALAR, KIND_CODE[type(value)]
+    proxy._n = n = session.append(entry, session.hole, scalars=(value,), entered=(proxy,))
     return n
 
 

@@ -16,13 +16,15 @@ from jitla.source import HOOK, NUMBERS
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.compiled import through
 from jitla.tracing.compressed import recorded
+from jitla.tracing.frames import bridge
 from jitla.tracing.functions import written
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.scatters import add_at
-from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.session import Session
 from jitla.tracing.sparsified import analysed
 from jitla.tracing.terms import zeros
+from jitla.tracing.thread_state import LOCAL
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
@@ -135,6 +137,7 @@ class Contained(Callee):
 
     __slots__ = ()
 
+    @bridge
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.function
         if self._runs(function, args, kwargs):
@@ -187,6 +190,7 @@ class Consumer(Callee):
 
     __slots__ = ()
 
+    @bridge
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if all(map(_is_known, args)) and all(map(_is_known, kwargs.values())):
             if args and type(args[0]) is LazyScalar and self.function in _STEPPING:

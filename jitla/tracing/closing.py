@@ -6,6 +6,11 @@ Must not know: NumPy's functions, hooks, how programs are made. Receives a tape;
 A value is computed when it is asked for or may still be read; a proxy is predicted dead only if nothing
 refers to it, or nothing but local variables that are never read again. A prediction is a hint: the
 ghost keeps the recipe of its value.
+
+Only the session's own code closes blocks. Signal handlers and finalizers can run between any two
+instructions, in the middle of an operation of the session too. What they ask of a proxy is computed by NumPy
+from the entries below it (`compute_alone`), and the tape stays as it is. Values are delivered and the tape is
+empty before anything happens that may call code of users, such as a warning.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from operator import itemgetter
-from time import perf_counter
+from time import perf_counter, sleep
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -36,6 +41,7 @@ from jitla.tracing.array import (
 )
 from jitla.tracing.closed import Closed
 from jitla.tracing.effects import Past, heeded, performed
+from jitla.tracing.interpreter import interpret
 from jitla.tracing.keeping import watch
 from jitla.tracing.learning import Learning
 from jitla.tracing.places import Place, Places, here
@@ -52,6 +58,7 @@ from jitla.tracing.tape import (
     readers,
     split,
 )
+from jitla.tracing.thread_state import LOCAL
 
 _getrefcount = sys.getrefcount
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
@@ -66,6 +73,9 @@ def _listed() -> int:
 # Those that it sees in a comprehension: the list's, the variable's, before Python 3.14 its argument's too.
 LISTED = _listed()
 EXIT: tuple = ("exit",)
+LOST = "a value was lost when the write beside it was interrupted"
+# How often, and after how many seconds, a thread looks again for a value that another one is computing.
+MAX_ATTEMPTS, ATTEMPT_SECONDS = 10_000, 1e-4
 NOTHING = (-1, 0)
 NOWHERE: tuple[tuple, Any] = ((), None)
 _CAST = OP_ID["cast"]
@@ -85,17 +95,9 @@ class Store(NamedTuple):
 
 
 class Attentive(list[Any]):
-    """The nodes of a tape whose entries are done at once: what comes of them may be an exception."""
+    """The nodes of a tape whose entries are done at once: native methods leave it to Python's."""
 
-    def __init__(self, session: Any) -> None:
-        super().__init__()
-        self.session = session
-
-    def append(self, node: Any) -> None:
-        """Append `node`; a proxy gets its value."""
-        super().append(node)
-        if type(node) in LAZY:
-            self.session.perform(node)
+    __slots__ = ()
 
 
 class Closing:
@@ -122,6 +124,8 @@ class Closing:
     allowance: Allowance | None
     hole: object
     hits: int
+    storing: Store | None
+    slots: dict[tuple, Any]
 
     def enter(self, proxy: Lazy) -> int:
         """Put a value that is in memory (or a ghost) on the tape; return its entry."""
@@ -130,12 +134,29 @@ class Closing:
             return self.revive(proxy)
         if type(proxy) is LazyScalar:
             return scalar_entry(self, proxy)
-        ops = self.ops
-        proxy._n = n = len(ops)
-        ops.append(LAYOUTS[proxy._l].entry)
-        self.nodes.append(self.hole)
-        self.leaves.append(value)
-        self.entered.append(proxy)
+        proxy._n = n = self.append(LAYOUTS[proxy._l].entry, self.hole, leaves=(value,), entered=(proxy,))
+        return n
+
+    def append(
+        self, entry: tuple, node: Any, scalars: tuple = (), leaves: tuple = (), entered: tuple = (),
+    ) -> int:
+        """Append an entry to the tape, with its node and what else belongs to it; return its number.
+
+        Signal handlers, and finalizers that the garbage collector runs, may record operations of their own
+        wherever Python calls something or allocates. So all lists grow by statements that do neither.
+        """
+        ops, nodes = self.ops, self.nodes
+        if type(ops) is Learning:
+            ops.note()
+        entries, also = (entry,), (node,)
+        n = len(ops)
+        ops += entries
+        nodes += also
+        self.scalars += scalars
+        self.leaves += leaves
+        self.entered += entered
+        while ops[n] is not entry:  # others were recorded since it was counted
+            n += 1
         return n
 
     def leave(self) -> None:
@@ -146,13 +167,12 @@ class Closing:
     def put(self, kind: type[Lazy], entry: tuple, meta: int) -> Lazy:
         """Append `entry` to the tape; return the proxy, of type `kind`, of its value."""
         made = kind()
-        ops = self.ops
         made._s = self
-        made._n = len(ops)
         made._m = meta
         made._v = None
-        ops.append(entry)
-        self.nodes.append(made)
+        made._n = self.append(entry, made)
+        if self.attentive:
+            self.perform(made)
         return made
 
     def repeats(self, entries: tuple, references: tuple) -> bool:
@@ -165,18 +185,66 @@ class Closing:
     def value(self, proxy: Lazy) -> Any:
         """Return the ndarray or NumPy scalar of `proxy`, computing what is needed and live."""
         value = proxy._v
+        if value is not None:
+            return value
+        owner = proxy._s
+        if owner is not self:
+            return owner.value(proxy)
+        path = frames.path() if LOCAL.session is self else None
+        if path is None:
+            return self.compute_alone(proxy)
+        n = proxy._n
+        if n < 0:
+            n = self.revive(proxy)
+        ops, leaves, scalars = self.ops, self.leaves, self.scalars
+        self.close(n, None, path)
+        value = proxy._v
         if value is None:
-            n = proxy._n
-            if n < 0:
-                n = self.revive(proxy)
-            self.close(n, None, frames.path())
-            value = proxy._v
+            self.site.failed(InternalError("a block was closed without the value that was asked for"))
+            value = self._give_value(proxy, interpret(ops, n, leaves, scalars))
         return value
+
+    def compute_alone(self, proxy: Lazy) -> Any:
+        """Return the value of `proxy`, computed by NumPy; the open block stays as it is.
+
+        This serves code that does not run in the session: of another session or thread, or code that
+        interrupted an operation of this one.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            n = proxy._n
+            if proxy._v is not None:
+                return proxy._v
+            if n < 0:
+                recipe = proxy._r
+                if recipe is None:
+                    raise InternalError(LOST)
+                block, index, _ = recipe
+                return self._give_value(proxy, interpret(block.entries, index, block.leaves, block.scalars))
+            ops, leaves, scalars, nodes = self.ops, self.leaves, self.scalars, self.nodes
+            if n >= len(nodes) or type(nodes[n]) in LAZY and nodes[n] is not proxy:
+                sleep(ATTEMPT_SECONDS)  # another thread, whose session it is, has just closed the block
+                continue
+            if n in self.views:
+                parent, method, args = self.views[n]
+                return self._give_value(proxy, view_of(self.compute_alone(parent), method, args))
+            storing = self.storing
+            if storing is not None and readers(tuple(ops[: n + 1]), {storing.slot, *storing.aliases})[n]:
+                raise InternalError(LOST)
+            return self._give_value(proxy, interpret(ops, n, leaves, scalars))
+        raise InternalError("a value was asked for that is not on the tape")
+
+    def _give_value(self, proxy: Lazy, value: Any) -> Any:
+        """Give `proxy` a value that was computed apart from its block, unless it has one by now."""
+        if proxy._v is None:
+            proxy._l = layout_id(value) if isinstance(value, np.ndarray) else -1
+            proxy._v = value
+            proxy._n = -1
+        return proxy._v
 
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
         if ghost._r is None:
-            raise InternalError("a value was lost when the write beside it was interrupted")
+            raise InternalError(LOST)
         block, index, key = ghost._r
         known, computed = self._known(key)
         self.site.pin(key, index)
@@ -203,9 +271,7 @@ class Closing:
                 if entry[0] != SCALAR:
                     entry = (entry[0], *refs, *((attrs,) if attrs else ()))
                 self.past[place[i]] = Past(known.get(i), i in computed)
-                self.ops.append(entry)
-                self.nodes.append(Gone(block.metas[i]))
-                self.scalars.extend(block.scalars[scalar : scalar + count])
+                self.append(entry, Gone(block.metas[i]), tuple(block.scalars[scalar : scalar + count]))
             scalar += count
         ghost._n = n = place[index]
         ghost._r = None
@@ -229,13 +295,42 @@ class Closing:
         `consumed` = (entry, references): a value that the running operation drops when it is done;
         so many references to it are not the operation's own.
         """
-        nodes = self.nodes
-        if len(nodes) == len(self.entered):
-            self.forget()
+        if len(self.nodes) == len(self.entered):
+            if frames.path() is not None:
+                self.forget()
             return
         if path is None:
             path = frames.path()
-        site = self.site
+            if path is None:
+                self._settle_alone(store)
+                return
+        before = LOCAL.session, LOCAL.closing
+        LOCAL.session, LOCAL.closing = None, True
+        try:
+            key, closed = self._look_up(path, wanted, store, consumed)
+            hit, block, past = self._run_block(key, closed, store)
+        finally:
+            LOCAL.session, LOCAL.closing = before
+        if hit is not None and block is not None:
+            self._tell(closed, block, past, store, hit)
+        allowance = self.allowance
+        if allowance is not None and perf_counter() > allowance.until and allowance.ends(self.site):
+            self.retreat()
+
+    def _settle_alone(self, store: Store | None) -> None:
+        """Compute what may be read and do `store`; the block stays open, as an operation was interrupted."""
+        counts = list(map(_getrefcount, self.nodes))
+        for node, count in zip(list(self.nodes), counts, strict=False):
+            if type(node) in LAZY and count > BASE and node._n >= 0 and node._v is None:
+                self.compute_alone(node)
+        if store is not None:
+            self.leaves[store.slot][...] = interpret(self.ops, store.index, self.leaves, self.scalars)
+
+    def _look_up(
+        self, path: tuple, wanted: int, store: Store | None, consumed: tuple[int, int],
+    ) -> tuple[tuple, Closed]:
+        """Return the key of the open block, and how it is run."""
+        nodes, site = self.nodes, self.site
         place = (path, wanted, store, len(nodes))
         key, closed = site.likely.get(place, NOWHERE)
         if closed is None or not self.repeats(key[0], key[1]):
@@ -252,40 +347,66 @@ class Closing:
             self.hits += 1
             if self.hits > 32:
                 self.lines = None
+        return key, closed
+
+    def _run_block(
+        self, key: tuple, closed: Closed, store: Store | None,
+    ) -> tuple[Flagged | None, Block | None, dict[int, Past]]:
+        """Run the open block, deliver its values and begin an empty one.
+
+        Return which flags were raised, if any, and the block that raised them, to be told of.
+        """
         outs: tuple | None = None
+        hit: Flagged | None = None
+        block: Block | None = None
+        past = self.past
         done = False
+        self.storing = store
         try:
-            outs = self._outputs(closed, store) if closed.roots else ()
+            outs, hit = self._outputs(closed, store) if closed.roots else ((), None)
             self._deliver(closed, key, outs)
             done = True
-            self.reset()
-            allowance = self.allowance
-            if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
-                self.retreat()
+            if hit is not None:
+                block = self.block(len(key[0]))
+            self._reset_after(key)
         except BaseException:  # an interrupt: what was written into memory must not be read again
             if outs is not None:
                 if not done:
                     self._deliver(closed, key, outs)
-                self.reset()
+                self._reset_after(key)
             elif store is not None:
                 self._lose()
             raise
+        finally:
+            self.storing = None
+        return hit, block, past
 
-    def _outputs(self, closed: Closed, store: Store | None) -> tuple:
-        """Run the program of a block and return its values."""
-        outs = None if closed.watch is None else closed.watch.run(self, closed, store)
+    def _reset_after(self, key: tuple) -> None:
+        """Begin an empty block; what interrupting code has recorded behind the block is computed before."""
+        if len(self.nodes) > len(key[0]):
+            self._settle_alone(None)
+        self.reset()
+
+    def _outputs(self, closed: Closed, store: Store | None) -> tuple[tuple, Flagged | None]:
+        """Run the program of a block; return its values, and the flags that it raised."""
+        outs, hit = None, None
         try:
+            if closed.watch is not None:
+                outs = closed.watch.run(self, closed, store)
             if outs is None:
                 outs = closed.bound.run(self.leaves + self.scalars)
-        except Flagged as hit:
-            outs = self._tell(closed, store, hit)
+        except Flagged as raised:
+            outs, hit = raised.values[: len(closed.roots)], raised
         except Exception as error:
-            outs = self._replay(closed, store, error)
+            try:
+                outs = self.run_by_numpy(closed, store, error)
+            except Flagged as raised:
+                outs, hit = raised.values, raised
         if not closed.places:
             closed.places = tuple([
                 (k, i, layout_id(v) if isinstance(v, np.ndarray) else -1)
                 for k, (i, v) in enumerate(zip(closed.roots, outs, strict=True))])
-        return outs
+        return outs, hit
 
     def _lose(self) -> None:
         """Give up what is pending: what it reads may have been overwritten."""
@@ -300,9 +421,10 @@ class Closing:
         nodes = self.nodes
         for k, i, layout in closed.places:
             p = nodes[i]
-            p._v = outs[k]
-            p._l = layout
-            p._n = -1
+            if p._v is None:  # else interrupting code has computed it
+                p._l = layout
+                p._v = outs[k]
+                p._n = -1
         self.leave()
         if closed.views:
             self._derive(closed.views)
@@ -312,50 +434,66 @@ class Closing:
     def _derive(self, views: tuple[int, ...]) -> None:
         for i in views:
             p = self.nodes[i]
-            parent, method, args = self.views[i]
-            p._v = v = view_of(parent._v, method, args)
-            p._l = layout_id(v)
-            p._n = -1
+            if p._v is None:
+                parent, method, args = self.views[i]
+                v = view_of(parent._v, method, args)
+                p._l = layout_id(v)
+                p._v = v
+                p._n = -1
 
-    def _replay(self, closed: Closed, store: Store | None, error: Exception) -> tuple[Any, ...]:
-        replay = self.site.replay(self.block(), closed.roots, store, error)
-        try:
-            return replay.run(self.leaves + self.scalars)
-        except Flagged as hit:
-            return self._tell(closed, store, hit)
+    def run_by_numpy(self, closed: Closed, store: Store | None, error: Exception) -> tuple[Any, ...]:
+        """Run the open block by NumPy, as its program failed with `error`; may raise `Flagged`."""
+        return self.site.replay(self.block(), closed.roots, store, error).run(self.leaves + self.scalars)
 
-    def _tell(self, closed: Closed, store: Store | None, hit: Flagged) -> tuple[Any, ...]:
-        """Give the warnings of a run that raised flags; return its values."""
-        effects, site, ops = closed.bound.effects, self.site, self.ops
-        if type(ops) is Learning:
-            effects.places = ops.places
+    def _tell(
+        self, closed: Closed, block: Block, past: dict[int, Past], store: Store | None, hit: Flagged,
+    ) -> None:
+        """Give the warnings of a block that raised flags; its values have been delivered.
+
+        Filters, `warnings.showwarning` and streams may be the user's: what they do is outside of the session.
+        """
+        effects, site = closed.bound.effects, self.site
+        if block.places:
+            effects.places = block.places
+        session, LOCAL.session = LOCAL.session, None
         try:
-            if effects.tell(self.block, closed.roots, store, hit, self.past):
-                self.kept.clear()  # a warning may be shown by code of the user's
+            if effects.tell(block, closed.roots, store, hit, past, self.fill_slots):
+                self.kept.clear()
                 if not effects.places.straight:
                     site.note_lines()  # other lines may lead to the same tape
             signs = effects.to_observe(hit.flags)
             if signs:
-                closed.bound = site.observing(closed.bound, self.block(), closed.roots, store, signs)
+                closed.bound = site.observing(closed.bound, block, closed.roots, store, signs)
         except (Warning, ArithmeticError):
             raise  # what the user's filters and handlers make of a warning
         except Exception as error:
             site.failed(error)
-        return hit.values
+        finally:
+            LOCAL.session = session
 
     def perform(self, node: Lazy) -> None:
-        """Give the last entry's proxy its value at once, with all that comes of it."""
+        """Give the last entry's proxy its value at once, with all that comes of it: it may call the user."""
         node._n = -1
+        ops, leaves, scalars, place = self.ops, self.leaves, self.scalars, here()
+        self.forget()
+        if self.slots:
+            self.fill_slots()
+        session, LOCAL.session = LOCAL.session, None
         try:
-            node._v = value = performed(self.ops, self.leaves, self.scalars, here())
+            value = performed(ops, leaves, scalars, place)
         finally:
-            self.forget()
+            LOCAL.session = session
         node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
+        node._v = value
+
+    def fill_slots(self) -> None:
+        """Write ndarrays into the attributes and containers that hold proxies."""
+        raise NotImplementedError
 
     def attend(self) -> None:
         """Look whether flags may now be more than warnings, after code ran that can have changed that."""
         self.kept.clear()
-        if calm() is self.attentive:
+        if calm() is self.attentive and frames.path() is not None:
             self.close()
             self.attentive = not self.attentive
             self.reset()
@@ -365,9 +503,10 @@ class Closing:
         self.ghosts = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None]
         for i in closed.ghosts:
             ghost = self.nodes[i]
-            ghost._n = -1
-            ghost._r = (recipe, i, key)
-            self.ghosts.append(ghost)
+            if ghost._v is None:
+                ghost._r = (recipe, i, key)
+                ghost._n = -1
+                self.ghosts.append(ghost)
 
     def forget(self) -> None:
         """Drop the leaves of a block that has no operations."""
@@ -378,7 +517,7 @@ class Closing:
     def reset(self) -> None:
         """Begin an empty block."""
         self.ops = [] if self.lines is None else Learning(self.lines)
-        self.nodes = Attentive(self) if self.attentive else []
+        self.nodes = Attentive() if self.attentive else []
         self.leaves = []
         self.scalars = []
         self.entered = []
@@ -389,17 +528,18 @@ class Closing:
         if self.positions or self.tables or self.extremes:
             self.positions, self.tables, self.extremes = {}, {}, {}
 
-    def block(self) -> Block:
-        """Return the open block as a record."""
+    def block(self, length: int | None = None) -> Block:
+        """Return the open block as a record, or its first `length` entries."""
         ops = self.ops
         places = ops.places if type(ops) is Learning else Places()
         return Block(
-            tuple(ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}), places, [])
+            tuple(ops[:length]), self._metas(length), self.leaves, self.scalars, dict(self.lines or {}),
+            places, [])
 
-    def _metas(self) -> tuple[int, ...]:
+    def _metas(self, length: int | None) -> tuple[int, ...]:
         return tuple(
             LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
-            for e, n in zip(self.ops, self.nodes, strict=True)
+            for e, n in zip(self.ops[:length], self.nodes[:length], strict=True)
         )
 
     def _met(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:

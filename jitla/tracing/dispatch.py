@@ -26,6 +26,7 @@ from jitla.tracing.powers import is_paired
 from jitla.tracing.recording import Recording
 from jitla.tracing.signature import METAS, TRACED, layout_id, owns_memory
 from jitla.tracing.tape import OP_ID
+from jitla.tracing.thread_state import LOCAL
 
 # Bytes of arrays that wait for nobody but a block, which is closed when there are more.
 MOST_HELD = 1 << 28
@@ -135,9 +136,16 @@ class Dispatch(Recording):
         options = {k: self.plain(v) for k, v in kwargs.items()}
         for target in written(func, plain, options):
             self.before_write(target)
-        if any(map(is_wild, plain)):
+        wild = any(map(is_wild, plain))
+        if wild or any(map(callable, plain)) or any(map(callable, options.values())):
             self.hand_over()
-        result = self.site.fallback(func, plain, options)
+        session = LOCAL.session
+        if not wild:  # else what stands for operands of users' classes goes on in the session
+            LOCAL.session = None  # NumPy may call handlers of errors, or its arguments
+        try:
+            result = self.site.fallback(func, plain, options)
+        finally:
+            LOCAL.session = session
         if out is None:
             return self.result(result, args, plain, fresh=True)
         if type(out) is not tuple:

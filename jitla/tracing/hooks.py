@@ -31,6 +31,7 @@ from jitla.tracing.callees import (
 from jitla.tracing.closing import LISTED, Closing
 from jitla.tracing.compiled import is_numba
 from jitla.tracing.dispatch import METHODS
+from jitla.tracing.frames import bridge
 from jitla.tracing.functions import MUTATING
 from jitla.tracing.indexing import HOLDERS, Bound
 from jitla.tracing.kinds import (
@@ -42,10 +43,11 @@ from jitla.tracing.kinds import (
 )
 from jitla.tracing.lifting import Lifting
 from jitla.tracing.places import call_at, call_here, place_of
-from jitla.tracing.session import LOCAL, MOST_PENDING, Session
+from jitla.tracing.session import MOST_PENDING, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.stored import LazySparse
+from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.turns import goes_on
 from jitla.tracing.twins import TwinTable
 
@@ -184,6 +186,7 @@ class Hooks(Lifting):
             return op(target, value)
         return Foreign(op, session)(target, value)
 
+    @bridge
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
         """Do ``obj[key] = value``."""
         session = LOCAL.session
@@ -213,10 +216,11 @@ class Hooks(Lifting):
             key = session.plain(key)
             if type(value) in HOLDERS or is_wild(key):
                 value = session.plain(value)
-            obj[key] = value
             if type(value) in LAZY and type(key) is not slice:
+                # noted before it is stored: an interrupt between both leaves nothing unfilled
                 session.slots[id(obj), "[]", key] = (
                     obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v))
+            obj[key] = value
         else:
             method = getattr(kind, "__setitem__", None)
             if type(method) is FunctionType and kind not in PROXIES:
@@ -235,6 +239,7 @@ class Hooks(Lifting):
         else:
             Foreign(operator.delitem, session)(obj, key)
 
+    @bridge
     def setattr(self, value: Any, obj: Any, name: str) -> None:
         """Do ``obj.name = value``."""
         session = LOCAL.session
@@ -262,10 +267,10 @@ class Hooks(Lifting):
             return
         if type(value) in HOLDERS:
             value = session.plain(value)
-        setattr(obj, name, value)
         if type(value) in LAZY:
             session.slots[id(obj), ".", name] = (
                 None, lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v))
+        setattr(obj, name, value)
 
     def delattr(self, obj: Any, name: str) -> None:
         """Do ``del obj.name``."""

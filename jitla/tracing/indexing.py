@@ -270,9 +270,7 @@ class Indexing(Together):
         return n
 
     def _nameless(self, entry: tuple, meta: int) -> int:
-        self.ops.append(entry)
-        self.nodes.append(Gone(meta))
-        return len(self.ops) - 1
+        return self.append(entry, Gone(meta))
 
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None

@@ -108,7 +108,10 @@ class Watch:
             self.halves = self.halves[0], better
 
     def run(self, session: Any, closed: Any, store: Any) -> tuple | None:
-        """Return the values of the roots, computed with kept values; None: the block is run as it is."""
+        """Return the values of the roots, computed with kept values; None: the block is run as it is.
+
+        Raises `Flagged` if floating-point flags were raised.
+        """
         halves = self.halves
         if halves is None:
             if not session.site.settled(closed.bound):
@@ -141,10 +144,10 @@ class Watch:
         except Flagged as hit:
             if audible(hit.flags):
                 closed.stop_watching(session.site)  # warnings are told by the whole block
-            made = session._tell(closed, store, hit)
+            raise
         except Exception as error:
             closed.stop_watching(session.site)
-            made = session._replay(closed, store, error)
+            made = session.run_by_numpy(closed, store, error)
         return made
 
     def _consider(self, session: Any, closed: Any, store: Any) -> None:

@@ -67,7 +67,7 @@ def _binary(name: str, slow: Any, reflected: bool) -> Callable[[Any, Any], Any]:
                     return session.binary(name, slow, self, other, reflected, remembered)
                 if i < 0:
                     i = session.enter(self)
-                session.scalars.append(other)
+                session.scalars += (other,)
         except KeyError:
             cls = None
         if cls is None:  # outside of the handler: what NumPy raises has no context

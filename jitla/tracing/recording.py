@@ -115,7 +115,7 @@ class Recording(Indexing):
                 for i, x in zip(ids, operands, strict=True)]
         # Leaves are entered first: entering a ghost brings scalars of its own.
         if min(ids) < 0:
-            self.scalars.extend([x for x in operands if type(x) not in LAZY])
+            self.scalars += [x for x in operands if type(x) not in LAZY]
         return pending(self, (op, *refs, attrs) if attrs else (op, *refs), meta)
 
     def traced(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
@@ -138,7 +138,7 @@ class Recording(Indexing):
         refs = [c if c < 0 else x._n if x._n >= 0 else self.enter(x)
                 for c, x in zip(codes, operands, strict=True)]
         if min(codes) < 0:
-            self.scalars.extend([x for x in operands if type(x) not in LAZY])
+            self.scalars += [x for x in operands if type(x) not in LAZY]
         return self.put(kind, (op, *refs, attrs) if attrs else (op, *refs), meta)
 
     def _newly_traced(self, name: str, operands: tuple, attrs: tuple) -> Any:

@@ -64,7 +64,7 @@ class Replay:
             hush(before)
             flags = heard()
         for value in values:
-            if isinstance(value, np.ndarray) and _is_shared(value, (*results, *leaves)):
+            if isinstance(value, np.ndarray) and is_shared(value, (*results, *leaves)):
                 value = value.copy("K")
             results.append(value)
         stored = {slot for slot in request.outs if slot is not None}
@@ -83,7 +83,7 @@ class Replay:
         return "== replay\nrun op by op with NumPy"
 
 
-def _is_shared(value: np.ndarray, others: tuple[Any, ...]) -> bool:
+def is_shared(value: np.ndarray, others: tuple[Any, ...]) -> bool:
     """Say whether an array is one of `others`, or shares memory with one of them.
 
     What NumPy has just made and is no view does not.
