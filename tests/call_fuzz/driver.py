@@ -144,12 +144,12 @@ def differences(text: str, modes: tuple[str, ...], variant: str) -> list[Any]:
     return said[1] if len(said) > 1 else [["?", -1, "crash", "", "", ended]]
 
 
-def _differences(text: str, modes: tuple[str, ...]) -> list[Any]:
+def _differences(text: str, modes: tuple[str, ...], calls: int = 4) -> list[Any]:
     """Return the differences of one program, run in this process."""
     from tests.call_fuzz.runner import compare
 
     with tempfile.TemporaryDirectory() as folder:
-        return compare(text, "calls", Path(folder), modes)
+        return compare(text, "calls", Path(folder), modes, calls)
 
 
 def main() -> int:
@@ -180,6 +180,8 @@ def main() -> int:
                 if faults:
                     counted[faults[0][2]] += 1
                     _tell(seed, faults, given.out)
+            if counted["programs"] % (20 * CHUNK) < len(found):
+                print(f"... {counted['programs']} programs, {counted['differing']} differ", flush=True)
     rate = counted["programs"] / max(time.monotonic() - begun, 1e-9)
     print(f"{counted['programs']} programs, {counted['differing']} differ, {rate:.1f} a second; "
           + ", ".join(f"{n} {kind}" for kind, n in counted.items() if kind not in ("programs", "differing")))
@@ -209,7 +211,8 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
         print(Difference(*fault))
     if not faults or given.shrink is None:
         return bool(faults)
-    mode, _, kind, path, _, there = faults[0]
+    mode, call, kind, path, _, there = faults[0]
+    calls = call + 1 if call >= 0 else 4
     wanted, place = modes if mode == "?" else (mode,), re.split(r"\W", path)[0]
     if variant != "usual" and any(f[2] == kind for f in differences(text, wanted, "usual")):
         variant = "usual"
@@ -225,7 +228,7 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
         def fails(other: str) -> bool:
             signal.setitimer(signal.ITIMER_PROF, 5)
             try:
-                found = is_like(_differences(other, wanted))
+                found = is_like(_differences(other, wanted, calls))
             except (Stopped, Exception):  # no program at all any more
                 return False
             finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import types
 import weakref
 from collections import deque
@@ -23,12 +24,19 @@ OWN = frozenset({"__wrapped__", "__jitla_state__", "recompile", "stats", "explai
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 CELLS = 6  # of an array that are shown
 DEPTH = 12
+HEAP = 1 << 9  # flag of classes that are defined in Python
 ATOMS = (int, float, complex, str, bytes, bool, type(None), np.generic, np.dtype, type(...), range, slice)
 # What is not looked into: nothing that a program leaves is in there.
 OPAQUE = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.FrameType, types.GeneratorType,
           types.CoroutineType)
 
 Seen = dict[str, str]
+
+
+def is_own(kind: type) -> bool:
+    """Say whether a class is jitla's; proxies of arrays give themselves out as NumPy's."""
+    hooks = sys.modules.get("jitla.tracing.hooks")
+    return hooks is not None and kind in hooks.PROXIES or str(kind.__module__).startswith("jitla")
 
 
 class Snapshot:
@@ -53,9 +61,8 @@ class Snapshot:
     def walk(self, path: str, value: Any, depth: int = 0) -> None:
         """Note a value and what it holds."""
         kind = type(value)
-        module = getattr(kind, "__module__", "")
-        if isinstance(module, str) and module.startswith("jitla"):
-            self.leaves[path] = f"LEAK of {kind.__name__}"
+        if kind.__flags__ & HEAP and is_own(kind):
+            self.leaves[path] = f"LEAK of {kind.__qualname__}"
         elif depth > DEPTH:
             self.leaves[path] = "deep"
         elif isinstance(value, ATOMS):

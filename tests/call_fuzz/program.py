@@ -36,8 +36,10 @@ def generate(seed: int) -> str:
     draft = Draft(Random(seed))
     rng = draft.rng
     draft.statements = list(statements.PLAIN)
+    taken: set[tuple[int, str]] = set()
     for group, share in GROUPS:
-        if draft.chance(share):
+        if draft.chance(share) and not (group is events.THREADS and events.SIGNALS[0] in taken):
+            taken.update(group)  # handlers of signals run in the main thread, whenever that goes on
             some = rng.sample(group, max(1, int(len(group) * rng.choice((0.2, 0.5, 1.0)))))
             boost = rng.choice((1, 2, 4))
             draft.statements += [(weight * boost, text) for weight, text in some]

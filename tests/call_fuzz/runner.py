@@ -116,7 +116,7 @@ def perform(path: Path, jit: Callable[..., Any], calls: int = CALLS) -> Run:
 def _call(module: types.ModuleType, path: Path, n: int) -> Call:
     error: BaseException | None = None
     result = None
-    with warnings.catch_warnings(record=True) as warned, np.errstate(all="warn"):
+    with warnings.catch_warnings(record=True) as warned, np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
         warnings.simplefilter("always")
         try:
             result = module.main(n)
