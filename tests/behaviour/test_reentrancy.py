@@ -48,7 +48,7 @@ def same(a: Any, b: Any) -> bool:
 def points(function: Any) -> Iterator[int]:
     """Yield the lines at which a function can be interrupted."""
     text, first = inspect.getsourcelines(function)
-    atomic = next((first + i for i, line in enumerate(text) if "Nothing is called from here" in line), sys.maxsize)
+    atomic = next((first + i for i, line in enumerate(text) if "Nothing is called" in line), sys.maxsize)
     yield from sorted({line for _, _, line in function.__code__.co_lines() if line and line <= atomic})
 
 
