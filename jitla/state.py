@@ -15,13 +15,16 @@ from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.gate import GATE
+from jitla.loading import LACKING
 from jitla.outlook import Brief
 from jitla.rests import QUIET
+from jitla.stacks import is_shallow
 from jitla.turning import computes_in_turn, indexes_in_turn, reaches, runs_once
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
+MOST_FAILURES = 100  # that are kept
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("state.py")]
 
@@ -57,6 +60,7 @@ class State:
         self._looping: Any = _UNKNOWN
         self.shortcut: Any = None  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
+        self.failures: list[str] = []  # of calls before there was a site for them
         self._journal: Any = None
         self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
         GATE.states.add(self)
@@ -152,7 +156,11 @@ class State:
         """The function where its loops over elements count; None if it has none."""
         if self._looping is _UNKNOWN:
             function: Any = self.function
-            made = GATE.looping(function) if type(function) is FunctionType else None
+            try:
+                made = GATE.looping(function) if type(function) is FunctionType else None
+            except LACKING as error:
+                self.fail(error)
+                return None  # for this call it has none
             if self._looping is _UNKNOWN:  # else another thread was faster
                 self._looping = made
         return self._looping
@@ -177,10 +185,46 @@ class State:
 
     def start(self) -> Any:
         """Load the tracer; make the twin, unless loops over elements may be all that matters."""
-        self.tracing = tracing = GATE.room("tracing")
-        looping = self.looping
-        self.traceable = bool(looping and looping.entries or self.twin)
+        tracing = GATE.room("tracing")
+        try:
+            self.tracing = tracing
+            looping = self.looping
+            self.traceable = bool(looping and looping.entries or self.twin)
+        except BaseException:  # an interrupt, too: the next call begins anew
+            self.tracing = None
+            raise
         return tracing
+
+    def begin(self, *given: Any) -> Any:
+        """Return the tracer for a first call; None: it cannot be had now, the call is the plain function's.
+
+        `given` are the arguments, if loops over elements matter.
+        """
+        if is_shallow():
+            return None
+        try:
+            if given:
+                self.insist(*given)
+            return self.start()
+        except LACKING as error:
+            self.fail(error)
+            return None
+
+    def first_site(self, *given: Any) -> Site | None:
+        """Return the site for a first call under the options in force; None: it is the plain function's."""
+        try:
+            if given:
+                self.insist(*given)
+            return self.site()
+        except LACKING as error:
+            self.fail(error)
+            return None
+
+    def fail(self, error: Exception) -> None:
+        """Note that a call was left to the plain function, as the process lacks what tracing needs."""
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.append(f"{type(error).__name__}: {error}")
+        GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), error)
 
     def traceback(self, error: BaseException) -> TracebackType | None:
         """Return the traceback of `error` without frames of jitla."""
@@ -294,6 +338,7 @@ class State:
 
     def clear(self) -> None:
         """Forget what was learnt in earlier calls."""
+        self.failures.clear()
         if self.shortcut is not None:
             self.shortcut.forget()
         for _, payoff in list(self.payoffs.values()):

@@ -16,6 +16,7 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.cold import RUNNING
+from jitla.stacks import is_shallow
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT
@@ -52,6 +53,9 @@ class _Local(threading.local):
     session: Session | None = None
     # Whether a call is under way that is timed as the plain function.
     timing: bool = False
+
+    def __init__(self) -> None:
+        self.shallow = is_shallow()  # then nothing is traced in this thread
 
 
 LOCAL = _Local()
@@ -334,7 +338,7 @@ def run(
 
     With an `allowance` the call goes on without tracing if that costs more.
     """
-    if not calm():
+    if LOCAL.shallow or not calm():
         return untraced(site, function, args, kwargs)
     try:
         session = site.idle.pop()
@@ -417,7 +421,7 @@ def forget_sizes() -> None:
 
 def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
-    if not calm():
+    if LOCAL.shallow or not calm():
         site.calls += 1
         return (yield from _stepped(function(*args, **kwargs)))
     session = Session(site)
