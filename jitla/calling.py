@@ -51,7 +51,9 @@ def called(
     if tracing is None:
         early = state.early(args, kwargs)
         if early is not None:
-            kind = early.of(args, kwargs)
+            kind = state.kind_of(early, args, kwargs)
+            if kind is None:
+                return function(*args, **kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, None, kind, args, kwargs)
         elif (looping := state.before_tracing()) is not None:

@@ -252,11 +252,10 @@ class Gate:
         except CacheWarning:  # where warnings are errors: the program must not end for it
             self.room("events").log.warning("%s", text)
 
-    def tell_failure(self, name: str, error: Exception) -> None:
-        """Log that calls of the function `name` are left to NumPy because of `error`, the first time."""
-        with suppress(NotLoaded):  # what logs could not be loaded either: the function's counts have it
-            event = self.room("events").Event("failure", f"{name}: {type(error).__name__}: {error}")
-            self.recorder.once(event)
+    def tell_failure(self, name: str, text: str) -> None:
+        """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
+        with suppress(NotLoaded):  # what logs may be lacking, too: then that is told later
+            self.recorder.once(self.room("events").Event("failure", f"{name}: {text}"))
 
     def check_cpu(self, cpu: str) -> None:
         """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""

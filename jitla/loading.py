@@ -28,7 +28,7 @@ __all__ = ["LACKING", "NotLoaded", "Retry", "load"]
 #: Seconds that a fork waits for a load, and a thread that is importing something itself.
 PATIENCE = 10.0
 #: Seconds after which whoever waits looks whether the thread that loads is still in this process.
-LOOK = 1.0
+LOOK = 0.1
 #: Calls that go by, at most, before what failed is tried again.
 MOST = 1 << 10
 _IMPORTING = "<frozen importlib._bootstrap>"  # the file of the frames that a module is imported by

@@ -93,6 +93,14 @@ class State:
             return None
         return self.payoff(config, kept)
 
+    def kind_of(self, early: Payoff | Brief, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the kind of a call before there is a twin; None: what kinds are made by cannot be had now."""
+        try:
+            return early.of(args, kwargs)
+        except LACKING as error:
+            self.fail(error)
+            return None
+
     def _prepare(self) -> None:
         GATE.behind.ask(lambda: self.looping and None, soon=True, share=QUIET)
 
@@ -186,6 +194,8 @@ class State:
     def start(self) -> Any:
         """Load the tracer; make the twin, unless loops over elements may be all that matters."""
         tracing = GATE.room("tracing")
+        if self.failures:
+            GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), self.failures[0])
         try:
             self.tracing = tracing
             looping = self.looping
@@ -222,9 +232,10 @@ class State:
 
     def fail(self, error: Exception) -> None:
         """Note that a call was left to the plain function, as the process lacks what tracing needs."""
+        text = f"{type(error).__name__}: {error}"
         if len(self.failures) < MOST_FAILURES:
-            self.failures.append(f"{type(error).__name__}: {error}")
-        GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), error)
+            self.failures.append(text)
+        GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), text)
 
     def traceback(self, error: BaseException) -> TracebackType | None:
         """Return the traceback of `error` without frames of jitla."""
