@@ -52,10 +52,11 @@ class Retry:
         self.error: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
-        """Note that it failed with `error`."""
-        self.times += 1
-        self.left = min((1 << self.times) - 1, MOST)
+        """Note that it failed with `error`; what fails before it is tried again is the same failure."""
         self.error = error
+        if not self.left:
+            self.times += 1
+            self.left = min((1 << self.times) - 1, MOST)
 
     def is_due(self) -> bool:
         """Say of the next call whether it is to be tried again."""

@@ -94,7 +94,7 @@ class State:
         return self.payoff(config, kept)
 
     def kind_of(self, early: Payoff | Brief, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the kind of a call before there is a twin; None: what kinds are made by cannot be had now."""
+        """Return the kind of a call before there is a twin; None: what makes kinds cannot be had now."""
         try:
             return early.of(args, kwargs)
         except LACKING as error:
