@@ -176,13 +176,15 @@ class State:
     @property
     def twin(self) -> Callable[..., Any] | None:
         """What is called to be traced; None: NumPy runs the body."""
-        if self._twin is _UNKNOWN:
-            if self.tracing is None:
-                return None
-            plain = type(self.function) is FunctionType
-            self._twin = self.tracing.TWINS.of(self.function, decorated=True) if plain else None
-        made: Callable[..., Any] | None = self._twin
+        known = self._twin is not _UNKNOWN or self.tracing is not None
+        made: Callable[..., Any] | None = self._find_twin(self.tracing) if known else None
         return made
+
+    def _find_twin(self, tracing: Any) -> Any:
+        if self._twin is _UNKNOWN:
+            plain = type(self.function) is FunctionType
+            self._twin = tracing.TWINS.of(self.function, decorated=True) if plain else None
+        return self._twin
 
     def payoff(self, config: Config, kept: bool = False) -> Payoff:
         """Return what is known of the kinds of calls under these options."""
@@ -196,13 +198,9 @@ class State:
         tracing = GATE.room("tracing")
         if self.failures:
             GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), self.failures[0])
-        try:
-            self.tracing = tracing
-            looping = self.looping
-            self.traceable = bool(looping and looping.entries or self.twin)
-        except BaseException:  # an interrupt, too: the next call begins anew
-            self.tracing = None
-            raise
+        looping = self.looping
+        self.traceable = bool(looping and looping.entries or self._find_twin(tracing))
+        self.tracing = tracing  # last: an interrupt or a fork before leaves what begins anew
         return tracing
 
     def begin(self, *given: Any) -> Any:
