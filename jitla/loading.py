@@ -84,9 +84,13 @@ class Loader:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._retries: dict[str, Retry] = {}
-        self._taken = False
-        self._logged = True
+        self._taken: list[bool] = []  # by calls of the hook of forks that are under way
+        self._safe = True
+        self._logged = self._first = "logging" in sys.modules
         self._lost = False  # a load was under way in a thread that this process does not have
+        self._register()
+
+    def _register(self) -> None:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
                 before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
@@ -131,6 +135,11 @@ class Loader:
         taken = self._lock.acquire(timeout=PATIENCE if _is_importing(sys._getframe()) else -1)
         try:
             with _keeping_all():
+                if not self._first:
+                    # Forks take its lock, which what is loaded needs: from now on they wait for loads first.
+                    import_module("logging")
+                    self._register()
+                    self._first = True
                 module = import_module(name)
         except Exception as error:
             self._retries.setdefault(name, Retry()).fail(error)
@@ -142,21 +151,24 @@ class Loader:
         return module
 
     def _before_fork(self) -> None:
-        self._logged = "logging" in sys.modules
+        self._logged = self._logged or "logging" in sys.modules
         with hurry():
-            self._taken = self._lock.acquire(timeout=PATIENCE)
+            wait = PATIENCE if all(self._taken) else 0.0
+            self._taken.append(self._lock.acquire(timeout=wait))
+        self._safe = any(self._taken)
 
     def _after_fork(self) -> None:
-        if self._taken:
+        if self._taken and self._taken.pop():  # none if it was registered while this fork waited
             self._lock.release()
         if not self._logged and (logging := sys.modules.get("logging")) is not None:
             # It was loaded meanwhile: too late to take its lock for this fork, which it will give back.
             logging._lock.acquire()
+            self._logged = True
 
     def _in_child(self) -> None:
-        if self._taken:
+        if self._taken and self._taken.pop():  # none if it was registered while this fork waited
             self._lock.release()
-        else:
+        if not self._safe:
             self._lost = True
             self._lock._at_fork_reinit()  # type: ignore[attr-defined]
 

@@ -114,7 +114,7 @@ def test_what_failed_is_loaded_when_it_can_be(module: Any, monkeypatch: pytest.M
 
 def test_a_child_without_the_thread_that_loads_waits_for_nothing(module: Any) -> None:
     loader = Loader()
-    loader._taken = False
+    loader._taken, loader._safe = [False], False
     loader._in_child()
     with pytest.raises(NotLoaded, match="forked"):
         loader.load(module(""))
