@@ -207,6 +207,7 @@ def meet(ufunc: Any) -> bool:
 
 
 def _install() -> None:
+    UFUNCS.clear()  # of what an import that failed has left
     ufunc: Any
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
         _give(Lazy, f"__{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], False))

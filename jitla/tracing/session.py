@@ -45,8 +45,6 @@ CROWD = 8
 _ndarray = np.ndarray
 # Results that are no proxies and hold none.
 _ATOMS = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
-
-
 # Sessions under way: of calls, and of generators, which may never end.
 _DRIVEN: WeakSet[Session] = WeakSet()
 
@@ -347,7 +345,7 @@ def run(
 
     With an `allowance` the call goes on without tracing if that costs more.
     """
-    if not calm():
+    if LOCAL.shallow or not calm():
         return untraced(site, function, args, kwargs)
     try:
         session = site.idle.pop()
@@ -431,7 +429,7 @@ def forget_sizes() -> None:
 
 def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
-    if not calm():
+    if LOCAL.shallow or not calm():
         site.calls += 1
         return (yield from _stepped(function(*args, **kwargs)))
     session = Session(site)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from jitla.stacks import is_shallow
+
 
 class ThreadState(threading.local):
     """What the current thread is doing."""
@@ -13,6 +15,10 @@ class ThreadState(threading.local):
     session: Any = None
     #: Whether a call is under way that is timed as the plain function.
     timing: bool = False
+
+    def __init__(self) -> None:
+        #: Whether the thread's stack is so small that nothing is traced in it.
+        self.shallow = is_shallow()
 
 
 LOCAL = ThreadState()
