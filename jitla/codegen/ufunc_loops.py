@@ -83,7 +83,8 @@ def declaration(name: str, bits: int) -> str:
 def call_text(name: str, bits: int, width: int, vector: str) -> tuple[list[str], list[str]]:
     """Return lines that call a loop of two operands, %x and %y, for a vector of `width` lanes.
 
-    Its result is %loop.of. Those of the first list, which are for memory, belong into a function's first block.
+    Its result is %loop.of. Those of the first list, which are for memory, belong into a function's first
+    block.
     """
     size, pair = bits // 8, symbol(name, bits)
     places = ("x", "y", "to")

@@ -177,8 +177,6 @@ class Dispatch(Recording):
             return result if all(map(operator.is_, made, result)) else tuple(made)
         if kind is list and fresh:
             result[:] = self._wrapped(result, args, plain)
-        elif isinstance(result, tuple) and hasattr(result, "_make"):
-            return kind._make(self._wrapped(result, args, plain))
         return result
 
     def weigh(self) -> None:

@@ -411,6 +411,7 @@ def _stepped(inner: Any) -> Generator:
             return stop.value
         finally:
             LOCAL.session = outer
+            sent = ()  # an exception that was thrown would keep this frame, which would keep it
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:
@@ -457,6 +458,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
         finally:
             LOCAL.session = outer
             RUNNING.discard(session)
+            sent = ()  # an exception that was thrown would keep this frame, which would keep it
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:
