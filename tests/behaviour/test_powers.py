@@ -144,7 +144,8 @@ def test_fractions_beside_whole_numbers_change_nothing(size: int, dtype: str) ->
 
 @pytest.mark.parametrize("rows", [
     "x.T ** 3", "x[::2, ::-1] ** -2", "x ** row", "x ** column", "row ** 3 + x",
-    "np.power(x, row).sum(axis=0)", "np.power(x, 3).sum(axis=1)", "(x ** 4).T.sum(axis=0)", "np.vander(row[:5] + 0.5, 4)",
+    "np.power(x, row).sum(axis=0)", "np.power(x, 3).sum(axis=1)", "(x ** 4).T.sum(axis=0)",
+    "np.vander(row[:5] + 0.5, 4)",
     "row[:, None] ** row", "x ** 3 - x.mean(axis=0) ** 3",
 ])
 def test_powers_of_matrices_have_numpys_bits(rows: str) -> None:
