@@ -165,7 +165,7 @@ class Dispatch(Recording):
         A list is wrapped only if it is `fresh`: nobody else may find proxies in it.
         """
         kind = type(result)
-        if isinstance(result, np.ndarray):
+        if issubclass(kind, np.ndarray):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy

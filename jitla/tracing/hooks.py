@@ -269,7 +269,7 @@ class Hooks(Lifting):
             value = session.plain(value)
         if type(value) in LAZY:
             session.slots[id(obj), ".", name] = (
-                None, lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v))
+                None, lambda: _attribute(obj, name), lambda v: setattr(obj, name, v))
         setattr(obj, name, value)
 
     def delattr(self, obj: Any, name: str) -> None:
@@ -331,6 +331,14 @@ def _class_of(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs and type(args[0]) in PROXIES:
         return args[0].__class__
     return type(*args, **kwargs)
+
+
+def _attribute(obj: Any, name: str) -> Any:
+    """Return an attribute of an object without running code of its class."""
+    try:
+        return object.__getattribute__(obj, name)
+    except AttributeError:
+        return None
 
 
 def _read(obj: Any, key: Any) -> Any:

@@ -120,7 +120,7 @@ class Indexing(Together):
             frame = getattr(value, _SUSPENDED[kind])
             if frame is not None and id(value) not in seen:
                 settle_locals(self, frame, seen | {id(value)})
-        elif isinstance(value, tuple) and hasattr(value, "_make"):
+        elif issubclass(kind, tuple) and hasattr(kind, "_make"):
             return kind._make(self.plain(v, seen) for v in value)
         return value
 

@@ -308,3 +308,24 @@ def test_a_suspended_generator_that_is_closed_in_a_handler_keeps_no_exception() 
         assert log == ["walk"]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attributes_of_users_are_asked_for_as_often_as_in_plain_code(mode: str) -> None:
+    log: list[str] = []
+
+    class Logging:
+        def __getattribute__(self, name):
+            log.append(name)
+            return super().__getattribute__(name)
+
+    @jitla.jit(compile=mode)
+    def f(x, thing):
+        thing.z = x * 2
+        return thing
+
+    for _ in range(3):
+        thing = f(np.arange(8.0), Logging())
+        assert not log
+        assert same(thing.z, np.arange(8.0) * 2)
+        log.clear()
