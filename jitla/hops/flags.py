@@ -6,6 +6,8 @@ Receives hops, or blocks of code to listen to; returns words of flags.
 
 from __future__ import annotations
 
+import gc
+import sys
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -160,6 +162,27 @@ _LISTENING = np._core.umath._make_extobj(  # type: ignore[attr-defined]
 #: is in `HEARD`, until ``heard()`` takes this thread's part of it.
 listen: Any = partial(_STATE.set, _LISTENING)
 hush: Any = _STATE.reset
+
+
+def _uncollected(change: Any) -> Any:
+    """Return `change`, of a context variable, without the garbage collector running meanwhile.
+
+    Before Python 3.12 it runs wherever memory is allocated. A finalizer that changes a context variable in the
+    midst of such a change frees what is being copied, which ends the process.
+    """
+    def changed(*args: Any) -> Any:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return change(*args)
+        finally:
+            if collects:
+                gc.enable()
+    return changed
+
+
+if sys.version_info < (3, 12):
+    listen, hush = _uncollected(listen), _uncollected(hush)
 HEARD = _heard
 
 

@@ -424,14 +424,15 @@ class Closing:
 
     def _truncate(self, count: int) -> None:
         """Compute what interrupting code has recorded behind the first `count` entries, and drop it."""
+        known = self.ops[:count]
+        leaves, scalars = sum([e[0] == LEAF for e in known]), scalars_of(known)
         self._settle_alone(None)
         for p in self.entered:
             p._n = -1
-        ops = self.ops[:count]
-        del self.leaves[sum(e[0] == LEAF for e in ops):], self.scalars[scalars_of(ops):]
         for i in [i for i in self.views if i >= count]:
             del self.views[i]
-        del self.ops[count:], self.nodes[count:]
+        # Nothing is called from here on, so that nobody interrupts it.
+        del self.ops[count:], self.nodes[count:], self.leaves[leaves:], self.scalars[scalars:]
 
     def _settle_alone(self, store: Store | None) -> None:
         """Compute what may be read and do `store`; the block stays open, as an operation was interrupted."""
