@@ -85,7 +85,7 @@ def called(
     # The globals it was made for may have changed since the last call.
     twin = state.twin and tracing.TWINS.of(function)
     if twin is None:
-        return function(*args, **kwargs)
+        return function(*args, **kwargs) if session is None else session.outside(function, args, kwargs)
     if kind is not None:
         return kind.weigh(site, function, twin, args, kwargs)
     if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):

@@ -167,8 +167,8 @@ hush: Any = _STATE.reset
 def _uncollected(change: Any) -> Any:
     """Return `change`, of a context variable, without the garbage collector running meanwhile.
 
-    Before Python 3.12 it runs wherever memory is allocated. A finalizer that changes a context variable in the
-    midst of such a change frees what is being copied, which ends the process.
+    Before Python 3.12 it runs wherever memory is allocated. A finalizer that changes a context variable in
+    the midst of such a change frees what is being copied, which ends the process.
     """
     def changed(*args: Any) -> Any:
         collects = gc.isenabled()

@@ -41,7 +41,7 @@ from jitla.tracing.kinds import (
     setter_of,
     stores_plainly,
 )
-from jitla.tracing.lifting import Lifting
+from jitla.tracing.lifting import Lifting, settled
 from jitla.tracing.places import call_at, call_here, place_of
 from jitla.tracing.session import MOST_PENDING, Session
 from jitla.tracing.signature import TRACED
@@ -194,7 +194,7 @@ class Hooks(Lifting):
             if isinstance(obj, np.ndarray):
                 call_at(place_of(_getframe(1)), operator.setitem, (obj, key, value), {})
             else:
-                obj[key] = value
+                obj[key] = settled(value)
             return
         kind = type(obj)
         if kind is LazyArray:
@@ -244,7 +244,7 @@ class Hooks(Lifting):
         """Do ``obj.name = value``."""
         session = LOCAL.session
         if session is None:
-            setattr(obj, name, value)
+            setattr(obj, name, settled(value))
             return
         if type(obj) is np.ndarray or type(obj) is LazyArray:
             array = session.settle(obj) if type(obj) is LazyArray else obj
@@ -302,7 +302,7 @@ class Hooks(Lifting):
         """Hand a value to whoever drives the generator."""
         session = LOCAL.session
         if session is None:
-            return value._s.value(value) if type(value) in LAZY else value
+            return settled(value)
         value = session.plain(value)
         session.hand_over()
         return value

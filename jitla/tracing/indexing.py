@@ -67,11 +67,11 @@ _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), t
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
 # What runs code step by step that holds proxies, and which attribute is its frame.
-_SUSPENDED = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+SUSPENDED = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _OWNERS = LAZY | {LazySparse}
 _ADVANCED = LAZY | {np.ndarray}
 # What holds proxies, or gives some away later.
-CARRIERS = HOLDERS | _STEPPING | _SUSPENDED.keys()
+CARRIERS = HOLDERS | _STEPPING | SUSPENDED.keys()
 _MENDED = LAZY | CARRIERS
 
 
@@ -116,8 +116,8 @@ class Indexing(Together):
             for each in get_referents(value):
                 if type(each) in HOLDERS or type(each) in _STEPPING:
                     self.plain(each, seen)
-        elif kind in _SUSPENDED:
-            frame = getattr(value, _SUSPENDED[kind])
+        elif kind in SUSPENDED:
+            frame = getattr(value, SUSPENDED[kind])
             if frame is not None and id(value) not in seen:
                 settle_locals(self, frame, seen | {id(value)})
         elif issubclass(kind, tuple) and hasattr(kind, "_make"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from sys import getrefcount
+from types import BuiltinFunctionType, MethodWrapperType
 from typing import Any
 from weakref import WeakSet
 
@@ -24,7 +25,7 @@ from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
 from jitla.tracing.frames import ROOT, mark, user_frame, user_frames, user_line, user_traceback
 from jitla.tracing.functions import forget_reductions
-from jitla.tracing.indexing import Bound
+from jitla.tracing.indexing import SUSPENDED, Bound
 from jitla.tracing.learning import Learning
 from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
@@ -43,6 +44,7 @@ MAX_LAYOUTS = 1 << 14
 # So many arrays from outside are kept before those that are gone elsewhere are looked for.
 CROWD = 8
 _ndarray = np.ndarray
+_METHODS = frozenset({BuiltinFunctionType, MethodWrapperType})
 # Results that are no proxies and hold none.
 _ATOMS = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
 # Sessions under way: of calls, and of generators, which may never end.
@@ -254,6 +256,8 @@ class Session(Dispatch):
         self.hand_over()
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
+        if type(function) in _METHODS and type(function.__self__) in SUSPENDED:
+            self.plain(function.__self__)  # its code goes on, outside of the session
         place = place_of(user_frame())
         call = self.site.counted if is_large(function, plain) else call_at
         if is_numba(function):

@@ -226,7 +226,56 @@ def by_iterators(x, store):
     return list(store.d["k"])
 
 
-WAYS = (in_namedtuples, by_a_generator_that_a_list_steps_through, by_a_generator_that_is_returned,
+class Calling:
+    def __init__(self, f):
+        self.f = f
+
+    def __call__(self, *a):
+        return self.f(*a)
+
+
+def talked(x, store):
+    try:
+        yield x
+    finally:
+        store.err = x
+
+
+async def later(x, store):
+    store.d["k"] = x
+    return x
+
+
+def by_a_generator_that_is_closed(x, store):
+    g = talked(x * 2, store)
+    next(g)
+    g.close()
+
+
+def by_a_generator_whose_caller_fails(x, store):
+    g = talked(x * 2, store)
+    next(g)
+    raise ValueError(x + 1)
+
+
+def by_a_coroutine_that_is_sent(x, store):
+    try:
+        later(x * 2, store).send(None)
+    except StopIteration as stop:
+        return stop.value
+
+
+INNER = {mode: jitla.jit(Calling(lambda x, store: setattr(store, "err", x)), compile=mode) for mode in MODES}
+
+
+def by_an_object_that_calls(x, store):
+    for mode in MODES:
+        INNER[mode](x * 2, store)
+
+
+WAYS = (by_a_generator_that_is_closed, by_a_generator_whose_caller_fails, by_a_coroutine_that_is_sent,
+        by_an_object_that_calls, in_namedtuples, by_a_generator_that_a_list_steps_through,
+        by_a_generator_that_is_returned,
         by_generator_expressions, by_rows, by_iterators)
 
 
@@ -243,7 +292,11 @@ def test_values_leave_by(way: Any, mode: str) -> None:
 
     def outcome(g: Any) -> Any:
         store = Store()
-        result = settled(g(np.arange(8.0), store))
+        try:
+            result = settled(g(np.arange(8.0), store))
+        except ValueError as error:
+            result = error.args
+        gc.collect()
         return result, {k: v for k, v in store.__dict__.items() if k != "d" or way is in_namedtuples}
     wanted = outcome(way)
     for _ in range(3):
