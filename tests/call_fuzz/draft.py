@@ -10,7 +10,7 @@ than once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -46,13 +46,18 @@ class Draft:
     """A module that is being drawn."""
 
     rng: Random
-    features: frozenset[str] = frozenset()
+    without: tuple[str, ...] = ()
     count: int = 0
     cost: int = 1
     pool: list[Callable_] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
     wrappers: list[str] = field(default_factory=list)
     statements: list[tuple[int, str]] = field(default_factory=list)  # what bodies are made of
+
+    def add(self, statements: Iterable[tuple[int, str]]) -> None:
+        """Let bodies be made of these statements, too."""
+        self.statements += [(weight, text) for weight, text in statements
+                            if not any(word in text for word in self.without)]
 
     def new(self, letter: str) -> str:
         """Return a name that nothing has."""

@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--show", type=int, default=None, help="print the program of this seed")
     found.add_argument("--file", default="", help="run the program in a file, or shrink it with --shrink 0")
     found.add_argument("--variant", default="", choices=("", *VARIANTS), help="of all chunks")
+    found.add_argument("--without", default="", help="texts, separated by |: no statements that have one of them")
     found.add_argument("--out", default="", help="file that a line of JSON is appended to for each difference")
     found.add_argument("--seconds", type=float, default=60.0, help="for making one program small")
     return found
@@ -102,11 +103,13 @@ def in_child(work: Callable[[Callable[[Any], None]], None], seconds: float) -> t
     return said, f"exit {ended}: {log.read()[:4000]}" if ended else ""
 
 
-def run_seeds(first: int, last: int, modes: tuple[str, ...], variant: str) -> list[tuple[int, list[Any]]]:
+def run_seeds(
+    first: int, last: int, modes: tuple[str, ...], variant: str, without: tuple[str, ...] = (),
+) -> list[tuple[int, list[Any]]]:
     """Run programs in forks; return the differences of each, where a crash is one."""
     found: list[tuple[int, list[Any]]] = []
     while first < last:
-        said, status = in_child(lambda say: _work(first, last, modes, variant, say), HANGS)
+        said, status = in_child(lambda say: _work(first, last, modes, variant, without, say), HANGS)
         done = [(seed, faults) for what, seed, faults in said if what == "done"]
         found += done
         begun = [seed for what, seed, _ in said if what == "begin"]
@@ -122,7 +125,10 @@ def run_seeds(first: int, last: int, modes: tuple[str, ...], variant: str) -> li
     return found
 
 
-def _work(first: int, last: int, modes: tuple[str, ...], variant: str, say: Callable[[Any], None]) -> None:
+def _work(
+    first: int, last: int, modes: tuple[str, ...], variant: str, without: tuple[str, ...],
+    say: Callable[[Any], None],
+) -> None:
     from tests.call_fuzz.runner import compare
 
     prepare(variant or variant_of(first))
@@ -130,7 +136,7 @@ def _work(first: int, last: int, modes: tuple[str, ...], variant: str, say: Call
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first, last):
             say(("begin", seed, []))
-            say(("done", seed, compare(generate(seed), f"calls_{seed}", Path(folder), modes)))
+            say(("done", seed, compare(generate(seed, without), f"calls_{seed}", Path(folder), modes)))
 
 
 def differences(text: str, modes: tuple[str, ...], variant: str) -> list[Any]:
@@ -156,12 +162,12 @@ def main() -> int:
     """Do what the command line asks for."""
     sys.dont_write_bytecode = True
     given = parser().parse_args()
-    modes = tuple(given.modes.split(","))
+    modes, without = tuple(given.modes.split(",")), tuple(filter(None, given.without.split("|")))
     if given.show is not None:
-        print(generate(given.show))
+        print(generate(given.show, without))
         return 0
     if given.shrink is not None or given.file:
-        return _one(given, modes)
+        return _one(given, modes, without)
     start, _, end = given.seeds.partition(":")
     first, last = int(start), int(end or int(start) + 1)
     # threads that wait for forks: the processes that are forked from here have no threads of jitla
@@ -173,7 +179,7 @@ def main() -> int:
     counted: Counter[str] = Counter()
     begun = time.monotonic()
     with ThreadPoolExecutor(given.jobs) as pool:
-        for found in pool.map(lambda c: run_seeds(*c, modes, given.variant), chunks):
+        for found in pool.map(lambda c: run_seeds(*c, modes, given.variant, without), chunks):
             for seed, faults in found:
                 counted["programs"] += 1
                 counted["differing"] += bool(faults)
@@ -198,13 +204,13 @@ def _tell(seed: int, faults: list[Any], out: str) -> None:
             stream.write(json.dumps({"seed": seed, "variant": variant_of(seed), "faults": faults}) + "\n")
 
 
-def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
+def _one(given: argparse.Namespace, modes: tuple[str, ...], without: tuple[str, ...]) -> int:
     from tests.call_fuzz.runner import Difference
     from tests.call_fuzz.shrink import shrink
     from tests.fuzz import load
 
     load.prepare()
-    text = Path(given.file).read_text() if given.file else generate(given.shrink)
+    text = Path(given.file).read_text() if given.file else generate(given.shrink, without)
     variant = given.variant or ("usual" if given.file else variant_of(given.shrink))
     faults = differences(text, modes, variant)
     for fault in faults:

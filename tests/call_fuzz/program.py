@@ -31,18 +31,18 @@ CALLS = (
 )
 
 
-def generate(seed: int) -> str:
-    """Return the source of a module."""
-    draft = Draft(Random(seed))
+def generate(seed: int, without: tuple[str, ...] = ()) -> str:
+    """Return the source of a module; `without` statements that have one of these texts in them."""
+    draft = Draft(Random(seed), without)
     rng = draft.rng
-    draft.statements = list(statements.PLAIN)
+    draft.add(statements.PLAIN)
     taken: set[tuple[int, str]] = set()
     for group, share in GROUPS:
         if draft.chance(share) and not (group is events.THREADS and events.SIGNALS[0] in taken):
             taken.update(group)  # handlers of signals run in the main thread, whenever that goes on
             some = rng.sample(group, max(1, int(len(group) * rng.choice((0.2, 0.5, 1.0)))))
             boost = rng.choice((1, 2, 4))
-            draft.statements += [(weight * boost, text) for weight, text in some]
+            draft.add([(weight * boost, text) for weight, text in some])
     draft.objects = ["k0"]
     parts: list[str] = []
     wrapped = rng.sample(WRAPPERS, rng.choice((0, 1, 2, 3)))
@@ -179,7 +179,7 @@ def _class(draft: Draft, n: int) -> str:
     else:
         text = f"class {cls}({base}):\n" + "\n".join(texts)
     draft.pool += calls
-    draft.statements += doing
+    draft.add(doing)
     draft.objects.append(obj)
     return text
 
