@@ -1,4 +1,4 @@
-"""The command line: programs run in processes of their own, some in each, so that crashes and hangs have a seed.
+"""The command line: programs run in processes of their own, so that crashes and hangs have a seed.
 
 Receives arguments; prints differences and counts.
 """
@@ -19,6 +19,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--show", type=int, default=None, help="print the program of this seed")
     found.add_argument("--file", default="", help="run the program in a file, or shrink it with --shrink 0")
     found.add_argument("--variant", default="", choices=("", *VARIANTS), help="of all chunks")
-    found.add_argument("--without", default="", help="texts, separated by |: no statements that have one of them")
-    found.add_argument("--out", default="", help="file that a line of JSON is appended to for each difference")
+    found.add_argument("--without", default="", help="no statements that have one of these texts, between |")
+    found.add_argument("--out", default="", help="file to which a line of JSON is added for each difference")
     found.add_argument("--seconds", type=float, default=60.0, help="for making one program small")
     return found
 
@@ -109,7 +110,7 @@ def run_seeds(
     """Run programs in forks; return the differences of each, where a crash is one."""
     found: list[tuple[int, list[Any]]] = []
     while first < last:
-        said, status = in_child(lambda say: _work(first, last, modes, variant, without, say), HANGS)
+        said, status = in_child(partial(_work, first, last, modes, variant, without), HANGS)
         done = [(seed, faults) for what, seed, faults in said if what == "done"]
         found += done
         begun = [seed for what, seed, _ in said if what == "begin"]
@@ -224,8 +225,8 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...], without: tuple[str, 
         variant = "usual"
 
     def is_like(found: list[Any]) -> bool:
-        return any(f[2] == kind and re.split(r"\W", f[3])[0] == place and f[5].split()[:1] == there.split()[:1]
-                   for f in found)
+        return any(other[2] == kind and re.split(r"\W", other[3])[0] == place
+                   and other[5].split()[:1] == there.split()[:1] for other in found)
 
     def work(say: Callable[[Any], None]) -> None:
         prepare(variant)

@@ -20,14 +20,15 @@ KINDS = ("float64",) * 6 + ("float32", "int64")
 # Groups of statements that a program has or has not, and the share of programs that have them.
 GROUPS = (
     (statements.ESCAPES, 0.9), (statements.ERRORS, 0.5), (statements.CALLBACKS, 0.6),
-    (statements.CONTEXTS, 0.4), (statements.GENERATORS, 0.4), (events.SIGNALS, 0.15), (events.FINALIZERS, 0.2),
-    (events.RAISED, 0.15), (events.WARNED, 0.15), (events.THREADS, 0.15),
+    (statements.CONTEXTS, 0.4), (statements.GENERATORS, 0.4), (events.SIGNALS, 0.15),
+    (events.FINALIZERS, 0.2), (events.RAISED, 0.15), (events.WARNED, 0.15), (events.THREADS, 0.15),
 )
 DECORATED = 0.45  # of all functions
 CALLS = (
-    ("NAME(<a>, <o>)", 6), ("NAME(x=<a>, s=<o>)", 1), ("NAME(*(<a>, <o>))", 1), ("NAME(<a>, **{'s': <o>})", 1),
-    ("functools.partial(NAME, s=<o>)(<a>)", 1), ("globals()['NAME'](<a>, <o>)", 1), ("CALLS['NAME'](<a>, <o>)", 1),
-    ("NAME.__wrapped__(<a>, <o>)", 0), ("(lambda t: NAME(t, <o>))(<a>)", 1), ("[NAME(t, <o>) for t in [<a>]][0]", 1),
+    ("NAME(<a>, <o>)", 6), ("NAME(x=<a>, s=<o>)", 1), ("NAME(*(<a>, <o>))", 1), 
+    ("NAME(<a>, **{'s': <o>})", 1), ("[NAME(t, <o>) for t in [<a>]][0]", 1),
+    ("functools.partial(NAME, s=<o>)(<a>)", 1), ("globals()['NAME'](<a>, <o>)", 1), 
+    ("CALLS['NAME'](<a>, <o>)", 1), ("(lambda t: NAME(t, <o>))(<a>)", 1),
 )
 
 
@@ -63,7 +64,8 @@ def generate(seed: int, without: tuple[str, ...] = ()) -> str:
     head = HEAD.replace("SIZE", str(size)).replace("KIND", kind)
     objects = [f"k{n} = K{n}()" for n in range(1, classes + 1)]
     names = re.findall(r"CALLS\['(\w+)'\]", "\n".join(body))
-    table = ["CALLS = {" + ", ".join(f"'{name}': {name}" for name in sorted(set(names))) + "}"] if names else []
+    entries = ", ".join(f"'{name}': {name}" for name in sorted(set(names)))
+    table = ["CALLS = {" + entries + "}"] if names else []
     texts = [head, *used, *wrappers, *parts, *objects, *table, entry]
     return "\n".join(text.rstrip("\n") + "\n" for text in texts)
 
@@ -131,9 +133,9 @@ def _function(draft: Draft, n: int) -> str:
         text = (f"DECO\ndef {name}(x, s, depth=2):\n    BODY\n    if depth > 0:\n"
                 f"        return {name}(x * 0.5, s, depth - 1)\n    return <r>\n")
     elif draft.chance(0.1):
-        text = (f"def made{n}(scale):\n    total = None\n    DECO\n    def inner(x, s):\n        nonlocal total, scale\n"
-                f"        BODY\n        total = x if total is None else total\n        scale = scale * 0.5\n        return <r>\n"
-                f"    return inner\n{name} = made{n}(2.0)\n")
+        text = (f"def made{n}(scale):\n    total = None\n    DECO\n    def inner(x, s):\n"
+                f"        nonlocal total, scale\n        BODY\n        total = x if total is None else total\n"
+                f"        scale = scale * 0.5\n        return <r>\n    return inner\n{name} = made{n}(2.0)\n")
     else:
         text = f"DECO\ndef {name}(x, s):\n    BODY\n    return <r>\n"
     text = _bodies(draft, text, Scope(["x"], [], "s", returns))
@@ -165,7 +167,8 @@ def _class(draft: Draft, n: int) -> str:
             inherited.append(name)
 
         def named(template: str, name: str = name) -> str:
-            return template.replace("OBJ_", f"o{n}").replace("OBJ", obj).replace("NAME", name).replace("CLS", cls)
+            text = template.replace("OBJ_", f"o{n}").replace("OBJ", obj)
+            return text.replace("NAME", name).replace("CLS", cls)
 
         calls += [Callable_(named(text), returns, draft.cost) for text, returns in feature.calls]
         doing += [(3, named(each)) for each in feature.statements]
@@ -194,6 +197,6 @@ def _main(draft: Draft) -> str:
             body += f"\nlog({called})"
     deco = "@jit\n" if draft.chance(0.3) else ""
     objects = ", ".join(draft.objects)
-    return (f"{deco}def run(x):\n    global LAST\n{textwrap.indent(body, '    ')}\n    return x, {draft.array(scope, 1)}, "
-            f"{draft.scalar(scope, 1)}\n\n\ndef main(n):\n    LOG.clear()\n    for k in ({objects},):\n        del k.l[:-6]\n"
-            f"        del k.h[4:]\n        k.st.clear()\n    return run(RANGE * 0.5 - 2 + n)\n")
+    return (f"{deco}def run(x):\n    global LAST\n{textwrap.indent(body, '    ')}\n"
+            f"    return x, {draft.array(scope, 1)}, {draft.scalar(scope, 1)}\n\n\ndef main(n):\n    LOG.clear()\n"
+            f"    for k in ({objects},):\n        del k.l[:-6]\n        del k.h[4:]\n        k.st.clear()\n    return run(RANGE * 0.5 - 2 + n)\n")

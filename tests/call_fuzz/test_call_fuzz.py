@@ -1,4 +1,4 @@
-"""A small run of the fuzzer of call structure, programs that once differed, and the fuzzer tested against itself."""
+"""A small run of the fuzzer of call structure, and the fuzzer tested against itself."""
 
 from __future__ import annotations
 
