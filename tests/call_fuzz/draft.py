@@ -1,10 +1,10 @@
 """Templates and what fills them: names, expressions of arrays and numbers, nested blocks.
 
-A template is text with places: `<a>` an array, `<s>` a number, `<v>` a new array, `<w>` a new number, `<q>`
-any other new name, `<x>` and `<y>` a local array and number that exist, `<n>` a small index, `<c>` a constant,
-`<o>` the object at hand, `<k>` any object, `<f>` something that takes an array and returns one, `<g>` one that
-returns a number, `<r>` what the function returns, `<B>` a block. A digit behind the letter names a place that
-occurs more than once.
+A template is text with places: `<a>` an array, `<s>` a number, `<v>` a new array, `<w>` a new number,
+`<q>` any other new name, `<x>` and `<y>` a local array and number that exist, `<n>` a small index, `<c>` a
+constant, `<o>` the object at hand, `<k>` any object, `<f>` something that takes an array and returns one,
+`<g>` one that returns a number, `<r>` what the function returns, `<B>` a block. A digit behind the letter
+names a place that occurs more than once.
 """
 
 from __future__ import annotations
@@ -227,7 +227,8 @@ SCALARS = (
     "(<a>).sum()", "(<a>).sum()", "(<a>).mean()", "(<a>).max()", "(<a>).min()", "(<a>)[<n>]", "np.sum(<a>)",
     "float((<a>)[0])", "len(<a>)", "(<s> + <s>)", "<s> * <c>", "abs(<s>)", "(<a>).size",
     "((<a>) > <s>).sum()", "np.floor((<a>) % 4) @ np.floor((<a>) % 4)", "float(<s>)", "np.max(<a>)",
-    "((<a>) * (<a>)).sum()", "int((<a>)[0] > 0)", "np.abs(<s>)", "(<s> if <s> > <c> else <c>)", "min(<s>, <s>)", "-(<s>)",
+    "((<a>) * (<a>)).sum()", "int((<a>)[0] > 0)", "np.abs(<s>)", "(<s> if <s> > <c> else <c>)",
+    "min(<s>, <s>)", "-(<s>)",
 )
 
 Maker = Callable[[Draft], str]

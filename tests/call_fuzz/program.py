@@ -25,9 +25,9 @@ GROUPS = (
 )
 DECORATED = 0.45  # of all functions
 CALLS = (
-    ("NAME(<a>, <o>)", 6), ("NAME(x=<a>, s=<o>)", 1), ("NAME(*(<a>, <o>))", 1), 
+    ("NAME(<a>, <o>)", 6), ("NAME(x=<a>, s=<o>)", 1), ("NAME(*(<a>, <o>))", 1),
     ("NAME(<a>, **{'s': <o>})", 1), ("[NAME(t, <o>) for t in [<a>]][0]", 1),
-    ("functools.partial(NAME, s=<o>)(<a>)", 1), ("globals()['NAME'](<a>, <o>)", 1), 
+    ("functools.partial(NAME, s=<o>)(<a>)", 1), ("globals()['NAME'](<a>, <o>)", 1),
     ("CALLS['NAME'](<a>, <o>)", 1), ("(lambda t: NAME(t, <o>))(<a>)", 1),
 )
 
@@ -134,7 +134,8 @@ def _function(draft: Draft, n: int) -> str:
                 f"        return {name}(x * 0.5, s, depth - 1)\n    return <r>\n")
     elif draft.chance(0.1):
         text = (f"def made{n}(scale):\n    total = None\n    DECO\n    def inner(x, s):\n"
-                f"        nonlocal total, scale\n        BODY\n        total = x if total is None else total\n"
+                f"        nonlocal total, scale\n        BODY\n"
+                f"        total = x if total is None else total\n"
                 f"        scale = scale * 0.5\n        return <r>\n    return inner\n{name} = made{n}(2.0)\n")
     else:
         text = f"DECO\ndef {name}(x, s):\n    BODY\n    return <r>\n"
@@ -198,5 +199,7 @@ def _main(draft: Draft) -> str:
     deco = "@jit\n" if draft.chance(0.3) else ""
     objects = ", ".join(draft.objects)
     return (f"{deco}def run(x):\n    global LAST\n{textwrap.indent(body, '    ')}\n"
-            f"    return x, {draft.array(scope, 1)}, {draft.scalar(scope, 1)}\n\n\ndef main(n):\n    LOG.clear()\n"
-            f"    for k in ({objects},):\n        del k.l[:-6]\n        del k.h[4:]\n        k.st.clear()\n    return run(RANGE * 0.5 - 2 + n)\n")
+            f"    return x, {draft.array(scope, 1)}, {draft.scalar(scope, 1)}\n\n\n"
+            f"def main(n):\n    LOG.clear()\n"
+            f"    for k in ({objects},):\n        del k.l[:-6]\n        del k.h[4:]\n        k.st.clear()\n"
+            f"    return run(RANGE * 0.5 - 2 + n)\n")
