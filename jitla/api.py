@@ -155,7 +155,7 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
-    wrapper.stats = lambda: GATE.room("account").stats_of(state.all_sites())
+    wrapper.stats = lambda: GATE.room("account").stats_of(state.all_sites(), state.failures)
     wrapper.explain = lambda *args, **kwargs: explain(wrapper, *args, **kwargs)
     wrapper._repr_html_ = lambda: _explained(state)._repr_html_()
     wrapper.cache_clear = state.clear
@@ -210,7 +210,7 @@ def _explained(state: State, level: str = "plan", watch: Any = None, given: str 
     def record(codes: bool) -> Any:
         return GATE.room("account").function_record(
             state.function, state.all_sites(), state.note, assumed=GATE.assumes, watch=watch, codes=codes,
-            given=given or state.foreign)
+            given=given or state.foreign, failed=state.failures)
 
     made: Explanation = GATE.room("explanation").explanation(record, level)
     return made

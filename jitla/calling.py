@@ -51,24 +51,24 @@ def called(
     if tracing is None:
         early = state.early(args, kwargs)
         if early is not None:
-            kind = early.of(args, kwargs)
+            kind = state.kind_of(early, args, kwargs)
+            if kind is None:
+                return function(*args, **kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, None, kind, args, kwargs)
         elif (looping := state.before_tracing()) is not None:
             return looping.call(args, kwargs)
-        state.insist(args, kwargs)
-        tracing = state.start()
+        tracing = state.begin(args, kwargs)
+        if tracing is None:
+            return function(*args, **kwargs)
     session = tracing.LOCAL.session
     site = kind = None
     if session is None:
-        if tracing.LOCAL.closing:  # called by a signal handler or finalizer
-            return function(*args, **kwargs)
         if state.traceable:
             try:  # `state.site()`, without a step
                 site = state.sites[(local() or PROCESS[0]).epoch]
             except KeyError:  # under these options no call has been looked at
-                state.insist(args, kwargs)
-                site = state.site()
+                site = state.first_site(args, kwargs)
         if site is None:
             if not state.traceable:
                 state.refuse()
@@ -79,6 +79,9 @@ def called(
             kind = site.payoff.of(args, kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, site, kind, args, kwargs)
+    elif session.running is not None:
+        # Called by a signal handler or finalizer: compiler and caches may be in the middle of a change.
+        return function(*args, **kwargs)
     # The globals it was made for may have changed since the last call.
     twin = state.twin and tracing.TWINS.of(function)
     if twin is None:
@@ -86,7 +89,7 @@ def called(
     if kind is not None:
         return kind.weigh(site, function, twin, args, kwargs)
     if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
-        site = site or state.site()
+        site = site or state.first_site()
         if site is None:
             return function(*args, **kwargs)
         return _run(tracing, site, function, twin, args, kwargs)
@@ -133,11 +136,11 @@ def _run(
 
 def _generator(function: Any, state: State) -> Callable[..., Any]:
     def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        tracing = state.tracing or state.start()
+        tracing = state.tracing or state.begin()
         twin = state.twin and tracing.TWINS.of(function)
-        site = state.site() if twin else None
+        site = state.first_site() if twin else None
         if site is None:
-            if not twin:
+            if tracing is not None and not twin:
                 state.refuse()
             return (yield from function(*args, **kwargs))
         return (yield from tracing.drive(site, twin, args, kwargs))
@@ -147,11 +150,11 @@ def _generator(function: Any, state: State) -> Callable[..., Any]:
 
 def _coroutine(function: Any, state: State) -> Callable[..., Any]:
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
-        tracing = state.tracing or state.start()
+        tracing = state.tracing or state.begin()
         twin = state.twin and tracing.TWINS.of(function)
-        site = state.site() if twin else None
+        site = state.first_site() if twin else None
         if site is None:
-            if not twin:
+            if tracing is not None and not twin:
                 state.refuse()
             return await function(*args, **kwargs)
         return await _Driven(tracing.drive(site, twin, args, kwargs))

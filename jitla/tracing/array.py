@@ -248,9 +248,9 @@ LazyArray.__module__, LazyArray.__qualname__ = "numpy", "ndarray"  # or, since 3
 match_like_arrays(LazyArray)
 
 
-def pending(session: Any, entry: tuple, meta: int) -> Lazy:
-    """Append `entry` to the session's tape and return the proxy of its value."""
-    made: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta)
+def pending(session: Any, entry: tuple, meta: int, *scalars: Any) -> Lazy:
+    """Append `entry` and its scalars to the session's tape and return the proxy of its value."""
+    made: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta, *scalars)
     return made
 
 

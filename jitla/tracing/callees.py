@@ -215,5 +215,5 @@ def is_tame(value: Any) -> bool:
     if kind is zip or kind is enumerate:
         return all(map(is_tame, value.__reduce__()[1]))
     if kind is map:
-        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.wrap
+        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.element
     return kind is GeneratorType and HOOK in value.gi_code.co_freevars

@@ -16,10 +16,10 @@ empty before anything happens that may call code of users, such as a warning.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from operator import itemgetter
 from time import perf_counter, sleep
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,11 +56,13 @@ from jitla.tracing.tape import (
     Block,
     cone,
     readers,
+    scalars_of,
     split,
 )
 from jitla.tracing.thread_state import LOCAL
 
 _getrefcount = sys.getrefcount
+_new_tuple = tuple.__new__
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
 BASE = next(map(_getrefcount, [object()]))
 
@@ -94,6 +96,35 @@ class Store(NamedTuple):
     reach: int
 
 
+class Tape(NamedTuple):
+    """A tape that was taken off its session to be run; the proxies on it have no number any more."""
+
+    ops: list[tuple]
+    nodes: list[Any]
+    leaves: list[np.ndarray]
+    scalars: list[Any]
+    lines: dict[int, Any] | None
+    views: dict[int, tuple[Lazy, Any, tuple]]
+    past: dict[int, Past]
+
+    def block(self) -> Block:
+        """Return it as a record."""
+        ops, count = self.ops, len(self.ops)
+        lines = {i: line for i, line in (self.lines or {}).items() if i < count}
+        places = ops.places if type(ops) is Learning else Places()
+        return Block(tuple(ops), self.metas(), self.leaves, self.scalars, lines, places, [])
+
+    def metas(self) -> tuple[int, ...]:
+        """Return the meta of each entry."""
+        return tuple([
+            LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
+            for e, n in zip(self.ops, self.nodes, strict=True)])
+
+    def numbers(self) -> dict[int, int]:
+        """Return the number of each proxy's entry, by the identity of the proxy."""
+        return {id(node): i for i, node in enumerate(self.nodes) if type(node) in LAZY}
+
+
 class Attentive(list[Any]):
     """The nodes of a tape whose entries are done at once: native methods leave it to Python's."""
 
@@ -124,14 +155,18 @@ class Closing:
     allowance: Allowance | None
     hole: object
     hits: int
+    running: Tape | None
     storing: Store | None
+    hit: Flagged | None
     slots: dict[tuple, Any]
 
     def enter(self, proxy: Lazy) -> int:
         """Put a value that is in memory (or a ghost) on the tape; return its entry."""
         value = proxy._v
         if value is None:
-            return self.revive(proxy)
+            if proxy._r is not None:
+                return self.revive(proxy)
+            value = self.compute_alone(proxy)  # it is being computed: this is interrupting code
         if type(proxy) is LazyScalar:
             return scalar_entry(self, proxy)
         proxy._n = n = self.append(LAYOUTS[proxy._l].entry, self.hole, leaves=(value,), entered=(proxy,))
@@ -149,28 +184,25 @@ class Closing:
         if type(ops) is Learning:
             ops.note()
         entries, also = (entry,), (node,)
-        n = len(ops)
         ops += entries
         nodes += also
         self.scalars += scalars
         self.leaves += leaves
         self.entered += entered
-        while ops[n] is not entry:  # others were recorded since it was counted
-            n += 1
-        return n
+        return len(ops) - 1
 
     def leave(self) -> None:
         """Let the values that were entered be off the tape."""
         for p in self.entered:
             p._n = -1
 
-    def put(self, kind: type[Lazy], entry: tuple, meta: int) -> Lazy:
-        """Append `entry` to the tape; return the proxy, of type `kind`, of its value."""
+    def put(self, kind: type[Lazy], entry: tuple, meta: int, *scalars: Any) -> Lazy:
+        """Append `entry` and its scalars to the tape; return the proxy, of type `kind`, of its value."""
         made = kind()
         made._s = self
         made._m = meta
-        made._v = None
-        made._n = self.append(entry, made)
+        made._v = made._r = None
+        made._n = self.append(entry, made, scalars)
         if self.attentive:
             self.perform(made)
         return made
@@ -187,21 +219,18 @@ class Closing:
         value = proxy._v
         if value is not None:
             return value
-        owner = proxy._s
-        if owner is not self:
-            return owner.value(proxy)
-        path = frames.path() if LOCAL.session is self else None
-        if path is None:
-            return self.compute_alone(proxy)
+        path = frames.path() if LOCAL.session is self is proxy._s else None
+        if path is None or proxy._v is not None:
+            return proxy._s.compute_alone(proxy)
         n = proxy._n
         if n < 0:
             n = self.revive(proxy)
-        ops, leaves, scalars = self.ops, self.leaves, self.scalars
-        self.close(n, None, path)
+        tape = self.close(n, None, path)
         value = proxy._v
         if value is None:
             self.site.failed(InternalError("a block was closed without the value that was asked for"))
-            value = self._give_value(proxy, interpret(ops, n, leaves, scalars))
+            assert tape is not None
+            value = self._give_value(proxy, interpret(tape.ops, n, tape.leaves, tape.scalars))
         return value
 
     def compute_alone(self, proxy: Lazy) -> Any:
@@ -214,24 +243,33 @@ class Closing:
             n = proxy._n
             if proxy._v is not None:
                 return proxy._v
-            if n < 0:
-                recipe = proxy._r
-                if recipe is None:
-                    raise InternalError(LOST)
-                block, index, _ = recipe
+            if n < 0 and proxy._r is not None:
+                block, index, _ = proxy._r
                 return self._give_value(proxy, interpret(block.entries, index, block.leaves, block.scalars))
-            ops, leaves, scalars, nodes = self.ops, self.leaves, self.scalars, self.nodes
-            if n >= len(nodes) or type(nodes[n]) in LAZY and nodes[n] is not proxy:
-                sleep(ATTEMPT_SECONDS)  # another thread, whose session it is, has just closed the block
-                continue
-            if n in self.views:
-                parent, method, args = self.views[n]
-                return self._give_value(proxy, view_of(self.compute_alone(parent), method, args))
-            storing = self.storing
-            if storing is not None and readers(tuple(ops[: n + 1]), {storing.slot, *storing.aliases})[n]:
-                raise InternalError(LOST)
-            return self._give_value(proxy, interpret(ops, n, leaves, scalars))
-        raise InternalError("a value was asked for that is not on the tape")
+            tape = Tape(self.ops, self.nodes, self.leaves, self.scalars, None, self.views, {})
+            if n >= 0:
+                if n < len(tape.nodes) and (tape.nodes[n] is proxy or type(tape.nodes[n]) not in LAZY):
+                    return self._give_value(proxy, self._interpret(tape, n))
+            else:  # it has lost its number: its tape is being run, or about to be
+                for each in (tape, self.running or tape):
+                    found = each.numbers().get(id(proxy))
+                    if found is not None:
+                        return self._give_value(proxy, self._interpret(each, found))
+                if LOCAL.session is self and proxy._v is None:
+                    break
+            sleep(ATTEMPT_SECONDS)  # the thread whose session it is has just closed the block
+        raise InternalError(LOST)
+
+    def _interpret(self, tape: Tape, n: int) -> Any:
+        """Return the value of entry `n`, computed by NumPy."""
+        if n in tape.views:
+            parent, method, args = tape.views[n]
+            return view_of(self.compute_alone(parent) if parent._v is None else parent._v, method, args)
+        storing = self.storing
+        if tape is self.running and storing is not None and readers(
+                tuple(tape.ops[: n + 1]), {storing.slot, *storing.aliases})[n]:
+            raise InternalError(LOST)
+        return interpret(tape.ops, n, tape.leaves, tape.scalars)
 
     def _give_value(self, proxy: Lazy, value: Any) -> Any:
         """Give `proxy` a value that was computed apart from its block, unless it has one by now."""
@@ -243,6 +281,8 @@ class Closing:
 
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
+        if ghost._v is not None:
+            return self.enter(ghost)  # interrupting code has computed it
         if ghost._r is None:
             raise InternalError(LOST)
         block, index, key = ghost._r
@@ -289,8 +329,8 @@ class Closing:
     def close(
         self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING,
-    ) -> None:
-        """End the block: compute entry `wanted`, what is live, and `store`; forget the tape.
+    ) -> Tape | None:
+        """End the block: compute entry `wanted`, what is live, and `store`; return its tape, if there is one.
 
         `consumed` = (entry, references): a value that the running operation drops when it is done;
         so many references to it are not the operation's own.
@@ -298,24 +338,100 @@ class Closing:
         if len(self.nodes) == len(self.entered):
             if frames.path() is not None:
                 self.forget()
-            return
+            return None
         if path is None:
             path = frames.path()
             if path is None:
                 self._settle_alone(store)
-                return
-        before = LOCAL.session, LOCAL.closing
-        LOCAL.session, LOCAL.closing = None, True
+                return None
+        nodes, site = self.nodes, self.site
+        count = len(nodes)
+        place = (path, wanted, store, count)
+        key, closed = site.likely.get(place, NOWHERE)
+        if closed is None or not self.repeats(key[0], key[1]):
+            references = tuple(map(_getrefcount, islice(nodes, count)))
+            key = (tuple(self.ops[:count]), references, path, wanted, store)
+            closed = site.exact.get(key)
+            if closed is not None:
+                site.likely[place] = (key, closed)
+        is_new = closed is None or closed.fixed and not closed.fits(self.scalars)
+        alive: Iterable[int]
+        if is_new:
+            alive = [i for i, node in enumerate(nodes) if type(node) in LAZY]
+            if closed is None:
+                self.hits = min(self.hits, 0)
+        else:
+            alive = closed.alive
+            if self.lines is not None:
+                self.hits += 1
+                if self.hits > 32:
+                    self.lines = None
+        tape = self._detach(count, alive)
+        outs: tuple | None = None
         try:
-            key, closed = self._look_up(path, wanted, store, consumed)
-            hit, block, past = self._run_block(key, closed, store)
+            if is_new:
+                closed = self._met(tape, key, store, consumed, closed is not None)
+            if store is not None:
+                self.storing = store
+            outs = self._outputs(tape, closed) if closed.roots else ()
+            self._deliver(tape, closed, key, outs)
+        except BaseException:  # an interrupt: what was written into memory must not be read again
+            self.hit = None
+            if outs is not None:
+                self._deliver(tape, closed, key, outs)
+            elif self.storing is None:
+                self._keep_recipes(tape, key)
+            raise
         finally:
-            LOCAL.session, LOCAL.closing = before
-        if hit is not None and block is not None:
-            self._tell(closed, block, past, store, hit)
+            self.running = self.storing = None
+        if self.hit is not None:
+            hit, self.hit = self.hit, None
+            self._tell(closed, tape, store, hit)
         allowance = self.allowance
-        if allowance is not None and perf_counter() > allowance.until and allowance.ends(self.site):
+        if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
             self.retreat()
+        return tape
+
+    def _detach(self, count: int, alive: Iterable[int]) -> Tape:
+        """Take the tape, which has `count` entries, off the session, and begin an empty one.
+
+        `alive` are the entries that somebody may hold proxies of. Code that interrupts this sees the tape as
+        it was, or none.
+        """
+        self.leave()
+        nodes, views, past, lines = self.nodes, self.views, self.past, self.lines
+        for i in alive:
+            nodes[i]._n = -1
+        ops: list[tuple] = []
+        if lines is not None:
+            lines = dict(lines)
+            ops = self._empty()
+        empty: list[Any] = [] if not self.attentive else Attentive()
+        tape = _new_tuple(Tape, (self.ops, nodes, self.leaves, self.scalars, lines, views, past))
+        while len(nodes) > count:
+            self._truncate(count)
+        # Nothing is called from here on, so that nobody interrupts it.
+        self.running = tape
+        self.ops, self.nodes = ops, empty
+        self.leaves, self.scalars, self.entered = [], [], []
+        if views:
+            self.views = {}
+        if past:
+            self.past = {}
+        if self.positions or self.tables or self.extremes:
+            self.positions, self.tables, self.extremes = {}, {}, {}
+        return tape
+
+    def _truncate(self, count: int) -> None:
+        """Compute what interrupting code has recorded behind the first `count` entries, and drop it."""
+        self._settle_alone(None)
+        for p in self.entered:
+            p._n = -1
+        ops = self.ops[:count]
+        del self.leaves[sum(e[0] == LEAF for e in ops):], self.scalars[scalars_of(ops):]
+        for i in [i for i in self.views if i >= count]:
+            del self.views[i]
+        del self.ops[count:], self.nodes[count:]
 
     def _settle_alone(self, store: Store | None) -> None:
         """Compute what may be read and do `store`; the block stays open, as an operation was interrupted."""
@@ -326,138 +442,74 @@ class Closing:
         if store is not None:
             self.leaves[store.slot][...] = interpret(self.ops, store.index, self.leaves, self.scalars)
 
-    def _look_up(
-        self, path: tuple, wanted: int, store: Store | None, consumed: tuple[int, int],
-    ) -> tuple[tuple, Closed]:
-        """Return the key of the open block, and how it is run."""
-        nodes, site = self.nodes, self.site
-        place = (path, wanted, store, len(nodes))
-        key, closed = site.likely.get(place, NOWHERE)
-        if closed is None or not self.repeats(key[0], key[1]):
-            key = (tuple(self.ops), tuple(map(_getrefcount, nodes)), path, wanted, store)
-            closed = site.exact.get(key)
-            if closed is not None:
-                site.likely[place] = (key, closed)
-        if closed is None:
-            self.hits = min(self.hits, 0)
-            closed = self._met(key, store, consumed)
-        elif closed.fixed and not closed.fits(self.scalars):
-            closed = self._loosen(key, store, consumed)
-        elif self.lines is not None:
-            self.hits += 1
-            if self.hits > 32:
-                self.lines = None
-        return key, closed
-
-    def _run_block(
-        self, key: tuple, closed: Closed, store: Store | None,
-    ) -> tuple[Flagged | None, Block | None, dict[int, Past]]:
-        """Run the open block, deliver its values and begin an empty one.
-
-        Return which flags were raised, if any, and the block that raised them, to be told of.
-        """
-        outs: tuple | None = None
-        hit: Flagged | None = None
-        block: Block | None = None
-        past = self.past
-        done = False
-        self.storing = store
-        try:
-            outs, hit = self._outputs(closed, store) if closed.roots else ((), None)
-            self._deliver(closed, key, outs)
-            done = True
-            if hit is not None:
-                block = self.block(len(key[0]))
-            self._reset_after(key)
-        except BaseException:  # an interrupt: what was written into memory must not be read again
-            if outs is not None:
-                if not done:
-                    self._deliver(closed, key, outs)
-                self._reset_after(key)
-            elif store is not None:
-                self._lose()
-            raise
-        finally:
-            self.storing = None
-        return hit, block, past
-
-    def _reset_after(self, key: tuple) -> None:
-        """Begin an empty block; what interrupting code has recorded behind the block is computed before."""
-        if len(self.nodes) > len(key[0]):
-            self._settle_alone(None)
-        self.reset()
-
-    def _outputs(self, closed: Closed, store: Store | None) -> tuple[tuple, Flagged | None]:
-        """Run the program of a block; return its values, and the flags that it raised."""
-        outs, hit = None, None
+    def _outputs(self, tape: Tape, closed: Closed) -> tuple:
+        """Run the program of a block and return its values; `hit` are the flags that it raised."""
+        outs = None
         try:
             if closed.watch is not None:
-                outs = closed.watch.run(self, closed, store)
+                outs = closed.watch.run(self, tape, closed, self.storing)
             if outs is None:
-                outs = closed.bound.run(self.leaves + self.scalars)
+                outs = closed.bound.run(tape.leaves + tape.scalars)
         except Flagged as raised:
-            outs, hit = raised.values[: len(closed.roots)], raised
+            outs, self.hit = raised.values[: len(closed.roots)], raised.with_traceback(None)
         except Exception as error:
             try:
-                outs = self.run_by_numpy(closed, store, error)
+                outs = self.run_by_numpy(tape, closed, self.storing, error)
             except Flagged as raised:
-                outs, hit = raised.values, raised
+                outs, self.hit = raised.values, raised.with_traceback(None)
         if not closed.places:
             closed.places = tuple([
                 (k, i, layout_id(v) if isinstance(v, np.ndarray) else -1)
                 for k, (i, v) in enumerate(zip(closed.roots, outs, strict=True))])
-        return outs, hit
+        return outs
 
-    def _lose(self) -> None:
-        """Give up what is pending: what it reads may have been overwritten."""
-        for p in (*self.nodes, *self.entered):
-            if type(p) in LAZY:
-                p._n = -1
-                p._r = None
-        self.reset()
+    def run_by_numpy(
+        self, tape: Tape, closed: Closed, store: Store | None, error: Exception,
+    ) -> tuple[Any, ...]:
+        """Run a block by NumPy, as its program failed with `error`; may raise `Flagged`."""
+        replay = self.site.replay(tape.block(), closed.roots, store, error)
+        return replay.run(tape.leaves + tape.scalars)
 
-    def _deliver(self, closed: Closed, key: tuple, outs: tuple) -> None:
-        """Give the proxies their values; doing it again changes nothing."""
-        nodes = self.nodes
+    def _deliver(self, tape: Tape, closed: Closed, key: tuple, outs: tuple) -> None:
+        """Give the proxies their values, but for those that interrupting code has computed."""
+        nodes = tape.nodes
         for k, i, layout in closed.places:
             p = nodes[i]
-            if p._v is None:  # else interrupting code has computed it
+            if p._v is None:
                 p._l = layout
                 p._v = outs[k]
-                p._n = -1
-        self.leave()
-        if closed.views:
-            self._derive(closed.views)
-        if closed.ghosts:
-            self._haunt(closed, key)
-
-    def _derive(self, views: tuple[int, ...]) -> None:
-        for i in views:
-            p = self.nodes[i]
+        for i in closed.views:
+            p = nodes[i]
             if p._v is None:
-                parent, method, args = self.views[i]
+                parent, method, args = tape.views[i]
                 v = view_of(parent._v, method, args)
                 p._l = layout_id(v)
                 p._v = v
-                p._n = -1
+        if closed.ghosts:
+            self._keep_recipes(tape, key, closed)
 
-    def run_by_numpy(self, closed: Closed, store: Store | None, error: Exception) -> tuple[Any, ...]:
-        """Run the open block by NumPy, as its program failed with `error`; may raise `Flagged`."""
-        return self.site.replay(self.block(), closed.roots, store, error).run(self.leaves + self.scalars)
+    def _keep_recipes(self, tape: Tape, key: tuple, closed: Closed | None = None) -> None:
+        """Let the ghosts of a block, or all proxies on it that have no value, keep how they are computed."""
+        metas = tape.metas() if closed is None else closed.metas
+        recipe = Block(key[0], metas, tape.leaves, tape.scalars, {})
+        self.ghosts = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None]
+        for i in range(len(tape.nodes)) if closed is None else closed.ghosts:
+            ghost = tape.nodes[i]
+            if type(ghost) in LAZY and ghost._v is None:
+                ghost._r = (recipe, i, key)
+                self.ghosts.append(ghost)
 
-    def _tell(
-        self, closed: Closed, block: Block, past: dict[int, Past], store: Store | None, hit: Flagged,
-    ) -> None:
+    def _tell(self, closed: Closed, tape: Tape, store: Store | None, hit: Flagged) -> None:
         """Give the warnings of a block that raised flags; its values have been delivered.
 
         Filters, `warnings.showwarning` and streams may be the user's: what they do is outside of the session.
         """
-        effects, site = closed.bound.effects, self.site
-        if block.places:
+        effects, site, block = closed.bound.effects, self.site, tape.block()
+        if type(tape.ops) is Learning:
             effects.places = block.places
         session, LOCAL.session = LOCAL.session, None
         try:
-            if effects.tell(block, closed.roots, store, hit, past, self.fill_slots):
+            if effects.tell(block, closed.roots, store, hit, tape.past, self.fill_slots):
                 self.kept.clear()
                 if not effects.places.straight:
                     site.note_lines()  # other lines may lead to the same tape
@@ -498,16 +550,6 @@ class Closing:
             self.attentive = not self.attentive
             self.reset()
 
-    def _haunt(self, closed: Closed, key: tuple) -> None:
-        recipe = Block(key[0], closed.metas, self.leaves, self.scalars, {})
-        self.ghosts = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None]
-        for i in closed.ghosts:
-            ghost = self.nodes[i]
-            if ghost._v is None:
-                ghost._r = (recipe, i, key)
-                ghost._n = -1
-                self.ghosts.append(ghost)
-
     def forget(self) -> None:
         """Drop the leaves of a block that has no operations."""
         if self.nodes:
@@ -516,7 +558,7 @@ class Closing:
 
     def reset(self) -> None:
         """Begin an empty block."""
-        self.ops = [] if self.lines is None else Learning(self.lines)
+        self.ops = self._empty()
         self.nodes = Attentive() if self.attentive else []
         self.leaves = []
         self.scalars = []
@@ -528,24 +570,21 @@ class Closing:
         if self.positions or self.tables or self.extremes:
             self.positions, self.tables, self.extremes = {}, {}, {}
 
-    def block(self, length: int | None = None) -> Block:
-        """Return the open block as a record, or its first `length` entries."""
-        ops = self.ops
-        places = ops.places if type(ops) is Learning else Places()
-        return Block(
-            tuple(ops[:length]), self._metas(length), self.leaves, self.scalars, dict(self.lines or {}),
-            places, [])
+    def _empty(self) -> list[tuple]:
+        return [] if self.lines is None else Learning(self.lines)
 
-    def _metas(self, length: int | None) -> tuple[int, ...]:
-        return tuple(
-            LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
-            for e, n in zip(self.ops[:length], self.nodes[:length], strict=True)
-        )
+    def _met(
+        self, tape: Tape, key: tuple, store: Store | None, consumed: tuple[int, int], loosens: bool,
+    ) -> Closed:
+        """Make a block that is new; note what that costs, unless its program is about to be read.
 
-    def _met(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
-        """Make a block that is new; note what that costs, unless its program is about to be read."""
+        `loosens`: it is not, but a scalar that was taken for a literal has another value now.
+        """
+        if loosens:
+            self.site.loosen(key)
+            return self._miss(tape, key, store, consumed)
         begun = perf_counter()
-        made = self._miss(key, store, consumed)
+        made = self._miss(tape, key, store, consumed)
         if self.allowance is not None and not (type(made.bound) is Standby and made.bound.alike.kept):
             self.allowance.meet(key[2], perf_counter() - begun)
         return made
@@ -554,11 +593,11 @@ class Closing:
         """Go on without tracing."""
         raise NotImplementedError
 
-    def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
+    def _miss(self, tape: Tape, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
-        codes = self.ops.codes if type(self.ops) is Learning else {}
-        block = self.site.placed(self.block(), key[2], codes)
-        roots, views, ghosts = self._fates(key, block, store, consumed)
+        codes = tape.ops.codes if type(tape.ops) is Learning else {}
+        block = self.site.placed(tape.block(), key[2], codes)
+        roots, views, ghosts = self._fates(tape, key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store, key[2]) if roots else None
@@ -568,24 +607,20 @@ class Closing:
         self.site.keep(key, closed)
         return closed
 
-    def _loosen(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
-        """Get a program that takes no scalar for a literal: one has another value now."""
-        self.site.loosen(key)
-        return self._miss(key, store, consumed)
-
     def _fates(
-        self, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int]
+        self, tape: Tape, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int],
     ) -> tuple[list[int], list[int], list[int]]:
         """Split the block's alive values into roots to compute, views to derive, and ghosts."""
         ops, refs, path, wanted, _ = key
-        dead = [0] * len(ops) if path is EXIT else self._dead_references()
+        numbers = tape.numbers()
+        dead = [0] * len(ops) if path is EXIT else _dead_references(numbers, len(ops))
         reads = readers(ops, {store.slot, *store.aliases}) if store else [False] * len(ops)
         pins = self.site.pinned.get((path, len(ops)), ())
         roots: list[int] = []
         views: list[int] = []
         ghosts: list[int] = []
         for i in range(len(ops) - 1, -1, -1):
-            node = self.nodes[i]
+            node = tape.nodes[i]
             if type(node) not in LAZY:
                 if store is not None and store.index == i:
                     roots.append(i)
@@ -595,39 +630,34 @@ class Closing:
             live = unexplained > 0 or i == wanted or i in pins
             alive = others > 0
             if live or (alive and reads[i]):
-                if i in self.views:
+                if i in tape.views:
                     views.append(i)
                 else:
                     roots.append(i)
             else:
                 if alive:
                     ghosts.append(i)
-                if i in self.views and self.views[i][0]._n >= 0:
-                    # Only this dead view still refers to its parent.
-                    dead[self.views[i][0]._n] += 1
+                parent = numbers.get(id(tape.views[i][0])) if i in tape.views else None
+                if parent is not None:
+                    dead[parent] += 1  # only this dead view still refers to its parent
         if _CAST in map(itemgetter(0), ops):
-            roots += [i for i in heeded(block, roots) if type(self.nodes[i]) in LAZY]
+            roots += [i for i in heeded(block, roots) if type(tape.nodes[i]) in LAZY]
             roots.sort(reverse=True)
         return roots[::-1], views[::-1], [g for g in ghosts[::-1] if g not in roots]
 
-    def _dead_references(self) -> list[int]:
-        """Count, for each entry, the local variables that hold its proxy and are never read again."""
-        dead = [0] * len(self.ops)
-        for frame in frames.user_frames():
-            self._count_dead(frame, dead)
-        return dead
 
-    def _count_dead(self, frame: FrameType, dead: list[int]) -> None:
+def _dead_references(numbers: dict[int, int], count: int) -> list[int]:
+    """Count, for each of the entries, the local variables that hold its proxy and are never read again."""
+    dead = [0] * count
+    for frame in frames.user_frames():
         live = live_locals(frame.f_code, frame.f_lasti)
         if live is None:
-            return
+            continue
         names = frame.f_locals
-        mine = [
-            (name, v) for name, v in names.items()
-            if type(v) in LAZY and v._s is self and v._n >= 0 and v._v is None
-        ]
-        for name, v in mine:
-            if name not in live:
-                dead[v._n] += 1
+        for name, held in names.items():
+            if id(held) in numbers and name not in live:
+                dead[numbers[id(held)]] += 1
+        held = None
         if type(names) is dict:
             names.clear()  # before Python 3.13 a copy that the frame keeps: it must not hold arrays
+    return dead

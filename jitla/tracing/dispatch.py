@@ -18,7 +18,7 @@ from jitla.tracing.array import LAZY, UFUNCS, Gone, Lazy, LazyArray, LazyScalar,
 from jitla.tracing.closing import BASE, NOTHING
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, fits, lone_complex
-from jitla.tracing.kinds import is_wild
+from jitla.tracing.kinds import TAME, is_wild
 from jitla.tracing.narrowing import conversion
 from jitla.tracing.operators import meet
 from jitla.tracing.places import call_here
@@ -30,6 +30,8 @@ from jitla.tracing.thread_state import LOCAL
 
 # Bytes of arrays that wait for nobody but a block, which is closed when there are more.
 MOST_HELD = 1 << 28
+# Types of arguments that NumPy does not call.
+_NOT_CALLED = TAME | {np.ndarray, list, tuple}
 LARGE = 1 << 20  # smaller arrays are not counted at all: looking takes as long as making them
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
@@ -137,7 +139,8 @@ class Dispatch(Recording):
         for target in written(func, plain, options):
             self.before_write(target)
         wild = any(map(is_wild, plain))
-        if wild or any(map(callable, plain)) or any(map(callable, options.values())):
+        if wild or not _NOT_CALLED.issuperset(map(type, plain)) and any(map(callable, plain)) or \
+                any(map(callable, options.values())):
             self.hand_over()
         session = LOCAL.session
         if not wild:  # else what stands for operands of users' classes goes on in the session
@@ -162,7 +165,7 @@ class Dispatch(Recording):
         A list is wrapped only if it is `fresh`: nobody else may find proxies in it.
         """
         kind = type(result)
-        if isinstance(result, np.ndarray):
+        if issubclass(kind, np.ndarray):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
@@ -174,8 +177,6 @@ class Dispatch(Recording):
             return result if all(map(operator.is_, made, result)) else tuple(made)
         if kind is list and fresh:
             result[:] = self._wrapped(result, args, plain)
-        elif isinstance(result, tuple) and hasattr(result, "_make"):
-            return kind._make(self._wrapped(result, args, plain))
         return result
 
     def weigh(self) -> None:

@@ -83,7 +83,6 @@ def path() -> tuple[int, ...] | None:
     function that asks, and who called it, are jitla's own.
     """
     found: list[int] = []
-    inside = False  # whether a frame of jitla was met outside of one of users
     frame: FrameType | None = _getframe(3)
     while frame is not None:
         code = frame.f_code
@@ -92,14 +91,12 @@ def path() -> tuple[int, ...] | None:
         if kind is None:
             kind = kind_of(code)
         if kind == USER:
-            if inside:
-                return None
             found.append(key)
             found.append(frame.f_lasti)
         elif kind == ROOT:
             break
         elif kind == INTERNAL and found:
-            inside = True
+            return None
         frame = frame.f_back
     return tuple(found)
 

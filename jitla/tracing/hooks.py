@@ -33,7 +33,7 @@ from jitla.tracing.compiled import is_numba
 from jitla.tracing.dispatch import METHODS
 from jitla.tracing.frames import bridge
 from jitla.tracing.functions import MUTATING
-from jitla.tracing.indexing import HOLDERS, Bound
+from jitla.tracing.indexing import CARRIERS, Bound
 from jitla.tracing.kinds import (
     CONTAINERS,
     deletes_plainly,
@@ -214,7 +214,7 @@ class Hooks(Lifting):
                 call_at(place_of(_getframe(1)), operator.setitem, given, {})
         elif kind is dict or kind is list:
             key = session.plain(key)
-            if type(value) in HOLDERS or is_wild(key):
+            if type(value) in CARRIERS or is_wild(key):
                 value = session.plain(value)
             if type(value) in LAZY and type(key) is not slice:
                 # noted before it is stored: an interrupt between both leaves nothing unfilled
@@ -265,11 +265,11 @@ class Hooks(Lifting):
                 value = session.plain(value)  # a frame that failed must not hold a proxy
                 Foreign(setattr, session)(obj, name, value)
             return
-        if type(value) in HOLDERS:
+        if type(value) in CARRIERS:
             value = session.plain(value)
         if type(value) in LAZY:
             session.slots[id(obj), ".", name] = (
-                None, lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v))
+                None, lambda: _attribute(obj, name), lambda v: setattr(obj, name, v))
         setattr(obj, name, value)
 
     def delattr(self, obj: Any, name: str) -> None:
@@ -302,7 +302,7 @@ class Hooks(Lifting):
         """Hand a value to whoever drives the generator."""
         session = LOCAL.session
         if session is None:
-            return value
+            return value._s.value(value) if type(value) in LAZY else value
         value = session.plain(value)
         session.hand_over()
         return value
@@ -331,6 +331,14 @@ def _class_of(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs and type(args[0]) in PROXIES:
         return args[0].__class__
     return type(*args, **kwargs)
+
+
+def _attribute(obj: Any, name: str) -> Any:
+    """Return an attribute of an object without running code of its class."""
+    try:
+        return object.__getattribute__(obj, name)
+    except AttributeError:
+        return None
 
 
 def _read(obj: Any, key: Any) -> Any:

@@ -191,6 +191,11 @@ class Standby(Replay):
     def _is_due(self) -> bool:
         return self.alike.spent >= self.due and not self.alike.given_up
 
+    def postpone(self) -> None:
+        """Let the program be asked for again when NumPy has taken as long once more as it has by now."""
+        self._cost = max(self._cost, 2.0 * self.alike.spent)
+        self.alike.asked = False
+
     def ask(self, again: bool) -> None:
         """Ask for the program; `again`: the block is thought to run once more before it is there."""
         self._job.ask(self, again)

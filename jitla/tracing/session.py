@@ -15,9 +15,10 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.cold import RUNNING
+from jitla.hops import Flagged
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
-from jitla.tracing.closing import EXIT, Store
+from jitla.tracing.closing import EXIT, Store, Tape
 from jitla.tracing.compiled import is_numba, title_of
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
@@ -44,8 +45,6 @@ CROWD = 8
 _ndarray = np.ndarray
 # Results that are no proxies and hold none.
 _ATOMS = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
-
-
 # Sessions under way: of calls, and of generators, which may never end.
 _DRIVEN: WeakSet[Session] = WeakSet()
 
@@ -56,7 +55,7 @@ class Session(Dispatch):
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
                  "positions", "tables", "extremes", "kept", "known", "turn", "updates",
-                 "allowance", "storing", "__weakref__")
+                 "allowance", "running", "storing", "hit", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -87,7 +86,10 @@ class Session(Dispatch):
         self.crowd = CROWD
         self.over = False  # the call has ended, or goes on plain: nothing becomes lazy any more
         self.allowance: Allowance | None = None
+        # The tape that is being run, the store that belongs to it, and the flags that it raised.
+        self.running: Tape | None = None
         self.storing: Store | None = None
+        self.hit: Flagged | None = None
 
     def begin(self) -> None:
         """Make ready for a call that has been noted as under way."""
@@ -182,16 +184,18 @@ class Session(Dispatch):
         """Write ndarrays into the attributes and containers that hold proxies."""
         slots = self.slots
         while slots:
-            place = next(reversed(slots))
-            self._fill(*slots[place])
-            slots.pop(place, None)  # not before: an interrupt must not leave it as it is
-
-    def _fill(self, held: Any, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
-        found = read()
-        if type(found) in LAZY:
-            write(self.value(found))
-        elif held is not None:
-            self.plain(held)  # the proxy may have moved inside its container
+            given = list(slots.items())
+            for _, (held, read, write) in given:
+                found = read()
+                if type(found) in LAZY:
+                    write(self.value(found))
+                elif held is not None:
+                    self.plain(held)  # the proxy may have moved inside its container
+            # Not before: an interrupt leaves none that is not filled. Interrupting code may have added some.
+            if len(slots) == len(given):
+                slots.clear()
+            for place, _ in given if slots else ():
+                slots.pop(place, None)
 
     def retreat(self) -> None:
         """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""
@@ -341,7 +345,7 @@ def run(
 
     With an `allowance` the call goes on without tracing if that costs more.
     """
-    if not calm():
+    if LOCAL.shallow or not calm():
         return untraced(site, function, args, kwargs)
     try:
         session = site.idle.pop()
@@ -352,9 +356,9 @@ def run(
     try:
         if outer is not None:  # called by code that runs in the midst of another traced call
             args, kwargs = outer.plain(args), outer.plain(kwargs)
-        LOCAL.session = session
         session.begin()
         session.allowance = allowance
+        LOCAL.session = session
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
         result = session.end(function(*session.arguments(args), **kwargs))
@@ -407,6 +411,7 @@ def _stepped(inner: Any) -> Generator:
             return stop.value
         finally:
             LOCAL.session = outer
+            sent = ()  # an exception that was thrown would keep this frame, which would keep it
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:
@@ -425,7 +430,7 @@ def forget_sizes() -> None:
 
 def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
-    if not calm():
+    if LOCAL.shallow or not calm():
         site.calls += 1
         return (yield from _stepped(function(*args, **kwargs)))
     session = Session(site)
@@ -453,6 +458,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
         finally:
             LOCAL.session = outer
             RUNNING.discard(session)
+            sent = ()  # an exception that was thrown would keep this frame, which would keep it
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:

@@ -1,9 +1,11 @@
-"""The state of tracing in each thread: the session under way, and whether it is closing a block."""
+"""The state of tracing in each thread: the session under way."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
+
+from jitla.stacks import is_shallow
 
 
 class ThreadState(threading.local):
@@ -13,9 +15,10 @@ class ThreadState(threading.local):
     session: Any = None
     #: Whether a call is under way that is timed as the plain function.
     timing: bool = False
-    #: Whether a block is being closed. Signal handlers and finalizers can run meanwhile: decorated functions
-    #: that they call run plainly, as compiler and caches may be in the middle of a change.
-    closing: bool = False
+
+    def __init__(self) -> None:
+        #: Whether the thread's stack is so small that nothing is traced in it.
+        self.shallow = is_shallow()
 
 
 LOCAL = ThreadState()

@@ -61,7 +61,7 @@ class Together(Picking):
         self.nodes[n] = Gone(result._m)
         result._n = -1
         if known.dtype != memory.dtype:
-            n = self.append((_CAST, n, attrs), None)
+            n = self.append((_CAST, n, attrs), Gone(array._m))
         array._v, array._n = None, n
         self.nodes[n] = array
         return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -131,7 +133,7 @@ def same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(v, b[k]) for k, v in a.items())
-    if isinstance(a, (list, tuple)):
+    if isinstance(a, (list, tuple)):  # namedtuples, too
         return len(a) == len(b) and all(map(same, a, b))
     return bool(np.array_equal(a, b))
 
@@ -161,10 +163,10 @@ def test_a_wrapper_of_a_decorated_function_can_be_decorated() -> None:
 def test_a_value_that_a_block_did_not_deliver_is_computed_and_counted(monkeypatch) -> None:
     real = Closing._deliver
 
-    def deliver(self, closed, key, outs):
-        real(self, closed, key, outs)
+    def deliver(self, tape, closed, key, outs):
+        real(self, tape, closed, key, outs)
         for _, i, _ in closed.places:
-            self.nodes[i]._v, self.nodes[i]._n = None, i
+            tape.nodes[i]._v = None
 
     @jitla.jit(compile="sync")
     def f(x):
@@ -174,3 +176,156 @@ def test_a_value_that_a_block_did_not_deliver_is_computed_and_counted(monkeypatc
     monkeypatch.setattr(Closing, "_deliver", deliver)
     assert f(np.ones(8)) == 16.0
     assert f.stats()["failures"] == 1
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+def wrapped(function: Any) -> Any:
+    def inner(*a):
+        return function(*a)
+    return inner
+
+
+def walked(x, log):
+    kept = x
+    yield x
+    log.append(type(kept))
+    yield kept * 2
+
+
+def in_namedtuples(x, store):
+    store.err, store.d = Pair(x, x * 2), {"p": [Pair(x * 3, x)]}
+    return Pair(x + 1, x), store.err.a.sum()
+
+
+def by_a_generator_that_a_list_steps_through(x, store):
+    return list(walked(x * 2, store.l))
+
+
+def by_a_generator_that_is_returned(x, store):
+    y = x * 3
+    return walked(y, store.l)
+
+
+def by_generator_expressions(x, store):
+    y = x * 2 + 1
+    return b"".join(y for _ in range(2)), list(map(memoryview, (x + y for _ in range(2)))), \
+        np.fromiter((float((y * i).sum()) for i in range(3)), float)
+
+
+def by_rows(x, store):
+    rows = (x * 2).reshape(2, -1)
+    return sorted((row.sum() for row in rows), key=lambda v: -v), max(row.max() for row in rows), \
+        list(zip(rows, (row * 2 for row in rows), strict=True))
+
+
+def by_iterators(x, store):
+    store.d["k"] = map(wrapped(np.sum), [x * 2, x * 3])
+    store.l[:] = enumerate([x + 1])
+    return list(store.d["k"])
+
+
+WAYS = (in_namedtuples, by_a_generator_that_a_list_steps_through, by_a_generator_that_is_returned,
+        by_generator_expressions, by_rows, by_iterators)
+
+
+def settled(value: Any) -> Any:
+    return [bytes(each) if type(each) is memoryview else each for each in value] \
+        if type(value).__name__ == "generator" or type(value) is list else \
+        tuple(map(settled, value)) if type(value) is tuple else value
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_values_leave_by(way: Any, mode: str) -> None:
+    f = jitla.jit(wrapped(way) if way is by_a_generator_that_is_returned else way, compile=mode)
+
+    def outcome(g: Any) -> Any:
+        store = Store()
+        result = settled(g(np.arange(8.0), store))
+        return result, {k: v for k, v in store.__dict__.items() if k != "d" or way is in_namedtuples}
+    wanted = outcome(way)
+    for _ in range(3):
+        assert same(outcome(f), wanted)
+    assert not f.stats()["failures"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_frame_held_goes_with_the_call(mode: str) -> None:
+    log: list[str] = []
+
+    class Watched:
+        def __del__(self):
+            log.append("end")
+
+    def take(x):
+        log.append("begin")
+
+    @jitla.jit(compile=mode)
+    def f(x):
+        held = Watched()
+        take(x / x)
+        return x + (held is not None)
+
+    gc.disable()
+    try:
+        for _ in range(4):
+            log.clear()
+            with np.errstate(all="ignore"):
+                f(np.arange(8.0))
+            assert log == ["begin", "end"]
+    finally:
+        gc.enable()
+
+
+def test_a_suspended_generator_that_is_closed_in_a_handler_keeps_no_exception() -> None:
+    log: list[str] = []
+    box = Store()
+
+    @jitla.jit(compile="sync")
+    def walk(x):
+        yield x
+        try:
+            yield x
+        finally:
+            log.append("walk")
+
+    def run(x):
+        first = walk(x)
+        next(first), next(first)
+        box.err = walk(x)
+        next(box.err)
+        try:
+            x + x[:4]
+        except ValueError:
+            box.err = None
+
+    gc.disable()
+    try:
+        with np.errstate(all="warn"):
+            run(np.arange(8.0))
+        assert log == ["walk"]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attributes_of_users_are_asked_for_as_often_as_in_plain_code(mode: str) -> None:
+    log: list[str] = []
+
+    class Logging:
+        def __getattribute__(self, name):
+            log.append(name)
+            return super().__getattribute__(name)
+
+    @jitla.jit(compile=mode)
+    def f(x, thing):
+        thing.z = x * 2
+        return thing
+
+    for _ in range(3):
+        thing = f(np.arange(8.0), Logging())
+        assert not log
+        assert same(thing.z, np.arange(8.0) * 2)
+        log.clear()
