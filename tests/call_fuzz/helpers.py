@@ -226,6 +226,16 @@ class Gone:
         log("gone", self.b)
         HANDLER
 """,
+    "on_timer": "__timed = deque(maxlen=3)\n\n\ndef on_timer(number, frame):\n"
+                "    __timed.append(quiet(np.arange(5.0)))\n",
+    "Lurker": """\
+class Lurker:
+    def __init__(self, a):
+        self.a, self.me = a, self
+    DECO
+    def __del__(self):
+        quiet(np.arange(6.0))
+""",
     "on_error": "def on_error(kind, flag):\n    log(kind, flag)\n    HANDLER\n",
     "WRITER": """\
 class Writer:

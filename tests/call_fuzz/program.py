@@ -56,7 +56,9 @@ def generate(seed: int, without: tuple[str, ...] = ()) -> str:
             parts.append(_class(draft, classes))
         else:
             parts.append(_function(draft, n))
-    entry = _main(draft)
+    quiet = not taken.intersection(
+        (*events.FINALIZERS, *statements.GENERATORS, *statements.CONTEXTS, *statements.ERRORS))
+    entry = _main(draft, _around(draft, quiet))
     wrappers = [text.replace("NAME", name) for name, text in zip(draft.wrappers, wrapped, strict=True)]
     body = [*parts, *wrappers, entry]
     used = _used("\n".join(body), helpers)
@@ -188,7 +190,24 @@ def _class(draft: Draft, n: int) -> str:
     return text
 
 
-def _main(draft: Draft) -> str:
+def _around(draft: Draft, quiet: bool) -> tuple[str, str]:
+    """Return what `main` does first and last so that unseen code runs whenever a timer or allocations say so.
+
+    Cycles are collected at any time only in programs that are `quiet`: nothing is seen of that.
+    """
+    before, after = [], []
+    if draft.chance(0.06):
+        before.append("signal.signal(signal.SIGALRM, on_timer)\n"
+                      "signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0007)")
+        after.append("signal.setitimer(signal.ITIMER_REAL, 0)")
+    if quiet and draft.chance(0.15):
+        draft.add([(4, "Lurker(<a>)"), (2, "<k>.z = Lurker(<a>)\n<k>.z = None")])
+        before.append("gc.set_threshold(7)\ngc.enable()")
+        after.append("gc.disable()\ngc.set_threshold(700)")
+    return "\n".join(before), "\n".join(after)
+
+
+def _main(draft: Draft, around: tuple[str, str]) -> str:
     draft.cost = 1
     scope = Scope(["x"], [], "k0", "A", depth=0)
     body = draft.block(scope, draft.rng.randint(3, 7))
@@ -198,8 +217,11 @@ def _main(draft: Draft) -> str:
             body += f"\nlog({called})"
     deco = "@jit\n" if draft.chance(0.3) else ""
     objects = ", ".join(draft.objects)
+    call = "return run(RANGE * 0.5 - 2 + n)"
+    if around[0]:
+        call = (f"{around[0]}\ntry:\n    {call}\nfinally:\n{textwrap.indent(around[1], '    ')}")
     return (f"{deco}def run(x):\n    global LAST\n{textwrap.indent(body, '    ')}\n"
             f"    return x, {draft.array(scope, 1)}, {draft.scalar(scope, 1)}\n\n\n"
             f"def main(n):\n    LOG.clear()\n"
             f"    for k in ({objects},):\n        del k.l[:-6]\n        del k.h[4:]\n        k.st.clear()\n"
-            f"    return run(RANGE * 0.5 - 2 + n)\n")
+            f"{textwrap.indent(call, '    ')}\n")
