@@ -226,8 +226,10 @@ class Gone:
         log("gone", self.b)
         HANDLER
 """,
-    "on_timer": "__timed = deque(maxlen=3)\n\n\ndef on_timer(number, frame):\n"
-                "    __timed.append(quiet(np.arange(5.0)))\n",
+    # set again when it has run: else one might begin in the midst of another, and so on
+    "on_timer": "__going, __timed = [], deque(maxlen=3)\n\n\ndef on_timer(number, frame):\n"
+                "    __timed.append(quiet(np.arange(5.0)))\n    if __going:\n"
+                "        signal.setitimer(signal.ITIMER_REAL, 0.0007)\n",
     "Lurker": """\
 class Lurker:
     def __init__(self, a):

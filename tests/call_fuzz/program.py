@@ -198,8 +198,8 @@ def _around(draft: Draft, quiet: bool) -> tuple[str, str]:
     before, after = [], []
     if draft.chance(0.06):
         before.append("signal.signal(signal.SIGALRM, on_timer)\n"
-                      "signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0007)")
-        after.append("signal.setitimer(signal.ITIMER_REAL, 0)")
+                      "__going.append(1)\nsignal.setitimer(signal.ITIMER_REAL, 0.0005)")
+        after.append("__going.clear()\nsignal.setitimer(signal.ITIMER_REAL, 0)")
     if quiet and draft.chance(0.15):
         draft.add([(4, "Lurker(<a>)"), (2, "<k>.z = Lurker(<a>)\n<k>.z = None")])
         before.append("gc.set_threshold(7)\ngc.enable()")
