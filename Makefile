@@ -21,6 +21,7 @@ ALGORITHMS_ARGS ?=
 PEERS_INDEX ?=
 EXACTNESS_ARGS ?=
 ACCEL_ARGS ?= --count 10000
+CALL_FUZZ_ARGS ?= --seeds 0:5000 --jobs 2
 LEVELS ?= x86-64-v2 x86-64-v3 x86-64-v4
 THREADS ?= 1 2 7
 LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
@@ -28,8 +29,8 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite library-suites bench \
-	bench-algorithms kernels accuracy docs newcomer scipy_sheet lint clean
+.PHONY: all test levels matrix demo fuzz fuzz-calls rules nests faults accel exactness numpy-suite library-suites \
+	bench bench-algorithms kernels accuracy docs newcomer scipy_sheet lint clean
 
 all: test
 
@@ -81,6 +82,10 @@ nests: $(VENV)/.test
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+# Random programs of functions and classes that call each other in many ways, plain against decorated.
+fuzz-calls: $(VENV)/.test
+	$(PY) -m tests.call_fuzz $(CALL_FUZZ_ARGS)
 
 # Rewrites without the compiler, some twenty minutes: every rule over many dtypes and shapes; searches and orders
 # of products against trying everything; how long searches take; random DAGs and subsets of rules at every level.

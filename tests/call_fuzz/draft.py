@@ -1,16 +1,16 @@
 """Templates and what fills them: names, expressions of arrays and numbers, nested blocks.
 
-A template is text with places: `<a>` an array, `<s>` a number, `<v>` a new array, `<w>` a new number, `<q>` any
-other new name, `<x>` and `<y>` a local array and number that exist, `<n>` a small index, `<c>` a constant, `<o>` the
-object at hand, `<k>` any object, `<f>` something that takes an array and returns one, `<g>` one that returns a
-number, `<r>` what the function returns, `<B>` a block. A digit behind the letter names a place that occurs more
-than once.
+A template is text with places: `<a>` an array, `<s>` a number, `<v>` a new array, `<w>` a new number,
+`<q>` any other new name, `<x>` and `<y>` a local array and number that exist, `<n>` a small index, `<c>` a
+constant, `<o>` the object at hand, `<k>` any object, `<f>` something that takes an array and returns one,
+`<g>` one that returns a number, `<r>` what the function returns, `<B>` a block. A digit behind the letter
+names a place that occurs more than once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -46,13 +46,18 @@ class Draft:
     """A module that is being drawn."""
 
     rng: Random
-    features: frozenset[str] = frozenset()
+    without: tuple[str, ...] = ()
     count: int = 0
     cost: int = 1
     pool: list[Callable_] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
     wrappers: list[str] = field(default_factory=list)
     statements: list[tuple[int, str]] = field(default_factory=list)  # what bodies are made of
+
+    def add(self, statements: Iterable[tuple[int, str]]) -> None:
+        """Let bodies be made of these statements, too."""
+        self.statements += [(weight, text) for weight, text in statements
+                            if not any(word in text for word in self.without)]
 
     def new(self, letter: str) -> str:
         """Return a name that nothing has."""
@@ -84,7 +89,8 @@ class Draft:
         for line in template.split("\n"):
             if line.strip() == "<B>":
                 indent = line[: line.index("<")]
-                inner = replace(scope, arrays=[*scope.arrays], scalars=[*scope.scalars], depth=scope.depth + 1)
+                inner = replace(
+                    scope, arrays=[*scope.arrays], scalars=[*scope.scalars], depth=scope.depth + 1)
                 if "for " in template or "while " in template:
                     inner.loops *= 3
                 inner.arrays += [n for k, n in made if k == "v" and n + " = " not in template]
@@ -140,8 +146,7 @@ class Draft:
         rng = self.rng
         if depth <= 0 or rng.random() < 0.2:
             if rng.random() < 0.25:
-                return rng.choice(("fit(<k>.a, <x>)", "fit(<o>.a, <x>)", "<o>.a", "fit(<k>.d.get('k'), <x>)", "fit(<k>.l[-1], <x>)", "fit(LAST, <x>)",
-                                   "fit(Box.shared, <x>)", "fit(TABLE.get('t'), <x>)")).replace(
+                return rng.choice(HELD).replace(
                     "<k>", self.place("k", scope)).replace("<o>", scope.state).replace("<x>", scope.arrays[0])
             return rng.choice(scope.arrays)
         if rng.random() < 0.35 and (called := self.called(scope, "A")):
@@ -205,18 +210,25 @@ class Draft:
         return self.rng.choice(forms)
 
 
+# Arrays that others may have left.
+HELD = (
+    "fit(<k>.a, <x>)", "fit(<o>.a, <x>)", "<o>.a", "fit(<k>.d.get('k'), <x>)", "fit(<k>.l[-1], <x>)",
+    "fit(LAST, <x>)", "fit(Box.shared, <x>)", "fit(TABLE.get('t'), <x>)",
+)
 ARRAYS = (
     "(<a> + <a>)", "(<a> - <a>)", "<a> * <c>", "np.abs(<a>)", "np.where(<a> > <s>, <a>, <a>)", "-(<a>)",
     "np.minimum(<a>, <a>)", "np.sqrt(np.abs(<a>))", "(<a> * <s>)", "(<a>)[::-1]", "(<a>).copy()",
     "((<a>) > <s>) * 1.0", "((<a>) % 5.0)", "np.clip(<a>, -<c>, 4.0)", "(<a>) / <c>", "(<a> + <s>)",
-    "np.maximum(<a>, <s>)", "np.add(<a>, <a>)", "np.multiply(<a>, <c>)", "np.zeros_like(<a>)", "np.floor(<a>)",
-    "(<a>)[:]", "np.array(<a>)", "np.asarray(<a>)", "(<a>).reshape(-1)", "np.cumsum(<a>)", "(<a> if <s> > <c> else <a>)",
+    "np.maximum(<a>, <s>)", "np.add(<a>, <a>)", "np.multiply(<a>, <c>)", "np.zeros_like(<a>)",
+    "np.floor(<a>)", "(<a>)[:]", "np.array(<a>)", "np.asarray(<a>)", "(<a>).reshape(-1)", "np.cumsum(<a>)",
+    "(<a> if <s> > <c> else <a>)",
 )
 SCALARS = (
     "(<a>).sum()", "(<a>).sum()", "(<a>).mean()", "(<a>).max()", "(<a>).min()", "(<a>)[<n>]", "np.sum(<a>)",
-    "float((<a>)[0])", "len(<a>)", "(<s> + <s>)", "<s> * <c>", "abs(<s>)", "(<a>).size", "((<a>) > <s>).sum()",
-    "np.floor((<a>) % 4) @ np.floor((<a>) % 4)", "float(<s>)", "np.max(<a>)", "((<a>) * (<a>)).sum()", "int((<a>)[0] > 0)",
-    "np.abs(<s>)", "(<s> if <s> > <c> else <c>)", "min(<s>, <s>)", "-(<s>)",
+    "float((<a>)[0])", "len(<a>)", "(<s> + <s>)", "<s> * <c>", "abs(<s>)", "(<a>).size",
+    "((<a>) > <s>).sum()", "np.floor((<a>) % 4) @ np.floor((<a>) % 4)", "float(<s>)", "np.max(<a>)",
+    "((<a>) * (<a>)).sum()", "int((<a>)[0] > 0)", "np.abs(<s>)", "(<s> if <s> > <c> else <c>)",
+    "min(<s>, <s>)", "-(<s>)",
 )
 
 Maker = Callable[[Draft], str]

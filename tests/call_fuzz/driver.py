@@ -1,4 +1,4 @@
-"""The command line: programs run in processes of their own, some in each, so that crashes and hangs have a seed.
+"""The command line: programs run in processes of their own, so that crashes and hangs have a seed.
 
 Receives arguments; prints differences and counts.
 """
@@ -11,14 +11,15 @@ import gc
 import json
 import os
 import re
+import select
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--show", type=int, default=None, help="print the program of this seed")
     found.add_argument("--file", default="", help="run the program in a file, or shrink it with --shrink 0")
     found.add_argument("--variant", default="", choices=("", *VARIANTS), help="of all chunks")
-    found.add_argument("--out", default="", help="file that a line of JSON is appended to for each difference")
+    found.add_argument("--without", default="", help="no statements that have one of these texts, between |")
+    found.add_argument("--out", default="", help="file to which a line of JSON is added for each difference")
     found.add_argument("--seconds", type=float, default=60.0, help="for making one program small")
     return found
 
@@ -67,62 +69,100 @@ def variant_of(seed: int) -> str:
     return VARIANTS[seed // CHUNK % len(VARIANTS)]
 
 
-def in_child(work: Callable[[Callable[[Any], None]], None], seconds: float) -> tuple[list[Any], str]:
-    """Run `work` in a fork, which says things as JSON; return them, and how it ended if that was badly."""
-    reading, writing = os.pipe()
-    log = tempfile.TemporaryFile("w+")  # what a crash says
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(log.fileno(), 2)
-        faulthandler.enable(log)
+class Child:
+    """A fork of this process in which `work` says things as JSON.
+
+    This process must have one thread only: what others hold at a fork stays locked.
+    """
+
+    def __init__(self, work: Callable[[Callable[[Any], None]], None], seconds: float) -> None:
+        self._log = tempfile.TemporaryFile("w+")  # what a crash says
+        self._text = ""
+        self.said: list[Any] = []
+        self.ended = ""  # how it ended, if that was badly
+        self.reading, writing = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            self._run(work, writing, seconds)
+        os.close(writing)
+
+    def _run(self, work: Callable[[Callable[[Any], None]], None], writing: int, seconds: float) -> None:
         status = 1
         try:
+            os.close(self.reading)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(self._log.fileno(), 2)
+            faulthandler.enable(self._log)
             with os.fdopen(writing, "w") as stream:
                 def say(what: Any) -> None:
-                    faulthandler.dump_traceback_later(seconds, exit=True, file=log)
+                    faulthandler.dump_traceback_later(seconds, exit=True, file=self._log)
                     stream.write(json.dumps(what) + "\n")
                     stream.flush()
 
                 work(say)
-                status = 0
+            status = 0
         except BaseException:
-            traceback.print_exc(file=log)
-            log.flush()
+            traceback.print_exc(file=self._log)
+            self._log.flush()
         finally:
             os._exit(status)
-    os.close(writing)
-    with os.fdopen(reading) as stream:
-        said = [json.loads(line) for line in stream]
-    _, status = os.waitpid(child, 0)
-    ended = os.waitstatus_to_exitcode(status)
-    log.seek(0)
-    return said, f"exit {ended}: {log.read()[:4000]}" if ended else ""
+
+    def listen(self) -> bool:
+        """Take in what there is; return whether more may come."""
+        got = os.read(self.reading, 1 << 16)
+        self._text += got.decode()
+        *lines, self._text = self._text.split("\n")
+        self.said += [json.loads(line) for line in lines]
+        if got:
+            return True
+        os.close(self.reading)
+        _, status = os.waitpid(self._pid, 0)
+        ended = os.waitstatus_to_exitcode(status)
+        if ended:
+            self._log.seek(0)
+            self.ended = f"exit {ended}: {self._log.read()[:4000]}"
+        self._log.close()
+        return False
 
 
-def run_seeds(first: int, last: int, modes: tuple[str, ...], variant: str) -> list[tuple[int, list[Any]]]:
-    """Run programs in forks; return the differences of each, where a crash is one."""
-    found: list[tuple[int, list[Any]]] = []
-    while first < last:
-        said, status = in_child(lambda say: _work(first, last, modes, variant, say), HANGS)
-        done = [(seed, faults) for what, seed, faults in said if what == "done"]
-        found += done
-        begun = [seed for what, seed, _ in said if what == "begin"]
-        if len(begun) > len(done):
-            found.append((begun[-1], [["?", -1, "crash", "", "", status]]))
-            first = begun[-1] + 1
-        elif status:
-            at = done[-1][0] + 1 if done else first
-            found.append((at, [["?", -1, "crash", "between programs", "", status]]))
-            first = at + 1
-        else:
-            first = last
-    return found
+def in_child(work: Callable[[Callable[[Any], None]], None], seconds: float) -> tuple[list[Any], str]:
+    """Run `work` in a fork; return what it says, and how it ended if that was badly."""
+    child = Child(work, seconds)
+    while child.listen():
+        pass
+    return child.said, child.ended
 
 
-def _work(first: int, last: int, modes: tuple[str, ...], variant: str, say: Callable[[Any], None]) -> None:
+def run_seeds(
+    chunks: list[tuple[int, int]], modes: tuple[str, ...], variant: str = "", without: tuple[str, ...] = (),
+    jobs: int = 1,
+) -> Iterator[tuple[int, list[Any]]]:
+    """Run ranges of programs in forks; yield each with its differences, where a crash is one."""
+    left, running = chunks[::-1], dict[int, tuple[Child, int, int]]()
+    while left or running:
+        while left and len(running) < jobs:
+            first, last = left.pop()
+            child = Child(partial(_work, first, last, modes, variant, without), HANGS)
+            running[child.reading] = child, first, last
+        for reading in select.select(list(running), [], [])[0]:
+            child, first, last = running[reading]
+            if child.listen():
+                continue
+            del running[reading]
+            done = [(seed, faults) for what, seed, faults in child.said if what == "done"]
+            yield from done
+            if child.ended:
+                failed = first + len(done)
+                if failed < last:
+                    yield failed, [["?", -1, "crash", "", "", child.ended]]
+                if failed + 1 < last:
+                    left.append((failed + 1, last))
+
+
+def _work(
+    first: int, last: int, modes: tuple[str, ...], variant: str, without: tuple[str, ...],
+    say: Callable[[Any], None],
+) -> None:
     from tests.call_fuzz.runner import compare
 
     prepare(variant or variant_of(first))
@@ -130,7 +170,7 @@ def _work(first: int, last: int, modes: tuple[str, ...], variant: str, say: Call
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first, last):
             say(("begin", seed, []))
-            say(("done", seed, compare(generate(seed), f"calls_{seed}", Path(folder), modes)))
+            say(("done", seed, compare(generate(seed, without), f"calls_{seed}", Path(folder), modes)))
 
 
 def differences(text: str, modes: tuple[str, ...], variant: str) -> list[Any]:
@@ -156,32 +196,28 @@ def main() -> int:
     """Do what the command line asks for."""
     sys.dont_write_bytecode = True
     given = parser().parse_args()
-    modes = tuple(given.modes.split(","))
+    modes, without = tuple(given.modes.split(",")), tuple(filter(None, given.without.split("|")))
     if given.show is not None:
-        print(generate(given.show))
+        print(generate(given.show, without))
         return 0
     if given.shrink is not None or given.file:
-        return _one(given, modes)
+        return _one(given, modes, without)
     start, _, end = given.seeds.partition(":")
     first, last = int(start), int(end or int(start) + 1)
-    # threads that wait for forks: the processes that are forked from here have no threads of jitla
     from tests.fuzz import load
 
     load.prepare()
-    chunks = [(a, min(a - a % CHUNK + CHUNK, last)) for a in range(first - first % CHUNK, last, CHUNK)]
-    chunks = [(max(a, first), b) for a, b in chunks]
+    chunks = [(max(a, first), min(a + CHUNK, last)) for a in range(first - first % CHUNK, last, CHUNK)]
     counted: Counter[str] = Counter()
     begun = time.monotonic()
-    with ThreadPoolExecutor(given.jobs) as pool:
-        for found in pool.map(lambda c: run_seeds(*c, modes, given.variant), chunks):
-            for seed, faults in found:
-                counted["programs"] += 1
-                counted["differing"] += bool(faults)
-                if faults:
-                    counted[faults[0][2]] += 1
-                    _tell(seed, faults, given.out)
-            if counted["programs"] % (20 * CHUNK) < len(found):
-                print(f"... {counted['programs']} programs, {counted['differing']} differ", flush=True)
+    for seed, faults in run_seeds(chunks, modes, given.variant, without, given.jobs):
+        counted["programs"] += 1
+        if faults:
+            counted["differing"] += 1
+            counted[faults[0][2]] += 1
+            _tell(seed, faults, given.out)
+        if counted["programs"] % (20 * CHUNK) == 0:
+            print(f"... {counted['programs']} programs, {counted['differing']} differ", flush=True)
     rate = counted["programs"] / max(time.monotonic() - begun, 1e-9)
     print(f"{counted['programs']} programs, {counted['differing']} differ, {rate:.1f} a second; "
           + ", ".join(f"{n} {kind}" for kind, n in counted.items() if kind not in ("programs", "differing")))
@@ -198,13 +234,13 @@ def _tell(seed: int, faults: list[Any], out: str) -> None:
             stream.write(json.dumps({"seed": seed, "variant": variant_of(seed), "faults": faults}) + "\n")
 
 
-def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
+def _one(given: argparse.Namespace, modes: tuple[str, ...], without: tuple[str, ...]) -> int:
     from tests.call_fuzz.runner import Difference
     from tests.call_fuzz.shrink import shrink
     from tests.fuzz import load
 
     load.prepare()
-    text = Path(given.file).read_text() if given.file else generate(given.shrink)
+    text = Path(given.file).read_text() if given.file else generate(given.shrink, without)
     variant = given.variant or ("usual" if given.file else variant_of(given.shrink))
     faults = differences(text, modes, variant)
     for fault in faults:
@@ -218,8 +254,8 @@ def _one(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
         variant = "usual"
 
     def is_like(found: list[Any]) -> bool:
-        return any(f[2] == kind and re.split(r"\W", f[3])[0] == place and f[5].split()[:1] == there.split()[:1]
-                   for f in found)
+        return any(other[2] == kind and re.split(r"\W", other[3])[0] == place
+                   and other[5].split()[:1] == there.split()[:1] for other in found)
 
     def work(say: Callable[[Any], None]) -> None:
         prepare(variant)

@@ -61,9 +61,11 @@ k0 = Box()
 '''
 # Lines of handlers, finalizers and callbacks.
 HANDLER = (
-    "log('h', k0.b)", "TABLE['h'] = quiet(np.arange(5.0) + len(LOG))", "k0.z = quiet(np.arange(4.0))", "k0.b = 2.5",
+    "log('h', k0.b)", "TABLE['h'] = quiet(np.arange(5.0) + len(LOG))", "k0.z = quiet(np.arange(4.0))",
+    "k0.b = 2.5",
     "log('h', type(k0.a).__name__, type(LAST).__name__)", "k0.l.append(quiet(np.arange(3.0)).sum())",
-    "log(k0.d.get('k') is None)", "k0.d['k'] = quiet(RANGE)", "k0.a = None", "k0.a = RANGE + 1.0", "pass", "k0.l[-1] = None",
+    "log(k0.d.get('k') is None)", "k0.d['k'] = quiet(RANGE)", "k0.a = None", "k0.a = RANGE + 1.0", "pass",
+    "k0.l[-1] = None",
     "Box.shared = quiet(RANGE)", "log('t', k0.l[-1])", "log('h', [type(t).__name__ for t in k0.d.values()])",
 )
 HELPERS = {
@@ -184,7 +186,8 @@ def talk(x, k):
         finally:
             k.z = x
 """,
-    "chain": "DECO\ndef chain(x, k):\n    yield from walk(x, k)\n    k.b = x[0]\n    yield from [x, x * 0.5]\n",
+    "chain": "DECO\ndef chain(x, k):\n    yield from walk(x, k)\n    k.b = x[0]\n"
+        "    yield from [x, x * 0.5]\n",
     "Steps": """\
 class Steps:
     def __init__(self, x, n):
@@ -223,6 +226,18 @@ class Gone:
         log("gone", self.b)
         HANDLER
 """,
+    # set again when it has run: else one might begin in the midst of another, and so on
+    "on_timer": "__going, __timed = [], deque(maxlen=3)\n\n\ndef on_timer(number, frame):\n"
+                "    __timed.append(quiet(np.arange(5.0)))\n    if __going:\n"
+                "        signal.setitimer(signal.ITIMER_REAL, 0.0007)\n",
+    "Lurker": """\
+class Lurker:
+    def __init__(self, a):
+        self.a, self.me = a, self
+    DECO
+    def __del__(self):
+        quiet(np.arange(6.0))
+""",
     "on_error": "def on_error(kind, flag):\n    log(kind, flag)\n    HANDLER\n",
     "WRITER": """\
 class Writer:
@@ -234,7 +249,8 @@ class Writer:
 
 WRITER = Writer()
 """,
-    "show": "def show(message, category, filename, lineno, file=None, line=None):\n    log(str(message))\n    HANDLER\n",
+    "show": "def show(message, category, filename, lineno, file=None, line=None):\n    log(str(message))\n"
+        "    HANDLER\n",
     "Stream": """\
 class Stream:
     def write(self, text):

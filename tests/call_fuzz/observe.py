@@ -164,8 +164,9 @@ class Snapshot:
 
 
 def undecorated(function: Any) -> Any:
-    """Return the function that is decorated, if this is what jitla made of one; `wraps` copies its attributes."""
-    state = getattr(function, "__dict__", {}).get("__jitla_state__") if type(function) is types.FunctionType else None
+    """Return the function that is decorated, if this is what jitla made of one."""
+    state = vars(function).get("__jitla_state__") if type(function) is types.FunctionType else None
+    # `functools.wraps` copies attributes
     return state.function if state is not None and state.wrapper() is function else function
 
 

@@ -20,29 +20,30 @@ KINDS = ("float64",) * 6 + ("float32", "int64")
 # Groups of statements that a program has or has not, and the share of programs that have them.
 GROUPS = (
     (statements.ESCAPES, 0.9), (statements.ERRORS, 0.5), (statements.CALLBACKS, 0.6),
-    (statements.CONTEXTS, 0.4), (statements.GENERATORS, 0.4), (events.SIGNALS, 0.15), (events.FINALIZERS, 0.2),
-    (events.RAISED, 0.15), (events.WARNED, 0.15), (events.THREADS, 0.15),
+    (statements.CONTEXTS, 0.4), (statements.GENERATORS, 0.4), (events.SIGNALS, 0.15),
+    (events.FINALIZERS, 0.2), (events.RAISED, 0.15), (events.WARNED, 0.15), (events.THREADS, 0.15),
 )
 DECORATED = 0.45  # of all functions
 CALLS = (
-    ("NAME(<a>, <o>)", 6), ("NAME(x=<a>, s=<o>)", 1), ("NAME(*(<a>, <o>))", 1), ("NAME(<a>, **{'s': <o>})", 1),
-    ("functools.partial(NAME, s=<o>)(<a>)", 1), ("globals()['NAME'](<a>, <o>)", 1), ("CALLS['NAME'](<a>, <o>)", 1),
-    ("NAME.__wrapped__(<a>, <o>)", 0), ("(lambda t: NAME(t, <o>))(<a>)", 1), ("[NAME(t, <o>) for t in [<a>]][0]", 1),
+    ("NAME(<a>, <o>)", 6), ("NAME(x=<a>, s=<o>)", 1), ("NAME(*(<a>, <o>))", 1),
+    ("NAME(<a>, **{'s': <o>})", 1), ("[NAME(t, <o>) for t in [<a>]][0]", 1),
+    ("functools.partial(NAME, s=<o>)(<a>)", 1), ("globals()['NAME'](<a>, <o>)", 1),
+    ("CALLS['NAME'](<a>, <o>)", 1), ("(lambda t: NAME(t, <o>))(<a>)", 1),
 )
 
 
-def generate(seed: int) -> str:
-    """Return the source of a module."""
-    draft = Draft(Random(seed))
+def generate(seed: int, without: tuple[str, ...] = ()) -> str:
+    """Return the source of a module; `without` statements that have one of these texts in them."""
+    draft = Draft(Random(seed), without)
     rng = draft.rng
-    draft.statements = list(statements.PLAIN)
+    draft.add(statements.PLAIN)
     taken: set[tuple[int, str]] = set()
     for group, share in GROUPS:
         if draft.chance(share) and not (group is events.THREADS and events.SIGNALS[0] in taken):
             taken.update(group)  # handlers of signals run in the main thread, whenever that goes on
             some = rng.sample(group, max(1, int(len(group) * rng.choice((0.2, 0.5, 1.0)))))
             boost = rng.choice((1, 2, 4))
-            draft.statements += [(weight * boost, text) for weight, text in some]
+            draft.add([(weight * boost, text) for weight, text in some])
     draft.objects = ["k0"]
     parts: list[str] = []
     wrapped = rng.sample(WRAPPERS, rng.choice((0, 1, 2, 3)))
@@ -55,7 +56,9 @@ def generate(seed: int) -> str:
             parts.append(_class(draft, classes))
         else:
             parts.append(_function(draft, n))
-    entry = _main(draft)
+    quiet = not taken.intersection(
+        (*events.FINALIZERS, *statements.GENERATORS, *statements.CONTEXTS, *statements.ERRORS))
+    entry = _main(draft, _around(draft, quiet))
     wrappers = [text.replace("NAME", name) for name, text in zip(draft.wrappers, wrapped, strict=True)]
     body = [*parts, *wrappers, entry]
     used = _used("\n".join(body), helpers)
@@ -63,7 +66,8 @@ def generate(seed: int) -> str:
     head = HEAD.replace("SIZE", str(size)).replace("KIND", kind)
     objects = [f"k{n} = K{n}()" for n in range(1, classes + 1)]
     names = re.findall(r"CALLS\['(\w+)'\]", "\n".join(body))
-    table = ["CALLS = {" + ", ".join(f"'{name}': {name}" for name in sorted(set(names))) + "}"] if names else []
+    entries = ", ".join(f"'{name}': {name}" for name in sorted(set(names)))
+    table = ["CALLS = {" + entries + "}"] if names else []
     texts = [head, *used, *wrappers, *parts, *objects, *table, entry]
     return "\n".join(text.rstrip("\n") + "\n" for text in texts)
 
@@ -131,9 +135,10 @@ def _function(draft: Draft, n: int) -> str:
         text = (f"DECO\ndef {name}(x, s, depth=2):\n    BODY\n    if depth > 0:\n"
                 f"        return {name}(x * 0.5, s, depth - 1)\n    return <r>\n")
     elif draft.chance(0.1):
-        text = (f"def made{n}(scale):\n    total = None\n    DECO\n    def inner(x, s):\n        nonlocal total, scale\n"
-                f"        BODY\n        total = x if total is None else total\n        scale = scale * 0.5\n        return <r>\n"
-                f"    return inner\n{name} = made{n}(2.0)\n")
+        text = (f"def made{n}(scale):\n    total = None\n    DECO\n    def inner(x, s):\n"
+                f"        nonlocal total, scale\n        BODY\n"
+                f"        total = x if total is None else total\n"
+                f"        scale = scale * 0.5\n        return <r>\n    return inner\n{name} = made{n}(2.0)\n")
     else:
         text = f"DECO\ndef {name}(x, s):\n    BODY\n    return <r>\n"
     text = _bodies(draft, text, Scope(["x"], [], "s", returns))
@@ -165,7 +170,8 @@ def _class(draft: Draft, n: int) -> str:
             inherited.append(name)
 
         def named(template: str, name: str = name) -> str:
-            return template.replace("OBJ_", f"o{n}").replace("OBJ", obj).replace("NAME", name).replace("CLS", cls)
+            text = template.replace("OBJ_", f"o{n}").replace("OBJ", obj)
+            return text.replace("NAME", name).replace("CLS", cls)
 
         calls += [Callable_(named(text), returns, draft.cost) for text, returns in feature.calls]
         doing += [(3, named(each)) for each in feature.statements]
@@ -179,12 +185,29 @@ def _class(draft: Draft, n: int) -> str:
     else:
         text = f"class {cls}({base}):\n" + "\n".join(texts)
     draft.pool += calls
-    draft.statements += doing
+    draft.add(doing)
     draft.objects.append(obj)
     return text
 
 
-def _main(draft: Draft) -> str:
+def _around(draft: Draft, quiet: bool) -> tuple[str, str]:
+    """Return what `main` does first and last so that unseen code runs whenever a timer or allocations say so.
+
+    Cycles are collected at any time only in programs that are `quiet`: nothing is seen of that.
+    """
+    before, after = [], []
+    if draft.chance(0.06):
+        before.append("signal.signal(signal.SIGALRM, on_timer)\n"
+                      "__going.append(1)\nsignal.setitimer(signal.ITIMER_REAL, 0.0005)")
+        after.append("__going.clear()\nsignal.setitimer(signal.ITIMER_REAL, 0)")
+    if quiet and draft.chance(0.15):
+        draft.add([(4, "Lurker(<a>)"), (2, "<k>.z = Lurker(<a>)\n<k>.z = None")])
+        before.append("gc.set_threshold(7)\ngc.enable()")
+        after.append("gc.disable()\ngc.set_threshold(700)")
+    return "\n".join(before), "\n".join(after)
+
+
+def _main(draft: Draft, around: tuple[str, str]) -> str:
     draft.cost = 1
     scope = Scope(["x"], [], "k0", "A", depth=0)
     body = draft.block(scope, draft.rng.randint(3, 7))
@@ -194,6 +217,11 @@ def _main(draft: Draft) -> str:
             body += f"\nlog({called})"
     deco = "@jit\n" if draft.chance(0.3) else ""
     objects = ", ".join(draft.objects)
-    return (f"{deco}def run(x):\n    global LAST\n{textwrap.indent(body, '    ')}\n    return x, {draft.array(scope, 1)}, "
-            f"{draft.scalar(scope, 1)}\n\n\ndef main(n):\n    LOG.clear()\n    for k in ({objects},):\n        del k.l[:-6]\n"
-            f"        del k.h[4:]\n        k.st.clear()\n    return run(RANGE * 0.5 - 2 + n)\n")
+    call = "return run(RANGE * 0.5 - 2 + n)"
+    if around[0]:
+        call = (f"{around[0]}\ntry:\n    {call}\nfinally:\n{textwrap.indent(around[1], '    ')}")
+    return (f"{deco}def run(x):\n    global LAST\n{textwrap.indent(body, '    ')}\n"
+            f"    return x, {draft.array(scope, 1)}, {draft.scalar(scope, 1)}\n\n\n"
+            f"def main(n):\n    LOG.clear()\n"
+            f"    for k in ({objects},):\n        del k.l[:-6]\n        del k.h[4:]\n        k.st.clear()\n"
+            f"{textwrap.indent(call, '    ')}\n")

@@ -24,7 +24,9 @@ from tests.call_fuzz.observe import ADDRESS, Seen, Snapshot, lines_of
 
 MODES = ("sync", "background", "auto")
 CALLS = 4
-SIDE = 3  # lines before and after that a difference is shown with
+# NumPy's own state; where it speaks of underflow, too, nothing is traced.
+AS_USUAL: Any = {"divide": "warn", "over": "warn", "invalid": "warn", "under": "ignore"}
+UNSEEN = ("jit", "OUT", "LOCK")
 
 
 class Difference(NamedTuple):
@@ -116,7 +118,7 @@ def perform(path: Path, jit: Callable[..., Any], calls: int = CALLS) -> Run:
 def _call(module: types.ModuleType, path: Path, n: int) -> Call:
     error: BaseException | None = None
     result = None
-    with warnings.catch_warnings(record=True) as warned, np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+    with warnings.catch_warnings(record=True) as warned, np.errstate(**AS_USUAL):
         warnings.simplefilter("always")
         try:
             result = module.main(n)
@@ -130,7 +132,7 @@ def _call(module: types.ModuleType, path: Path, n: int) -> Call:
     out = getattr(module, "OUT", None)
     shot.leaves["printed"] = ADDRESS.sub("0x", out.getvalue() if out else "")
     for name, value in list(vars(module).items()):
-        if not name.startswith("__") and name not in ("jit", "OUT", "LOCK") and not isinstance(value, types.ModuleType):
+        if not (name.startswith("__") or name in UNSEEN or isinstance(value, types.ModuleType)):
             shot.walk(name, value)
     said = sorted((w.category.__name__, ADDRESS.sub("0x", str(w.message))) for w in warned)
     return Call(shot.finish(), said)
@@ -189,8 +191,10 @@ def kind_of(path: str, plain: str, found: str) -> str:
     return "value"
 
 
-def compare(source: str, name: str, folder: Path, modes: tuple[str, ...] = MODES, calls: int = CALLS) -> list[Difference]:
-    """Write a module into a folder, run it plain and in each mode; return the first difference of each mode."""
+def compare(
+    source: str, name: str, folder: Path, modes: tuple[str, ...] = MODES, calls: int = CALLS,
+) -> list[Difference]:
+    """Write a module, run it plain and in each mode; return the first difference of each mode."""
     path = folder / f"{name}.py"
     path.write_text(source)
     try:

@@ -1,4 +1,4 @@
-"""Make a differing module small: leave out definitions, statements, decorators; put parts in place of wholes."""
+"""Make a differing module small: leave out what is not needed, put parts in the place of wholes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def _parts(tree: ast.Module) -> list[Change]:
 
         return change
 
-    return [instead(place, at, name) for place, body in enumerate(_lists(tree)) for at, line in enumerate(body)
+    return [instead(place, at, name)
+            for place, body in enumerate(_lists(tree)) for at, line in enumerate(body)
             if isinstance(line, (ast.If, ast.For, ast.While, ast.Try, ast.With))
             for name in ("body", "orelse", "finalbody") if getattr(line, name, None)]
 

@@ -102,8 +102,10 @@ ESCAPES = (
     (1, "<q> = [<a>, <s>]\n<k>.l[0] = <q>\n<q>.append(<a>)"),
     (1, "<q> = lambda t=<a>: t + 1.0\n<k>.fn = <q>\n<v> = <q>()"),
     (1, "def <q>(t=<a>, *, u=<s>):\n    return t * u\n<v> = <q>()\n<k>.fn = <q>"),
-    (1, "<q> = <s>\ndef <q2>(t):\n    nonlocal <q>\n    <q> = <q> + t\n    return <q>\n<w> = <q2>(<s>)\n<k>.fn = <q2>"),
-    (1, "<q> = [<a>]\ndef <q2>():\n    <q>[0] = <q>[0] * 2.0\n    return <q>[0]\n<v> = <q2>()\n<k>.fn = <q2>"),
+    (1, "<q> = <s>\ndef <q2>(t):\n    nonlocal <q>\n    <q> = <q> + t\n    return <q>\n<w> = <q2>(<s>)\n"
+        "<k>.fn = <q2>"),
+    (1, "<q> = [<a>]\ndef <q2>():\n    <q>[0] = <q>[0] * 2.0\n    return <q>[0]\n<v> = <q2>()\n"
+        "<k>.fn = <q2>"),
     (1, "<q> = <a>\ndef <q2>():\n    return <q>\n<k>.fn = <q2>\n<q> = <q2>() + <c>\n<v> = <q2>()"),
     (1, "<k>.view = (<a>)[2:5]"),
     (1, "<k>.view = <x1>[2:5]\n<x1> += 1.0"),
@@ -118,8 +120,10 @@ ESCAPES = (
 )
 # Exceptions that carry values.
 ERRORS = (
-    (2, "try:\n    <B>\n    raise Problem(<a>, <s>)\nexcept Problem as <q>:\n    <v> = <q>.args[0]\n    log(<q>.args)"),
-    (1, "try:\n    <q> = Problem('x')\n    <q>.value = <a>\n    raise <q>\nexcept Problem as <q2>:\n    <k>.err = <q2>"),
+    (2, "try:\n    <B>\n    raise Problem(<a>, <s>)\nexcept Problem as <q>:\n    <v> = <q>.args[0]\n"
+        "    log(<q>.args)"),
+    (1, "try:\n    <q> = Problem('x')\n    <q>.value = <a>\n    raise <q>\nexcept Problem as <q2>:\n"
+        "    <k>.err = <q2>"),
     (1, "if <s> > <c>:\n    raise Problem(<a>, <s>)"),
     (2, "try:\n    <B>\nfinally:\n    <B>"),
     (2, "try:\n    <B>\n    <q> = [][<n>]\nexcept IndexError:\n    <B>"),
@@ -129,7 +133,8 @@ ERRORS = (
     (1, "with contextlib.suppress(Problem):\n    <B>\n    raise Problem(<s>)"),
     (1, "try:\n    <B>\nexcept Problem:\n    <B>\nelse:\n    <B>\nfinally:\n    log('f', <s>)"),
     (1, "try:\n    log(<f>(None))\nexcept (TypeError, AttributeError, ValueError):\n    <B>"),
-    (1, "for <q> in range(3):\n    try:\n        <B>\n        if <q> == 1:\n            continue\n    finally:\n        <k>.b = <s>"),
+    (1, "for <q> in range(3):\n    try:\n        <B>\n        if <q> == 1:\n            continue\n"
+        "    finally:\n        <k>.b = <s>"),
 )
 # Callables handed to others.
 CALLBACKS = (
@@ -171,8 +176,10 @@ CONTEXTS = (
     (2, "with Ctx(<k>, <a>) as <v>:\n    <B>"),
     (2, "with scope(<k>, <s>) as <q>:\n    <B>"),
     (1, "with Ctx(<k>, <a>) as <k>.z, scope(<k>, <s>):\n    <B>"),
-    (1, "try:\n    with Ctx(<k>, <a>):\n        <B>\n        raise Problem(<a>)\nexcept Problem as <q>:\n    log(<q>.args)"),
-    (1, "with contextlib.ExitStack() as <q>:\n    <q>.callback(keep, <k>, 'z', <a>)\n    <v> = <q>.enter_context(Ctx(<k>, <a>))\n    <B>"),
+    (1, "try:\n    with Ctx(<k>, <a>):\n        <B>\n        raise Problem(<a>)\nexcept Problem as <q>:\n"
+        "    log(<q>.args)"),
+    (1, "with contextlib.ExitStack() as <q>:\n    <q>.callback(keep, <k>, 'z', <a>)\n"
+        "    <v> = <q>.enter_context(Ctx(<k>, <a>))\n    <B>"),
     (1, "with contextlib.nullcontext(<a>) as <v>:\n    <B>"),
     (1, "with contextlib.redirect_stdout(OUT):\n    print(<s>)\n    <B>"),
     (1, "with Swallow(<k>):\n    <B>\n    raise Problem(<a>, <s>)"),
@@ -184,7 +191,8 @@ GENERATORS = (
     (1, "<q> = list(walk(<a>, <k>))\n<v> = <q>[0]\nlog(len(<q>), <q>)"),
     (1, "<q> = walk(<a>, <k>)\n<v> = next(<q>)\n<B>\n<v2> = next(<q>, <v>)"),
     (1, "<q> = talk(<a>, <k>)\n<v> = next(<q>)\n<v2> = <q>.send(<a>)\n<q>.close()"),
-    (1, "<q> = talk(<a>, <k>)\n<v> = next(<q>)\ntry:\n    <q>.throw(Problem(<a>))\nexcept (Problem, StopIteration) as <q2>:\n    log(<q2>.args)"),
+    (1, "<q> = talk(<a>, <k>)\n<v> = next(<q>)\ntry:\n    <q>.throw(Problem(<a>))\n"
+        "except (Problem, StopIteration) as <q2>:\n    log(<q2>.args)"),
     (1, "<v> = sum(walk(<a>, <k>))"),
     (1, "<w> = sum(float(t[0]) for t in walk(<a>, <k>))"),
     (1, "for <q>, <v> in enumerate(chain(<a>, <k>)):\n    if <q> > 1:\n        break\n    <B>"),
