@@ -77,11 +77,11 @@ def _named(code: CodeType, space: dict[str, object]) -> Iterator[FunctionType]:
     """Yield functions that code names, and those of modules that it names."""
     for name in code.co_names:
         found = space.get(name)
-        if isinstance(found, FunctionType):
+        if type(found) is FunctionType:
             yield found
-        elif isinstance(found, ModuleType) and not is_installed(found.__dict__.get("__file__") or "<frozen"):
+        elif issubclass(type(found), ModuleType) and not is_installed(found.__dict__.get("__file__") or "<frozen"):
             inside = (vars(found).get(each) for each in code.co_names)
-            yield from (each for each in inside if isinstance(each, FunctionType))
+            yield from (each for each in inside if type(each) is FunctionType)
 
 
 def computes_in_turn(code: CodeType) -> bool:
@@ -211,4 +211,4 @@ def runs_once(function: FunctionType, known: frozenset[CodeType] = frozenset()) 
     named = (function.__globals__.get(name) for name in code.co_names)
     plain = (getattr(each, "__wrapped__", each) for each in named)  # of one that is decorated, too
     return all(runs_once(each, known | {code}) for each in plain
-               if isinstance(each, FunctionType) and str(each.__module__).partition(".")[0] != "numpy")
+               if type(each) is FunctionType and str(each.__module__).partition(".")[0] != "numpy")

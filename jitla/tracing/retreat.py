@@ -104,6 +104,8 @@ def put_back(session: Any, frames: list[FrameType]) -> None:
             if type(v) in LAZY and v._s is session and v._n < 0 and v._v is not None}
         if values:
             _write_locals(frame, names, values)
+        elif not _WRITES_THROUGH:
+            names.clear()
 
 
 def settle_locals(session: Any, frame: FrameType, seen: frozenset[int]) -> None:
