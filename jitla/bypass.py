@@ -18,6 +18,7 @@ import numpy as np
 
 from jitla.cold import RUNNING, kind_of_argument
 from jitla.config import PROCESS, Config, in_force, local
+from jitla.internal import hidden
 from jitla.locks import relock
 
 __all__ = ["MOST", "Shortcut", "test_of"]
@@ -232,5 +233,4 @@ def _code(
         general=f"{given}, {by_name}" if simple else f"*{_OWN}1.trimmed({given}, {by_name})")
     space: dict[str, Any] = {}
     exec(compile(text, __file__, "exec"), space)  # its own text: names are identifiers
-    made: CodeType = space["made"](None, None, None).__code__
-    return made
+    return hidden(space["made"](None, None, None).__code__)

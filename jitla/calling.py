@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Generator
+from types import FunctionType
 from typing import Any
 
 # Code of `Shortcut` reads `ndarray` and `kind_of_argument` here.
@@ -16,8 +17,10 @@ from numpy import ndarray as ndarray
 
 from jitla.bypass import Shortcut
 from jitla.cold import kind_of_argument as kind_of_argument
-from jitla.config import PROCESS, local
+from jitla.config import PROCESS, current, local
+from jitla.frame_readers import stays_plain
 from jitla.gate import GATE
+from jitla.internal import hide_module
 from jitla.state import State
 
 __all__ = ["called_instead"]
@@ -25,6 +28,10 @@ __all__ = ["called_instead"]
 
 def called_instead(function: Any, state: State) -> Callable[..., Any]:
     """Return the function that users call instead of `function`."""
+    if type(function) is FunctionType and not state.changes.get("strict", current().strict):
+        state.bare = stays_plain(function)
+        if state.bare:
+            return _copied(function)
     if inspect.isgeneratorfunction(function):
         return _generator(function, state)
     if inspect.iscoroutinefunction(function):
@@ -40,6 +47,14 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
             raise
 
     return wrapper
+
+
+def _copied(function: FunctionType) -> FunctionType:
+    """Return a function that does what `function` does, with no frame more than that takes."""
+    made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__,
+                        function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def called(
@@ -165,3 +180,6 @@ class _Driven(Awaitable[Any]):
 
     def __await__(self) -> Any:
         return self._steps
+
+
+hide_module(__name__)

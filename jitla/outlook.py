@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.internal import hide_module
 from jitla.turning import loops_back, loops_of, reached
 
 __all__ = ["Brief", "reckoned"]
@@ -153,3 +154,6 @@ def _lengths(value: Any, whole: bool) -> Iterator[float]:
         yield len(value)
     elif not isinstance(value, _SINGLE) and not callable(value):
         yield inf
+
+
+hide_module(__name__)

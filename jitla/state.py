@@ -14,6 +14,7 @@ from jitla.callables import foreign, kind_note
 from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
+from jitla.frame_readers import looks_at_frames
 from jitla.gate import GATE
 from jitla.outlook import Brief
 from jitla.rests import QUIET
@@ -58,6 +59,7 @@ class State:
         self.shortcut: Any = None  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self._journal: Any = None
+        self.bare = ""  # why users call a copy of the plain function
         self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
         GATE.states.add(self)
 
@@ -142,10 +144,20 @@ class State:
         if self.changes.get("strict", config.strict) and not config.disable \
                 and type(self.function) is FunctionType:
             code, name = self.function.__code__, self.function.__qualname__
+            reason = self._reason()
+            cure = "define it in a file or a cell of a notebook, not by exec," if "source" in reason \
+                else "do that outside of it,"
             raise UnsupportedError(
-                f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: "
-                "its source was not found, or is not that of the function\n"
-                "define it in a file or a cell of a notebook, not by exec, or drop strict=True")
+                f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: {reason}\n"
+                f"{cure} or drop strict=True")
+
+    def _reason(self) -> str:
+        """Say why nothing of a function of Python is traced."""
+        function: Any = self.function
+        if looks := looks_at_frames(function):
+            return f"it looks at frames of the stack, by {looks}"
+        made: str = self.tracing.TWINS.reason(function)
+        return made
 
     @property
     def looping(self) -> Any:
@@ -207,8 +219,8 @@ class State:
         sites = self.all_sites()
         if told := kind_note(self.function):
             return told
-        if self.tracing and self.twin is None:
-            return "runs in NumPy: its source was not found, or is not that of the function"
+        if self.bare or self.tracing and self.twin is None:
+            return f"runs in NumPy: {self.bare or self._reason()}"
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
         few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)

@@ -21,6 +21,7 @@ import numpy as np
 from jitla.config import options
 from jitla.errors import JitlaWarning, VerificationError
 from jitla.hops import Flagged, evaluate
+from jitla.internal import hide_module
 
 __all__ = ["Checks", "Divergence", "checked_call", "divergences"]
 
@@ -298,3 +299,6 @@ def _close(made: np.ndarray, wanted: np.ndarray, tolerance: float) -> np.ndarray
             size = np.abs(np.where(np.isfinite(wanted), wanted, 0))
             same = same | (finite & (np.abs(made - wanted) <= tolerance * (size + size.max())))
     return same
+
+
+hide_module(__name__)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from jitla.frame_readers import looks_at_frames
 from jitla.source.exprs import ReadsFrame
 from jitla.source.inserts import CONSTANTS, HOOK, PROXY
 from jitla.source.origin import compile_inside, copied, find_source
@@ -22,12 +23,16 @@ from jitla.source.static import MISSING, Assumptions, Statics, holds
 
 __all__ = ["Twins", "instrument"]
 
+# Why there is no twin if nothing else is known.
+UNKNOWN = "its source was not found, or is not that of the function"
+
 
 class Made(NamedTuple):
-    """The code of a twin, None if there is none, and what was assumed to make it."""
+    """The code of a twin, None if there is none and why, and what was assumed to make it."""
 
     code: CodeType | None
     assumed: Assumptions
+    reason: str = ""
 
 
 class Nothing:
@@ -63,6 +68,11 @@ class Twins:
         if made.code is None or made.code is fn.__code__:
             return fn if made.code else None
         return self._bind(fn, made.code)
+
+    def reason(self, fn: FunctionType) -> str:
+        """Say why `fn` has no twin."""
+        made = self._made.get(fn.__code__)
+        return (made.reason if made else "") or UNKNOWN
 
     def bare(self, part: Any) -> Any:
         """Return the code or the closure that a function made in a twin has where nothing is traced."""
@@ -130,19 +140,24 @@ class Twins:
 
 def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type) -> Made:
     """Make the code of a twin of `fn`."""
+    looks = looks_at_frames(fn)
+    if looks:
+        return Made(None, {}, f"it looks at frames of the stack, by {looks}")
     source = find_source(fn)
     if source is None:
-        return Made(None, {})
+        return Made(None, {}, UNKNOWN)
     code = fn.__code__
     statics = Statics(fn.__globals__, fn.__builtins__, known)  # type: ignore[attr-defined]
     try:
         node = copied(source.node)
         rewrite(node, analyse(node, code.co_freevars), statics, source.private)
         twin = compile_inside(source, node, code, [HOOK], {**CONSTANTS, PROXY: proxy})
-    except (ReadsFrame, RecursionError):
-        return Made(None, {})
+    except ReadsFrame as reads:
+        return Made(None, {}, str(reads))
+    except RecursionError:
+        return Made(None, {}, "its expressions are nested too deep")
     if twin is None or not set(twin.co_freevars) <= {*code.co_freevars, HOOK}:
-        return Made(None, {})
+        return Made(None, {}, UNKNOWN)
     return Made(owned(twin if HOOK in twin.co_freevars else code), statics.assumed)
 
 

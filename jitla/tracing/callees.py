@@ -14,8 +14,10 @@ import numpy as np
 
 from jitla.source import HOOK, NUMBERS
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.compiled import through
 from jitla.tracing.compressed import recorded
+from jitla.tracing.frames import user_frame
 from jitla.tracing.functions import written
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
@@ -176,6 +178,8 @@ class Managed:
             session.mend(args[2])
         LOCAL.session = None
         try:
+            if looks_at_caller(function):
+                return call_from(user_frame(), session, function, args, {})
             return function(*args)
         finally:
             LOCAL.session = session

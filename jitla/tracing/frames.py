@@ -11,11 +11,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dis import opname
 from inspect import CO_OPTIMIZED
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 from weakref import ref
 
 from numpy import ufunc
+
+from jitla.internal import hide
 
 _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
@@ -41,6 +43,15 @@ def mark(code: CodeType, kind: int) -> int:
         _CODES[key] = ref(code, lambda _: _forget(key))
     _KINDS[key] = kind
     return kind
+
+
+def conceal(function: FunctionType) -> None:
+    """Let frames of a function of jitla's not be counted; they stay of the kind that they are."""
+    code = function.__code__
+    kind = _KINDS.get(id(code))
+    hide(function)
+    if kind is not None:
+        mark(function.__code__, kind)
 
 
 def _forget(key: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from jitla.cold import RUNNING
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
+from jitla.tracing.callers import call_from
 from jitla.tracing.closing import EXIT
 from jitla.tracing.compiled import is_numba, title_of
 from jitla.tracing.dispatch import Dispatch
@@ -28,7 +29,7 @@ from jitla.tracing.indexing import Bound
 from jitla.tracing.learning import Learning
 from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
-from jitla.tracing.places import call_at, place_of
+from jitla.tracing.places import place_of
 from jitla.tracing.recording import forget_inferred
 from jitla.tracing.retreat import Allowance, put_back
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
@@ -243,13 +244,15 @@ class Session(Dispatch):
         self.hand_over()
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
-        place = place_of(user_frame())
-        call = self.site.counted if is_large(function, plain) else call_at
-        if is_numba(function):
-            call = partial(self.site.compiled, title_of(function))
+        frame = user_frame()
+        call: Callable[..., Any] = partial(call_from, frame, self)
+        if is_large(function, plain):
+            call = partial(self.site.counted, place_of(frame))
+        elif is_numba(function):
+            call = partial(self.site.compiled, title_of(function), place_of(frame))
         LOCAL.session = None
         try:
-            result = call(place, function, plain, options)
+            result = call(function, plain, options)
         finally:
             LOCAL.session = self
             self._look_again((*args, *kwargs.values()))

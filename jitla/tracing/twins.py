@@ -69,6 +69,10 @@ class TwinTable:
             return function
         return entry.twin or self._bound(function, entry)
 
+    def reason(self, function: FunctionType) -> str:
+        """Say why a user's function has no twin."""
+        return self._made.reason(function)
+
     def bare(self, part: Any) -> Any:
         """Return the code or the closure that a function made in a twin has where nothing is traced."""
         return self._made.bare(part)
