@@ -45,7 +45,7 @@ from jitla.tracing.places import call_at, call_here, place_of
 from jitla.tracing.session import LOCAL, MOST_PENDING, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.sparsified import Sparsified
-from jitla.tracing.stored import LazySparse
+from jitla.tracing.stored import LazySparse, settled
 from jitla.tracing.turns import goes_on
 from jitla.tracing.twins import TwinTable
 
@@ -76,7 +76,7 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
-_ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
+_ASKING_NOTHING = frozenset({isinstance, issubclass, callable, globals, ord, chr})
 # Python's numbers, and NumPy's but those that warn in arithmetic.
 _SAYING_NOTHING = LAZY | {int, float, bool, complex, str}
 
@@ -129,6 +129,8 @@ class Hooks(Lifting):
                 return Creator(f, session)
             if f is getattr or f is hasattr:
                 return self._get if f is getattr else self._has
+            if f is id:
+                return _identity
             if f in SAFE:
                 return f if f in _ASKING_NOTHING else Consumer(f, session)
         elif kind is type and (f in SAFE or issubclass(f, (_EXCEPTIONS, np.generic, np.dtype))):
@@ -326,6 +328,22 @@ def _class_of(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs and type(args[0]) in PROXIES:
         return args[0].__class__
     return type(*args, **kwargs)
+
+
+def _identity(*args: Any, **kwargs: Any) -> int:
+    """Do what ``id`` does: of a proxy, the identity of what it stands for, which is not replaced any more."""
+    if len(args) == 1 and not kwargs:
+        proxy = args[0]
+        kind = type(proxy)
+        if kind is LazyArray:
+            memory = proxy._s.settle(proxy)
+            proxy._s.foreigners.setdefault(id(memory), proxy)  # as if it had come from outside
+            return id(memory)
+        if kind in LAZY:
+            return id(proxy._s.value(proxy))
+        if kind is LazySparse:
+            return id(settled(proxy))
+    return id(*args, **kwargs)
 
 
 def _read(obj: Any, key: Any) -> Any:

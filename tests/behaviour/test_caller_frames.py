@@ -1,4 +1,4 @@
-"""Code that looks at the frame it is called from, or counts frames: libraries, warnings, logging, `inspect`."""
+"""Code that looks at the frame it is called from, or counts frames: libraries, warnings, logging."""
 
 from __future__ import annotations
 
