@@ -20,6 +20,7 @@ from jitla.cold import RUNNING, kind_of_argument
 from jitla.config import PROCESS, Config, in_force, local
 from jitla.internal import hidden
 from jitla.locks import relock
+from jitla.parameters import SAME, initial_code
 
 __all__ = ["MOST", "Shortcut", "test_of"]
 
@@ -39,13 +40,14 @@ def made({own}0, {own}1, {own}2):
     def wrapper({parameters}):
         try:
             if not {own}1.running and {own}1.process is {own}1.standing[0] \\
-                    and {own}1.innermost() is {own}1.local:
+                    and {own}1.innermost() is {own}1.local{same}:
                 {tests}
                 else:
                     {own}3 = None
                 if {own}3 is not None and {own}3.skip > 0:
                     {own}3.skip -= 1
                     return {own}0({handed})
+            {renewed}
             return called({own}0, {own}1, {own}2, {general})
         except BaseException as {own}4:
             {own}4.__traceback__ = {own}2.traceback({own}4)
@@ -58,7 +60,7 @@ class Shortcut:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
     __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
-                 "_plain", "_patterns", "_signature", "t0", "t1", "t2", "t3")
+                 "defaults", "named", "_plain", "_patterns", "_signature", "t0", "t1", "t2", "t3")
 
     def __init__(self, plain: Any) -> None:
         self.running: Any = True  # no kind of calls is known yet
@@ -69,6 +71,9 @@ class Shortcut:
         self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
         self.known: list[Any] = []
         self._plain = plain
+        # The defaults of the plain function, as they were seen last.
+        self.defaults = getattr(plain, "__defaults__", None)
+        self.named = getattr(plain, "__kwdefaults__", None)
         self._patterns: list[tuple[str, ...]] = []
         self._signature = _Signature(plain) if type(plain) is FunctionType else None
         self.t0 = self.t1 = self.t2 = self.t3 = {}  # type: dict[int, Any]
@@ -123,6 +128,22 @@ class Shortcut:
         """Return arguments without those that are the defaults."""
         assert self._signature is not None
         return self._signature.trimmed(args, named)
+
+    def kept(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments by name without those that are the defaults."""
+        usual = self.named or {}
+        return {k: v for k, v in named.items() if k not in usual or v is not usual[k]}
+
+    def renew(self, state: Any) -> None:
+        """Let the function that users call have the defaults that the plain function has by now."""
+        plain, wrapper = self._plain, state.wrapper()
+        with _ADMITTING:
+            self.defaults, self.named = plain.__defaults__, plain.__kwdefaults__
+            self.forget()
+            self._patterns, self.known, self._signature = [], [], _Signature(plain)
+            if wrapper is not None:
+                wrapper.__code__ = initial_code(plain, wrapper.__code__.co_filename)
+                wrapper.__defaults__, wrapper.__kwdefaults__ = self.defaults, self.named
 
     def _pattern(self, names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[str, ...]:
         return tuple(test_of(name, value, self.known) for name, value in zip(names, values, strict=True))
@@ -203,9 +224,9 @@ class _Signature:
         simple = not self._defaults and not self._named
         code = _code(self.names, self._positional, self._ahead, patterns, len(self._defaults),
                      tuple(self._named), simple)
-        # Its old code takes any arguments: defaults mean nothing to it.
-        wrapper.__defaults__, wrapper.__kwdefaults__ = self.plain.__defaults__, self.plain.__kwdefaults__
-        wrapper.__code__ = code
+        own = self.plain.__code__
+        wrapper.__code__ = code.replace(
+            co_name=own.co_name, co_qualname=own.co_qualname, co_firstlineno=own.co_firstlineno)
 
 
 @lru_cache(maxsize=256)
@@ -227,10 +248,14 @@ def _code(
     listed += ["*"] * bool(only) + [name + " = None" * (name in named) for name in only]
     given = "(" + "".join(f"{name}, " for name in ways) + ")"
     by_name = "{" + ", ".join(f"{name!r}: {name}" for name in only) + "}"
+    same = SAME.format(own=_OWN)
     text = _TEXT.format(
         own=_OWN, parameters=", ".join(listed), tests=tests.rstrip(),
         handed=", ".join([*ways, *[f"{name}={name}" for name in only]]),
-        general=f"{given}, {by_name}" if simple else f"*{_OWN}1.trimmed({given}, {by_name})")
+        general=f"{given}, {by_name}" if simple else f"*{_OWN}3",
+        same="" if simple else f" and {same}", renewed="pass" if simple else
+        f"{_OWN}3 = {_OWN}1.trimmed({given}, {by_name})\n            if not ({same}):\n"
+        f"                {_OWN}1.renew({_OWN}2)")
     space: dict[str, Any] = {}
     exec(compile(text, __file__, "exec"), space)  # its own text: names are identifiers
     return hidden(space["made"](None, None, None).__code__)

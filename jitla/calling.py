@@ -6,7 +6,6 @@ Receives functions and their states; returns what users call.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from types import FunctionType
@@ -21,6 +20,7 @@ from jitla.config import PROCESS, current, local
 from jitla.frame_readers import stays_plain
 from jitla.gate import GATE
 from jitla.internal import hide_module
+from jitla.parameters import has_parameters, with_parameters
 from jitla.state import State
 
 __all__ = ["called_instead"]
@@ -32,11 +32,9 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
         state.bare = stays_plain(function)
         if state.bare:
             return _copied(function)
-    if inspect.isgeneratorfunction(function):
-        return _generator(function, state)
-    if inspect.iscoroutinefunction(function):
-        return _coroutine(function, state)
     shortcut = state.shortcut = Shortcut(function)
+    if has_parameters(function):
+        return with_parameters(function, __file__, globals(), shortcut, state)
 
     # As many cells as the code has that `Shortcut` gives it, and in the same order.
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -144,32 +142,35 @@ def _run(
         site.checks, site.name, function, lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
 
 
-def _generator(function: Any, state: State) -> Callable[..., Any]:
-    def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        tracing = state.tracing or state.start()
-        twin = state.twin and tracing.TWINS.of(function)
-        site = state.site() if twin else None
-        if site is None:
-            if not twin:
-                state.refuse()
-            return (yield from function(*args, **kwargs))
-        return (yield from tracing.drive(site, twin, args, kwargs))
+def generated(
+    function: Callable[..., Any], state: State, args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> Generator[Any, Any, Any]:
+    """Return the generator of a decorated function."""
+    tracing = state.tracing or state.start()
+    twin = state.twin and tracing.TWINS.of(function)
+    site = state.site() if twin else None
+    if site is None:
+        if not twin:
+            state.refuse()
+        made: Generator[Any, Any, Any] = function(*args, **kwargs)
+        return made
+    driven: Generator[Any, Any, Any] = tracing.drive(site, twin, args, kwargs)
+    return driven
 
-    return generator
 
-
-def _coroutine(function: Any, state: State) -> Callable[..., Any]:
-    async def coroutine(*args: Any, **kwargs: Any) -> Any:
-        tracing = state.tracing or state.start()
-        twin = state.twin and tracing.TWINS.of(function)
-        site = state.site() if twin else None
-        if site is None:
-            if not twin:
-                state.refuse()
-            return await function(*args, **kwargs)
-        return await _Driven(tracing.drive(site, twin, args, kwargs))
-
-    return coroutine
+def awaited(
+    function: Callable[..., Any], state: State, args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> Awaitable[Any]:
+    """Return what a decorated coroutine function waits for."""
+    tracing = state.tracing or state.start()
+    twin = state.twin and tracing.TWINS.of(function)
+    site = state.site() if twin else None
+    if site is None:
+        if not twin:
+            state.refuse()
+        made: Awaitable[Any] = function(*args, **kwargs)
+        return made
+    return _Driven(tracing.drive(site, twin, args, kwargs))
 
 
 class _Driven(Awaitable[Any]):
