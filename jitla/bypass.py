@@ -20,7 +20,7 @@ from jitla.cold import RUNNING, kind_of_argument
 from jitla.config import PROCESS, Config, in_force, local
 from jitla.internal import hidden
 from jitla.locks import relock
-from jitla.parameters import SAME, initial_code
+from jitla.parameters import initial_code, same_defaults
 
 __all__ = ["MOST", "Shortcut", "test_of"]
 
@@ -248,7 +248,7 @@ def _code(
     listed += ["*"] * bool(only) + [name + " = None" * (name in named) for name in only]
     given = "(" + "".join(f"{name}, " for name in ways) + ")"
     by_name = "{" + ", ".join(f"{name!r}: {name}" for name in only) + "}"
-    same = SAME.format(own=_OWN)
+    same = same_defaults(_OWN, defaults > 0, bool(named))
     text = _TEXT.format(
         own=_OWN, parameters=", ".join(listed), tests=tests.rstrip(),
         handed=", ".join([*ways, *[f"{name}={name}" for name in only]]),

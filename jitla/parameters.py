@@ -14,10 +14,8 @@ from typing import Any
 
 from jitla.internal import hidden
 
-__all__ = ["SAME", "has_parameters", "initial_code", "with_parameters"]
+__all__ = ["has_parameters", "initial_code", "same_defaults", "with_parameters"]
 
-#: Whether the defaults are those that were last seen; {own} is how names begin that are not the user's.
-SAME = "{own}0.__defaults__ is {own}1.defaults and {own}0.__kwdefaults__ is {own}1.named"
 _CALL = """\
         try:
             {prepare}
@@ -73,7 +71,16 @@ def initial_code(plain: FunctionType, file: str) -> CodeType:
     return made.replace(
         co_filename=hidden_name(file), co_name=code.co_name, co_qualname=code.co_qualname,
         co_firstlineno=code.co_firstlineno, co_varnames=(*names[:count], *made.co_varnames[count:]),
-        co_consts=tuple([_renamed(each, given) for each in made.co_consts]))
+        co_consts=tuple([_renamed(each, given) for each in made.co_consts]) if only else made.co_consts)
+
+
+def same_defaults(own: str, by_place: bool, by_name: bool) -> str:
+    """Return the test whether defaults are those that were seen last; names that are not the user's begin so.
+
+    Where there are none of a sort, code has none that it could hand on.
+    """
+    tests = [f"{own}0.__defaults__ is {own}1.defaults"] * by_place
+    return " and ".join(tests + [f"{own}0.__kwdefaults__ is {own}1.named"] * by_name)
 
 
 @lru_cache(maxsize=64)
@@ -117,8 +124,8 @@ def _code(
     if rest[1]:
         named = f"{{**{named}, **{own}w}}" if only else f"{own}w"
     simple = not defaults and not any(optional)
-    same = SAME.format(own=own)
-    prepare = "pass" if simple else _RENEW.format(own=own, given=given, named=named, same=same)
+    prepare = "pass" if simple else _RENEW.format(
+        own=own, given=given, named=named, same=same_defaults(own, bool(defaults), any(optional)))
     handed = f"{given}, {named}" if simple else f"{own}g, {own}n"
     body, head = _CALL, "def"
     if kind:

@@ -245,14 +245,17 @@ class Session(Dispatch):
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
         frame = user_frame()
-        call: Callable[..., Any] = partial(call_from, frame, self)
+        call: Callable[..., Any] | None = None
         if is_large(function, plain):
             call = partial(self.site.counted, place_of(frame))
         elif is_numba(function):
             call = partial(self.site.compiled, title_of(function), place_of(frame))
         LOCAL.session = None
         try:
-            result = call(function, plain, options)
+            if call is None:
+                result = call_from(frame, self, function, plain, options)
+            else:
+                result = call(function, plain, options)
         finally:
             LOCAL.session = self
             self._look_again((*args, *kwargs.values()))

@@ -20,7 +20,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
      "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "planned", "sending",
      "tuned", "gate", "state", "quantization", "foresight", "tiers", "recompilation",
      "throttle", "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling",
-     "parameters", "bypass", "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__",
+     "parameters", "bypass", "calling", "api", "decorating", "notebook", "trials", "replay", "commands",
+     "__init__",
      "demo_data", "demo_algorithms", "demo_worker", "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.
