@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from jitla.frame_readers import looks_beyond
 from jitla.source.brief import is_brief
-from jitla.source.inserts import HOOK, hook, identity, placed
+from jitla.source.inserts import hook, identity, placed
 from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
 from jitla.source.tame import NOTHING
 
@@ -240,7 +240,7 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         reads = node.id in FRAME_READERS or node.id in FRAME_ATTRIBUTES
-        if node.id == HOOK or reads and self.here.resolve(node.id) in ("global", "class"):
+        if reads and self.here.resolve(node.id) in ("global", "class"):
             raise ReadsFrame(f"it reads variables of its frame, by {node.id}")
         return node
 

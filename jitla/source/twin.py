@@ -6,14 +6,13 @@ Receives a function and a hook object; returns the twin, or None where none can 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from jitla.frame_readers import looks_at_frames
 from jitla.source.exprs import ReadsFrame
-from jitla.source.inserts import CONSTANTS, HOOK, PROXY
+from jitla.source.inserts import CONSTANTS, HOOKS, PROXY
 from jitla.source.origin import compile_inside, copied, find_source
 from jitla.source.owned import owned
 from jitla.source.percode import PerCode
@@ -21,7 +20,7 @@ from jitla.source.rewrite import rewrite
 from jitla.source.scope import analyse
 from jitla.source.static import MISSING, Assumptions, Statics, holds
 
-__all__ = ["Twins", "instrument"]
+__all__ = ["Twins", "instrument", "is_twin"]
 
 # Why there is no twin if nothing else is known.
 UNKNOWN = "its source was not found, or is not that of the function"
@@ -33,6 +32,19 @@ class Made(NamedTuple):
     code: CodeType | None
     assumed: Assumptions
     reason: str = ""
+
+
+# Classes of objects whose methods are hooks: no code but that of twins has one among its constants.
+_KINDS: set[type] = set()
+
+
+def _has_hooks(code: CodeType) -> bool:
+    return any(_has_hooks(each) if isinstance(each, CodeType) else type(each) in _KINDS
+               for each in code.co_consts)
+
+
+#: Whether code is that of a twin, or of a function made in one.
+is_twin: PerCode[bool] = PerCode(_has_hooks)
 
 
 class Nothing:
@@ -49,7 +61,8 @@ class Twins:
     def __init__(
         self, hook: Any, known: Callable[[Any], bool] = _nothing_known, proxy: type = Nothing
     ) -> None:
-        self._cell = types.CellType(hook)
+        self._hook = hook
+        _KINDS.add(type(hook))
         self._known = known
         self._proxy = proxy
         self._made: PerCode[Made] = PerCode(lambda code: Made(None, {}))
@@ -58,11 +71,11 @@ class Twins:
 
     def instrument(self, fn: FunctionType) -> FunctionType | None:
         """Return the twin of `fn`; `fn` itself if it needs no hook, None if its source is unsure."""
-        if HOOK in fn.__code__.co_freevars:
+        if is_twin(fn.__code__):
             return fn
         made = self._made.get(fn.__code__)
         if made is None or not self._holds(made, fn):
-            made = self._made.put(fn.__code__, make(fn, self._known, self._proxy))
+            made = self._made.put(fn.__code__, make(fn, self._known, self._proxy, self._hook))
             if made.code is not None:
                 self._pair(made.code, fn.__code__)
         if made.code is None or made.code is fn.__code__:
@@ -75,11 +88,9 @@ class Twins:
         return (made.reason if made else "") or UNKNOWN
 
     def bare(self, part: Any) -> Any:
-        """Return the code or the closure that a function made in a twin has where nothing is traced."""
+        """Return the code that a function made in a twin has where nothing is traced; else `part`."""
         if type(part) is CodeType:
             return self._users.get(part) or part
-        if type(part) is tuple and any(cell is self._cell for cell in part):
-            return tuple([cell for cell in part if cell is not self._cell]) or None
         return part
 
     def _pair(self, twin: CodeType, plain: CodeType) -> None:
@@ -122,7 +133,6 @@ class Twins:
 
     def _bind(self, fn: FunctionType, code: CodeType) -> FunctionType:
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-        cells[HOOK] = self._cell
         closure = tuple(cells[name] for name in code.co_freevars)
         twin = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, closure)
         twin.__kwdefaults__ = fn.__kwdefaults__
@@ -138,7 +148,7 @@ class Twins:
         return twin
 
 
-def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type) -> Made:
+def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type, hook: Any) -> Made:
     """Make the code of a twin of `fn`."""
     looks = looks_at_frames(fn)
     if looks:
@@ -151,14 +161,14 @@ def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type) -> Made:
     try:
         node = copied(source.node)
         rewrite(node, analyse(node, code.co_freevars), statics, source.private)
-        twin = compile_inside(source, node, code, [HOOK], {**CONSTANTS, PROXY: proxy})
+        twin = compile_inside(source, node, code, constants={**CONSTANTS, PROXY: proxy, HOOKS: hook})
     except ReadsFrame as reads:
         return Made(None, {}, str(reads))
     except RecursionError:
         return Made(None, {}, "its expressions are nested too deep")
-    if twin is None or not set(twin.co_freevars) <= {*code.co_freevars, HOOK}:
+    if twin is None or not set(twin.co_freevars) <= {*code.co_freevars}:
         return Made(None, {}, UNKNOWN)
-    return Made(owned(twin if HOOK in twin.co_freevars else code), statics.assumed)
+    return Made(owned(twin if is_twin(twin) else code), statics.assumed)
 
 
 def instrument(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.source import HOOK, NUMBERS
+from jitla.source import NUMBERS, is_twin
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.compiled import through
@@ -203,7 +203,7 @@ def _is_known(value: Any) -> bool:
     """Say whether a builtin that is given `value` runs no code of users that jitla does not see."""
     kind = type(value)
     if kind is FunctionType:
-        return HOOK in value.__code__.co_freevars
+        return is_twin(value.__code__)
     return not is_wild(value) or kind not in CONTAINERS and is_tame(value)
 
 
@@ -216,4 +216,4 @@ def is_tame(value: Any) -> bool:
         return all(map(is_tame, value.__reduce__()[1]))
     if kind is map:
         return getattr(value.__reduce__()[1][0], "__func__", None) is Session.wrap
-    return kind is GeneratorType and HOOK in value.gi_code.co_freevars
+    return kind is GeneratorType and is_twin(value.gi_code)

@@ -22,7 +22,7 @@ import numpy as np
 
 from jitla.frame_readers import looks_at_frames
 from jitla.internal import hidden
-from jitla.source import HOOK, PerCode
+from jitla.source import PerCode
 from jitla.tracing.frames import INTERNAL, line_of, mark
 from jitla.tracing.places import call_at, place_of
 
@@ -67,7 +67,7 @@ class CallerLocals(dict[str, Any]):
         names = frame.f_locals
         # Python's own names with a dot are of numbers; those that twins add are not.
         found = [(name, value) for name, value in names.items()
-                 if name != HOOK and (name[:1] != "." or name[1:].isdigit())]
+                 if name[:1] != "." or name[1:].isdigit()]
         if type(names) is dict and frame.f_code.co_flags & CO_OPTIMIZED:
             names.clear()  # before Python 3.13 a copy that the frame keeps: it must not hold arrays
         return found

@@ -82,7 +82,7 @@ _SAYING_NOTHING = LAZY | {int, float, bool, complex, str}
 
 
 class Hooks(Lifting):
-    """The object behind ``__jitla__`` in every twin; without a session it changes nothing."""
+    """The object whose methods are called by twins; without a session it changes nothing."""
 
     def call(self, f: Any) -> Any:
         """Return what is called instead of `f`."""

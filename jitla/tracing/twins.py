@@ -15,7 +15,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.callables import ARRAYS, is_installed, package_of
-from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, loops_in_python
+from jitla.source import IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, is_twin, loops_in_python
 from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
 
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     owner: ref[FunctionType]
     made_of: CodeType
     defaults: tuple[Any, ...] | None
-    # The code to run and where its cells are (-1: the hooks); None: the function itself.
+    # The code to run and where its cells are; None: the function itself.
     code: CodeType | None
     places: tuple[int, ...]
     # A twin without cells of its function can be kept, too, unless it would keep the function.
@@ -60,7 +60,7 @@ class TwinTable:
         entry = self._entries.get(id(function))
         if entry is None or entry.owner() is not function or entry.made_of is not code \
                 or entry.defaults is not function.__defaults__ or _is_stale(entry.watched, function):
-            if HOOK in code.co_freevars:  # twins are not entered
+            if is_twin(code):  # twins are not entered
                 return function
             entry = self._enter(function)
         if not entry.sees:
@@ -119,10 +119,8 @@ class TwinTable:
                    for space, name, expected in self._made.watched(function)]
         if twin is function:
             return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
-        if HOOK in code.co_freevars:
-            self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
         names = function.__code__.co_freevars
-        places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
+        places = tuple(names.index(name) for name in code.co_freevars)
         return Entry(
             owner, function.__code__, function.__defaults__, code, places,
             None if names or function.__kwdefaults__ or not _lasts(function) else twin, True, watched)
@@ -131,7 +129,7 @@ class TwinTable:
         """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
         assert entry.code is not None
         cells = function.__closure__ or ()
-        closure = tuple([self._cell if i < 0 else cells[i] for i in entry.places])
+        closure = tuple([cells[i] for i in entry.places])
         twin = FunctionType(
             entry.code, function.__globals__, function.__name__, function.__defaults__, closure)
         twin.__kwdefaults__ = function.__kwdefaults__

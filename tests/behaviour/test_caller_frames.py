@@ -212,6 +212,36 @@ def test_frames_do_not_keep_what_was_there():
         gc.enable()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_frames_of_tracebacks_have_the_variables_of_the_user(mode):
+    factor = 2.0
+
+    def fails(x):
+        y = x * factor
+
+        def inner(z):
+            return z + y + np.ones(7)
+
+        return inner(y)
+
+    traced = jitla.jit(compile=mode)(fails)
+    for _ in range(20):
+        with pytest.raises(ValueError, match="broadcast") as caught:
+            traced(X)
+        frames = {each.tb_frame.f_code.co_name: each.tb_frame for each in tracebacks(caught.value)}
+        for name, wanted in (("fails", {"x", "y", "inner", "factor"}), ("inner", {"z", "y"})):
+            found = frames[name].f_locals
+            assert {each for each in found if each[:1] != "."} == wanted
+        assert np.array_equal(frames["inner"].f_locals["z"], X * 2)
+
+
+def tracebacks(error):
+    found = error.__traceback__
+    while found is not None:
+        yield found
+        found = found.tb_next
+
+
 # ------------------------------------------------------------------------- functions that look at frames
 
 
