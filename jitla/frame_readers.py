@@ -25,6 +25,7 @@ _READERS = {
 # Names that nothing else has: whatever they are attributes of.
 _PLAIN = frozenset({"_getframe", "_current_frames", "_getframemodulename", "currentframe"})
 _ANY = frozenset().union(*_READERS.values())
+_NOTHING = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "RESUME", "EXTENDED_ARG", "NOP"})
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORROW")
 
 
@@ -94,7 +95,12 @@ def _reads(code: CodeType, space: dict[str, Any]) -> str:
             name in _READERS or isinstance(space.get(name), ModuleType) and space[name].__name__ in _READERS
             for name in code.co_names):
         return ""
-    return next((found for found, _ in _calls(list(dis.get_instructions(code)), space)), "")
+    return next((found for found, _ in _calls(_steps(code), space)), "")
+
+
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    """Return the instructions of `code` that do something."""
+    return [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
 
 
 def _calls(steps: list[dis.Instruction], space: dict[str, Any]) -> Iterator[tuple[str, int]]:
@@ -131,8 +137,7 @@ def _is_deep(code: CodeType, space: dict[str, Any]) -> bool:
     """Say whether frames above that of the caller are looked at, as far as instructions tell; else yes."""
     if any(_reads(each, space) for each in _with_inner(code) if each is not code):
         return True  # the caller of a function inside is another frame
-    steps = [step for step in dis.get_instructions(code)
-             if step.opname not in ("CACHE", "PRECALL", "PUSH_NULL", "RESUME", "EXTENDED_ARG", "NOP")]
+    steps = _steps(code)
     back = sum(step.argval == "f_back" for step in steps)
     if back and any("JUMP_BACKWARD" in step.opname for step in steps):
         return True

@@ -138,12 +138,12 @@ def call_from(
         function = function.func  # type: ignore[attr-defined]
         kind = type(function)
     looks = counts = False
-    if kind in _PYTHON:
+    if function is warnings.warn:
+        args, kwargs = _one_higher(args, kwargs)
+    elif kind in _PYTHON:
         plain: Any = function.__func__ if kind is MethodType else function  # type: ignore[attr-defined]
         if type(plain) is FunctionType:
             looks, counts = _looks(plain)
-    elif function is warnings.warn:
-        args, kwargs = _one_higher(args, kwargs)
     elif function in _STEPPING if kind is type else kind is BuiltinFunctionType and (
             function in _STEPPING or type(function.__self__) is GeneratorType):  # type: ignore[attr-defined]
         counts = True
